@@ -241,4 +241,25 @@ MUTATIONS: list[Mutation] = [
         "if agent.pool is not None:",
         (OVERLAP + "test_overlap_that_cannot_work_is_refused",),
     ),
+    Mutation(
+        "overlap is accepted with controls of the KL",
+        "        for name in learner.kl.targets:",
+        "        for name in ():",
+        (OVERLAP + "test_controls_of_the_kl_are_refused",),
+        "agents/arguments.py",
+    ),
+    Mutation(
+        "overlap is called a fault by the doctor",
+        'if record.of_run("overlap") > 0:  # only in',
+        "if False:  # only in",
+        ("tests/tools/test_doctor.py::test_with_overlap_the_first_iteration_alone_shows_a_ratio_that_is_wrong",),
+        "doctor/policy.py",
+    ),
+    Mutation(
+        "overlap is called a fault by the report",
+        'if not (sign.same_policy and one.config.get("overlap"))]',
+        "]",
+        ("tests/reports/test_page.py::test_a_ratio_that_is_not_1_is_no_defect_with_overlap",),
+        "reports/health.py",
+    ),
 ]

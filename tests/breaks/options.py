@@ -20,7 +20,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "observations of 64 bits stay so",
-        "narrow(self._to_streams(now.obs)),",
+        "narrow(self.observation_space, self._to_streams(now.obs)),",
         "self._to_streams(now.obs),",
         (X64,),
         "envs/vector.py",

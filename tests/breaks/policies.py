@@ -9,6 +9,48 @@ LOADING = "tests/policy/test_loading.py::"
 
 MUTATIONS = [
     Mutation(
+        "unknown categories act",
+        "    if not wrong.any():\n        return\n",
+        "    return\n",
+        (INPUTS + "test_numbers_that_the_policy_does_not_take_are_refused_in_every_call",),
+        "hosting/arrays.py",
+    ),
+    Mutation(
+        "2^32 + 7 is read as 7",
+        "if low < limits.min or high > limits.max:",
+        "if False:",
+        ("tests/envs/hosting/test_numbers.py::test_the_dtype_in_which_a_space_is_stored",),
+        "hosting/arrays.py",
+    ),
+    Mutation(
+        "NaN acts",
+        " and not np.isfinite(own).all():",
+        " and False:",
+        (INPUTS + "test_numbers_that_the_policy_does_not_take_are_refused_in_every_call",),
+        "policy/reader.py",
+    ),
+    Mutation(
+        "a mask of logits allows every action",
+        "(wrong := (given != 0) & (given != 1)).any():",
+        "(wrong := given != given).any():",
+        (INPUTS + "test_entries_of_masks_and_resets_are_true_or_false",),
+        "policy/reader.py",
+    ),
+    Mutation(
+        "the carry of another policy acts",
+        "        self._require_carry(carry, first.shape[0])\n",
+        "",
+        (INPUTS + "test_a_carry_of_another_batch_or_policy_is_refused",),
+        "policy/policy.py",
+    ),
+    Mutation(
+        "the reader of a bundle casts every number",
+        "        if np.any(wrong):",
+        "        if False:",
+        ("tests/policy/bundle/test_writing.py::test_the_reader_refuses_numbers_that_the_policy_does_not_take",),
+        "bundle/numpy_policy.py",
+    ),
+    Mutation(
         "the memory of a policy is not kept between calls",
         "self._carry, self._first = carry, np.zeros_like(self._first)",
         "self._first = np.zeros_like(self._first)",

@@ -10,11 +10,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import ppax
+from ppax.agents.arguments import require_overlap
 from ppax.arrays import counter
 from ppax.host.resets import reset_if_needed
 from ppax.host.rollouts import collected_from, value_of
 from ppax.host.tensors import collector_of
 from ppax.host.training import _inputs
+from ppax.learning.kl_control import KLControl
+from ppax.losses import ClippedSurrogate, KLPenalty
 from ppax.training import finish_iteration
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
@@ -211,6 +214,22 @@ def test_rows_of_the_log_do_not_change_a_run_and_its_run_file_names_the_overlap(
     for one, other in zip(jax.tree.leaves(whole.state.learner), jax.tree.leaves(rows.state.learner), strict=True):
         assert_array_equal(one, other)
     assert ppax.config.read(tmp_path / "rows" / "run.toml")["overlap"] == 1
+
+
+@pytest.mark.parametrize("target", ["target_kl", "rate_target", "coef_target"])
+@pytest.mark.parametrize("many", [False, True])
+def test_controls_of_the_kl_are_refused(target, many):
+    """The KL to the policy that acted is also that of the update before it."""
+    kl, loss = KLControl(**{target: 0.01}), KLPenalty() if target == "coef_target" else ClippedSurrogate()
+    with ppax.make("gymnasium/CartPole-v1", 2) as env:
+        agent = ppax.PPO(ppax.networks.mlp(env, hidden=(8,)), kl=kl, loss=loss)
+        agent = ppax.Independent(agent, 1) if many else agent
+        require_overlap(agent, env, 0, None)
+        with pytest.raises(ppax.ConfigError, match=rf"overlap = 1: kl\.{target} .*leave out overlap or kl\.{target}"):
+            require_overlap(agent, env, 1, None)
+        plain = ppax.PPO(ppax.networks.mlp(env, hidden=(8,)))
+        with pytest.raises(ppax.ConfigError, match=rf"kl\.{target}"):
+            ppax.fit(dataclasses.replace(plain, kl=kl, loss=loss), env, 64, num_steps=STEPS, overlap=1)
 
 
 @pytest.mark.parametrize(

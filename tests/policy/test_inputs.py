@@ -10,6 +10,7 @@ from trained import OBSERVATIONS, env_of, observations, policy_of, random_learne
 import ppax
 from ppax.envs import EnvError, VectorEnv, host
 from ppax.networks import memories, network
+from ppax.policy.spec import PolicySpec
 from ppax.types import ConfigError
 
 RNG = np.random.default_rng(0)
@@ -228,3 +229,82 @@ def test_evaluation_is_that_of_the_run():
     np.testing.assert_array_equal(policy.evaluate(env, episodes=8, seed=5).returns, own.returns)
     with pytest.raises(ConfigError, match="made for another environment"):
         policy.evaluate(VectorEnv(env_of().env, 4))
+
+
+OF_SPACES = {
+    "category": (spaces.Discrete(5), np.array(3), np.array(99), "obs is 99; must be one of the categories 0 to 4"),
+    "categories": (spaces.MultiDiscrete([3, 4]), np.array([1, 2]), np.array([1, -7]), r"obs\[1\] is -7"),
+    "nan": (
+        spaces.Box(-1, 1, (3,)),
+        np.zeros(3, np.float32),
+        np.float32([0, np.nan, 0]),
+        r"obs\[1\] is nan; must be f",
+    ),
+    "overflow": (spaces.Box(-1, 1, (2,)), np.zeros(2), np.array([0.0, 1e300]), r"obs\[1\] is 1e\+300; must be finite"),
+    "int64": (spaces.Box(0, 9, (2,), np.int64), np.array([1, 2]), np.array([2**40, 2]), r"obs\[0\] is 1099511627776"),
+    "dict": (
+        spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(-1, 1, (1,))),
+        {"a": 1, "b": np.zeros(1)},
+        {"a": 3, "b": np.zeros(1)},
+        r"obs\['a'\] is 3; must be one of the categories 0 to 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OF_SPACES)
+def test_numbers_that_the_policy_does_not_take_are_refused_in_every_call(case):
+    space, good, bad, words = OF_SPACES[case]
+    spec = PolicySpec(space, spaces.Discrete(2))
+    agent = ppax.PPO(network(spec, hidden=(4,)))
+    policy = ppax.Policy(agent, agent.init(space, jax.random.key(0)), spec)
+    for _ in range(2):  # at first, and where the dtype is known
+        with pytest.raises(ConfigError, match=words):
+            policy.act(bad)
+        assert policy.act(good) in (0, 1)
+    batch = jax.tree.map(lambda *x: np.stack(x), good, bad)
+    with pytest.raises(ConfigError, match=words.partition(r"\[")[0].partition(" ")[0]):
+        policy.act(batch)
+    large = {"int64", "category", "categories", "dict"}
+    if case in large:
+        with pytest.raises(ConfigError):
+            policy.step((), jax.tree.map(lambda x: np.asarray(x)[None], bad), jnp.ones(1, bool))
+
+
+def test_whole_numbers_beyond_32_bits_are_read_as_float32():
+    """2^32 + 7 is not 7: the actions are those of a space of float32."""
+    actions = []
+    for dtype in (np.int64, np.float32):
+        space = spaces.Box(-(2.0**40), 2.0**40, (2,), dtype)
+        spec = PolicySpec(space, spaces.Box(-1, 1, (1,)))
+        agent = ppax.PPO(network(spec, hidden=(4,), policy_gain=1.0))
+        policy = ppax.Policy(agent, agent.init(space, jax.random.key(0)), spec)
+        given = np.array([[2**32 + 7, 0], [7, 0]])
+        acted = policy.act(given.astype(dtype))
+        stepped = policy.step((), given.astype(dtype), jnp.ones(2, bool)).action
+        np.testing.assert_allclose(acted, stepped, atol=1e-6)
+        actions.append(acted)
+    np.testing.assert_array_equal(*actions)
+    assert actions[0][0] != actions[0][1]
+
+
+def test_entries_of_masks_and_resets_are_true_or_false():
+    """Those of logits are all True as truth values."""
+    policy = make(masked=True)
+    obs = np.zeros(3)
+    for mask in ([0.0, -np.inf], [2, 0], ["a", "b"], [np.nan, 1]):
+        assert "mask has the entry" in refusal(lambda mask=mask: policy.act(obs, mask=mask))
+    np.testing.assert_array_equal(policy.act(obs, mask=[0, 1.0]), policy.act(obs, mask=[False, True]))
+    with pytest.raises(ConfigError, match="mask has the entry -inf"):
+        policy.step((), obs[None], jnp.ones(1, bool), np.array([[0.0, -np.inf]]))
+    remembering = make(memory=GRU)
+    remembering.act(np.zeros((2, 3)))
+    assert "where has the entry 2" in refusal(lambda: remembering.reset([2, 0]))  # indices
+
+
+def test_a_carry_of_another_batch_or_policy_is_refused():
+    policy = make(memory=GRU)
+    carry, obs, first = policy.initial_carry(2), jnp.zeros((2, 3)), jnp.ones(2, bool)
+    policy.step(carry, obs, first)
+    for wrong in (policy.initial_carry(3), (), jnp.zeros((2, 5)), jax.tree.map(lambda x: x.astype(int), carry)):
+        assert "carry: not the memory of 2 streams" in refusal(lambda wrong=wrong: policy.step(wrong, obs, first))
+    assert "carry" in refusal(lambda: make().step(carry, obs, first))

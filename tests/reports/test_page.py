@@ -132,6 +132,16 @@ def test_share_of_rows_in_the_healthy_range(values, share, said):
     assert health.share_in_range(sign, [Record("", None, {}, {}, "", {}, [], {})]) is None
 
 
+def test_a_ratio_that_is_not_1_is_no_defect_with_overlap():
+    rows = [{"iteration": i, "env_steps": i, "ratio_first_max_dev": 0.3} for i in (1, 2)]
+    sign = next(sign for sign in health.SIGNS if sign.metric == "ratio_first_max_dev")
+    plain, overlapped = (of_history("run", rows, {"overlap": overlap}) for overlap in (0, 1))
+    assert health.share_in_range(sign, [plain, overlapped]) == 0.0
+    assert health.share_in_range(sign, [overlapped]) is None
+    assert health.band_of(sign, [overlapped]).healthy is None
+    assert health.band_of(sign, [plain]).healthy is not None
+
+
 def test_differences_and_changes_are_listed():
     text = page([run(num_envs=8, num_steps=16), run(num_envs=9, num_steps=16)], None, "today")
     cells = re.sub(r"<[^>]+>", "|", text)

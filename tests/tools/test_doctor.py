@@ -93,6 +93,7 @@ LIMITS = {
         ({"ratio_first_max_dev": 0.0009}, {}),
         ({"ratio_first_max_dev": 0.19}, {"agent.compute_dtype": "bfloat16"}),
         ({"ratio_first_max_dev": 0.19}, {"agent.compute_dtype": "auto"}),
+        ({"ratio_first_max_dev": 0.9}, {"env": "gymnasium/CartPole-v1", "overlap": 1}),  # by design
     ],
     "entropy_gone": [
         ({"entropy": [0.6] * 9 + [0.029] * 11}, {}),
@@ -199,6 +200,16 @@ def test_options_of_remedies_exist_and_their_values_are_valid(rule):
         assert dict(flatten(config.resolve(unflatten(OPTIONS | options))))[remedy.option] != remedy.value
     else:
         assert rule in ("ratio_not_one", "truncation_as_end")
+
+
+def test_with_overlap_the_first_iteration_alone_shows_a_ratio_that_is_wrong():
+    options = {"env": "gymnasium/CartPole-v1", "overlap": 1, "agent.compute_dtype": "float32"}
+    seen = record({"ratio_first_max_dev": 0.9, "approx_kl": 0.2}, options)
+    (finding,) = diagnosed(seen).findings  # by design; the controls of the KL are refused with overlap
+    assert (finding.rule, finding.remedy.option) == ("kl_large", "agent.learning_rate")
+    for row, iteration in zip(seen.rows, range(1, ROWS + 1), strict=True):
+        row["iteration"] = iteration
+    assert "ratio_not_one" in found(diagnosed(seen))
 
 
 def test_warnings_are_notices_where_the_run_learns():

@@ -18,6 +18,7 @@ from ppax.agents.independent import Independent
 from ppax.agents.player_names import require_distinct_names
 from ppax.agents.self_play import SelfPlay
 from ppax.envs import Env, HostEnv
+from ppax.envs.hosting.arrays import leaves_of
 from ppax.envs.vector import VectorEnv
 from ppax.networks.composed import require_made_for
 from ppax.ppo import PPO
@@ -89,6 +90,14 @@ def require_overlap(agent: Agent, env: Env, overlap: int, iterations_per_env_res
             f"overlap = {overlap}: {other} changes environments or players after an update, when the next rollout is "
             f"already collected; leave out overlap or {other}"
         )
+    for learner, _ in agent.learners(env.num_streams):
+        # between the policy that acted and the one that learns lies the whole update before: the controls would measure
+        # and limit that one, and an early stop would skip updates before their first gradient step
+        for name in learner.kl.targets:
+            raise ConfigError(
+                f"overlap = {overlap}: kl.{name} controls the KL to the policy that acted, which is one update old and "
+                f"so also of the update before; leave out overlap or kl.{name}"
+            )
 
 
 def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
@@ -112,6 +121,7 @@ def require_env(env: Any) -> None:
     """Raise ConfigError unless `env` is a VectorEnv or a HostEnv, and JAX has a device."""
     sharding.require_backend()
     if is_env(env):
+        _require_32_bits(env)
         return
     if isinstance(env, str):
         remedy = f"is the name of an environment: write ppax.make({env!r})"
@@ -125,6 +135,19 @@ def require_env(env: Any) -> None:
     else:
         remedy = "is no environment: write ppax.make(NAME), ppax.envs.VectorEnv(env, num_envs) or ppax.envs.host(f)"
     raise ConfigError(f"env: a {type(env).__name__} {remedy}")
+
+
+def _require_32_bits(env: Env) -> None:
+    """Raise ConfigError for whole numbers that a compiled environment cannot have: JAX would wrap them silently."""
+    if isinstance(env, HostEnv) or jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        return
+    wide = next((leaf for leaf in leaves_of(env.observation_space) if leaf.wide), None)
+    if wide is not None:
+        where = "".join(f"[{step!r}]" for step in wide.path)
+        raise ConfigError(
+            f"{env.name or 'the environment'}: the bounds of observation_space{where}, {wide.space_dtype}, exceed 32 "
+            "bits, which compiled environments have; nearest valid dtype: float32, or int32 with bounds that hold"
+        )
 
 
 def require_agent(agent: Any, name: str = "agent") -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from gymnasium import spaces
 from jax import Array
 
 from ppax.checks.context import differing_leaves, named_leaves
 from ppax.checks.report import Check, Finding, attempt, none_of, skip
-from ppax.envs.hosting.arrays import in_32_bits
-from ppax.envs.vector import VectorEnv
+from ppax.envs.hosting.arrays import element_of, in_32_bits, leaves_of
+from ppax.envs.vector import VectorEnv, narrow
 from ppax.types import EnvReset, EnvStep, Key, PyTree
 
 RESETS = 16
@@ -30,8 +30,8 @@ def check_shapes(env: VectorEnv, key: Key) -> Finding:
     expected = groups or _like_space(env.observation_space, axis)
     flag, reward = jax.ShapeDtypeStruct(axis, bool), jax.ShapeDtypeStruct(axis, jnp.float32)
     problems = [
-        *_differences("obs at reset", _narrow(begin.obs), expected),
-        *_differences("obs after a step", _narrow(step.obs), expected),
+        *_differences("obs at reset", _narrowed(env, begin.obs), expected),
+        *_differences("obs after a step", _narrowed(env, step.obs), expected),
         *_differences("reward", _narrow(step.reward), reward),
         *_differences("terminated", step.terminated, flag),
         *_differences("truncated", step.truncated, flag),
@@ -120,15 +120,19 @@ def _some_actions(space: spaces.Space, agents: int) -> PyTree:
 
 
 def _like_space(space: spaces.Space, axis: tuple[int, ...]) -> PyTree:
-    def one(x: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((*axis, *np.shape(x)), in_32_bits(np.asarray(x).dtype))
-
-    return jax.tree.map(one, _plain(copy.deepcopy(space).sample()))
+    shapes = (jax.ShapeDtypeStruct((*axis, *leaf.shape), leaf.dtype) for leaf in leaves_of(space))
+    return element_of(space, shapes)
 
 
 def _narrow(tree: PyTree) -> PyTree:
     """Shapes and types after `VectorEnv`, which converts 64 bits to 32."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, in_32_bits(x.dtype)), tree)
+
+
+def _narrowed(env: VectorEnv, obs: PyTree) -> PyTree:
+    """Shapes and types of observations after `VectorEnv`."""
+    shapes: PyTree = jax.eval_shape(partial(narrow, env.observation_space), obs)
+    return shapes
 
 
 def _plain(tree: Any) -> Any:

@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays import masks
 from ppax.arrays.sequences import where_rows
-from ppax.envs.hosting.arrays import in_32_bits
+from ppax.envs.hosting.arrays import in_32_bits, leaves_of
 from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group, Grouped, count
 from ppax.envs.wrappers.resets import fresh_resets
@@ -116,7 +117,7 @@ class VectorEnv:
         ended = jnp.zeros((self.num_envs, self.num_agents), bool)
         return (
             VectorState(start.state, ended),
-            narrow(self._to_streams(start.obs)),
+            narrow(self.observation_space, self._to_streams(start.obs)),
             self._to_masks(start.action_mask),
         )
 
@@ -143,7 +144,7 @@ class VectorEnv:
         streams = self.num_streams
         return VectorStep(
             VectorState(now.state, ended),
-            narrow(self._to_streams(now.obs)),
+            narrow(self.observation_space, self._to_streams(now.obs)),
             reward.reshape(streams),
             terminated.reshape(streams),
             truncated.reshape(streams),
@@ -181,9 +182,16 @@ class VectorEnv:
         return jax.tree.map(lambda x: x.reshape(self.num_envs, -1, *x.shape[1:]), tree)
 
 
-def narrow(tree: PyTree) -> PyTree:
-    """Cast 64-bit arrays to 32 bits: with JAX_ENABLE_X64 an environment without explicit dtypes returns 64 bits."""
-    return jax.tree.map(lambda x: x.astype(in_32_bits(x.dtype)), tree)
+def narrow(space: spaces.Space, obs: PyTree) -> PyTree:
+    """Cast 64-bit arrays to 32 bits: with JAX_ENABLE_X64 an environment without explicit dtypes returns 64 bits.
+
+    Whole numbers of a space whose bounds exceed 32 bits become float32.
+    """
+    leaves, structure = jax.tree.flatten(obs)
+    wide = [leaf.wide for leaf in leaves_of(space)]
+    wide = wide if len(wide) == len(leaves) else [False] * len(leaves)  # other entries: check_env names them
+    dtypes = [np.dtype(np.float32) if own else in_32_bits(x.dtype) for own, x in zip(wide, leaves, strict=True)]
+    return jax.tree.unflatten(structure, [x.astype(dtype) for x, dtype in zip(leaves, dtypes, strict=True)])
 
 
 def _without_reward(now: EnvReset | EnvStep) -> EnvReset:

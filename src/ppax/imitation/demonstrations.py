@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from gymnasium import spaces
 
+from ppax.envs.hosting.arrays import leaves_of
 from ppax.program.footprint import available_bytes
 from ppax.storage import untrusted
 from ppax.storage.zip_directory import require_short_directory
@@ -248,8 +249,7 @@ def _limits(space: Any) -> tuple[Any, Any]:
 
 def _dtype(space: Any) -> np.dtype:
     """Return the dtype of an elementary space in ppax."""
-    kind = np.dtype(space.dtype)
-    return np.dtype({"f": np.float32, "i": np.int32}.get(kind.kind, kind)) if kind.itemsize > 2 else kind
+    return next(leaves_of(space)).dtype
 
 
 def _listed(x: Any) -> str:

@@ -66,13 +66,17 @@ class KLControl:
         rate, coef = (None if target is None else jnp.float32(1.0) for target in (self.rate_target, self.coef_target))
         return () if rate is None and coef is None else KLState(rate, coef)
 
+    @property
+    def targets(self) -> list[str]:
+        """Names of the controls that are on."""
+        names = ("target_kl", "rate_target", "coef_target")
+        return [name for name in names if getattr(self, name) is not None]
+
     def check(self, gradient_steps: int) -> None:
         """Raise ConfigError if a control is on and an update has one gradient step only: its KL is always 0."""
-        names = ("target_kl", "rate_target", "coef_target")
-        wanted = [name for name in names if getattr(self, name) is not None]
-        if gradient_steps == 1 and wanted:
+        if gradient_steps == 1 and self.targets:
             raise ConfigError(
-                f"kl.{wanted[0]}: with one gradient step per update the KL before it is always 0; "
+                f"kl.{self.targets[0]}: with one gradient step per update the KL before it is always 0; "
                 "set num_epochs or minibatch.num_minibatches to at least 2, or switch it off with none"
             )
 

@@ -14,6 +14,7 @@ from ppax.distributions import BallNormal, Normal, SquashedNormal
 from ppax.distributions.boxes import Bounds, bounds_of, centre_and_half
 from ppax.networks.heads import BetaHead, CategoricalHead, IndependentHead, JointHead, NormalHead
 from ppax.networks.heads import Head as Head
+from ppax.networks.observations import require_32_bits
 from ppax.types import ConfigError
 
 FAMILIES = ("normal", "squashed", "beta", "ball")  # distributions over a Box
@@ -156,8 +157,10 @@ def box_size(space: spaces.Space) -> int:
 def _head(space: spaces.Space, options: BoxOptions, where: str) -> Head:
     """Return the head of a space nested at `where`."""
     if isinstance(space, spaces.Discrete):
+        require_32_bits(space, where)
         return CategoricalHead(size=int(space.n), start=int(space.start))
     if isinstance(space, spaces.MultiDiscrete):
+        require_32_bits(space, where)
         counts, start = (tuple(int(x) for x in np.ravel(a)) for a in (space.nvec, space.start))
         return IndependentHead(counts=counts, start=start, shape=tuple(space.nvec.shape))
     if isinstance(space, spaces.MultiBinary):

@@ -54,8 +54,10 @@ def entries(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[E
         for key, value in inner:
             yield from entries(value, (*path, key))
     elif isinstance(space, spaces.Discrete):
+        require_32_bits(space, "observation space")
         yield Entry(path, (int(space.n),), (int(space.n),), (int(space.start),))
     elif isinstance(space, spaces.MultiDiscrete):
+        require_32_bits(space, "observation space")
         sizes, starts = (tuple(int(x) for x in np.ravel(y)) for y in (space.nvec, space.start))
         yield Entry(path, (sum(sizes),), sizes, starts)
     elif isinstance(space, spaces.MultiBinary):
@@ -67,6 +69,16 @@ def entries(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[E
         raise ConfigError(
             f"observation space {space}: supported are Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple "
             "of these; for another space write a network with its own `encode`"
+        )
+
+
+def require_32_bits(space: spaces.Discrete | spaces.MultiDiscrete, where: str) -> None:
+    """Raise ConfigError for categories whose numbers exceed 32 bits, which JAX has."""
+    limits = np.iinfo(np.int32)
+    counts = space.n if isinstance(space, spaces.Discrete) else space.nvec
+    if np.min(space.start) < limits.min or np.max(space.start + counts - 1) > limits.max:
+        raise ConfigError(
+            f"{where} {space}: its numbers must be from {limits.min} to {limits.max}; nearest valid value: start = 0"
         )
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from gymnasium import spaces
 
 from ppax.arrays import masks
-from ppax.envs.hosting.arrays import Leaf, element_of, leaves_of
-from ppax.policy.reader import Read, Reader
+from ppax.envs.hosting.arrays import Leaf, element_of, leaves_of, number_mismatches
+from ppax.policy.reader import Read, Reader, flags
 from ppax.policy.spec import PolicySpec
 from ppax.types import ConfigError
 
@@ -39,6 +39,7 @@ class Inputs:
         }
         self._action_leaves = {name: list(leaves_of(space)) for name, (_, space) in self._spaces.items()}
         self._of_one = None if spec.sizes else Reader(spec.observation_space, (), spare, "obs")
+        self._stored = {leaf.path: leaf for leaf in leaves_of(spec.observation_space)}
         self.streams_per_unit = spec.num_agents if self._own or spec.sizes else 1
 
     def observations(self, obs: Any) -> Read:
@@ -46,6 +47,23 @@ class Inputs:
         if self._spec.sizes:
             return self._of_groups(obs)
         return self._named(obs) if self._is_named(obs) else self._readers[""](obs)
+
+    def stored(self, obs: Any) -> Any:
+        """Return arrays of observations [B, ...] of NumPy or JAX in the dtypes of training.
+
+        Raises ConfigError for numbers of NumPy arrays that JAX would change, and for categories that do not exist.
+        """
+
+        def one(path: Any, x: Any) -> Any:
+            leaf = self._stored.get(tuple(getattr(step, "key", getattr(step, "idx", "")) for step in path))
+            if leaf is None:
+                return x
+            if isinstance(x, np.ndarray | np.generic):
+                for problem in number_mismatches(leaf, np.asarray(x), "obs"):
+                    raise ConfigError(problem)
+            return x.astype(leaf.dtype) if leaf.wide and x.dtype != leaf.dtype else x
+
+        return jax.tree_util.tree_map_with_path(one, obs)
 
     def masks(self, mask: Any, read: Read) -> Any:
         """Return action masks [B, n] for these observations, a tree as of arrays/masks.py; None without masks."""
@@ -159,7 +177,7 @@ class Inputs:
         streams = len(read.leaves[0]) if not self._spec.sizes else read.units * axis[0]
 
         def rows(x: Any) -> np.ndarray:
-            x = np.asarray(x, bool)
+            x = flags(x, name)
             if x.shape[: len(lead)] != lead:
                 raise ConfigError(f"{name} has the shape {list(x.shape)}; must begin with {list(lead)}")
             return x.reshape(streams, *x.shape[len(lead) :])

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ppax.policy.reader import flags
 from ppax.protocols import Agent
 from ppax.types import ConfigError
 
@@ -29,7 +30,7 @@ class StreamMemory:
         """Begin an episode where `where` [units] or [units, agents] is True; ConfigError for another shape."""
         if not self.needed or not self._units:
             return
-        where = np.asarray(where, bool)
+        where = flags(where, "where")
         shapes = [(self._units,), (self._units, self._size)] + [()] * (self._units == 1)
         if where.shape not in shapes:
             raise ConfigError(

@@ -20,6 +20,7 @@ from ppax.policy.acting import acting
 from ppax.policy.inputs import Inputs
 from ppax.policy.memory import StreamMemory
 from ppax.policy.programs import Program, make_program
+from ppax.policy.reader import flags
 from ppax.policy.spec import PolicySpec
 from ppax.policy.step import Stepped, step
 from ppax.protocols import Agent
@@ -101,10 +102,13 @@ class Policy:
 
         `carry` is that of the step before, at the start `initial_carry(B)`; `obs` [B, ...]; `first` [B] is True where
         an episode begins, and the memory starts anew; `mask` [B, n] as the environment gives it. Without `key` the
-        action is the mode of the distribution; with a key, [] or [B], it is sampled.
+        action is the mode of the distribution; with a key, [] or [B], it is sampled. Whole numbers and masks in NumPy
+        arrays are checked as by `act`; numbers of JAX's arrays are not known here.
         """
         if mask is None and self.spec.masked:
             raise ConfigError("mask: this policy was trained with action masks: pass one, True where allowed")
+        obs = self._inputs.stored(obs)
+        self._require_carry(carry, first.shape[0])
         return step(self.agent, self.learner, carry, obs, first, self._complete(mask, first.shape[0]), key)
 
     def initial_carry(self, batch: int) -> PyTree:
@@ -167,8 +171,21 @@ class Policy:
         )
         return make_program(self.agent, self.learner, example, None if deterministic else self._rng)
 
+    def _require_carry(self, carry: PyTree, batch: int) -> None:
+        """Raise ConfigError for a memory of another policy, or of another number of streams."""
+        if not self._memory.needed and not jax.tree.leaves(carry):
+            return
+        wanted = jax.eval_shape(lambda: self.agent.initial_carry(batch))
+        given = jax.tree.map(lambda x: (np.shape(x), jax.numpy.result_type(x)), carry)
+        if given != jax.tree.map(lambda x: (x.shape, x.dtype), wanted):
+            raise ConfigError(
+                f"carry: not the memory of {batch} streams of this policy: give that of the step before, at the start "
+                f"policy.initial_carry({batch})"
+            )
+
     def _complete(self, mask: PyTree | None, streams: int) -> PyTree | None:
         """Return masks [B, n] in the layout of arrays/masks.py."""
+        mask = jax.tree.map(lambda x: flags(x, "mask") if isinstance(x, np.ndarray) else x, mask)
         if mask is None or not self.spec.sizes:
             return masks.complete(self.spec.action_space, mask, streams, "mask")
         envs = streams // self.spec.num_agents

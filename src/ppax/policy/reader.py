@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
-from ppax.envs.hosting.arrays import Leaf, leaves_of, space_mismatches
+from ppax.envs.hosting.arrays import Leaf, leaves_of, number_mismatches, space_mismatches
 from ppax.types import ConfigError
 
 
@@ -57,9 +58,20 @@ class Reader:
         return Read(streams, rows[0], units is not None)
 
     def _array(self, x: np.ndarray, leaf: Leaf) -> np.ndarray:
-        """Return an array of observations with one axis of streams, in the dtype of training."""
-        x = x.reshape(-1, *leaf.shape)
-        return x if x.dtype == leaf.dtype else x.astype(leaf.dtype)
+        """Return an array of observations with one axis of streams, in the dtype of training.
+
+        Raises ConfigError for numbers that are not finite, no categories, or cannot be stored.
+        """
+        if leaf.categorical or (leaf.low is not None and x.dtype != leaf.dtype):
+            for problem in number_mismatches(leaf, x, self._name):
+                raise ConfigError(problem)
+        own = x if x.dtype == leaf.dtype else _cast(x, leaf.dtype)
+        # of a sum of squares, which is fast, NaN and infinity are seen; so is an overflow, which is none
+        if leaf.low is None and not math.isfinite(np.vdot(own, own)) and not np.isfinite(own).all():
+            place = tuple(map(int, np.argwhere(~np.isfinite(own))[0]))
+            where = "".join(f"[{step!r}]" for step in leaf.path) + (str(list(place)) if place else "")
+            raise ConfigError(f"{self._name}{where} is {x[place]}; must be finite in {leaf.dtype}, as in training")
+        return own.reshape(-1, *leaf.shape)
 
     def _units(self, obs: Any, given: Sequence[Leaf]) -> int | None:
         """Return the length of the batch; None for one observation, and where the first array has neither form."""
@@ -83,3 +95,19 @@ class Reader:
         shapes = " and ".join(f"[{', '.join(map(str, (*self._axis, *leaf.shape)))}]" for leaf in self._leaves[:3])
         agents = f", with an axis of the {self._axis[0]} agents" if axis else ""
         return f"give one observation, {shapes}{agents}, or a batch with one more axis in front"
+
+
+def flags(x: Any, name: str) -> np.ndarray:
+    """Return truth values; ConfigError for other entries than True, False, 1 and 0, as those of logits."""
+    given = np.asarray(x)
+    if given.dtype == bool:
+        return given
+    if given.dtype.kind not in "iuf" or (wrong := (given != 0) & (given != 1)).any():
+        example = given[wrong][0] if given.dtype.kind in "iuf" else repr(x)
+        raise ConfigError(f"{name} has the entry {example}; must be True or 1, False or 0")
+    return given.astype(bool)
+
+
+def _cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    with np.errstate(over="ignore"):  # an infinity, which is refused
+        return x.astype(dtype)

@@ -24,6 +24,7 @@ class Sign(NamedTuple):
     shown: tuple[float, ...] = ()  # values that are always on the axis
     healthy: tuple[float, float] | None = None
     limit: str = ""  # option whose value is drawn as a line
+    same_policy: bool = False  # the range holds where the policy that acts is the one that learns: not with overlap
 
 
 SIGNS = (
@@ -64,9 +65,11 @@ SIGNS = (
         "ratio_first_max_dev",
         "First ratio",
         "distance from 1 before the first gradient step",
-        "0 up to rounding. More means that acting and learning compute different probabilities: a defect.",
+        "0 up to rounding. More means that acting and learning compute different probabilities: a defect. With overlap "
+        "the policy that acts is one update old, and they differ by design.",
         (0.0, 1e-3),
         (0.0, 1e-3),
+        same_policy=True,
     ),
     Sign(
         "grad_norm",
@@ -85,12 +88,19 @@ def band_of(sign: Sign, records: Sequence[Record]) -> Band:
     limits = {value_text(record.config.get(sign.limit)) for record in records}
     limit: Any = records[0].config.get(sign.limit)
     drawn = len(limits) == 1 and type(limit) in (int, float)
-    return Band(sign.shown, sign.healthy, float(limit) if drawn else None)
+    healthy = sign.healthy if _judged(sign, records) else None
+    return Band(sign.shown, healthy, float(limit) if drawn else None)
+
+
+def _judged(sign: Sign, records: Sequence[Record]) -> list[Record]:
+    """Records for which the healthy range of a sign holds."""
+    return [one for one in records if not (sign.same_policy and one.config.get("overlap"))]
 
 
 def share_in_range(sign: Sign, records: Sequence[Record]) -> float | None:
     """Share of log rows of all runs in which a health metric is in its healthy range; None without range or rows."""
-    values = np.concatenate([record.columns.get(sign.metric, np.zeros(0)) for record in records])
+    columns = [record.columns.get(sign.metric, np.zeros(0)) for record in _judged(sign, records)]
+    values = np.concatenate([np.zeros(0), *columns])
     values = values[np.isfinite(values)]
     if sign.healthy is None or not len(values):
         return None

@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 
 import ppax
-from ppax.networks import mlp
+from ppax.networks import mlp, network
 from ppax.policy import Policy, PolicySpec
 from ppax.policy.bundle import archive, onnx_format, program, write_bundle, writing
 from ppax.policy.bundle.interface import Interface
@@ -304,3 +304,40 @@ def test_everything_in_the_archive_is_stored(tmp_path):
         assert {x.compress_type for x in bundle.infolist()} == {zipfile.ZIP_STORED}
         assert sum(x.file_size for x in bundle.infolist()) < (tmp_path / "b.zip").stat().st_size
     assert archive.read_archive(tmp_path / "b.zip")[0]["formats"].keys() == {"numpy"}
+
+
+def test_the_reader_refuses_numbers_that_the_policy_does_not_take(tmp_path):
+    entries = {
+        "far": spaces.Box(-(2**40), 2**40, (1,), np.int64),
+        "few": spaces.Box(0, 9, (1,), np.int64),
+        "kind": spaces.Tuple([spaces.Discrete(3, start=1), spaces.MultiDiscrete([2, 4])]),
+        "place": spaces.Box(-1, 1, (2,)),
+    }
+    spec = PolicySpec(spaces.Dict(entries), spaces.Discrete(2), masked=True)
+    agent = ppax.PPO(network(spec, hidden=(4,)))
+    policy = ppax.Policy(agent, agent.init(spec.observation_space, jax.random.key(0)), spec)
+    policy.export(tmp_path / "policy.zip", formats=["numpy"])
+    reader = NumpyPolicy(tmp_path / "policy.zip")
+    good = {
+        "obs.far": [[2**32 + 7]],
+        "obs.few": [[3]],
+        "obs.kind.0": [3],
+        "obs.kind.1": [[1, 3]],
+        "obs.place": [[0.5, 0.0]],
+        "first": [1],
+        "mask": [[1, 0]],
+    }
+    obs = {"far": [2**32 + 7], "few": [3], "kind": (3, [1, 3]), "place": [0.5, 0.0]}
+    assert reader(good)["action"][0] == policy.act(obs, mask=[1, 0])
+    wrong = {
+        "obs.few": ([[2**32 + 7]], "4294967303; must be from -2147483648 to 2147483647"),
+        "obs.kind.0": ([0], "0; must be from 1 to 3"),
+        "obs.kind.1": ([[1, 4]], "4; must be from 0 to 3"),
+        "obs.place": ([[0.5, np.nan]], "nan; must be finite in float32"),
+        "mask": ([[0.0, -np.inf]], "-inf; must be 0 or 1"),
+    }
+    for name, (number, words) in wrong.items():
+        with pytest.raises(ValueError, match=f"{name} has the number {words}"):
+            reader(good | {name: number})
+    with pytest.raises(ValueError, match=r"obs\.few is float64, which cannot be cast to int32"):
+        reader(good | {"obs.few": [[1.7]]})

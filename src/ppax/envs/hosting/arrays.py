@@ -23,12 +23,24 @@ class Leaf(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype
     space_dtype: np.dtype  # dtype of the space
+    low: Any = None  # smallest whole number that may be given: first category, least number of `dtype`; None: floats
+    high: Any = None  # largest
+    categorical: bool = False
 
     def of(self, element: Any) -> Any:
         """Return this array of an element."""
         for step in self.path:
             element = element[step]
         return element
+
+    @property
+    def wide(self) -> bool:
+        """Whether whole numbers are stored as float32, because the bounds of their space exceed 32 bits."""
+        return self.dtype.kind == "f" and self.space_dtype.kind in "iu"
+
+    def takes(self, dtype: np.dtype) -> bool:
+        """Return whether every number of `dtype` may be given: none is beyond `dtype` of this leaf or a category."""
+        return self.low is None or (not self.categorical and np.can_cast(dtype, self.dtype, "safe"))
 
 
 def in_32_bits(dtype: np.dtype) -> np.dtype:
@@ -45,8 +57,30 @@ def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator
         for i, inner in enumerate(space.spaces):
             yield from leaves_of(inner, (*path, i))
     elif space.shape is not None and space.dtype is not None:
-        given = np.dtype(space.dtype)
-        yield Leaf(path, tuple(space.shape), in_32_bits(given), given)
+        yield _leaf_of(space, path, tuple(space.shape), np.dtype(space.dtype))
+
+
+def _leaf_of(space: Any, path: tuple[str | int, ...], shape: tuple[int, ...], given: np.dtype) -> Leaf:
+    """Return the array of an elementary space.
+
+    Whole numbers of 64 bits stay whole where the bounds of the space fit into 32 bits, and are float32 otherwise: that
+    is how networks read them, and a cast to 32 bits would give other numbers.
+    """
+    dtype = in_32_bits(given)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        counts = space.n if isinstance(space, spaces.Discrete) else space.nvec
+        low, high = space.start, space.start + counts - 1
+        if not shape:  # faster to compare
+            low, high = int(low), int(high)
+        return Leaf(path, shape, dtype, given, low, high, categorical=True)
+    if dtype.kind not in "iu":
+        return Leaf(path, shape, dtype, given)
+    limits = np.iinfo(dtype)
+    if dtype != given and isinstance(space, spaces.Box):
+        low, high = space.low.min(initial=0), space.high.max(initial=0)
+        if low < limits.min or high > limits.max:
+            return Leaf(path, shape, np.dtype(np.float32), given)
+    return Leaf(path, shape, dtype, given, limits.min, limits.max)
 
 
 def element_of(space: spaces.Space, leaves: Iterator[Any]) -> Any:
@@ -95,17 +129,43 @@ def space_mismatches(space: spaces.Space, element: Any, name: str, axis: Any = (
             own_axis = axis[key] if isinstance(axis, dict) else axis
             yield from space_mismatches(inner, element[key], f"{name}[{key!r}]", own_axis)
         return
-    for leaf in leaves_of(space):
-        try:
-            x = np.asarray(element)
-        except ValueError:  # lists of several lengths
-            x = np.asarray(None)
-        if x.dtype == object:
-            yield f"{name} is a {type(element).__name__}, not an array {leaf.space_dtype}{list(leaf.shape)}"
-        elif x.shape != (*axis, *leaf.shape):
-            yield f"{name} has the shape {list(x.shape)}, its space {[*axis, *leaf.shape]}"
-        elif not np.can_cast(x.dtype, leaf.space_dtype, "same_kind"):
-            yield f"{name} is {x.dtype}, which cannot be cast to {leaf.space_dtype}, the dtype of its space"
+    if space.shape is None or space.dtype is None:
+        return
+    shape, dtype = tuple(space.shape), np.dtype(space.dtype)
+    try:
+        x = np.asarray(element)
+    except ValueError:  # lists of several lengths
+        x = np.asarray(None)
+    if x.dtype == object:
+        yield f"{name} is a {type(element).__name__}, not an array {dtype}{list(shape)}"
+    elif x.shape != (*axis, *shape):
+        yield f"{name} has the shape {list(x.shape)}, its space {[*axis, *shape]}"
+    elif not np.can_cast(x.dtype, dtype, "same_kind"):
+        yield f"{name} is {x.dtype}, which cannot be cast to {dtype}, the dtype of its space"
+
+
+def number_mismatches(leaf: Leaf, x: np.ndarray, name: str) -> Iterator[str]:
+    """Yield a sentence if the numbers `x` of an element's array, or of a batch, are no numbers of `leaf`.
+
+    A cast to 32 bits would be silent, 2^32 + 7 would be 7, and an unknown category would be no category at all.
+    """
+    if leaf.low is None:
+        return
+    if type(leaf.low) is int and x.size:  # the usual case, without arrays
+        least, most = (x.item(),) * 2 if x.ndim == 0 else (np.minimum.reduce(x, None), np.maximum.reduce(x, None))
+        if leaf.low <= least and most <= leaf.high:
+            return
+    wrong = (x < leaf.low) | (x > leaf.high)
+    if not wrong.any():
+        return
+    place = tuple(map(int, np.argwhere(wrong)[0]))
+    low, high = (np.broadcast_to(limit, x.shape)[place] for limit in (leaf.low, leaf.high))
+    where = "".join(f"[{step!r}]" for step in leaf.path) + (str(list(place)) if place else "")
+    if leaf.categorical:
+        yield f"{name}{where} is {x[place]}; must be one of the categories {low} to {high}"
+    else:
+        remedy = f"give the space bounds that hold, or dtype {np.dtype(np.float32)}"
+        yield f"{name}{where} is {x[place]}; must be from {low} to {high}, as the bounds of its space say: {remedy}"
 
 
 class EpisodeStats(NamedTuple):

@@ -22,6 +22,7 @@ from ppax.envs.hosting.arrays import (
     group_rows,
     leaves_of,
     metrics_of,
+    number_mismatches,
     space_mismatches,
     undeclared,
 )
@@ -33,6 +34,7 @@ REGISTERED = (
     "an id that a script registers is not registered in other processes: pass its specification, "
     "ppax.envs.host(lambda spec=gymnasium.spec(ID): gymnasium.make(spec), ...), or name it, ppax.make('gymnasium/ID')"
 )
+WHOLE = frozenset((int, np.int64))  # types of a whole number that needs no check but that of its size
 FLAGS = frozenset((bool, np.bool_))  # types of a flag that need no further check
 
 
@@ -57,7 +59,8 @@ class EnvBatch:
         elif arrays.mask is not None:
             self.forms = MaskForm(layout.action_space)
         self.fast_path = self.single_array and not self.axis and arrays.mask is None and arrays.episode_stats is None
-        self.dtypes = [{leaf.space_dtype} for leaf in self.leaves]  # dtypes that are known to fit each leaf
+        # dtypes that are known to fit each leaf, with any number
+        self.dtypes = [{leaf.space_dtype} if leaf.takes(leaf.space_dtype) else set() for leaf in self.leaves]
         self.over, self.steps = [False] * len(factories), 0  # steps since `reset`
         count = len(factories)
         # rows of each environment in the arrays: one, or one for each of its agents
@@ -109,7 +112,8 @@ class EnvBatch:
                         self._check_obs(i, obs, "step", action)
                     write(i, obs, info, "step", action)
                 else:  # the same, without function calls
-                    if type(obs) is not np.ndarray or obs.shape != shape or obs.dtype not in dtypes:
+                    plain = type(obs) is np.ndarray and obs.shape == shape and obs.dtype in dtypes
+                    if not plain and not self._fits(obs):
                         self._check_obs(i, obs, "step", action)
                     if "action_mask" in info or "episode_stats" in info:
                         self._check_info(i, info, "step", action)
@@ -173,14 +177,20 @@ class EnvBatch:
         for problem in space_mismatches(self.layout.observation_space, obs, "its observation", self.axis):
             raise self._failure(i, verb, action, problem)
         for leaf, dtypes in zip(self.leaves, self.dtypes, strict=True):
-            dtypes.add(np.asarray(leaf.of(obs)).dtype)
+            x = np.asarray(leaf.of(obs))
+            for problem in number_mismatches(leaf, x, "its observation"):
+                raise self._failure(i, verb, action, problem)
+            if leaf.takes(x.dtype):
+                dtypes.add(x.dtype)
 
     def _fits(self, obs: Any) -> bool:
         """Return True if the observation certainly belongs to its space; otherwise `_check_obs` decides."""
         for leaf, dtypes in zip(self.leaves, self.dtypes, strict=True):
             x, axis = leaf.of(obs), self.axis[leaf.path[0]] if self.layout.sizes else self.axis
-            if type(x) is int and leaf.space_dtype.kind in "iu" and not (leaf.shape or axis):
-                continue
+            if type(x) in WHOLE and leaf.space_dtype.kind in "iu" and not (leaf.shape or axis):
+                if leaf.low is None or leaf.low <= x <= leaf.high:
+                    continue
+                return False
             if getattr(x, "shape", None) != (*axis, *leaf.shape) or x.dtype not in dtypes:
                 return False
         return True

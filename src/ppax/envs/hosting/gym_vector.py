@@ -16,10 +16,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ppax.envs.hosting.arrays import (
     EpisodeStats,
+    Leaf,
     MaskForm,
     element_of,
     leaves_of,
     metrics_of,
+    number_mismatches,
     space_mismatches,
     undeclared,
 )
@@ -122,7 +124,14 @@ class GymVectorStepper:
         space, axis = self.vector.single_observation_space, (self.vector.num_envs,)
         for problem in space_mismatches(space, obs, "its observation", axis):
             raise EnvError(f"{self.vector} failed in {self._when}: {problem}")
-        return [np.asarray(leaf.of(obs)) for leaf in self._leaves]
+        arrays = [np.asarray(leaf.of(obs)) for leaf in self._leaves]
+        return [self._stored(leaf, x) for leaf, x in zip(self._leaves, arrays, strict=True)]
+
+    def _stored(self, leaf: Leaf, x: np.ndarray) -> np.ndarray:
+        """Return numbers of one array in the dtype of training."""
+        for problem in number_mismatches(leaf, x, "its observation"):
+            raise EnvError(f"{self.vector} failed in {self._when}: {problem}")
+        return x.astype(leaf.dtype, copy=False)
 
     def _final(self, info: dict[str, Any], leaves: list[np.ndarray], ended: np.ndarray) -> list[np.ndarray]:
         """Final observations in mode SAME_STEP, from `info`: one element for each environment, or one batch."""
@@ -133,7 +142,7 @@ class GymVectorStepper:
         filled = [np.array(leaf) for leaf in leaves]
         for leaf, array in zip(self._leaves, filled, strict=True):
             for i in np.flatnonzero(ended):
-                array[i] = leaf.of(final)[i] if batched else leaf.of(final[i])
+                array[i] = self._stored(leaf, np.asarray(leaf.of(final)[i] if batched else leaf.of(final[i])))
         return filled
 
     def _mask(self, info: dict[str, Any], before: np.ndarray | None = None) -> np.ndarray | None:

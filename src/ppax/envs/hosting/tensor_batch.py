@@ -188,7 +188,14 @@ class TensorBatch(VectorEnv):
     def _shares_device(self, exchange: str) -> bool:
         """Return whether tensors and JAX's arrays are exchanged by DLPack; ConfigError where that is impossible."""
         tensor = self._torch.zeros(1, device=self._device)
-        if exchange == "numpy" or (exchange == "auto" and tensor.device.type == "cpu"):
+        # JAX would read 2^32 + 7 as 7
+        wide = any(leaf.wide for leaf in leaves_of(self.single_observation_space))
+        if wide and exchange == "dlpack":
+            raise ConfigError(
+                f"exchange = 'dlpack': the bounds of {self.single_observation_space} exceed 32 bits, which JAX has; "
+                "nearest valid value: 'numpy', or give the space bounds that hold"
+            )
+        if wide or exchange == "numpy" or (exchange == "auto" and tensor.device.type == "cpu"):
             return False
         here = jax.local_devices()[0]
         try:

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays import masks
-from ppax.envs.hosting.arrays import in_32_bits
+from ppax.envs.hosting.arrays import leaves_of
 from ppax.policy.policy import Policy
 from ppax.policy.step import step
 from ppax.types import ConfigError, PyTree
@@ -127,7 +127,7 @@ def _of_observation(space: Any, lead: tuple[int, ...]) -> Any:
         return {name: _of_observation(inner, lead) for name, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         return tuple(_of_observation(inner, lead) for inner in space.spaces)
-    return _struct((*lead, *(space.shape or ())), in_32_bits(np.dtype(space.dtype)))
+    return _struct((*lead, *(space.shape or ())), next(leaves_of(space)).dtype)
 
 
 def _of_mask(space: Any, lead: tuple[int, ...]) -> Any:

@@ -60,6 +60,7 @@ class NumpyPolicy:
                 raise ValueError(f"{name} is damaged")
         self.inputs, self.outputs = self.description["inputs"], self.description["outputs"]
         self._names = {x["name"] for x in self.inputs}
+        self._categories = categories(self.description.get("spec", {}).get("observation_space", {}))
         self._program = json.loads(files["program.json"])
         arrays = safetensors(files["weights.safetensors"])
         self._weights = {slot: arrays[name] for name, slot in self._program["weights"]}
@@ -70,12 +71,16 @@ class NumpyPolicy:
         return {x["name"]: np.zeros((batch, *x["shape"][1:]), x["dtype"]) for x in carry}
 
     def __call__(self, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Return the outputs for all inputs of the policy, [b, ...] each; ValueError for a wrong name or shape."""
+        """Return the outputs for all inputs of the policy, [b, ...] each.
+
+        Raises ValueError for a wrong name or shape, and for numbers that the policy does not take: NaN, infinity,
+        categories that do not exist, integers beyond 32 bits, masks of other entries than 0 and 1.
+        """
         if inputs.keys() != self._names:
             wrong = {"missing": self._names - inputs.keys(), "unknown": inputs.keys() - self._names}
             said = "; ".join(f"{what}: {', '.join(sorted(map(str, names)))}" for what, names in wrong.items() if names)
             raise ValueError(f"inputs {said}; this policy takes {', '.join(sorted(self._names))}")
-        arrays = {x["name"]: np.asarray(inputs[x["name"]], x["dtype"]) for x in self.inputs}
+        arrays = {x["name"]: self._input(x, np.asarray(inputs[x["name"]])) for x in self.inputs}
         batch = len(arrays["first"])
         for x in self.inputs:
             if arrays[x["name"]].shape != (batch, *x["shape"][1:]):
@@ -92,6 +97,27 @@ class NumpyPolicy:
         run(each, values)
         return {name: np.array(values[slot]) for name, slot in self._program["outputs"]}
 
+    def _input(self, entry: dict[str, Any], given: np.ndarray) -> np.ndarray:
+        """Return an input in its dtype; ValueError for numbers that a cast would change or the policy does not take."""
+        name, dtype = entry["name"], np.dtype(entry["dtype"])
+        kinds = {"b": "biuf", "i": "biu", "u": "biu"}.get(dtype.kind, "biuf")
+        if given.dtype.kind not in kinds:
+            raise ValueError(f"{name} is {given.dtype}, which cannot be cast to {dtype}")
+        with np.errstate(over="ignore"):
+            x = given.astype(dtype, copy=False)
+        wrong: Any = False
+        if dtype.kind == "b":
+            wrong, allowed = (given != 0) & (given != 1), "0 or 1"
+        elif dtype.kind in "iu":
+            limits = np.iinfo(dtype)
+            low, high = self._categories.get(name, (limits.min, limits.max))
+            wrong, allowed = (given < low) | (given > high), f"from {np.min(low)} to {np.max(high)}"
+        elif not name.startswith("carry"):
+            wrong, allowed = ~np.isfinite(x), f"finite in {dtype}"
+        if np.any(wrong):
+            raise ValueError(f"{name} has the number {given[wrong][0]}; must be {allowed}")
+        return x
+
     def _prepare(self, batch: int) -> tuple[list[Any], list[Any]]:
         """Return the slots with all that depends on weights alone, and the operations of every step."""
         values: list[Any] = [None] * self._program["slots"]
@@ -107,6 +133,15 @@ class NumpyPolicy:
             changing.update(writes if steps is each else ())
         run(once, values)
         return values, each
+
+
+def categories(space: dict[str, Any], name: str = "obs") -> dict[str, tuple[Any, Any]]:
+    """Return the smallest and largest category of each categorical entry of an observation space, by input."""
+    inner, start = space.get("spaces"), np.asarray(space.get("start", 0))
+    if space.get("space") in ("Discrete", "MultiDiscrete"):
+        return {name: (start, start + np.asarray(space["n"] if "n" in space else space["nvec"]) - 1)}
+    parts = inner.items() if isinstance(inner, dict) else enumerate(inner or ())
+    return {key: limits for part, x in parts for key, limits in categories(x, f"{name}.{part}").items()}
 
 
 def run(steps: list[Any], values: list[Any]) -> None:

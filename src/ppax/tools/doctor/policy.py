@@ -58,7 +58,8 @@ def kl_large(record: Record) -> Finding | None:
         return None
     count, top, rate = int(large.sum()), np.nanmax(values), record.number("learning_rate")
     seen = f"approx_kl is above {KL_LARGE} in {count} of {len(values)} rows, at most {shown(top)}"
-    if rate > 1e-3 or gradient_steps_per_update(record) <= 1:
+    # with overlap the controls of the KL are refused
+    if rate > 1e-3 or gradient_steps_per_update(record) <= 1 or record.of_run("overlap") > 0:
         remedy = Remedy("smaller steps", record.path("learning_rate"), rounded(min(rate / 3.0, 1e-3)))
     else:
         remedy = Remedy("ends an update that has moved the policy far enough", record.path("kl.target_kl"), 0.02)
@@ -88,6 +89,8 @@ def clip_fraction_high(record: Record) -> Finding | None:
 def ratio_not_one(record: Record) -> Finding | None:
     """Probability ratio that differs from 1 before the first gradient step."""
     values = record.column("ratio_first_max_dev")
+    if record.of_run("overlap") > 0:  # only in the first iteration the policy that acts is the one that learns
+        values = np.where(record.column("iteration") == 1, values, np.nan)
     dtype = str(record.option("compute_dtype"))
     off = values > RATIO.get(dtype, RATIO["float32"])
     if not off.any():
@@ -148,7 +151,8 @@ def planned_iterations(record: Record) -> float:
 RULES = (
     Rule(
         "ratio_not_one",
-        f"`ratio_first_max_dev` above {RATIO['float32']} (bfloat16, {WHERE_SAFE} and auto: {RATIO['bfloat16']})",
+        f"`ratio_first_max_dev` above {RATIO['float32']} (bfloat16, {WHERE_SAFE} and auto: {RATIO['bfloat16']}); with "
+        "`overlap = 1` in the first iteration alone",
         "`ppax selftest`; no option mends it",
         ("ratio_first_max_dev",),
         ratio_not_one,

@@ -92,6 +92,12 @@ MUTATIONS: list[Mutation] = [
         (INSTANCES + "test_one_environment_for_all_streams_is_refused_before_anything_compiles",),
     ),
     Mutation(
+        "one generator of several environments is not noticed",
+        "[*_shared_generators(trace)]",
+        "[]",
+        (INSTANCES + "test_check_env_names_a_generator_of_several_environments",),
+    ),
+    Mutation(
         "Discrete actions are Python's integers",
         "    if isinstance(space, spaces.Discrete | spaces.Box):\n",
         "    if isinstance(space, spaces.Discrete):\n        return iter(arrays[0].tolist())\n"

@@ -11,6 +11,7 @@ from ppax.checks.elements import distinct, once, outside, parts, same
 from ppax.checks.report import Finding, none_of, skip
 from ppax.checks.trace import EnvEvent, EnvTrace, Subject
 from ppax.envs.hosting.arrays import MaskForm, choices_of, leaves_of, space_mismatches
+from ppax.envs.hosting.instances import generators_of
 
 FLAGS = ("terminated", "truncated")
 
@@ -73,7 +74,7 @@ def check_inside(trace: EnvTrace) -> Finding:
 def check_masks(trace: EnvTrace) -> Finding:
     """Check that action masks have the layout of arrays/masks.py, come with every observation, and allow an action."""
     if all(mask is None for subject, event in trace.all() for _, mask in subject.masks_of(event.info)):
-        return skip('the environment gives no info["action_mask"]')
+        return skip('the environment gives no info["action_mask"], and has no method action_masks()')
 
     def problems_of(subject: Subject, event: EnvEvent) -> Iterator[str]:
         each = subject.masks_of(event.info)
@@ -116,7 +117,7 @@ def check_episode_stats(trace: EnvTrace) -> Finding:
 
 def check_seeds(trace: EnvTrace) -> Finding:
     """Check that the same seed and actions give the same episode, in another environment and in the same one."""
-    one, problems = trace.events[0], []
+    one, problems = trace.events[0], [*_shared_generators(trace)]
     first = one[0].obs
     for subject, events in zip(trace.subjects[1:], trace.events[1:], strict=True):
         if subject.factory is trace.subjects[0].factory and not same(first, events[0].obs):
@@ -183,6 +184,16 @@ def check_episodes(trace: EnvTrace) -> Finding:
         "reset must reset all state, the step counter too; step must return the final observation of the episode and "
         "must not reset: ppax resets.",
     )
+
+
+def _shared_generators(trace: EnvTrace) -> Iterator[str]:
+    """Yield the random generators that two environments share, so that the seed of one changes the other's numbers."""
+    owners: dict[int, int] = {}
+    for subject in trace.subjects:
+        for name, generator in generators_of(subject.env):
+            first = owners.setdefault(id(generator), subject.number)
+            if first != subject.number:
+                yield f"environments {first} and {subject.number} draw from one generator, {name}"
 
 
 def _misshapen(subject: Subject, event: EnvEvent) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+import warnings
 from typing import Any
 
 import gymnasium
@@ -12,7 +13,7 @@ from ppax.checks import host_checks, protocol
 from ppax.checks.report import Check, Finding, attempt, last_lines, not_tried
 from ppax.checks.trace import FEW, EnvTrace, ProtocolError, Subject, record_trace, short_trace, subjects_of
 from ppax.envs import EnvError, HostEnv
-from ppax.envs.hosting.conventions import adapted
+from ppax.envs.hosting.conventions import adapted, unread
 from ppax.envs.hosting.faults import RAISED, close_all
 from ppax.types import ConfigError, Key
 
@@ -56,6 +57,9 @@ def all_checks(env: HostEnv | gymnasium.Env, key: Key) -> list[Check]:
         for name, check in CHECKS.items():
             shapes_fit = [one.passed for one in checks if one.name == "shapes"] != [False]
             checks.append(attempt(name, check, traces[0]) if traces and shapes_fit else not_tried(name))
+        if traces and isinstance(env, gymnasium.Env):  # else `host` has warned
+            for sentence in unread(subjects[0].env, traces[0].events[0][0].info):
+                warnings.warn(sentence, stacklevel=4)
         return checks
     finally:
         _close(subjects, users_own)

@@ -207,6 +207,9 @@ def test_masks_in_other_places_are_named_in_a_warning(world, place):
         if not (number is None and world is Plural):  # stacked by Gymnasium, under the same name
             with pytest.warns(UserWarning, match=said):
                 host(source, number)
+    if world is not Plural:
+        with pytest.warns(UserWarning, match=said):
+            ppax.check_env(world())
 
 
 def test_environments_without_masks_cause_no_warning_and_have_no_wrapper():

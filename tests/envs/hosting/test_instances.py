@@ -108,6 +108,32 @@ def test_a_function_may_make_environments_again_and_again():
     fit(env)
 
 
+GENERATOR = np.random.default_rng(0)
+
+
+class OfTheClass(Maze):
+    rng = np.random.default_rng(0)
+
+
+class Given(Maze):
+    def reset(self, *, seed=None, options=None):
+        obs = super().reset(seed=seed)
+        self.draws = GENERATOR
+        return obs
+
+
+def limited(world):
+    return lambda: gymnasium.wrappers.TimeLimit(world(), 3)
+
+
+@pytest.mark.parametrize(("world", "name"), [(OfTheClass, "rng"), (Given, "draws"), (limited(Given), "draws")])
+def test_check_env_names_a_generator_of_several_environments(world, name):
+    check = ppax.check_env(world)["seeds"]
+    assert check.passed is False
+    assert f"environments 0 and 1 draw from one generator, {name}" in check.text
+    assert ppax.check_env(Maze)["seeds"].passed
+
+
 # ---------------------------------------------------------------- one at a time
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+import numpy as np
 
 from ppax.envs.hosting.conventions import adapted, wrappers_of
 
@@ -43,3 +45,12 @@ def refuse_shared(envs: Iterable[Any], made: dict[int, weakref.ref[Any]] = _made
         for one in wrappers_of(env):
             with contextlib.suppress(TypeError):  # a class with slots
                 made[id(one)] = weakref.ref(one)
+
+
+def generators_of(env: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the random generators that an environment, those inside of it and their classes have as attributes."""
+    for one in wrappers_of(env):
+        for holder in (one, *type(one).__mro__):
+            for name, x in getattr(holder, "__dict__", {}).items():
+                if isinstance(x, np.random.Generator | np.random.RandomState):
+                    yield name, x

@@ -18,7 +18,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -27,6 +29,8 @@ from ppax.parts import part, static
 from ppax.types import ConfigError
 
 REDUCTIONS = ("mean", "max", "min", "last", "sum", "per_episode", "std")
+# In place of a metric without a value; read as NaN. Not NaN, for which `jax_debug_nans` would stop a sound program
+MISSING = np.finfo(np.float32).min
 Reductions = tuple[tuple[str, str], ...]  # (name, reduction) of all metrics that are no means
 
 
@@ -66,7 +70,16 @@ class Summary(Mapping[str, Array]):
     reductions: Reductions = static(default=())
 
     def __getitem__(self, name: str) -> Array:
-        """One metric [...]."""
+        """One metric [...]; NaN where it has no value."""
+        index, kind = _places(self.names, self.reductions)[name]
+        column: Any = (self.tops if kind in ("max", "min") else self.means)[..., index]
+        where: Any = np.where if isinstance(column, np.ndarray | np.generic) else jnp.where
+        with jax.debug_nans(False):
+            value: Array = where(column == MISSING, np.float32(np.nan), column)
+            return -value if kind == "min" else value
+
+    def stored(self, name: str) -> Array:
+        """One metric [...] in a program, before the last reduction."""
         index, kind = _places(self.names, self.reductions)[name]
         if kind not in ("max", "min"):
             return self.means[..., index]
@@ -124,12 +137,12 @@ def pack(metrics: Mapping[str, Array]) -> Summary:
 
 def unpack(summary: Summary) -> Table:
     """Inverse of `pack`."""
-    return Table(dict(summary), summary.reductions)
+    return Table({name: summary.stored(name) for name in summary}, summary.reductions)
 
 
 def nothing(like: Summary) -> Summary:
     """Neutral element of `merge`, with the metrics of `like`."""
-    means, tops = jnp.zeros_like(like.means), jnp.full_like(like.tops, -jnp.inf)
+    means, tops = jnp.zeros_like(like.means), jnp.full_like(like.tops, MISSING)
     return dataclasses.replace(like, means=means, tops=tops)
 
 
@@ -178,8 +191,11 @@ def add_up(totals: Summary, metrics: Summary, accepted: Array) -> Summary:
 def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
     """Divide totals by the number of iterations, or of episodes, as each metric declares."""
     kinds = totals.kinds()
-    # Per-episode metrics and extremes are NaN, not 0, where no episode finished
     divisor = jnp.where(each(kinds, "per_episode", "std"), totals.means[counts_of(kinds)], num_iterations)
-    means = totals.means / jnp.where(each(kinds, "last", "sum"), 1.0, divisor)
-    means = jnp.where(each(kinds, "std"), jnp.sqrt(means), means)
-    return dataclasses.replace(totals, means=means, tops=jnp.where(jnp.isinf(totals.tops), jnp.nan, totals.tops))
+    divisor = jnp.where(each(kinds, "last", "sum"), 1.0, divisor)
+    means = totals.means / jnp.where(divisor == 0.0, 1.0, divisor)
+    spread = each(kinds, "std")
+    means = jnp.where(spread, jnp.sqrt(jnp.where(spread, means, 0.0)), means)
+    # Per-episode metrics and extremes have no value where no episode finished
+    means = jnp.where(divisor == 0.0, MISSING, means)
+    return dataclasses.replace(totals, means=means, tops=jnp.maximum(totals.tops, MISSING))

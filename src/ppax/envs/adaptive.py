@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.arrays.metrics import MISSING
 from ppax.types import ConfigError, Scalar, number, part, static
 
 EPISODE_RETURN = "episode_return"
@@ -86,5 +87,5 @@ class AdaptiveRanges:
 
 
 def mean_performance(ranges: Ranges) -> Array:
-    """Mean performance of the buffered episodes at each end, [d, 2]; NaN of none."""
-    return jnp.where(ranges.count > 0, ranges.total / jnp.maximum(ranges.count, 1.0), jnp.nan)
+    """Mean performance of the buffered episodes at each end, [d, 2]; MISSING of none."""
+    return jnp.where(ranges.count > 0, ranges.total / jnp.maximum(ranges.count, 1.0), MISSING)

@@ -209,14 +209,31 @@ def _native(name: str, num_envs: int, settings: EnvSettings, single: Single | No
     settings.refuse(("vectorization", "timeout", "info_metrics"), f"{name} is stepped inside the compiled program")
     inner = _with_params(name, settings.env_params, single or partial(_single, name))
     settings = dataclasses.replace(settings, env_params=named(settings.env_params, places(inner)))
-    suite = SUITES.get(name.partition("/")[0]) if name not in BUILTIN else None
-    expensive = suite is not None and suite.expensive_resets
+    suite = name.partition("/")[0]
+    of_suite = name not in BUILTIN and suite in SUITES
+    expensive = of_suite and SUITES[suite].expensive_resets
+    if of_suite:
+        inner = registry.with_spaces(suite, inner, settings.env_params)
     inner = clipped_to(inner, settings.clip_actions)
     repeated = inner if settings.action_repeat == 1 else ActionRepeat(inner, settings.action_repeat)
     viewed = team_view(repeated, settings.agent_ids, settings.central_critic, name)
     resets = PoolResets() if expensive else fresh_resets
     env = VectorEnv(viewed, num_envs, name, resets, dataclasses.replace(settings, schedule=None))
-    return env if settings.schedule is None else with_schedule(env, settings.schedule)
+    if settings.schedule is None:
+        return env
+    env = with_schedule(env, settings.schedule)
+    return registry.with_spaces(suite, env, settings.env_params | _reached(env)) if of_suite else env
+
+
+def _reached(env: VectorEnv) -> dict[str, dict[str, Any]]:
+    """Return the range of each parameter that the schedule changes, over the whole of training."""
+    both = [values_at(env, progress) for progress in (0, 1)]
+    ends = {name: [end for values in both if name in values for end in _both_ends(values[name])] for name in both[1]}
+    return {name: {"low": min(values), "high": max(values)} for name, values in ends.items()}
+
+
+def _both_ends(value: Any) -> tuple[Any, Any]:
+    return (value["low"], value["high"]) if isinstance(value, Mapping) else (value, value)
 
 
 def _with_params(name: str, env_params: Mapping[str, Any], single: Single) -> Environment:

@@ -7,6 +7,7 @@ timing, so that runs are reproducible.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -20,7 +21,7 @@ from ppax.host.noise import action_from_noise, noise_for
 from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
 from ppax.program.layout import product_dtype
 from ppax.program.platforms import rules
-from ppax.program.tracing import renewed
+from ppax.program.tracing import compiled, renewed
 from ppax.protocols import Agent
 from ppax.types import Key, LearnerState, PyTree
 
@@ -91,7 +92,7 @@ class CompiledPolicy:
 
     def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool):
         self._programs = {rows: compiled_act(agent, env, learner, rows, deterministic) for rows in env.host.sizes()}
-        self.structure = jax.tree.structure(next(iter(self._programs.values())).out_info[1])
+        self.structure = jax.tree.structure(next(iter(self._programs.values())).action)
 
     def begin(self, agent: Agent, learner: LearnerState, num_steps: int, key: Key) -> None:
         """Store parameters and key."""
@@ -101,15 +102,23 @@ class CompiledPolicy:
         """Return actions at step `t` for the streams `rows`."""
         agent, learner, key = self._arguments
         program = self._programs[rows.stop - rows.start]
-        carry, *actions = program(agent, learner, inputs, key, np.int32(t), np.int32(rows.start))
+        carry, *actions = program.call(agent, learner, inputs, key, np.int32(t), np.int32(rows.start))
         return PolicyOutputs(carry, *map(jax.tree.leaves, jax.device_get(actions)))
 
 
-def compiled_act(agent: Agent, env: HostEnv, learner: LearnerState, rows: int, deterministic: bool) -> Any:
+class CompiledAct(NamedTuple):
+    """Program for one batch and step."""
+
+    call: Callable[..., Any]
+    action: PyTree  # shapes [e, ...], as sampled
+
+
+def compiled_act(agent: Agent, env: HostEnv, learner: LearnerState, rows: int, deterministic: bool) -> CompiledAct:
     """Compile (agent, learner, inputs, key, step, first stream) -> (carry, action, env_action) for `rows` streams."""
     key, number = jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), jnp.int32)
     act = jax.jit(partial(_act, deterministic=deterministic))
-    return act.lower(agent, learner, zero_inputs(agent, env, rows), key, number, number).compile()
+    arguments = agent, learner, zero_inputs(agent, env, rows), key, number, number
+    return CompiledAct(compiled(act, *arguments), act.eval_shape(*arguments)[1])
 
 
 def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:

@@ -55,7 +55,7 @@ class TensorPolicy:
 
     def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState):
         self._program = compiled_act(agent, env, learner, env.num_streams, deterministic=False)
-        _, actions, _ = self._program.out_info
+        actions = self._program.action
         self.actions = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), actions)
         self.structure = jax.tree.structure(actions)
 
@@ -66,7 +66,7 @@ class TensorPolicy:
     def act(self, t: Any, rows: slice, inputs: PolicyInputs) -> PolicyOutputs:
         """Return actions at step `t`, an array, for all streams."""
         agent, learner, key = self._arguments
-        carry, *actions = self._program(agent, learner, inputs, key, t, self._start)
+        carry, *actions = self._program.call(agent, learner, inputs, key, t, self._start)
         return PolicyOutputs(carry, *map(jax.tree.leaves, actions))
 
 

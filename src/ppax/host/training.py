@@ -27,7 +27,7 @@ from ppax.host.tensors import collector_of
 from ppax.program import sharding
 from ppax.program.layout import compiler_options, with_devices
 from ppax.program.sharding import SAME
-from ppax.program.tracing import current, renewed
+from ppax.program.tracing import compiled, current, renewed, unchecked
 from ppax.protocols import Agent
 from ppax.training import (
     STAGES,
@@ -83,8 +83,8 @@ class HostTraining:
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
         shapes = argument_shapes(_finish, agent, env, sharding.shapes_of(state, state_specs(state), 1))
         example = agent, _counters(shapes[3]), np.int32(1), NONE_AHEAD
-        inputs = jax.jit(current(_inputs, *example)).trace(*example)
-        self._inputs, annealed = inputs.lower().compile(), inputs.out_info[0].agent
+        inputs = jax.jit(current(_inputs, *example))
+        self._inputs, annealed = compiled(inputs, *example), inputs.eval_shape(*example)[0].agent
         # shapes, not the learner of `state`: that may lie on several devices, and the policy runs on one
         self.policy, self._collect = collector_of(annealed, env, shapes[3].learner)
         # not compiled ahead of time: batch sizes of `value_of` vary
@@ -98,7 +98,7 @@ class HostTraining:
             options["in_shardings"] = shardings
             self.put = lambda *arguments: jax.device_put(arguments, shardings[4:])
             self._put_agent = lambda agent: jax.device_put(agent, shardings[0])
-        self.program: Any = jax.jit(current(_finish, *shapes), **options).lower(*shapes).compile()
+        self.program: Any = compiled(jax.jit(current(_finish, *shapes), **options), *shapes)
         self.reached: Callable[[TrainState], int] = lambda state: int(state.iteration)  # waits for the last update
         self._next: tuple[TrainState | None, Gathering | None] = (None, None)  # the next rollout, and its state
         metrics = shapes[6]
@@ -136,7 +136,8 @@ class HostTraining:
                 goes_on = self.overlap and first + done + 1 < total_iterations and not self._stop.is_set()
                 # before the update is dispatched: on a busy device these small programs would wait for its end
                 following, before = self._begin(agent, here, total, ready) if goes_on else None, state
-                state, totals = self.program(self._placed[1], total, env, state, *arguments)
+                with unchecked():  # an iteration that is not finite is discarded, and `grad_norm` is NaN
+                    state, totals = self.program(self._placed[1], total, env, state, *arguments)
                 done, ready = done + 1, None
                 if following is not None:
                     ready = self._gather(agent, env, following, before.learner)._replace(actor=None)

@@ -34,7 +34,7 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
     whole = unpack(dataclasses.replace(steps, means=means, tops=tops[0]))
     first = dataclasses.replace(steps, means=steps.means[0, 0], tops=tops[1])
     # before the first gradient step the ratio must be 1; otherwise acting and learning disagree
-    deviation = jnp.maximum(first["ratio_max"] - 1.0, 1.0 - first["ratio_min"])
+    deviation = jnp.maximum(first.stored("ratio_max") - 1.0, 1.0 - first.stored("ratio_min"))
     whole |= reduced("max", {"ratio_first_max_dev": jnp.maximum(0.0, deviation)})
     some = history.acts.any()
     whole |= reduced("max", {"ratio_max": jnp.where(some, whole["ratio_max"], 1.0)})

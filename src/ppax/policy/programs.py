@@ -15,7 +15,7 @@ from ppax.host.policy import PolicyInputs
 from ppax.policy.step import step
 from ppax.program.layout import product_dtype
 from ppax.program.platforms import NUMPY_WORK
-from ppax.program.tracing import renewed
+from ppax.program.tracing import compiled, renewed
 from ppax.protocols import Agent
 from ppax.types import PyTree
 
@@ -68,7 +68,7 @@ class InJax:
             return jax.tree.leaves(out.carry), jax.tree.leaves(out.action)
 
         self._parameters = jax.device_put((agent, learner))
-        self._program = jax.jit(act).lower(*self._parameters, jax.tree.leaves(example), np.uint32(0)).compile()
+        self._program = compiled(jax.jit(act), *self._parameters, jax.tree.leaves(example), np.uint32(0))
 
     def __call__(self, carry: Sequence[Any], rest: Sequence[Any]) -> Called:
         """Act for all streams."""

@@ -15,7 +15,7 @@ import numpy as np
 from ppax.envs.vector import VectorEnv
 from ppax.program import sharding
 from ppax.program.layout import compiler_options
-from ppax.program.tracing import current
+from ppax.program.tracing import current, unchecked
 from ppax.protocols import Agent
 from ppax.training import Trained, num_devices, place, state_specs, train
 from ppax.types import ConfigError, PyTree, TrainState
@@ -38,13 +38,14 @@ class CompiledTraining:
         self._devices = num_devices(agent, env, state.num_steps)
         shapes = sharding.shapes_of(state, state_specs(state), self._devices)
         self._arguments = (strong(agent), strong(env), shapes)
+        self.interpreted: bool = jax.config.jax_disable_jit  # by the user, to look into the operations
         example = (*self._arguments, np.int32(1), np.int32(1))
         jitted = jax.jit(current(train, *example), donate_argnames="state", compiler_options=compiler_options())
         traced = jitted.trace(*example)
         traced_at = time.perf_counter()
         lowered = traced.lower()
         lowered_at = time.perf_counter()
-        self.program = lowered.compile()
+        self.program: Any = None if self.interpreted else lowered.compile()
         self.metric_names: tuple[str, ...] = traced.out_info.metrics.names
         self._arguments = jax.tree.map(_shape_of, self._arguments)
         self._seen: tuple[Any, Any] = (None, None)  # agent and environment of the last call
@@ -62,6 +63,8 @@ class CompiledTraining:
         total_iterations: int | None = None,
     ) -> Trained:
         """Run `num_iterations` iterations; see `train`. Raises ConfigError if shapes or static fields differ."""
+        if self.interpreted:
+            return train(agent, env, state, num_iterations, total_iterations)
         if self._seen[0] is not agent or self._seen[1] is not env:  # else their leaves are on the devices already
             self._placed, self._seen = self._on_devices(agent, env, state), (agent, env)
         if total_iterations is None:
@@ -71,7 +74,8 @@ class CompiledTraining:
             state = place(agent, env, state)
         counts = np.int32(num_iterations), np.int32(total_iterations)
         try:
-            trained: Trained = self.program(*self._placed, state, *counts)
+            with unchecked():  # an iteration that is not finite is discarded, and `grad_norm` is NaN
+                trained: Trained = self.program(*self._placed, state, *counts)
         except TypeError:  # from JAX's own comparison, which is faster than `differences`
             self._guard(agent, env, state)
             raise

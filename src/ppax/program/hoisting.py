@@ -37,8 +37,10 @@ def hoisted(step: Step, inputs: Array, state: PyTree, most: int) -> Loop:
     """Return a loop equivalent to `step` over `inputs` [T, ...], with work that reads only `inputs` moved before it.
 
     Operations inside branches and inner loops are not moved. Nothing is moved if the loop would then read more than
-    `most` stored numbers.
+    `most` stored numbers, and without jit, where operations run one by one inside the functions that they belong to.
     """
+    if jax.config.jax_disable_jit:
+        return Loop(step, inputs)
     first = jax.ShapeDtypeStruct(inputs.shape[1:], inputs.dtype)
     program, shapes = jax.make_jaxpr(step, return_shape=True)(state, first)
     *of_state, of_input = program.jaxpr.invars

@@ -23,10 +23,10 @@ from ppax.program.footprint import Footprint
 from ppax.program.layout import compiler_options, with_devices
 from ppax.program.platforms import rules
 from ppax.program.sweeps import MEMBERS, num_devices, sweep_members
-from ppax.program.tracing import current
+from ppax.program.tracing import current, unchecked
 from ppax.protocols import Agent
 from ppax.training import Trained
-from ppax.types import TrainState
+from ppax.types import ConfigError, TrainState
 
 Tree = TypeVar("Tree")
 
@@ -128,6 +128,8 @@ class MembersTraining:
 
     def __init__(self, agents: Sequence[Agent], envs: Sequence[VectorEnv], shapes: TrainState):
         """Compile for agents and environments of the members, and for `shapes`, those of the state of one member."""
+        if jax.config.jax_disable_jit:
+            raise ConfigError("jax_disable_jit: a sweep is one compiled program; call ppax.fit for one of its settings")
         begin = time.perf_counter()
         self.members, self.devices = len(agents), num_devices(len(agents))
         self.set_members(agents, envs)
@@ -145,7 +147,8 @@ class MembersTraining:
     def __call__(self, states: TrainState, num_iterations: int, total_iterations: int) -> Trained:
         """Run `num_iterations` iterations of all members; `states` from here or from `stacked`."""
         counts = np.int32(num_iterations), np.int32(total_iterations)
-        trained: Trained = self._program(*self._arguments, self._placed(states), *counts)
+        with unchecked():  # an iteration that is not finite is discarded, and `grad_norm` is NaN
+            trained: Trained = self._program(*self._arguments, self._placed(states), *counts)
         return trained
 
     def set_members(self, agents: Sequence[Agent], envs: Sequence[VectorEnv]) -> None:

@@ -158,8 +158,11 @@ def local(tree: Any) -> Any:
 
 
 def available() -> int:
-    """Return the number of devices available for `split`: 1 inside a `shard_map` or `pmap` of the user."""
-    return 1 if jax.sharding.get_abstract_mesh().manual_axes else len(_devices())
+    """Return the number of devices available for `split`.
+
+    1 inside a `shard_map` or `pmap` of the user, and in `jax.disable_jit`, where one operation runs after the other.
+    """
+    return 1 if jax.config.jax_disable_jit or jax.sharding.get_abstract_mesh().manual_axes else len(_devices())
 
 
 def num_parts() -> int:

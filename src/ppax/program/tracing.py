@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -21,6 +22,18 @@ KEPT = 32  # programs whose compiled form is kept for a function that would be t
 RULES = ("jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "bwd")
 
 _kept: OrderedDict[Callable[..., Any], tuple[Callable[..., Any], Any]] = OrderedDict()  # copy: original, its program
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Context without the checks of `jax_debug_nans` and `jax_debug_infs`, for programs that handle such numbers."""
+    with jax.debug_nans(False), jax.debug_infs(False):
+        yield
+
+
+def compiled(jitted: Any, *arguments: Any) -> Any:
+    """Compile a jitted function for `arguments`; in `jax.disable_jit` return it as it is, to be interpreted."""
+    return jitted if jax.config.jax_disable_jit else jitted.lower(*arguments).compile()
 
 
 def renewed(function: Callable[..., Any]) -> Callable[..., Any]:

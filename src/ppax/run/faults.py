@@ -18,7 +18,7 @@ from ppax.learning.finiteness import not_finite
 from ppax.program import processes
 from ppax.protocols import Agent
 from ppax.run.result import ProcessLost
-from ppax.training import annealed_env, iteration_inputs
+from ppax.training import annealed_env, iteration, iteration_inputs
 from ppax.types import TrainState
 
 NETWORK = (
@@ -47,8 +47,12 @@ def lost_processes() -> Iterator[None]:
 def locate(agent: Agent, env: Env, state: TrainState, total_iterations: int) -> str:
     """Describe field, environment and step of the first non-finite number in the rollout collected from `state`.
 
-    Collects the rollout again, which compiles.
+    Collects the rollout again, which compiles. With `jax_debug_nans` the iteration is repeated operation by operation,
+    and JAX raises FloatingPointError at the first one whose result is NaN.
     """
+    if jax.config.jax_debug_nans or jax.config.jax_debug_infs:
+        with jax.disable_jit():
+            iteration(agent, env, state, total_iterations)
 
     def collect_again(agent: Agent, state: TrainState, total: Array) -> Any:
         inputs = iteration_inputs(in_training(agent), state, total)  # with the products that training has

@@ -16,6 +16,7 @@ from ppax.envs.builtin.cartpole import CartPoleState
 
 pytest.importorskip("gymnax")
 
+import gymnax
 from gymnax.environments import spaces as gymnax_spaces
 
 from ppax.checks import environment
@@ -231,3 +232,52 @@ def test_spaces_within_spaces_are_converted_and_trained_on():
     state = ppax.start(agent, env, 8, jax.random.key(0))
     out = jax.jit(ppax.train, static_argnames="num_iterations")(agent, env, state, num_iterations=1)
     assert out.metrics["episode_length"] == 4
+
+
+def action_bounds(name, **options):
+    space = ppax.make(name, 2, **options).action_space
+    return space.low.tolist(), space.high.tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "low", "high"),
+    [
+        ("gymnax/Pendulum-v1", {"max_torque": 8.0}, [-8.0], [8.0]),
+        ("gymnax/Pendulum-v1", {"max_torque": {"low": 1.0, "high": 4.0}, "g": 9.0}, [-4.0], [4.0]),
+        ("gymnax/MountainCarContinuous-v0", {"min_action": -3.0}, [-3.0], [1.0]),
+        ("gymnax/PointRobot-misc", {"max_force": 0.5}, [-0.5, -0.5], [0.5, 0.5]),
+        ("gymnax/Pendulum-v1", {"g": 9.0}, [-2.0], [2.0]),
+    ],
+)
+def test_action_spaces_follow_the_parameters(name, params, low, high):
+    assert action_bounds(name, env_params=params) == (low, high)
+    env, _ = gymnax.make(name.partition("/")[2])
+    if not any(isinstance(x, dict) for x in params.values()):  # gymnax itself says the same
+        space = env.action_space(env.default_params.replace(**params))
+        np.testing.assert_array_equal(np.broadcast_to(space.high, space.shape), high)
+
+
+def test_action_spaces_hold_what_a_schedule_reaches():
+    schedule = ppax.schedules.Linear(("env.max_torque",), end=3.0)
+    assert action_bounds("gymnax/Pendulum-v1", schedule=schedule) == ([-6.0], [6.0])
+
+
+def test_a_trained_policy_keeps_its_actions_where_another_value_is_tried():
+    env = ppax.make("gymnax/Pendulum-v1", 2, env_params={"max_torque": {"low": 1.0, "high": 4.0}})
+    from ppax.envs import other_params
+
+    weaker = other_params(env, {"max_torque": 1.0})
+    assert weaker.action_space == env.action_space
+    assert float(weaker.env.env.params.max_torque) == 1.0
+
+
+def test_spaces_with_parameters_are_known_while_tracing():
+    env = ppax.make("gymnax/Pendulum-v1", 2, env_params={"max_torque": 8.0})
+    found = []
+    jax.jit(lambda env: found.append(env.action_space.high[0]) or 0)(env)
+    assert found == [8.0]
+
+
+def test_other_parameters_compile_no_program_of_their_own():
+    one, other = (ppax.make("gymnax/Pendulum-v1", 2, env_params={"g": g}) for g in (9.0, 10.0))
+    assert jax.tree.structure(one) == jax.tree.structure(other)

@@ -6,6 +6,7 @@ of an episode. TimeLimit replaces gymnax's time limit, so that it is a truncatio
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import types
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from ppax.envs.suites.common import known, library, strong
 from ppax.envs.wrappers import pictures
 from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.protocols import Environment
-from ppax.types import EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 
 # Classic control by gymnax's class: the built-in environment that draws it, and how its state renames fields
 ANGLES = {"joint_angle1": "theta1", "joint_angle2": "theta2"}
@@ -40,12 +41,14 @@ NO_LIMIT = 2**30  # steps; never reached, and below the overflow of gymnax's int
 class Gymnax:
     """Gymnax environment without its time limit. Create it with `load`.
 
-    The parameters are leaves, in `params`. The spaces belong to the default parameters, because spaces must be known
-    while tracing.
+    The parameters are leaves, in `params`. Spaces must be known while tracing, so those parameters on which they depend
+    are static too, in `ends`, as `make` was given them: a policy for this environment keeps its actions where another
+    value is tried afterwards.
     """
 
     params: PyTree  # gymnax's own EnvParams
     env: Any = static(doc="environment object of gymnax")
+    ends: tuple[tuple[str, float, float], ...] = static("parameter, its lowest and its highest value", default=())
 
     num_agents = None  # no agent axis
 
@@ -54,13 +57,23 @@ class Gymnax:
         """Space with the shape and dtype of actual observations."""
         obs = jax.eval_shape(lambda key: self.reset(key).obs, jax.random.key(0))
         with jax.ensure_compile_time_eval():
-            return _observation_space(self.env.observation_space(self.env.default_params), obs)
+            declared = self._declared(self.env.observation_space, lambda space: _observation_space(space, obs))
+        return _union(*declared)
 
     @property
     def action_space(self) -> spaces.Space:
-        """Action space with the bounds that gymnax declares."""
+        """Action space with the bounds that gymnax declares; of parameters in a range, the widest."""
         with jax.ensure_compile_time_eval():
-            return _action_space(self.env.action_space(self.env.default_params))
+            declared = self._declared(self.env.action_space, _action_space)
+        return _union(*declared)
+
+    def _declared(
+        self, of: Callable[[Any], Any], convert: Callable[[Any], spaces.Space]
+    ) -> tuple[spaces.Space, spaces.Space]:
+        """Return the spaces of the parameters at both ends."""
+        params, ends = self.env.default_params, ({name: end[i] for name, *end in self.ends} for i in (0, 1))
+        low, high = (convert(of(params.replace(**values) if values else params)) for values in ends)
+        return low, high
 
     def reset(self, key: Key) -> EnvReset:
         """Reset the environment."""
@@ -100,6 +113,40 @@ def load(env_id: str, **kwargs: Any) -> Environment:
     limit = getattr(params, "max_steps_in_episode", None)  # parameters of a registered environment may lack it
     adapter = Gymnax(params, env)
     return adapter if limit is None else TimeLimit(adapter, int(limit))
+
+
+def with_spaces(env: Any, params: Mapping[str, Any]) -> Any:
+    """Return `env`, an adapter in any wrappers, with the spaces of these parameters: values, or low and high ends.
+
+    Raises ConfigError for a range in which the number of actions or observations changes.
+    """
+    if not isinstance(env, Gymnax):
+        return dataclasses.replace(env, env=with_spaces(env.env, params))
+    known = {field.name for field in dataclasses.fields(env.params)}
+    ends = {name: (low, high) for name, (low, high) in map(_ends, params.items()) if name in known}
+    plain = dataclasses.replace(env, ends=())
+    alone = {name: dataclasses.replace(plain, ends=((name, *end),)) for name, end in ends.items()}
+    before = plain.action_space, plain.observation_space
+    depends = {name: ends[name] for name, one in alone.items() if (one.action_space, one.observation_space) != before}
+    return dataclasses.replace(env, ends=tuple((name, *end) for name, end in depends.items()))
+
+
+def _ends(item: tuple[str, Any]) -> tuple[str, tuple[Any, Any]]:
+    name, value = item
+    return name, (value["low"], value["high"]) if isinstance(value, Mapping) else (value, value)
+
+
+def _union(one: Any, other: Any) -> spaces.Space:
+    """Return the space that contains the elements of both, which differ in bounds alone."""
+    if isinstance(one, spaces.Box) and one.shape == other.shape:
+        return spaces.Box(np.minimum(one.low, other.low), np.maximum(one.high, other.high), dtype=one.dtype.type)
+    if isinstance(one, spaces.Dict) and one.keys() == other.keys():
+        return spaces.Dict({name: _union(inner, other[name]) for name, inner in one.items()})
+    if isinstance(one, spaces.Tuple) and len(one) == len(other):
+        return spaces.Tuple([_union(*pair) for pair in zip(one, other, strict=True)])
+    if one != other:
+        raise ConfigError(f"env_params: spaces {one} and {other} at the ends of a range; give one value, not a range")
+    return one  # type: ignore[no-any-return]
 
 
 def ids() -> list[str]:

@@ -20,12 +20,13 @@ class Suite(NamedTuple):
 
     library: str  # module that the extra installs
     expensive_resets: bool = False  # a reset costs as much as many steps: use a pool (wrappers/resets.py)
+    follows_params: bool = False  # spaces depend on parameters that are set afterwards: `with_spaces` of the adapter
 
 
 SUITES = {
     "brax": Suite("brax"),
     "craftax": Suite("craftax", expensive_resets=True),
-    "gymnax": Suite("gymnax"),
+    "gymnax": Suite("gymnax", follows_params=True),
     "jaxmarl": Suite("jaxmarl"),
     "jumanji": Suite("jumanji"),
     "navix": Suite("navix"),
@@ -62,6 +63,11 @@ def _load(suite: str, env_id: str, arguments: tuple[Any, ...], options: Mapping[
         if not options or not isinstance(cause, TypeError):
             raise
         raise ConfigError(f"env_params of {suite}/{env_id}: {cause}") from cause
+
+
+def with_spaces(suite: str, env: Any, env_params: Mapping[str, Any]) -> Any:
+    """Return an environment of a suite with the spaces that belong to these parameters: values, or ranges."""
+    return _adapter(suite).with_spaces(env, env_params) if SUITES[suite].follows_params and env_params else env
 
 
 def ids(suite: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Write the generated pages and drawings.
 
 options.md from the fields of parts; defaults.md; doctor.md; benchmarks.md and scores.md from benchmarks/results/; the
-drawings images/*.svg by pictures.py; the tables in README.md and of names in installation.md; and the scores that `ppax presets` shows.
+drawings images/*.svg by pictures.py; the tables in README.md and of names in installation.md; and the scores that
 
 python docs/generate.py            # write the pages and drawings, copy the benchmarks' pictures
 python docs/generate.py --check    # exit code 1 where a page on disk differs

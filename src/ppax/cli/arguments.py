@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -59,7 +60,8 @@ def booleans(arguments: list[str], known: dict[str, Option]) -> list[str]:
 
 def free_options(arguments: list[str]) -> tuple[list[str], Config]:
     """Split off options without a declared type, as `--env-params.gravity 12`: the other arguments, {path: value}."""
-    rest, free, left = [], {}, list(arguments)
+    free: Config = {}
+    rest, left = [], list(arguments)
     while left:
         argument = left.pop(0)
         name, equals, value = argument.partition("=")
@@ -69,15 +71,20 @@ def free_options(arguments: list[str]) -> tuple[list[str], Config]:
             continue
         if not equals and not left:
             raise ConfigError(f"{name}: needs a value")
-        free[path] = number_or_text(value if equals else left.pop(0))
+        given = number_or_text(value if equals else left.pop(0))
+        free |= dict(flatten({path: given}))
     return rest, free
 
 
 def number_or_text(text: str) -> Any:
-    """Parse a value as TOML; text that is no TOML value stays text."""
+    """Parse a value as TOML, or a table or list as JSON; text that is neither stays text."""
     try:
         return tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
+        pass
+    try:
+        return json.loads(text) if text.lstrip().startswith(("{", "[")) else text
+    except (ValueError, RecursionError):
         return text
 
 

@@ -47,6 +47,22 @@ class Transition:
         return self.terminated | self.truncated
 
 
+class Played(NamedTuple):
+    """Steps of streams that act in turns, as they were played; the rows of a rollout are decisions (host/turns.py)."""
+
+    reward: Array  # [T, B]
+    terminated: Array  # [T, B]
+    truncated: Array  # [T, B]
+    first: Array  # [T, B] the stream has not acted in its episode before
+    valid: Array  # [T, B] the stream acts; False: it waits for others, is absent or is reset
+    until: Array  # [T, B] for each row of the rollout, the last step whose reward it has
+
+    @property
+    def ended(self) -> Array:
+        """Episode end, terminated or truncated, [T, B]."""
+        return self.terminated | self.truncated
+
+
 class Rollout(NamedTuple):
     """`num_steps` steps of all streams."""
 
@@ -56,6 +72,7 @@ class Rollout(NamedTuple):
     last_obs: PyTree = None  # [B, ...] observation after the last step
     intrinsic: PyTree = ()  # [B, ...] `ActorState.intrinsic` before the rollout
     auxiliary: PyTree = ()  # [B, ...] `ActorState.auxiliary` before the rollout
+    played: Played | None = None  # of an environment in which agents act in turns; None: all steps are rows
 
 
 class Targets(NamedTuple):

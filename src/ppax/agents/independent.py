@@ -82,7 +82,7 @@ class Independent:
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
         """Update every player's learner on its own streams; `key` is one key, or [num_epochs]."""
-        steps, last_value, trace, *of_streams = rollout
+        steps, last_value, trace, *of_streams = rollout._replace(played=None)
         by_player = jax.tree.map(lambda x: jnp.moveaxis(self._apart(x, 0), 1, 0), (last_value, *of_streams))
         own = Rollout(self.own(steps), by_player[0], self.own(trace), *by_player[1:])
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key

@@ -54,7 +54,7 @@ def members_of(agent: Any, env: Any, learner: Any, carry: Any, rollout: Rollout,
 def _players(one: Member, names: Sequence[str]) -> Iterator[Member]:
     """Yield the players of independent learning."""
     agent: Independent = one.agent
-    steps, last_value, trace, *of_streams = one.rollout
+    steps, last_value, trace, *of_streams = one.rollout._replace(played=None)
     by_row, by_stream = agent.own((steps, trace)), (last_value, one.carry, *of_streams)
     first_rows = agent.own(jax.tree.map(lambda x: x[None], by_stream))  # [A, 1, E, ...]
     env = one.env._replace(num_streams=one.env.num_envs)

@@ -112,10 +112,11 @@ class SelfPlay:
 
     def _rate(self, learner: SelfPlayState, rollout: Rollout) -> SelfPlayState:
         """Update Elo ratings from the episodes that ended in a rollout: at autoreset steps, in which no agent acts."""
-        steps, shape = rollout.steps, (self.num_envs, self.num_agents)
-        reward = jnp.where(steps.valid, steps.reward, 0.0).reshape(-1, *shape)
-        begun, acting = (x.reshape(-1, *shape) for x in (steps.first, steps.valid))
-        first = (begun | ~acting).all(axis=2) & begun.any(axis=2)  # absent agents count as begun: they may appear later
+        steps, shape = rollout.played or rollout.steps, (self.num_envs, self.num_agents)
+        reward = steps.reward if rollout.played else jnp.where(steps.valid, steps.reward, 0.0)
+        reward, begun, acting = (x.reshape(-1, *shape) for x in (reward, steps.first, steps.valid))
+        # absent agents count as begun: they may appear later; in turns, those that wait for theirs do not
+        first = begun.all(axis=2) if rollout.played else (begun | ~acting).all(axis=2) & begun.any(axis=2)
         ended = ~acting.any(axis=2)
         weights = seating.margin_weights(self._blocks(), *shape)
         games = ratings.play(reward, first, ended, weights, learner.returns, learner.counts)

@@ -71,10 +71,11 @@ def free_options(arguments: list[str]) -> tuple[list[str], Config]:
             continue
         if not equals and not left:
             raise ConfigError(f"{name}: needs a value")
+        given = number_or_text(value if equals else left.pop(0))
         for other in free:
             if other != path and within(other, path):
                 raise ConfigError(f"{name}: is given beside {other}, and one of them contains the other; give one")
-        free[path] = number_or_text(value if equals else left.pop(0))
+        free |= dict(flatten({path: given}))
     return rest, free
 
 
@@ -84,9 +85,13 @@ def within(path: str, other: str) -> bool:
 
 
 def number_or_text(text: str) -> Any:
-    """Parse a value as TOML; text that is no TOML value stays text."""
+    """Parse a value as TOML, or a table or list as JSON; text that is neither stays text."""
     try:
         return untrusted.from_toml(f"x = {text}")["x"]
+    except ValueError:
+        pass
+    try:
+        return untrusted.from_json(text) if text.lstrip().startswith(("{", "[")) else text
     except ValueError:
         return text
 

@@ -123,8 +123,8 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     """
     settings = env.settings
     known = places(env.env) if isinstance(env, VectorEnv) else {}
-    env_params = named(env_params, known)
-    merged = {**settings.env_params, **env_params}
+    env_params = named(env_params, known) if known else params.nested(env_params)
+    merged = params.merged(settings.env_params, env_params)
     if merged == settings.env_params:
         return env
     if isinstance(env, VectorEnv) and adaptive_of(env):
@@ -179,6 +179,7 @@ def require_native(env: Env, what: str, instead: str) -> VectorEnv:
 
 def _on_host(name: str, num_envs: int, settings: EnvSettings) -> HostEnv:
     suite, _, env_id = name.partition("/")
+    settings = dataclasses.replace(settings, env_params=params.nested(settings.env_params))
     if suite != "gymnasium":
         params.refuse_drawn(name, settings.env_params)
     _refuse_compiled_only(name, settings)
@@ -197,8 +198,10 @@ def _refuse_compiled_only(name: str, settings: EnvSettings) -> None:
 def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
     """Create copies of the environment that the user has written, by its import path or short name."""
     found = own.find(name)
-    if not own.on_host(found, name, settings.env_params):
+    tables = params.nested(settings.env_params)
+    if not own.on_host(found, name, tables):
         return _native(name, num_envs, settings, partial(own.single, found, name))
+    settings = dataclasses.replace(settings, env_params=tables)
     params.refuse_drawn(name, settings.env_params)
     _refuse_compiled_only(name, settings)
     env = host(own.factory(found, name, settings.env_params), num_envs, name, **settings.of_host())
@@ -245,7 +248,7 @@ def _with_params(name: str, env_params: Mapping[str, Any], single: Single) -> En
     params.refuse_drawn(name, options)
     if options:
         try:
-            env = single(options)
+            env = single(params.nested(options))
         except ConfigError as error:
             raise ConfigError(f"{unknown(next(iter(options)), known)} ({error})") from error
     return params.adjust(env, {key: value for key, value in env_params.items() if key not in options})

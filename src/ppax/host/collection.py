@@ -12,8 +12,9 @@ from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats, each_group, element_of, group_rows
 from ppax.host.policy import HostPolicy, PolicyInputs
 from ppax.host.rows import no_carry, part, row_of, rows_like, stream_name, streams_like
+from ppax.host.turns import held, moved, settle
 from ppax.learning.exploration import remembered
-from ppax.types import ActorState, PyTree
+from ppax.types import ActorState, Played, PyTree
 
 
 class HostRollout(NamedTuple):
@@ -36,6 +37,7 @@ class HostRollout(NamedTuple):
     last_carry: PyTree  # [B, ...] carry after the last step
     metrics: dict[str, np.ndarray]  # [T, B] entries of info that are logged; defined where an episode has ended
     env_state: np.ndarray  # [B] position of the environments after the rollout, compared by `reset_if_needed`
+    played: Played | None = None  # steps of agents that act in turns, in their order; the rows are decisions
 
 
 def collect_on_host(
@@ -85,7 +87,9 @@ class _Recorder:
         self.episode_stats = EpisodeStats(np.zeros(shape, np.float32), np.zeros(shape, bool)) if has_stats else None
         self.metrics = {name: np.zeros(shape, np.float32) for name in env.host.spec.metrics}
         self.actions: list[np.ndarray] = []
+        self.turns = env.host.spec.turns
         self.carry = [part(env, actor.carry, rows) for rows in self.batches]
+        self.carry_before = list(self.carry)  # before the step that runs
         self.carries: list[list[PyTree]] = [[] for _ in self.batches]
         self.remembers = bool(jax.tree.leaves(remembered(actor.carry)))
 
@@ -105,14 +109,14 @@ class _Recorder:
             for number, rows in batches:
                 if t:
                     self._receive(t - 1, number, rows)
-                if self.remembers and t % self.length == 0:
+                if self.remembers and (self.turns or t % self.length == 0):
                     self.carries[number].append(jax.tree.map(np.asarray, remembered(self.carry[number])))
                 mask = None if self.mask is None else self._mask(t, number)
                 seen = zip(self.obs, self.places[number], strict=True)
                 obs = element_of(self.env.observation_space, (x[t, own] for x, own in seen))
                 inputs = PolicyInputs(self.carry[number], obs, self.first[t, rows], mask)
                 acted = self.policy.act(t, rows, inputs)
-                self.carry[number] = acted.carry
+                self.carry_before[number], self.carry[number] = self.carry[number], acted.carry
                 self._record_action(t, rows, acted.action)  # a copy: environments may write into this array
                 host.send(number, acted.env_action)
         for number, rows in batches:
@@ -126,6 +130,8 @@ class _Recorder:
         self.first[t + 1, rows], self.reward[t, rows] = step.first, step.reward
         self.terminated[t, rows], self.truncated[t, rows] = step.terminated, step.truncated
         self.valid[t, rows], self.known[t, rows] = step.valid, True
+        if self.turns:  # those that wait remember nothing
+            self.carry[number] = held(self.env, step.valid, self.carry_before[number], self.carry[number])
         if self.mask is not None:
 
             def put(store: np.ndarray, mask: np.ndarray, own: slice) -> None:
@@ -170,7 +176,7 @@ class _Recorder:
     def _check(self) -> None:
         """Raise EnvError for rewards or observations that are not finite, and action masks that allow no action."""
         valid = self.valid & self.known
-        wrong = {"reward": ~np.isfinite(self.reward) & valid}
+        wrong = {"reward": ~np.isfinite(self.reward) & (self.known if self.turns else valid)}
         if self.episode_stats is not None:
             wrong["episode_stats"] = ~np.isfinite(self.episode_stats.reward) & self.known
         for leaf, streams in zip(self.obs, self.seen_by, strict=True):
@@ -201,7 +207,7 @@ class _Recorder:
         starts = list(zip(*self.carries, strict=True))
         carry = jax.tree.map(lambda *x: np.stack(x), *map(joined, starts)) if starts else no_carry(self.env)
         host = self.env.host
-        return HostRollout(
+        rollout = HostRollout(
             element_of(self.env.observation_space, iter(self.obs)),
             self.first,
             self.mask,
@@ -216,6 +222,34 @@ class _Recorder:
             joined([jax.tree.map(np.asarray, carry) for carry in self.carry]),
             self.metrics,
             np.full(self.env.num_streams, host.position, np.uint32),
+        )
+        return self._decisions(rollout) if self.turns else rollout
+
+    def _decisions(self, rollout: HostRollout) -> HostRollout:
+        """Return a rollout of turns with the decisions of each stream as its rows."""
+        rows = settle(rollout.reward, rollout.terminated, rollout.truncated, rollout.valid)
+        played: Any = {name: getattr(rollout, name) for name in ("reward", "terminated", "truncated", "valid")}
+        carry = rollout.carry
+        if self.remembers:  # of every step and, as the last one, after them
+            every = jax.tree.map(lambda x, last: np.concatenate([x, last[None]]), carry, rollout.last_carry)
+            carry = moved(self.env, every, rows.order[:: self.length])
+
+        def seen(tree: PyTree, decisions: PyTree) -> PyTree:
+            """Rows of decisions, and after them the observation after the last step."""
+            return jax.tree.map(lambda x, row: np.concatenate([row, x[-1:]]), tree, decisions)
+
+        first = rollout.first[rows.order, np.arange(rows.order.shape[1])]
+        return rollout._replace(
+            obs=seen(rollout.obs, moved(self.env, rollout.obs, rows.order)),
+            first=seen(rollout.first, first),
+            mask=seen(rollout.mask, moved(self.env, rollout.mask, rows.order)),
+            action=moved(self.env, rollout.action, rows.order),
+            reward=rows.reward,
+            terminated=rows.terminated,
+            truncated=rows.truncated,
+            valid=rows.valid,
+            carry=carry,
+            played=Played(**played, first=rollout.first[:-1], until=rows.until),  # type: ignore[arg-type]
         )
 
     def _store(self, start: np.ndarray, num_steps: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from ppax.envs.hosting.arrays import element_of
 from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.stepper import HostStep
 from ppax.host.policy import HostPolicy, PolicyInputs, make_policy
+from ppax.host.turns import held
 from ppax.protocols import Agent
 from ppax.types import Key, LearnerState, Outcome
 
@@ -33,6 +34,7 @@ class HostActor:
             reset_seeds(start_key, env.num_envs)
         )  # latest observations of each batch of environments
         self._carry = [jax.tree.map(np.asarray, agent.start_carry(len(one.first))) for one in self.latest]
+        self._before = list(self._carry)  # before the step that runs
 
     def send(self, number: int) -> None:
         """Choose actions for the batch `number` from its latest observations and start its step."""
@@ -42,14 +44,16 @@ class HostActor:
         obs = element_of(env.observation_space, iter(step.obs))
         inputs = PolicyInputs(self._carry[number], obs, step.first, step.mask)
         acted = self._policy.act(t % BLOCK, env.host.batches[number], inputs)
-        self._carry[number] = acted.carry
+        self._before[number], self._carry[number] = self._carry[number], acted.carry
         self._steps[number] += 1
         env.host.send(number, acted.env_action)
 
     def receive(self, number: int) -> HostStep:
         """Wait for the step of the batch `number` and return its result. Raises EnvError if it failed."""
-        self.latest[number] = self._env.host.receive(number)
-        return self.latest[number]
+        self.latest[number] = step = self._env.host.receive(number)
+        if self._env.host.spec.turns:
+            self._carry[number] = held(self._env, step.valid, self._before[number], self._carry[number])
+        return step
 
 
 class HostEpisodes:
@@ -75,7 +79,7 @@ class HostEpisodes:
         try:
             if self._policy is None:
                 self._policy = make_policy(agent, env, learner, self._deterministic)
-            run = _Episodes(env.num_streams, self._episodes, self._max_steps, self.metrics)
+            run = _Episodes(env.num_streams, self._episodes, self._max_steps, self.metrics, env.host.spec.turns)
             actor, batches = HostActor(agent, env, learner, key, self._policy), env.host.batches
             for number in range(len(batches)):
                 actor.send(number)
@@ -96,6 +100,13 @@ class HostEpisodes:
             self._env.close()
 
 
+def counted(step: HostStep, turns: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return reward and episode end [e] of a step as they are counted; in `turns` also of agents that wait."""
+    if step.episode_stats is not None:
+        return step.episode_stats
+    return np.where(step.valid | turns, step.reward, 0.0), step.terminated | step.truncated
+
+
 class _Episode(NamedTuple):
     """Result of one episode."""
 
@@ -110,20 +121,19 @@ class _Episode(NamedTuple):
 class _Episodes:
     """Running episodes of every stream, and results of the finished ones."""
 
-    def __init__(self, streams: int, episodes: int, max_steps: int, metrics: Sequence[str] = ()):
+    def __init__(self, streams: int, episodes: int, max_steps: int, metrics: Sequence[str] = (), turns: bool = False):
         quota = np.full(streams, episodes // streams) + (np.arange(streams) < episodes % streams)
         self.left, self.max_steps = quota, max_steps  # episodes still to play [B]
         self._returns, self._lengths = np.zeros(streams), np.zeros(streams, int)
         self._absent, self._unplayed = np.zeros(streams, int), 0
+        self._turns = turns
         self._names, nothing = metrics, np.zeros((streams, len(metrics)))
         self._last = nothing  # latest metrics [B, k]
         self._done: list[list[_Episode]] = [[] for _ in range(streams)]
 
     def count(self, rows: slice, step: HostStep) -> None:
         """Add one step of the streams `rows`."""
-        reward, ended = np.where(step.valid, step.reward, 0.0), step.terminated | step.truncated
-        if step.episode_stats is not None:
-            reward, ended = step.episode_stats
+        reward, ended = counted(step, self._turns)
         self._returns[rows] += reward
         if step.metrics is not None:
             self._last[rows] = step.metrics

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
-from ppax.collection import Row, count_step, with_last_value
+from ppax.collection import Counts, Row, count_step, with_last_value
 from ppax.envs import HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats
 from ppax.host.collection import HostRollout
@@ -26,7 +26,7 @@ from ppax.program.sharding import AXIS, SAME, SPLIT
 from ppax.program.tracing import renewed
 from ppax.protocols import Agent
 from ppax.training import Trained, state_specs
-from ppax.types import ActorState, Collected, Gathered, Key, LearnerState, PyTree, TrainState, Transition
+from ppax.types import ActorState, Collected, Gathered, Key, LearnerState, Played, PyTree, TrainState, Transition
 
 
 def value_of(agent: Agent, learner: LearnerState, inputs: PolicyInputs) -> Array:
@@ -56,15 +56,25 @@ def collected_from(agent: Agent, learner: LearnerState, actor: ActorState, rollo
     value, log_prob = agent.evaluate_rollout(learner, steps)
     steps = dataclasses.replace(steps, value=value, log_prob=log_prob)
 
-    discount = agent.discount(actor.first.shape[0])
-    inputs: Any = steps.reward, steps.ended, steps.valid, rollout.episode_stats
-    actor, counts = jax.lax.scan(lambda actor, step: count_step(discount, actor, *step), actor, inputs)
+    discount, played = agent.discount(actor.first.shape[0]), rollout.played
+    counted: Any = steps if played is None else played
+    inputs: Any = counted.reward, counted.ended, counted.valid, rollout.episode_stats
+
+    def count(actor: ActorState, step: Any) -> tuple[ActorState, Counts]:
+        # from one decision to the next of the same stream
+        gamma = discount if played is None else jnp.where(step[2], discount, 1.0)
+        return count_step(gamma, actor, *step)
+
+    actor, counts = jax.lax.scan(count, actor, inputs)
     obs, first, mask = after
     ended_with: dict[str, Any] = {"env_state": rollout.env_state, "carry": rollout.last_carry}
     actor = actor._replace(obs=obs, first=first, action_mask=mask, **ended_with)
-    over: Any = steps.ended if rollout.episode_stats is None else rollout.episode_stats.over
+    over: Any = counted.ended if rollout.episode_stats is None else rollout.episode_stats.over
     metrics = {name: jnp.where(over, x, 0.0) for name, x in rollout.metrics.items()}
-    return with_last_value(agent, learner, actor, Row(steps, counts, metrics), over)
+    if played is not None:
+        counts = counts._replace(reward_trace=jnp.take_along_axis(counts.reward_trace, played.until, 0))
+    collected = with_last_value(agent, learner, actor, Row(steps, counts, metrics), over)
+    return collected._replace(rollout=collected.rollout._replace(played=played))
 
 
 class Rollouts:
@@ -104,7 +114,9 @@ def argument_shapes(program: Callable[..., Trained], agent: Agent, env: HostEnv,
     episode_stats = EpisodeStats(number, flag) if env.host.spec.has_episode_stats else None
     steps = (stack(decision.action, num_steps), number, flag, flag, flag, final_value, episode_stats)
     metrics = dict.fromkeys(env.host.spec.metrics, number)
-    rollout = HostRollout(obs, first, mask, *steps, carry, actor.carry, metrics, actor.env_state)
+    until: Any = jax.ShapeDtypeStruct(flag.shape, np.int32)
+    played = Played(number, flag, flag, flag, flag, until) if env.host.spec.turns else None
+    rollout = HostRollout(obs, first, mask, *steps, carry, actor.carry, metrics, actor.env_state, played)
     arguments = agent, np.int32(1), env, state, actor, rollout
     totals = jax.eval_shape(renewed(program), *arguments, None, state.learner).metrics
     return *arguments, totals, state.learner

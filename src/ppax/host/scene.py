@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppax.envs.hosting.rendering import RenderedEnv
-from ppax.host.episodes import HostActor
+from ppax.host.episodes import HostActor, counted
 from ppax.types import StepResult
 
 
@@ -26,8 +26,6 @@ class HostScene:
             self._ended[:] = False
         self._host_actor.send(0)
         step = self._host_actor.receive(0)
-        reward, ended = np.where(step.valid, step.reward, 0.0), step.terminated | step.truncated
-        if step.episode_stats is not None:
-            reward, ended = step.episode_stats
+        reward, ended = counted(step, self._one.env.host.spec.turns)
         self._ended = self._ended | ended
         return StepResult(np.array(reward), bool(step.valid.any()), bool(self._ended.all()))

@@ -210,6 +210,7 @@ class Layout(NamedTuple):
     metrics: tuple[str, ...] = ()  # entries of `info` that are logged, from the last step of each episode
     names: tuple[str, ...] = ()  # of the agents
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
+    turns: bool = False  # agents act in turns
 
     def places(self, space: spaces.Space, rows: slice) -> list[slice]:
         """Return the rows of some streams in each array of elements of `space`."""

@@ -34,6 +34,7 @@ from ppax.envs.hosting.tensor_batch import TensorBatch
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group
+from ppax.envs.wrappers.params import nested
 from ppax.names import refusing_unknown
 from ppax.options import Option, check_value
 from ppax.types import ConfigError, Key, PyTree
@@ -195,7 +196,7 @@ def host(
         central_critic=central_critic,
         timeout=timeout,
         info_metrics=None if info_metrics is None else tuple(info_metrics),
-        env_params=dict(env_params or {}),
+        env_params=nested(env_params or {}),
     )
     if isinstance(source, GymVectorEnv):
         _require_no_stepping(source, num_envs, workers, made)

@@ -1,6 +1,7 @@
 """PettingZoo's parallel environments as arrays with an agent axis; agents with different spaces form groups.
 
 https://pettingzoo.farama.org/api/parallel. This file imports nothing else of ppax: it is pickled by value for workers.
+Of a turn-based environment (turns.py) only the agent whose turn it is acts: the rows of those that wait are not valid.
 
 An agent whose episode has ended is absent: its rows are not valid until the environment resets. The step that ends its
 episode is valid, with its reward. An agent that appears later starts its episode then. While an agent is absent its row
@@ -72,9 +73,11 @@ class Team:
         agent_ids: bool = False,
         central_critic: bool = False,
         players: Sequence[tuple[str, Sequence[int]]] = (),
+        turns: bool = False,
         **options: Any,
     ):
         self.env: Any = factory(**options)
+        self.turns = turns  # agents act in turns: `env.acting` is the one whose turn it is
         possible = list(self.env.possible_agents)
         self._agent_ids, self._central_critic = agent_ids, central_critic
         groups = [[possible[i] for i in members] for _, members in players]
@@ -95,38 +98,46 @@ class Team:
         self.observation_space = self._together([entries or one for one in self._own], itemgetter(0), spaces.Dict)
         self.action_space = self._together(self.actions, itemgetter(0), spaces.Dict)
         self._active = np.zeros(self.num_agents, bool)  # agents whose episode is running
+        self._acting = self._active  # those that act next: all of them, or the one whose turn it is
+        self._begun = self._active  # those that have acted in their episode
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset: observations [A, ...] and info; `info["agent_first"]` [A] marks the agents that start an episode."""
+        """Reset: observations [A, ...] and info; `info["agent_first"]` [A] marks the agents that start an episode.
+
+        An agent that waits for its turn goes on to be marked until it has acted. `info["acting"]` are those that act
+        next.
+        """
         obs, infos = self.env.reset(seed=seed, options=options)
         self._last = [_zeros(space) for space in self._own]
         self._masks: list[Any] = [None] * self.num_agents
-        self._active = self._present()
+        self._active, self._begun = self._present(), np.zeros(self.num_agents, bool)
+        self._acting = self._next_to_act()
         self._store(obs, infos, self._active)
-        return self._observe(self._active, self._active)
+        return self._observe(self._active)
 
     def step(self, actions: Sequence[Any]) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step: all results with an agent axis [A]; `info["valid"]` [A] marks the agents that acted."""
-        valid = self._active
+        valid, playing = self._acting, self._active
         given = {name: actions[i] for i, name in enumerate(self.names) if valid[i]}
         obs, rewards, terminations, truncations, infos = self.env.step(given)
-        own_rewards = [rewards.get(name, 0.0) if valid[i] else 0.0 for i, name in enumerate(self.names)]
+        own_rewards = [rewards.get(name, 0.0) if playing[i] else 0.0 for i, name in enumerate(self.names)]
         terminated, truncated = (
-            np.array([bool(flags.get(name, False)) for name in self.names]) & valid
+            np.array([bool(flags.get(name, False)) for name in self.names]) & playing
             for flags in (terminations, truncations)
         )
         ended, present = terminated | truncated, self._present()
-        for i in np.flatnonzero(valid & ~present & ~ended):
+        for i in np.flatnonzero(playing & ~present & ~ended):
             raise ValueError(f"agent {self.names[i]!r} has left without being terminated or truncated")
-        self._active = present & ~(valid & ended)
+        self._active = present & ~(playing & ended)
+        self._acting, self._begun = self._next_to_act(), (self._begun | valid) & self._active
         for i in np.flatnonzero(truncated & ~terminated):
             if self.names[i] not in obs:
                 raise ValueError(
                     f"agent {self.names[i]!r} was truncated without a last observation: the value beyond is unknown"
                 )
-        observing = self._active | (valid & ended)  # with the final observations of agents that end here
+        observing = self._active | (playing & ended)  # with the final observations of agents that end here
         self._store(obs, infos, observing)
-        final, info = self._observe(self._active & ~valid, observing)
+        final, info = self._observe(observing)
         reward = np.array(own_rewards, np.float32)
         info |= {"valid": valid, "over": not self._active.any()}
         info["agent_infos"] = [infos.get(name) or {} for name in self.names]
@@ -160,6 +171,11 @@ class Team:
         agents = set(self.env.agents)
         return np.array([name in agents for name in self.names])
 
+    def _next_to_act(self) -> np.ndarray:
+        """Agents that act next, [A]."""
+        turn = np.array([name == self.env.acting for name in self.names]) if self.turns else True
+        return self._active & turn
+
     def _store(self, obs: dict, infos: dict, observing: np.ndarray) -> None:
         """Store observation and mask of those agents in `observing` [A] that have received one."""
         for i, name in enumerate(self.names):
@@ -170,12 +186,12 @@ class Team:
             self._last[i] = _mapped(np.array, obs[name]["observation"] if masked else obs[name])  # copies
             self._masks[i] = copy.deepcopy(mask)
 
-    def _observe(self, first: np.ndarray, observing: np.ndarray) -> tuple[Any, dict[str, Any]]:
-        """Stack observations [A, ...], with an info of `agent_first` and masks; "joint" is 0 except for `observing`."""
-        info: dict[str, Any] = {"agent_first": first}
+    def _observe(self, observing: np.ndarray) -> tuple[Any, dict[str, Any]]:
+        """Stack observations [A, ...], with an info of the agents and masks; "joint" is 0 except for `observing`."""
+        info: dict[str, Any] = {"agent_first": self._active & ~self._begun, "acting": self._acting}
         if self.sizes or any(mask is not None for mask in self._masks):
-            pairs = list(zip(self._masks, self._active, strict=True))
-            info["action_mask"] = self._together(pairs, _of_present)
+            pairs = list(zip(self._masks, self._acting, strict=True))
+            info["action_mask"] = self._together(pairs, _of_acting)
         return self._together(self._views(observing), _stacked), info
 
     def _views(self, observing: np.ndarray) -> list[Any]:
@@ -222,10 +238,10 @@ def difference(env: ParallelEnv, agents: Sequence[Any]) -> str | None:
     return None
 
 
-def _of_present(masks: Sequence[tuple[Any, bool]]) -> list[Any] | None:
-    """Return the masks of (last mask, present) pairs: None for an absent agent; None if there are no masks."""
+def _of_acting(masks: Sequence[tuple[Any, bool]]) -> list[Any] | None:
+    """Return the masks of (last mask, acts next) pairs: None for an agent that does not; None if there are no masks."""
     known = any(mask is not None for mask, _ in masks)
-    return [mask if is_active else None for mask, is_active in masks] if known else None
+    return [mask if acts else None for mask, acts in masks] if known else None
 
 
 def _zeros(space: spaces.Space) -> Any:

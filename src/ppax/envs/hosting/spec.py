@@ -21,6 +21,7 @@ from ppax.envs.hosting.handle import HostSpec
 from ppax.envs.hosting.instances import SharedEnv, new
 from ppax.envs.hosting.parallel_env import HeterogeneousAgents, NotFlattenable, ParallelEnv, Team, difference
 from ppax.envs.hosting.sampling import sampled
+from ppax.envs.hosting.turns import TurnBasedEnv, Turns
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings, checked_num_envs
 from ppax.envs.wrappers.params import split_ranges
@@ -113,10 +114,17 @@ def spec_of(factories: list[Factory], settings: EnvSettings, name: str) -> tuple
     agent_ids, central_critic = settings.agent_ids, settings.central_critic
     with env_errors(name, "constructor"):
         env = new_env(factories[0])
-    if isinstance(env, ParallelEnv):
+    _refuse_converted(env)
+    turns = isinstance(env, TurnBasedEnv)
+    if turns:
+        settings.refuse(("action_repeat",), f"{type(env).__name__} is turn-based: the next turn is another agent's")
+        in_turns = {id(factory): partial(Turns, factory) for factory in factories}
+        factories = [in_turns[id(factory)] for factory in factories]
+    if isinstance(env, ParallelEnv):  # of which a turn-based one has the methods, too
         players = settings.players or (() if agent_ids or central_critic else groups_by_name(env))
         close_all([env.close])
         views: dict[str, Any] = {"agent_ids": agent_ids, "central_critic": central_critic, "players": players}
+        views |= {"turns": turns}
         teams = {id(factory): partial(Team, factory, **views) for factory in factories}
         factories = [teams[id(factory)] for factory in factories]
         env = _team(factories[0], settings, name)
@@ -125,7 +133,7 @@ def spec_of(factories: list[Factory], settings: EnvSettings, name: str) -> tuple
         option = "agent_ids" if agent_ids else "central_critic"
         raise ConfigError(f"{option} = true: {type(env).__name__} has one agent and no others; set it to false")
     if not isinstance(env, Env | Team):
-        kinds = "a gymnasium.Env or a PettingZoo ParallelEnv"
+        kinds = "a gymnasium.Env, or a ParallelEnv or AECEnv of PettingZoo"
         raise ConfigError(f"{factories[0]} gives {type(env).__name__}: must be a function that makes {kinds}")
     try:
         with env_errors(name, "first reset"):
@@ -137,7 +145,8 @@ def spec_of(factories: list[Factory], settings: EnvSettings, name: str) -> tuple
         mask_size: Any = mask_sizes_of(env, info) if sizes else mask_size_of(env.action_space, info, type(env).__name__)
         names = _first_metrics(env, info, name) if settings.info_metrics is None else settings.info_metrics
         stats = "episode_stats" in info
-        spec = HostSpec(env.observation_space, env.action_space, mask_size, stats, agents, names, players, sizes)
+        spaces_of = env.observation_space, env.action_space
+        spec = HostSpec(*spaces_of, mask_size, stats, agents, names, players, sizes, turns)
         return factories, spec
     finally:
         close_all([env.close])
@@ -185,6 +194,16 @@ def _refuse_compiled(factory: Factory) -> None:
             f"{name} is a class with reset and step of a compiled environment: pass an instance, {name}(), to "
             f"ppax.check_env, or ppax.envs.VectorEnv({name}(), num_envs=64) for training. On the host it must be a "
             "gymnasium.Env or a PettingZoo ParallelEnv"
+        )
+
+
+def _refuse_converted(env: Any) -> None:
+    """Raise ConfigError for PettingZoo's parallel form of a turn-based environment, in which everybody acts always."""
+    if not isinstance(env, TurnBasedEnv) and type(env).__name__ == "turn_based_aec_to_parallel_wrapper":
+        close_all([env.close])
+        raise ConfigError(
+            "turn_based_aec_to_parallel: in its result all agents act at each step, also those without a legal action; "
+            "pass a function that makes the turn-based (AEC) environment itself: agents then act in their turns"
         )
 
 
@@ -261,12 +280,12 @@ def mask_size_of(space: spaces.Space, info: dict[str, Any], name: str) -> int | 
 def mask_sizes_of(team: Team, info: dict[str, Any]) -> tuple[tuple[str, int], ...] | None:
     """Return the name and number of mask entries of each group with action masks; None if there are no masks.
 
-    A group absent after the reset is included if its action space supports masks, because it may have masks later.
+    A group that does not act after the reset is included if its action space supports masks: it may have them later.
     """
     sizes, begin, space = [], 0, team.action_space
     for group, count in team.sizes:
-        mask, present = info["action_mask"][group], info["agent_first"][begin : begin + count].any()
-        later = not present and isinstance(space[group], spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+        mask, acts = info["action_mask"][group], info["acting"][begin : begin + count].any()
+        later = not acts and isinstance(space[group], spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
         given = {"action_mask": mask} if later or mask is not None else {}
         size = mask_size_of(space[group], given, f"group {group!r}")
         sizes += [] if size is None else [(group, size)]

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 
-from ppax.envs.hosting import drawn, parallel_env
+from ppax.envs.hosting import drawn, parallel_env, turns
 from ppax.envs.hosting import worker as worker_file
 from ppax.envs.hosting.arrays import Arrays, Layout
 from ppax.envs.hosting.batch import EnvBatch
@@ -40,6 +40,7 @@ PICKLED_BY_VALUE = (
     atari_game,
     drawn,
     parallel_env,
+    turns,
 )  # pickled by value: importing them would import all of ppax in a worker
 START_SECONDS = 60.0  # minimum timeout for the start of a worker and of its environments
 

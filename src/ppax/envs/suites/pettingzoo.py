@@ -1,4 +1,4 @@
-"""Adapter for PettingZoo's parallel environments, by module: `ppax.make("pettingzoo/sisl/pursuit_v5")`.
+"""Adapter for PettingZoo's environments, parallel and turn-based, by module: `ppax.make("pettingzoo/sisl/pursuit_v5")`.
 
 The particle environments are in a separate package, mpe2: "pettingzoo/mpe/simple_spread_v3". Agents become streams in
 hosting/parallel_env.py.
@@ -17,12 +17,17 @@ from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.suites.common import known, library
 
-FAMILIES = {"butterfly": "pettingzoo.butterfly", "mpe": "mpe2", "sisl": "pettingzoo.sisl"}
+FAMILIES = {
+    "butterfly": "pettingzoo.butterfly",
+    "classic": "pettingzoo.classic",
+    "mpe": "mpe2",
+    "sisl": "pettingzoo.sisl",
+}
 EXTRA = "pettingzoo"
 
 
 def ids() -> list[str]:
-    """Return the ids of the parallel environments, without importing them."""
+    """Return the ids of the environments, without importing them."""
     library("pettingzoo", EXTRA)
     names = []
     for family, name in FAMILIES.items():
@@ -39,5 +44,5 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options:
     """
     family, _, name = known("pettingzoo", env_id, ids()).partition("/")
     module = library(f"{FAMILIES[family]}.{name}", EXTRA)
-    make: Any = partial(module.parallel_env, **options)
+    make: Any = partial(getattr(module, "parallel_env", None) or module.env, **options)  # classic ones are turn-based
     return host(make, num_envs, f"pettingzoo/{env_id}", **settings.of_host())

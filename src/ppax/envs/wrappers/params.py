@@ -8,8 +8,9 @@ Deep Neural Networks from Simulation to the Real World", 2017, https://arxiv.org
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -116,10 +117,43 @@ def ranges_of(env: Environment) -> dict[str, dict[str, Path]]:
     return {name: {end: (*path, end, name) for end in ("low", "high")} for name in drawn}
 
 
+def is_range(value: Any) -> bool:
+    """Return whether a parameter is to be drawn: a table of `low` and `high`; any other table is an argument."""
+    return isinstance(value, Mapping) and bool(value) and {*value} <= {"low", "high"}
+
+
+def nested(params: Mapping[str, Any], place: str = "env_params") -> dict[str, Any]:
+    """Return parameters with tables for dotted names: {"config.lanes": 2} as {"config": {"lanes": 2}}.
+
+    Raises ConfigError for a name inside a table that no run file can hold, and where a value has a table's name.
+    """
+    tables: dict[str, Any] = {}
+    for name, value in params.items():
+        _require_text(name, value, place)
+        *outer, last = name.split(".")
+        own = nested(value, f"{place}.{name}") if isinstance(value, Mapping) else value
+        tables = merged(tables, functools.reduce(lambda inner, key: {key: inner}, reversed(outer), {last: own}))
+    return tables
+
+
+def _require_text(name: Any, value: Any, place: str) -> None:
+    if not isinstance(name, str):
+        raise ConfigError(f"{place}: the name {name!r} of {value!r} must be a text, as run files have no others")
+
+
+def merged(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `params` with `changes`, table by table; a range is one value."""
+    both = dict(params)
+    for name, value in changes.items():
+        tables = [isinstance(one, Mapping) and {*one} != {"low", "high"} for one in (both.get(name), value)]
+        both[name] = merged(both[name], value) if all(tables) else value
+    return both
+
+
 def refuse_drawn(name: str, params: Mapping[str, Value]) -> None:
     """Raise ConfigError if an argument of the suite's own constructor is a range: only parameters can be sampled."""
     for key, value in params.items():
-        if isinstance(value, Mapping):
+        if is_range(value):
             raise ConfigError(
                 f"env_params.{key} = {dict(value)!r}: {name} takes it when it is made, so it cannot be drawn at a "
                 "reset; give one value"
@@ -128,7 +162,7 @@ def refuse_drawn(name: str, params: Mapping[str, Value]) -> None:
 
 def split_ranges(params: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, tuple[float, float]]]:
     """Return the parameters of a host environment: those with one value, and the ranges of those that are drawn."""
-    fixed = {name: value for name, value in params.items() if not isinstance(value, Mapping)}
+    fixed = {name: value for name, value in params.items() if not is_range(value)}
     numbers = {name: Place((), Option(f"env_params.{name}", float), False) for name in params if name not in fixed}
     return fixed, {name: _range(name, params[name], place) for name, place in numbers.items()}
 

@@ -162,7 +162,9 @@ def available() -> int:
 
     1 inside a `shard_map` or `pmap` of the user, and in `jax.disable_jit`, where one operation runs after the other.
     """
-    return 1 if jax.config.jax_disable_jit or jax.sharding.get_abstract_mesh().manual_axes else len(_devices())
+    if jax.config.jax_disable_jit or jax.sharding.get_abstract_mesh().manual_axes:  # type: ignore[attr-defined]
+        return 1
+    return len(_devices())
 
 
 def num_parts() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -50,9 +50,9 @@ def locate(agent: Agent, env: Env, state: TrainState, total_iterations: int) -> 
     Collects the rollout again, which compiles. With `jax_debug_nans` the iteration is repeated operation by operation,
     and JAX raises FloatingPointError at the first one whose result is NaN.
     """
-    if jax.config.jax_debug_nans or jax.config.jax_debug_infs:
+    if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
         with jax.disable_jit():
-            iteration(agent, env, state, total_iterations)
+            iteration(agent, cast(Any, env), state, total_iterations)  # compiled: host rollouts are not repeated
 
     def collect_again(agent: Agent, state: TrainState, total: Array) -> Any:
         inputs = iteration_inputs(in_training(agent), state, total)  # with the products that training has

@@ -144,7 +144,8 @@ def fit_run(
         saver = Saver(directory, monitor, run.log, origin)
         loop = stack.enter_context(closing(Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)))
         with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
-            disabled = jax.disable_jit(jax.config.jax_disable_jit)  # the user's context is one of this thread
+            # the user's context is one of this thread
+            disabled = jax.disable_jit(jax.config.jax_disable_jit)  # type: ignore[attr-defined]
             state = executor.submit(disabled(first_state), agent, env, run, warm, saver)
             program = loop.compile(shapes)
         return loop.train(state.result(), program)

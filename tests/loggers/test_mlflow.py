@@ -160,4 +160,4 @@ def test_a_run_of_the_command_line_and_its_resume(part, client, tmp_path):
     assert {name for name in stored if name.startswith("film/")} == {f"film/{i:010d}.gif" for i in (0, 2, 4)}
     policy = ppax.load(client.download_artifacts(run_id, "policy/policy.zip"))
     assert policy.spec.env == "CartPole-v1"
-    assert main(["resume", str(run_dir), "--no-cache"]) == 0
+    assert main(["resume", str(run_dir), "--no-cache", "--trust", part.tracking_uri]) == 0

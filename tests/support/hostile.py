@@ -113,7 +113,6 @@ def study(theirs: Path, home: Path) -> list[str]:
 
     table = SPACE | {"search": {"part": "optuna", "trials": 64, "batch": 1, "sampler": "cmaes"}}
     run_config, sweep_plan = config.resolve(RUN), plan.read(table)
-    (theirs / "members").mkdir()
     directory.create(theirs, Recorded(run_config, sweep_plan, (), ()))
     with Study(theirs, sweep_plan, run_config) as opened:
         for _ in range(2):

@@ -9,6 +9,16 @@ import pytest
 from ppax import imports
 from ppax.cli import main
 
+ASKED = "a configuration may come from a stranger, and this lies outside of it. Nothing was read or sent."
+OTHERS = {  # messages of the cases in which there is nothing to ask for
+    "run file, package of gymnasium": "a name imports nothing",
+    "run file, text that is not printable": "characters that cannot be printed",
+    "run directory, package beside the user": "No module named 'river'",
+    "sweep directory, package beside the user": "No module named 'river'",
+    "sweep directory, journal that removes a file": "SQLite would remove a file",
+    "sweep directory, database that is a file of the user": "another name of a file",
+    "sweep directory, lock that is a file of the user": "another name of a file",
+}
 MEMORY = 2**28  # bytes that refusing a file may take
 
 
@@ -34,6 +44,7 @@ def test_a_strangers_file_chooses_nothing_outside(name, home, tmp_path, capsys):
         code = main.main([*arguments, "--no-cache"])
     error = capsys.readouterr().err
     assert code in (2, 5), error
+    assert OTHERS.get(name, ASKED) in error
     assert trace.events == []
     assert not (home / hostile.MARKER).exists()
     assert hostile.contents(home) == before

@@ -202,15 +202,16 @@ def test_workers_of_another_version_are_refused(tmp_path, monkeypatch):
 
 def test_a_worker_trusts_what_the_driver_trusts(monkeypatch):
     """Packages of Python and of the settings file; those of the command line also beside the current directory."""
-    with imports.trusting(["one"]), imports.trusting(["two"], beside=True):
+    with imports.trusting(["one"], within=["/sweep"]), imports.trusting(["two", "//x:1"], beside=True):
         given = worker.process_context(1)
     assert not imports.granted()[1]
     with contextlib.ExitStack() as stack:
         worker.enter(given, stack)
-        trusted, beside = imports.granted()
-        assert {"one", "two"} <= set(trusted)
-        assert beside == ["two"]
-        assert imports.flags() == " --trust two"
+        trusted, beside, within = imports.granted()
+        assert {"one", "two", "//x:1"} <= set(trusted)
+        assert beside == ["//x:1", "two"]
+        assert within == ["/sweep"]
+        assert imports.flags() == " --trust //x:1 --trust two"
 
 
 def test_members_on_the_host_are_programs_of_their_own(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from sweeping import compiled_once, signalling
 
 import ppax
-from ppax import config
+from ppax import config, imports
 from ppax.reports.statistics import iqm
 from ppax.run import checkpoint
 from ppax.sweeps import LogUniform, Optuna, directory, member, packs, runs
@@ -264,7 +264,10 @@ def test_a_paused_worker_leaves_its_trials_to_others(tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "WAIT_SECONDS", 0.2)
     other = swept(tmp_path / "other", search=search)
     assert len(other.members) == 2 * SEEDS
-    resumed = ppax.resume_sweep(tmp_path / "paused")
+    with pytest.raises(imports.Untrusted, match=r"search\.storage = .*study\.db"):  # the file may be a stranger's
+        ppax.resume_sweep(tmp_path / "paused")
+    with imports.trusting([url]):
+        resumed = ppax.resume_sweep(tmp_path / "paused")
     assert [rows_of(one.run_dir)[-1]["iteration"] for one in resumed.members] == [3] * 2 * SEEDS
     assert all(math.isnan(one.score) for one in resumed.members)
     assert config.read(resumed.best) == config.read(other.best)

@@ -131,7 +131,10 @@ def test_a_killed_worker_loses_no_trial_and_none_counts_twice(database, tmp_path
     assert f"best trial of the study: {best.number}, score" in paths[1].with_suffix(".txt").read_text()
     # the lost worker's directory goes on to its end, without what the other has repeated
     resumed = subprocess.run(
-        [sys.executable, "-m", "ppax", "resume", str(paths[0])], capture_output=True, text=True, timeout=600
+        [sys.executable, "-m", "ppax", "resume", str(paths[0]), "--trust", database],
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert resumed.returncode == 0, resumed.stderr
     assert len(trials_of(database)) == len(trials)

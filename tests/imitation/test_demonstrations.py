@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from ppax.imitation import demonstrations
 from ppax.imitation.demonstrations import read
 from ppax.types import ConfigError
 
@@ -105,3 +106,33 @@ def test_a_file_is_data(tmp_path, monkeypatch):
         read("one.npy", OBS, ACTION)
     with pytest.raises(ConfigError, match=r"none.npz': is no file"):
         read("none.npz", OBS, ACTION)
+
+
+def test_a_file_may_not_unpack_to_far_more_than_it_has(tmp_path, monkeypatch):
+    """Compressed arrays, refused by the sizes in the directory of the archive before one is read."""
+    path = tmp_path / "demos.npz"
+    np.savez_compressed(path, **arrays(observations=np.zeros((10**6, 3))))
+    monkeypatch.setattr(demonstrations, "SMALL", 2**20)
+    with pytest.raises(ConfigError, match=r"bytes unpack to 24,\d{3},\d{3}; must be at most 100 times .* by np.savez"):
+        read(str(path), OBS, ACTION)
+    np.savez(path, **arrays(observations=np.zeros((10**6, 3))))  # of a size that anyone sees
+    with pytest.raises(ConfigError, match="1000000 observations for 5 actions"):
+        read(str(path), OBS, ACTION)
+
+
+def test_arrays_that_do_not_fit_into_memory_are_not_read(tmp_path, monkeypatch):
+    path = tmp_path / "demos.npz"
+    np.savez(path, **arrays())
+    monkeypatch.setattr(demonstrations, "available_bytes", lambda: 1000)
+    with pytest.raises(ConfigError, match=r"bytes of arrays, .* and 1,000 are free: must be at most 333"):
+        read(str(path), OBS, ACTION)
+    monkeypatch.setattr(demonstrations, "available_bytes", lambda: None)
+    assert read(str(path), OBS, ACTION).size == 5
+
+
+def test_other_arrays_of_a_file_are_not_read(tmp_path):
+    np.savez(tmp_path / "demos.npz", **arrays(), infos=np.array([Canary()], object))
+    assert read(str(tmp_path / "demos.npz"), OBS, ACTION) == read(arrays(), OBS, ACTION)
+    np.savez(tmp_path / "demos.npz", infos=np.zeros(2))
+    with pytest.raises(ConfigError, match=r"has no observations; must have .*; it has infos"):
+        read(str(tmp_path / "demos.npz"), OBS, ACTION)

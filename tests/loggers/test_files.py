@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ppax.loggers import Csv, JsonLines
+from ppax.loggers import Csv, JsonLines, files, last_row
 from ppax.storage import backoff
 
 ROWS = [{"iteration": i, "env_steps": 8 * i, "loss": 0.5 * i} for i in range(1, 7)]
@@ -114,3 +114,41 @@ def test_no_row_of_an_untrained_policy_is_kept_when_a_run_begins_anew(tmp_path):
         kind(tmp_path / "rows", -1).close()
         assert len((tmp_path / "rows").read_text().splitlines()) == (kind is Csv)
         (tmp_path / "rows").unlink()
+
+
+def test_rows_are_read_one_by_one(tmp_path):
+    (tmp_path / "rows").write_text("".join(json.dumps(row) + "\n" for row in ROWS) + '{"iteration": 7')
+    rows = files.rows_until(tmp_path / "rows", 4)
+    assert next(rows) == ROWS[0]
+    assert list(rows) == ROWS[1:4]
+    assert last_row(tmp_path / "rows") == ROWS[-1]
+    assert list(files.rows_until(tmp_path / "missing", 4)) == []
+
+
+def test_many_rows_are_thinned_to_every_second_and_the_last(monkeypatch):
+    assert files.thinned(ROWS) == ROWS
+    monkeypatch.setattr(files, "NUMBERS", 9)  # three rows of three numbers
+    kept = [row["iteration"] for row in files.thinned({**row} for row in (*ROWS, *ROWS))]
+    assert kept == [1, 5, 3, 6]
+    monkeypatch.setattr(files, "METRICS", 2)
+    assert set(files.thinned(ROWS)[0]) == {"iteration", "env_steps"}
+
+
+@pytest.mark.parametrize(
+    "first", ["iteration," + "x" * 200_000, "a,b", "", "iteration", "#iteration,a", 'iteration,"a']
+)
+def test_a_table_of_somebody_else_is_begun_anew(tmp_path, first):
+    """A field beyond the limit of Python's reader, other names, one column, an open quote."""
+    (tmp_path / "rows.csv").write_text(first + "\n1,2\n")
+    again = Csv(tmp_path / "rows.csv", 2)
+    again.log(ROWS[2])
+    again.close()
+    assert (tmp_path / "rows.csv").read_text().splitlines()[-1].startswith("3")
+
+
+def test_a_file_of_rows_beyond_the_limit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "ROWS_LIMIT", 20)
+    (tmp_path / "rows").write_text(json.dumps(ROWS[0]) + "\n")
+    for read in (JsonLines, Csv, last_row):
+        with pytest.raises(OSError, match="must have at most 20"):
+            read(tmp_path / "rows")

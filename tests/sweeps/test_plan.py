@@ -104,6 +104,16 @@ def test_a_draw_depends_neither_on_other_options_nor_on_the_number_of_draws():
         ({"seed": [1, 2]}, r"sweep.seed: write sweep.seeds"),
         ({"seeds": 0}, r"sweep.seeds = 0: must be at least 1; nearest valid value: 1"),
         ({"seeds": [1, 1]}, r"sweep.seeds = \[1, 1\]: must be a number, or a list of different seeds"),
+        ({"seeds": [[1, 2]]}, r"sweep.seeds = \[1, 2\]: must be of type int"),
+        ({"seeds": [{}]}, r"sweep.seeds = \{\}: must be of type int"),
+        (
+            {"agent.learning_rate": {"part": "uniform", "low": 1, "high": 10**400}, "draws": 2},
+            r"agent.learning_rate.high = 10+: must be a number of at most 3.4e\+38 in size",
+        ),
+        (
+            {"agent.learning_rate": {"part": "integers", "low": -(10**300), "high": 10**300}, "draws": 2},
+            r"agent.learning_rate.low = -10+: must be a whole number of at most 3.4e\+38",
+        ),
         ({"seeds": [-1]}, r"sweep.seeds = -1: must be at least 0"),
         ({"draws": 3}, r"sweep.draws = 3: no option has a distribution"),
         ({"agent.gamma": Uniform(0.1, 0.2)}, r"sweep.draws is missing: the number of draws of agent.gamma"),

@@ -563,8 +563,11 @@ def test_populations_of_many_agents(own, path, tmp_path):
 
 
 def test_a_damaged_record_is_refused(tmp_path):
-    for text in ("{", '{"iteration": 2}', '{"iteration": 1, "member": 0, "score": 1, "decision": "copy"}', "[]"):
-        (tmp_path / "search.jsonl").write_text(text + "\n")
+    row = b'{"iteration": 1, "member": 0, "score": 1, "decision": '
+    endless = b'{"iteration": Infinity, "member": 0, "score": 1, "decision": "on"}'
+    huge = row.replace(b'"score": 1', b'"score": 1' + b"0" * 400) + b'"on"}'
+    for data in (b"{", b'{"iteration": 2}', row + b'"copy"}', b"[]", b"\xff\xfe{}", endless, huge, b"[" * 10**5):
+        (tmp_path / "search.jsonl").write_bytes(data + b"\n")
         with pytest.raises(ppax.ConfigError, match="is damaged"):
             Decisions(tmp_path)
 

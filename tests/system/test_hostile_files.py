@@ -308,16 +308,25 @@ def test_demonstrations_of_a_stranger_exit_with_2_and_do_nothing(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_metrics_and_records_of_a_stranger_are_read_in_bounds(originals, tmp_path):
+def records_for(place, every):
+    """Return the hostile records for the file at a place in a list: all, or a third of them."""
+    return list(enumerate(hostile_files.RECORDS.items()))[slice(None) if every else slice(place % 3, None, 3)]
+
+
+EVERY = pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.nightly)])
+
+
+@EVERY
+def test_metrics_and_records_of_a_stranger_are_read_in_bounds(every, originals, tmp_path):
     """Records that cannot be read are left out of a report; what a run needs to go on is refused."""
     commands, names = [], []
     for place, (name, make) in enumerate(hostile_files.METRICS.items()):
         run = Path(shutil.copytree(originals / "run", tmp_path / f"metrics{place}"))
         make(run / "metrics.jsonl")
-        names += [f"compare with {name}", f"report with {name}"]
-        commands += [["compare", str(run)], ["report", str(run), "--no-video", "--no-cache", "--out", "page.html"]]
-    for file in ("evaluation.json", "stopped.json", "about.json", "policy.json", "mlflow.json", "run.toml"):
-        for place, (name, make) in enumerate(hostile_files.RECORDS.items()):
+        names.append(f"report with {name}")
+        commands.append(["report", str(run), "--no-video", "--no-cache", "--out", "page.html"])
+    for one, file in enumerate(("evaluation.json", "stopped.json", "about.json", "mlflow.json", "run.toml")):
+        for place, (name, make) in records_for(one, every):
             run = Path(shutil.copytree(originals / "run", tmp_path / f"{file}{place}"))
             make(run / file)
             names.append(f"{file}: {name}")
@@ -327,22 +336,19 @@ def test_metrics_and_records_of_a_stranger_are_read_in_bounds(originals, tmp_pat
     require_refused({name: one for name, one in found.items() if not name.startswith("run.toml")}, {0})
 
 
-def test_records_of_a_policy_or_sweep_exit_with_2_or_5(originals, tmp_path):
+@EVERY
+def test_records_of_a_policy_or_sweep_exit_with_2_or_5(every, originals, tmp_path):
     commands, names = [], []
-    kinds = {"run": ("policy.json", "run.toml", f"{CHECKPOINT[4:]}/manifest.json"), "sweep": directory_files()}
-    for target, files in kinds.items():
-        for file in files:
-            for place, (name, make) in enumerate(hostile_files.RECORDS.items()):
+    of_run = "policy.json", "run.toml", f"{CHECKPOINT.removeprefix('run/')}/manifest.json"
+    for target, files in {"run": of_run, "sweep": ("sweep.toml", "sweep.json", "search.jsonl")}.items():
+        for one, file in enumerate(files):
+            for place, (name, make) in records_for(one, every):
                 path = Path(shutil.copytree(originals / target, tmp_path / f"{place}{file.replace('/', '-')}"))
                 make(path / file)
                 names.append(f"{file}: {name}")
                 verb = "export" if target == "run" else "resume"
                 commands.append([verb, str(path), "--no-cache", *(["--to", "x.zip"] if verb == "export" else [])])
     require_refused(dict(zip(names, run_commands(commands, tmp_path), strict=True)), {2, 5})
-
-
-def directory_files():
-    return "sweep.toml", "sweep.json", "search.jsonl"
 
 
 def test_a_run_file_of_any_size_is_refused(tmp_path, capsys):

@@ -23,7 +23,7 @@ from ppax.cli.arguments import (
 from ppax.cli.common import add_cluster, add_processes, refusal
 from ppax.config import group_tables
 from ppax.options import LISTS, NONE, Config, Option, flatten, interval, nearest, unflatten
-from ppax.types import ConfigError
+from ppax.types import ConfigError, printable
 
 EXAMPLES = """examples:
   ppax train CartPole-v1
@@ -61,6 +61,14 @@ DESCRIPTIONS = {
     "bench": "Measure steps per second of a run on this machine, and the time of each stage.",
     "selftest": "Check an agent in its environment for common faults.",
 }
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Formatter of the help, without control characters: defaults and names of groups are those of a run file."""
+
+    def format_help(self) -> str:
+        """Return the whole text."""
+        return printable(super().format_help(), "\n")
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
@@ -153,7 +161,7 @@ def _parser_of(command: str) -> argparse.ArgumentParser:
         usage=f"ppax {command} TARGET [options]",
         description=f"{DESCRIPTIONS[command]} Every option of the run file can also be given on the command line.",
         epilog=EXAMPLES.replace("ppax train", f"ppax {command}"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         allow_abbrev=False,
         add_help=False,
     )

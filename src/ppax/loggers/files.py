@@ -193,7 +193,9 @@ def thinned(rows: Iterable[Row]) -> list[Row]:
     last: Row | None = None
     stride = 1
     for place, row in enumerate(rows):
-        for name in row if len(names) < METRICS else ():
+        for name in row:
+            if len(names) >= METRICS:
+                break
             names.setdefault(name, name)
         last = {names[name]: value for name, value in row.items() if name in names}  # one text for each name
         if place % stride == 0:

@@ -104,6 +104,9 @@ class PolicySpec:
                 version=str(data["version"]),
                 config=dict(data["config"]),
             )
+            names = [spec.env, spec.version, *spec.names, *spec.actor_obs, *memory, *(name for name, _ in spec.sizes)]
+            if not all(map(str.isprintable, names)):
+                raise ConfigError(f"{where}: a name has control characters")
             if not spec._agents_fit():
                 raise ConfigError(f"{where}: agents, groups and their spaces contradict each other")
             return spec

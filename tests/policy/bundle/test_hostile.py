@@ -1,10 +1,12 @@
 """Bundles of strangers: whatever is wrong in one, it is refused with exit code 5, nothing is executed or written."""
 
+import hashlib
 import io
 import json
 import os
 import pickle
 import struct
+import tracemalloc
 import zipfile
 
 import exported
@@ -18,7 +20,8 @@ from gymnasium import spaces
 import ppax
 from ppax.cli import main
 from ppax.policy import PolicySpec
-from ppax.policy.bundle import DamagedBundle, archive
+from ppax.policy.bundle import DamagedBundle, NumpyPolicy, archive, program
+from ppax.policy.bundle.numpy_policy import safetensors as arrays_of
 from ppax.storage.manifest import sealed
 
 
@@ -148,6 +151,18 @@ HOSTILE = {
         lambda f, m: stored(described(f | {archive.PROGRAM: b"[" * 10**5})),
         "program.json is not JSON",
     ),
+    "other code in place of the reader": (
+        lambda f, m: stored(described(f | {archive.READER: b"import os\nos.mkdir('executed')\n"})),
+        "numpy_policy.py is not the reader that ppax .* writes, but other code: do not import it",
+    ),
+    "other code that an earlier version is said to have written": (
+        lambda f, m: stored(described(f | {archive.READER: f[archive.READER] + b"#"}, ppax="0.0.9")),
+        "numpy_policy.py is not the reader that ppax 0.0.9 writes",
+    ),
+    "other code of no version": (
+        lambda f, m: stored(described(f | {archive.READER: b""}, ppax=["9.9.9"])),
+        "numpy_policy.py is not the reader",
+    ),
     "changed weights": (
         lambda f, m: stored(f | {archive.WEIGHTS: f[archive.WEIGHTS][:-1] + b"\x01"}),
         "weights.safetensors is damaged",
@@ -202,6 +217,55 @@ def test_links_and_pipes_are_not_read(good, tmp_path):
     for path in (link, pipe):
         with pytest.raises(DamagedBundle, match="cannot be read"):
             ppax.load(path)
+
+
+def test_the_reader_of_a_later_version_is_a_warning(good, tmp_path):
+    """It cannot be compared, and is not executed: the policy itself loads."""
+    path, other = tmp_path / "bundle.zip", {archive.READER: good[archive.READER] + b"#"}
+    path.write_bytes(stored(described(good | other, ppax="99.0.1")))
+    with pytest.warns(UserWarning, match=r"a later ppax, 99.0.1, wrote it: do not import it"):
+        policy = ppax.load(path)
+    assert policy.act(np.zeros((3, 2))).shape == (3,)
+
+
+def test_the_reader_of_an_earlier_release_is_accepted(good, tmp_path, monkeypatch):
+    path, other = tmp_path / "bundle.zip", good[archive.READER] + b"#"
+    path.write_bytes(stored(described(good | {archive.READER: other}, ppax="0.0.9")))
+    monkeypatch.setattr(program, "EARLIER_READERS", {hashlib.sha256(other).hexdigest()})
+    assert ppax.load(path).act(np.zeros((3, 2))).shape == (3,)
+
+
+# A number in the place of what the NumPy reader needs, and words of its refusal
+DAMAGED = {
+    "weights that are compressed": (lambda f: stored(f, zipfile.ZIP_DEFLATED), "is compressed; in a bundle nothing is"),
+    "a list": (lambda f: stored(f | {archive.DESCRIPTION: b"[1]"}), "not a readable bundle"),
+    "deep lists": (lambda f: stored(f | {archive.DESCRIPTION: b"[" * 10**5}), "not a readable bundle"),
+    "a description without files": (lambda f: stored(f | {archive.DESCRIPTION: b"{}"}), "not a readable bundle"),
+    "no program": (lambda f: stored({archive.DESCRIPTION: f[archive.DESCRIPTION]}), "not a readable bundle"),
+    "a comment": (lambda f: stored(f) + b" ", "does not end in the directory of a zip file"),
+    "nothing": (lambda f: b"", "does not end in the directory of a zip file"),
+}
+
+
+@pytest.mark.parametrize("fault", DAMAGED)
+def test_the_numpy_reader_has_one_error_for_all_of_them(fault, good):
+    make, words = DAMAGED[fault]
+    with pytest.raises(ValueError, match=words):
+        NumpyPolicy(io.BytesIO(make(good)))
+
+
+def test_overlapping_arrays_take_no_memory(good):
+    """A thousand names for the same ten megabytes."""
+    size = 10 * 2**20
+    one = {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}
+    text = json.dumps({str(i): one for i in range(1000)}).encode()
+    data = struct.pack("<Q", len(text)) + text + bytes(size)
+    tracemalloc.start()
+    arrays = arrays_of(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(arrays) == 1000
+    assert peak < 2 * size
 
 
 def test_a_checksum_that_is_right_does_not_hide_weights_that_are_not_finite(good, tmp_path):

@@ -58,6 +58,8 @@ def test_texts_mean_the_same_parsed_and_printed(text, values, expected):
         ("loss >= 1 and", ["expected the name of a metric, received the end"]),
         ("and >= 1", ["expected the name of a metric, received 'and'"]),
         ("loss >= nan", ["bound = nan"]),
+        ("loss plateaus for " + "9" * 5000, ["for 999999999... rows: must have at most 9 digits"]),
+        ("loss >= 1 or " * 1000, ["13,000 characters; must have at most 10,000"]),
         ("loss stops rising for 0", ["patience = 0"]),
         ("loss plateaus within -1", ["rtol = -1"]),
         ("__import__('os')", ["received '('"]),

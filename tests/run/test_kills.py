@@ -120,9 +120,9 @@ class Process:
 
 
 def plain(tree):
-    """Plain data without times and ids."""
+    """Plain data without times, and without an empty reason: after a kill during the last evaluation it is left out."""
     if isinstance(tree, dict):
-        return {name: plain(x) for name, x in tree.items() if name not in TIMES}
+        return {name: plain(x) for name, x in tree.items() if name not in TIMES and (name, x) != ("stopped", "")}
     return [plain(x) for x in tree] if isinstance(tree, list) else tree
 
 

@@ -205,7 +205,7 @@ class MemberRun:
         if not self._begun:  # its training has ended in an earlier process
             self.monitor.restore(self.path, int(state.iteration), self.shapes)
             self.env_steps = counter.to_int(state.env_steps)
-            self.history = rows_until(self.path / ROWS, int(state.iteration))
+            self.history = list(rows_until(self.path / ROWS, int(state.iteration)))
             self.seconds = float(self.history[-1]["seconds"] or 0.0) if self.history else 0.0
         settings = self.run.eval
         trained = TrainedRun(

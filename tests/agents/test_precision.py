@@ -104,6 +104,9 @@ def test_groups_and_self_play_are_decided(machine):
     played = precision.in_training(SelfPlay(groups, Pool(every=1), 8))
     assert [one.compute_dtype for one in played.agent.agents.values()] == ["bfloat16", "float32"]
     assert precision.products_of(groups, 24) == "bfloat16, float32"
+    later = ppax.Groups({"z": agent, "a": agent}, (("z", 1), ("a", 2)))
+    for decide in (precision.decided, precision.in_training):  # groups are in the order of their agents
+        assert list(decide(SelfPlay(later, Pool(every=1), 8)).agent.agents) == ["z", "a"]
 
 
 def rounds(function, *arguments):

@@ -211,6 +211,13 @@ MUTATIONS = [
         "run/fit.py",
     ),
     Mutation(
+        "groups are sorted by name where their precision is decided",
+        "        return {name: _of_learners(one, x) for name, x in agent.items()}\n",
+        "        return {name: _of_learners(one, x) for name, x in sorted(agent.items())}\n",
+        (PRECISION + "test_groups_and_self_play_are_decided",),
+        "agents/precision.py",
+    ),
+    Mutation(
         "groups that differ in precision have recorded none",
         'return found[0] if len(set(found)) == 1 else ", ".join(found)',
         'return found[0] if len(set(found)) == 1 else ""',

@@ -162,6 +162,22 @@ MUTATIONS: list[Mutation] = [
         "sweeps/training.py",
     ),
     Mutation(
+        "an evaluation after a kill has forgotten the training",
+        "        if not self._begun:  # its training",
+        "        if False:  # its training",
+        (SEARCHING + "test_an_evaluation_after_a_kill_has_what_one_before_it_has",),
+        "sweeps/member.py",
+    ),
+    Mutation(
+        "a sweep that goes on with other versions says nothing",
+        "        for text, names in found.items():\n",
+        "        for text, names in ():\n",
+        (
+            "tests/run/test_promises.py::test_every_kind_of_run_keeps_the_promises_of_a_run[tells_another_machine-sweep]",
+        ),
+        "sweeps/training.py",
+    ),
+    Mutation(
         "a new sweep adopts what another has left",
         "    for name in TRAINED:\n",
         "    for name in ():\n",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -103,6 +104,9 @@ def test_groups_and_self_play_are_decided(machine):
     played = precision.in_training(SelfPlay(groups, Pool(every=1), 8))
     assert [one.compute_dtype for one in played.agent.agents.values()] == ["bfloat16", "float32"]
     assert precision.products_of(groups, 24) == "bfloat16, float32"
+    later = ppax.Groups({"z": agent, "a": agent}, (("z", 1), ("a", 2)))
+    for decide in (precision.decided, precision.in_training):  # groups are in the order of their agents
+        assert list(decide(SelfPlay(later, Pool(every=1), 8)).agent.agents) == ["z", "a"]
 
 
 def rounds(function, *arguments):
@@ -138,10 +142,14 @@ def test_a_run_goes_on_in_its_own_precision_on_another_machine(tmp_path, machine
     whole = fitted(tmp_path / "whole", machine, WITH_UNIT)
     exact = fitted(tmp_path / "exact", machine, WITHOUT)
     fitted(tmp_path / "half", machine, WITH_UNIT, total=2)
+    shutil.copytree(tmp_path / "half", tmp_path / "passed")
     resumed = fitted(tmp_path / "half", machine, WITHOUT, resume=4 * 32)
-    leaves = [jax.tree.leaves(run.state.learner.params) for run in (whole, resumed, exact)]
-    for one, other in zip(*leaves[:2], strict=True):
+    given = dataclasses.replace(whole.agent, compute_dtype="auto")  # the user passes the objects with which it began
+    passed = ppax.resume(tmp_path / "passed", given, whole.env, console=False, total_steps=4 * 32)
+    leaves = [jax.tree.leaves(run.state.learner.params) for run in (whole, resumed, exact, passed)]
+    for one, other, third in zip(leaves[0], leaves[1], leaves[3], strict=True):
         np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(one, third)
     assert any((np.asarray(one) != np.asarray(other)).any() for one, other in zip(leaves[0], leaves[2], strict=True))
     starts = json.loads((tmp_path / "half" / "about.json").read_text())["starts"]
     assert [start["products"] for start in starts] == ["bfloat16", "bfloat16"]
@@ -224,7 +232,7 @@ def test_all_members_of_a_sweep_have_one_precision_on_whichever_machine_they_tra
 def test_policies_and_hosts_compute_in_float32(machine, tmp_path):
     machine(WITH_UNIT)
     with ppax.make("gymnasium/CartPole-v1", 2) as env:
-        agent = ppax.PPO(mlp(env, hidden=(16,)))
+        agent = ppax.PPO(mlp(env, hidden=(16,)), compute_dtype="bfloat16_where_safe")
         run = ppax.fit(agent, env, 32, run_dir=tmp_path / "run", num_steps=8, log=ppax.config.Log(console=False))
         assert json.loads((tmp_path / "run" / "about.json").read_text())["starts"][0]["products"] == "float32"
         program = ppax.compile(agent, env, ppax.start(agent, env, 8, jax.random.key(0)))

@@ -9,6 +9,8 @@ DRIVER = "tests/sweeps/placing/test_driver.py::"
 SEARCHING = "tests/sweeps/test_searching.py::"
 PARTS = "tests/sweeps/search/test_parts.py::"
 STUDY = "tests/sweeps/studies/test_study.py::"
+DIRECTORY = "tests/sweeps/test_directory.py::"
+PRECISION = "tests/agents/test_precision.py::"
 ROUNDS = "tests/sweeps/studies/test_rounds.py::"
 
 MUTATIONS: list[Mutation] = [
@@ -105,10 +107,106 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a copy takes over environments and key, too",
-        "return dataclasses.replace(states, learner=jax.tree.map(lambda x: x[sources], states.learner))",
+        "return dataclasses.replace(states, learner=learners)",
         "return jax.tree.map(lambda x: x[sources], states)",
         (SEARCHING + "test_a_copy_has_the_learner_of_its_source_and_its_own_environments_and_key",),
         "program/members.py",
+    ),
+    Mutation(
+        "a copy takes over the running games of self-play",
+        "return learner._replace(returns=own.returns, counts=own.counts & ~copied)",
+        "return learner",
+        (SEARCHING + "test_a_population_of_self_play_keeps_the_running_games",),
+        "agents/opponents.py",
+    ),
+    Mutation(
+        "games against the opponents before a copy count for the ratings of those after it",
+        "counts=own.counts & ~copied",
+        "counts=own.counts",
+        (SEARCHING + "test_a_population_of_self_play_keeps_the_running_games",),
+        "agents/opponents.py",
+    ),
+    Mutation(
+        "the run file of a population's member has the values of the beginning",
+        "        if self._written == self.values:\n",
+        "        if True:\n",
+        (SEARCHING + "test_a_member_of_a_population_that_is_resumed_alone_goes_on_with_its_latest_values",),
+        "sweeps/member.py",
+    ),
+    Mutation(
+        "the manifest of a population's member has the values of the beginning",
+        "            self.origin = origin_of(self.path, self.agent, self.env, self.run)\n",
+        "            pass\n",
+        (SEARCHING + "test_a_member_of_a_population_that_is_resumed_alone_goes_on_with_its_latest_values",),
+        "sweeps/member.py",
+    ),
+    Mutation(
+        "the end of a member is recorded before the others are saved",
+        "        if ends and self._searching.search.perturbs:\n",
+        "        if False:\n",
+        (SEARCHING + "test_a_population_goes_on_after_a_kill_that_comes_after_the_end_of_a_source",),
+        "sweeps/training.py",
+    ),
+    Mutation(
+        "members that have ended are no sources for those that resume from before",
+        "together = self.runs if active and self._searching.search.perturbs else active",
+        "together = active",
+        (SEARCHING + "test_members_that_have_ended_train_again_if_the_others_resume_from_before",),
+        "sweeps/training.py",
+    ),
+    Mutation(
+        "a member whose stop condition was met before a kill trains on",
+        "if self.runs[place].monitor.stop_reason:",
+        "if False:",
+        (SEARCHING + "test_a_population_goes_on_after_a_kill_that_comes_after_the_end_of_a_source",),
+        "sweeps/training.py",
+    ),
+    Mutation(
+        "an evaluation after a kill has forgotten the training",
+        "        if not self._begun:  # its training",
+        "        if False:  # its training",
+        (SEARCHING + "test_an_evaluation_after_a_kill_has_what_one_before_it_has",),
+        "sweeps/member.py",
+    ),
+    Mutation(
+        "a sweep that goes on with other versions says nothing",
+        "        for text, names in found.items():\n",
+        "        for text, names in ():\n",
+        (
+            "tests/run/test_promises.py::test_every_kind_of_run_keeps_the_promises_of_a_run[tells_another_machine-sweep]",
+        ),
+        "sweeps/training.py",
+    ),
+    Mutation(
+        "a new sweep adopts what another has left",
+        "    for name in TRAINED:\n",
+        "    for name in ():\n",
+        (DIRECTORY + "test_a_new_sweep_refuses_what_another_has_left",),
+        "sweeps/directory.py",
+    ),
+    Mutation(
+        "an edited sweep file is trained in silence",
+        "    if begun:\n        require_unchanged",
+        "    if False:\n        require_unchanged",
+        (DIRECTORY + "test_an_edited_sweep_file_is_refused",),
+        "sweeps/directory.py",
+    ),
+    Mutation(
+        "the run file of a member is not compared with the sweep",
+        "if (path / RUN_FILE).is_file() and not complete(path):",
+        "if False:",
+        (
+            DIRECTORY + "test_a_member_with_another_run_file_is_refused",
+            DIRECTORY + "test_a_member_on_the_host_with_another_run_file_is_refused",
+        ),
+        "sweeps/member.py",
+    ),
+    Mutation(
+        "each machine decides the precision of a sweep",
+        "    return config.unflatten(flat | auto)\n",
+        "    return run_config\n",
+        (PRECISION + "test_all_members_of_a_sweep_have_one_precision_on_whichever_machine_they_train",),
+        "sweeps/runs.py",
     ),
     Mutation(
         "decisions at the iteration of a checkpoint are not carried out after a resume",

@@ -120,9 +120,9 @@ class Process:
 
 
 def plain(tree):
-    """Plain data without times and ids."""
+    """Plain data without times, and without an empty reason: after a kill during the last evaluation it is left out."""
     if isinstance(tree, dict):
-        return {name: plain(x) for name, x in tree.items() if name not in TIMES}
+        return {name: plain(x) for name, x in tree.items() if name not in TIMES and (name, x) != ("stopped", "")}
     return [plain(x) for x in tree] if isinstance(tree, list) else tree
 
 
@@ -253,7 +253,7 @@ def test_killed_at_random_times_it_ends_with_the_same_bits(kind, chain, whole, c
         process = resumed(kind, folder, directory)
     process.finish()
     if kind == "overlap":
-        first = expected["run"]["rows"][: seen[0][0] // 4 * 4 if seen[0] else 0]  # up to the checkpoint
+        first = expected["run"]["rows"][: max(0, seen[0][0] - 1) // 4 * 4 if seen[0] else 0]  # up to the checkpoint
         assert_equal(contents(directory)["run"]["rows"][: len(first)], first)
     else:
         assert_equal(contents(directory), expected)

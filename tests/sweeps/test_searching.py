@@ -352,6 +352,33 @@ def test_a_population_goes_on_after_a_kill_that_comes_after_the_end_of_a_source(
     assert_same_sweep(tmp_path / "killed", tmp_path / "whole")
 
 
+def test_an_evaluation_after_a_kill_has_what_one_before_it_has(tmp_path, monkeypatch):
+    """Reason for the end and times of training: of members whose training ended in an earlier process."""
+    base = BASE | STOPPING | {"num_envs": 2}
+    values = {"agent.learning_rate": [1e-3, 1e-2]}
+    ppax.sweep_runs(base, values, run_dir=tmp_path / "whole")
+
+    def killed(self, state):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(member.MemberRun, "evaluate", killed)
+        with pytest.raises(Killed):
+            ppax.sweep_runs(base, values, run_dir=tmp_path / "killed")
+    ppax.resume_sweep(tmp_path / "killed")
+    names = {"train_seconds", "started_at", "compile_seconds", "steps_per_second", "run_dir"}
+    for number in range(2):
+        found, expected = (
+            json.loads((tmp_path / name / f"members/00{number}/evaluation.json").read_text())
+            for name in ("killed", "whole")
+        )
+        assert found.keys() == expected.keys()
+        assert {name: found[name] for name in found.keys() - names} == {
+            name: expected[name] for name in expected.keys() - names
+        }
+        assert found["train_seconds"] > 0.0
+
+
 def test_members_that_have_ended_train_again_if_the_others_resume_from_before(tmp_path, monkeypatch):
     """Where the newest checkpoints are damaged, for example."""
     base = BASE | STOPPING | {"log": BASE["log"] | {"checkpoint_every": 1000}}

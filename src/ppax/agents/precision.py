@@ -42,7 +42,8 @@ def decided(agent: Tree, dtype: str = "") -> Tree:
         auto = isinstance(node, PPO) and node.compute_dtype == AUTO
         return dataclasses.replace(node, compute_dtype=dtype or here()) if auto else node
 
-    return _of_learners(one, agent)
+    changed: Tree = _of_learners(one, agent)
+    return changed
 
 
 def in_training(agent: Tree) -> Tree:
@@ -54,12 +55,21 @@ def in_training(agent: Tree) -> Tree:
         safe = may_round(node.network, node.normalize_obs)
         return dataclasses.replace(node, compute_dtype="bfloat16" if safe else "float32")
 
-    return _of_learners(one, decided(agent))
+    changed: Tree = _of_learners(one, decided(agent))
+    return changed
 
 
-def _of_learners(one: Callable[[Any], Any], agent: Tree) -> Tree:
-    mapped: Tree = jax.tree.map(one, agent, is_leaf=lambda node: isinstance(node, PPO))
-    return mapped
+def _of_learners(one: Callable[[Any], Any], agent: Any) -> Any:
+    """Apply `one` to every PPO of an agent. Groups keep their order, which `jax.tree.map` would sort by name."""
+    if isinstance(agent, PPO):
+        return one(agent)
+    if isinstance(agent, dict):
+        return {name: _of_learners(one, x) for name, x in agent.items()}
+    if not dataclasses.is_dataclass(agent) or isinstance(agent, type):
+        return agent
+    return dataclasses.replace(
+        agent, **{field.name: _of_learners(one, getattr(agent, field.name)) for field in dataclasses.fields(agent)}
+    )
 
 
 def may_round(network: Any, standardised: bool) -> bool:

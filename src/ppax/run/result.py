@@ -137,7 +137,6 @@ def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
         "train_seconds": run.train_seconds,
         "started_at": run.started_at,
         "compile_seconds": run.compile_seconds,
-        "stopped": run.stopped,
     }
     return {
         **evaluation.scores,
@@ -146,6 +145,7 @@ def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
         "iterations": int(run.state.iteration),
         "run_dir": str(run.run_dir and relative(run.run_dir)),
         **(trained if run.history else {}),  # unknown where this call trained nothing
+        **({"stopped": run.stopped} if run.history or run.stopped else {}),
     }
 
 

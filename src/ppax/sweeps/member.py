@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ppax.arrays import counter
 from ppax.config import RUN_FILE
-from ppax.loggers.files import last_row, rows_until
+from ppax.loggers.files import rows_until
 from ppax.options import Config
 from ppax.policy.spec import spec_of
 from ppax.program.layout import with_devices
@@ -205,7 +205,8 @@ class MemberRun:
         if not self._begun:  # its training has ended in an earlier process
             self.monitor.restore(self.path, int(state.iteration), self.shapes)
             self.env_steps = counter.to_int(state.env_steps)
-            self.seconds = float(last_row(self.path / ROWS).get("seconds") or 0.0)
+            self.history = list(rows_until(self.path / ROWS, int(state.iteration)))
+            self.seconds = float(self.history[-1]["seconds"] or 0.0) if self.history else 0.0
         settings = self.run.eval
         trained = TrainedRun(
             self.agent,

@@ -26,6 +26,7 @@ from ppax.storage.paths import absolute, quoted, relative
 from ppax.sweeps import directory, pictures, plan
 from ppax.sweeps.directory import Recorded
 from ppax.sweeps.distributions import Distribution
+from ppax.sweeps.member import complete, end_of
 from ppax.sweeps.packing import Pack, packed
 from ppax.sweeps.packs import Place, Programs, train_stages
 from ppax.sweeps.placing import settings as placing
@@ -200,6 +201,9 @@ def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Clust
             stack.enter_context(kept_programs())
             place = Place(Programs(), ray, cluster)
             if isinstance(search, Optuna):
+                for run_dir, number in ((directory.member_dir(path, one), one.number) for one in recorded.members):
+                    if complete(run_dir):  # in an earlier process
+                        progress.skip({number: total}, {number: end_of(run_dir).env_steps})
                 recorded, best = _rounds()(path, recorded, place, progress, stop)
             else:
                 searching = Searching(path, recorded.plan, recorded.members, total)

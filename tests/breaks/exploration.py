@@ -150,6 +150,13 @@ MUTATIONS = [
         "wrappers/clip_actions.py",
     ),
     Mutation(
+        "actions are clipped to numbers outside their Box",
+        "outside = (space.low > limit) | (space.high < -limit)",
+        "outside = (space.low > space.high)",
+        ("tests/envs/wrappers/test_clip_actions.py::test_a_box_outside_the_limit_is_refused",),
+        "wrappers/clip_actions.py",
+    ),
+    Mutation(
         "deterministic rollouts sample",
         "mode_of(agent.policy(*seen)) if deterministic else",
         "mode_of(agent.policy(*seen)) if False else",

@@ -51,6 +51,18 @@ def test_bounds_are_narrowed():
     assert tree["pair"][1] == tree["move"] == narrowed(BOX, 1.5)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(1.0, 4.0, "has the bounds 1 and 4, and none .* at least 1"), (-9.0, -5.0, "bounds -9 and -5, .* at least 5")],
+)
+def test_a_box_outside_the_limit_is_refused(low, high, said):
+    """Clipped to the limit its actions would be outside the Box."""
+    space = spaces.Box(np.float32([-1.0, low]), np.float32([1.0, high]))
+    with pytest.raises(ppax.ConfigError, match=said):
+        narrowed(space, 0.5)
+    np.testing.assert_array_equal(narrowed(spaces.Box(0.25, 4.0, (1,)), 0.5).low, 0.25)
+
+
 def test_a_run_file_chooses_it():
     built = config.build({"env": "Pendulum-v1", "num_envs": 2, "clip_actions": 0.5, "env_params": {"gravity": 3.0}})
     assert built.env.action_space == spaces.Box(-0.5, 0.5, (1,), np.float32)

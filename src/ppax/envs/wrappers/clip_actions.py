@@ -47,17 +47,28 @@ class ClipActions:
 
 
 def clip_actions(env: Environment, limit: float | None) -> Environment:
-    """Return `env` with clipped actions; None: `env` itself. ConfigError where no action is continuous."""
+    """Return `env` with clipped actions; None: `env` itself.
+
+    ConfigError where no action is continuous, or a Box has no action within the limit.
+    """
     if limit is None:
         return env
     if not _has_box(env.action_space):
         raise ConfigError(f"clip_actions = {limit}: actions are {env.action_space}, without a Box; leave it out")
+    narrowed(env.action_space, limit)
     return ClipActions(env, limit)
 
 
 def narrowed(space: spaces.Space, limit: float) -> spaces.Space:
-    """Return `space` with the bounds of its boxes within [-limit, limit]."""
+    """Return `space` with the bounds of its boxes within [-limit, limit]; ConfigError where nothing is within."""
     if isinstance(space, spaces.Box):
+        outside = (space.low > limit) | (space.high < -limit)
+        if outside.any():
+            low, high = (x.ravel()[np.argmax(outside)] for x in (space.low, space.high))
+            raise ConfigError(
+                f"clip_actions = {limit:g}: an element of the actions has the bounds {low:g} and {high:g}, and none of "
+                f"its numbers is within [-{limit:g}, {limit:g}]; must be at least {max(low, -high):g}, or leave it out"
+            )
         low, high = (np.clip(x, -limit, limit).astype(space.dtype) for x in (space.low, space.high))
         return spaces.Box(low, high, dtype=space.dtype)  # type: ignore[arg-type]
     if isinstance(space, spaces.Dict):

@@ -7,6 +7,7 @@ FILMS = "tests/films/test_recorder.py::"
 BACKGROUND = "tests/loggers/test_background.py::"
 MLFLOW = "tests/loggers/test_mlflow.py::"
 FAILING = "tests/run/test_failing_loggers.py::"
+EVALUATIONS = "tests/run/test_evaluation_file.py::"
 HUB = "tests/policy/test_hub.py::"
 
 MUTATIONS: list[Mutation] = [
@@ -82,10 +83,31 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "the card of the best policy has the scores of the last",
-        "for name in SCORES} if last else {}",
-        "for name in SCORES}",
-        (HUB + "test_scores_of_the_last_policy_are_not_those_of_the_best",),
-        "policy/card.py",
+        "_replace(evaluation=read_evaluation(source.run_dir, source.iteration))",
+        "_replace()",
+        (HUB + "test_the_card_of_an_older_policy_has_no_scores",),
+        "policy/hub.py",
+    ),
+    Mutation(
+        "the score of an earlier policy stays after further training",
+        '(iteration is not None and found.get("iterations") != iteration)',
+        "False",
+        (EVALUATIONS + "test_an_evaluation_is_of_its_own_policy_alone",),
+        "run/directory.py",
+    ),
+    Mutation(
+        "the score of another run",
+        'found["run_id"] != read_about(path).get("id")',
+        "False",
+        (EVALUATIONS + "test_an_evaluation_is_of_its_own_policy_alone",),
+        "run/directory.py",
+    ),
+    Mutation(
+        "an evaluation outlives the policy that it measured",
+        "for name in (STOPPED, EVALUATION):",
+        "for name in (STOPPED,):",
+        (EVALUATIONS + "test_further_training_removes_the_evaluation",),
+        "run/loop.py",
     ),
     Mutation(
         "a fence in a run file ends the block of the model card",

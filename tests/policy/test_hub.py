@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 import sys
 import tomllib
 
@@ -17,6 +18,8 @@ from ppax import ConfigError, imports
 from ppax.cli.main import main
 from ppax.policy import card
 from ppax.policy.hub import Address, address_of
+from ppax.reports import records
+from ppax.run.directory import read_evaluation
 
 constants = pytest.importorskip("huggingface_hub.constants")
 errors = pytest.importorskip("huggingface_hub.errors")
@@ -84,8 +87,23 @@ def test_the_model_card_tells_the_run(hub, run_dir):
 
 def test_scores_of_the_last_policy_are_not_those_of_the_best(run_dir):
     record = ppax.reports.records.read(run_dir)
-    assert card.scores_of(record, last=True).keys() == set(card.SCORES)
-    assert card.scores_of(record, last=False) == {}
+    assert card.scores_of(record).keys() == set(card.SCORES)
+    last = ppax.load(run_dir).source.iteration
+    assert read_evaluation(run_dir, last) == read_evaluation(run_dir) == record.evaluation
+    assert read_evaluation(run_dir, last - 1) == {}
+
+
+def test_the_card_of_an_older_policy_has_no_scores(hub, run_dir, tmp_path):
+    older = shutil.copytree(run_dir, tmp_path / "older")
+    evaluation = json.loads((older / "evaluation.json").read_text())
+    policy = ppax.load(older)
+    (older / "stopped.json").write_text(json.dumps({"iteration": evaluation["iterations"] + 1}))
+    (older / "evaluation.json").write_text(json.dumps(evaluation | {"iterations": evaluation["iterations"] + 1}))
+    assert records.read(older).evaluation  # of the newest policy, which is not this one
+    policy.push_to_hub("me/older", **NUMPY)
+    text = hub.repos["me/older"]["README.md"].decode()
+    assert "## Scores" not in text
+    assert f"trained for {policy.source.env_steps:,} steps" in text
 
 
 def test_a_policy_without_a_run_directory_has_a_card_without_scores(hub):

@@ -15,14 +15,12 @@ from ppax.options import check_limits
 from ppax.policy.bundle import FORMATS
 from ppax.policy.hub import PREFIX
 from ppax.policy.loading import load, load_chosen
-from ppax.run.directory import EVALUATION
+from ppax.run.directory import read_evaluation
 from ppax.run.restore import load_run
-from ppax.storage import untrusted
 from ppax.storage.paths import require_place
 from ppax.training import make_key
 
 BUNDLE = "policy.zip"  # default name, in the run directory
-SCORES_LIMIT = 2**20  # bytes of evaluation.json; far above the size of a valid file
 
 
 def add_play(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +79,7 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Write the bundle, print its formats and path; returns the same for JSON."""
     formats = None if options.formats is None else [name.strip() for name in options.formats.split(",")]
     policy = load(options.run, best=options.best, step=options.step)
-    scores = None if options.best or options.step is not None else _scores(options.run)  # of the last policy
+    scores = None if policy.source is None else _scores(options.run, policy.source.iteration)
     if options.to is not None and options.to.startswith(PREFIX):
         address = policy.push_to_hub(options.to, formats=formats)
         say(f"uploaded: {address}")
@@ -113,7 +111,7 @@ def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     return evaluation.scores | {"bundle": str(options.run)}
 
 
-def _scores(run_dir: Path) -> dict[str, Any] | None:
-    """Return the numbers of the run's evaluation; None where there is none."""
-    scores = untrusted.read_table(run_dir / EVALUATION, SCORES_LIMIT)
+def _scores(run_dir: Path, iteration: int) -> dict[str, Any] | None:
+    """Return the numbers of the evaluation of the policy after `iteration`; None where there is none."""
+    scores = read_evaluation(run_dir, iteration)
     return {name: x for name, x in scores.items() if isinstance(x, int | float)} or None

@@ -31,9 +31,9 @@ SCORES = {
 }
 
 
-def scores_of(record: Record, last: bool) -> dict[str, float]:
-    """Scores of a run's final evaluation; {} for another policy than the last, which it did not evaluate."""
-    found = {name: record.result(name) for name in SCORES} if last else {}
+def scores_of(record: Record) -> dict[str, float]:
+    """Scores of the evaluation in `record`; {} without one."""
+    found = {name: record.result(name) for name in SCORES}
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
@@ -47,13 +47,13 @@ def curve_of(record: Record) -> bytes | None:
     return out.getvalue()
 
 
-def model_card(policy: Policy, repo: str, record: Record | None, curve: str | None, scores: dict[str, float]) -> str:
+def model_card(policy: Policy, repo: str, curve: str | None, scores: dict[str, float]) -> str:
     """Text of the model card in the repository `repo`; `curve` is the file name of a picture next to it."""
     env = policy.spec.env or "an environment of its own"
     parts = [
         f"---\n{_metadata(policy, repo, scores)}\n---",
         f"# PPO on {code(env)}",
-        "A policy trained with ppax (Proximal Policy Optimization in JAX)." + _trained(record),
+        "A policy trained with ppax (Proximal Policy Optimization in JAX)." + _trained(policy),
         "## Use",
         block(_usage(repo), "python"),
         block(str(policy.spec)),
@@ -61,7 +61,7 @@ def model_card(policy: Policy, repo: str, record: Record | None, curve: str | No
     ]
     if scores:
         rows = [f"| {SCORES[name]} | {value:.6g} |" for name, value in scores.items()]
-        intro = "Final policy, on environments and random numbers apart from those of training:"
+        intro = "This policy, on environments and random numbers apart from those of training:"
         parts += ["## Scores", intro, "\n".join(["| score | value |", "|---|---|", *rows])]
     if curve:
         parts += ["## Learning curve", f"![Return over environment steps]({curve})"]
@@ -91,10 +91,9 @@ def _usage(repo: str) -> str:
     return f'import ppax\n\npolicy = ppax.load("hf://{repo}")\naction = policy.act(observation)'
 
 
-def _trained(record: Record | None) -> str:
-    if record is None or not record.has("env_steps"):
-        return ""
-    return f" It was trained for {record.last('env_steps'):,.0f} steps of the environment."
+def _trained(policy: Policy) -> str:
+    steps = 0 if policy.source is None else policy.source.env_steps
+    return f" It was trained for {steps:,} steps of the environment." if steps else ""
 
 
 def _metadata(policy: Policy, repo: str, scores: dict[str, float]) -> Any:

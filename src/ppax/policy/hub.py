@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ppax.policy.card import curve_of, model_card, scores_of
 from ppax.reports import records
+from ppax.run.directory import read_evaluation
 from ppax.types import ConfigError
 
 if TYPE_CHECKING:
@@ -49,15 +50,17 @@ def push(policy: Policy, repo: str, upload: Upload) -> str:
     """Upload bundle, model card and curve of `policy`; see `Policy.push_to_hub`."""
     hub, source = _require_hub(), policy.source
     address = address_of(repo if repo.startswith(PREFIX) else PREFIX + repo)
-    record = None if source is None or source.run_dir is None else records.read(source.run_dir)
+    record = None
+    if source is not None and source.run_dir is not None:
+        record = records.read(source.run_dir)._replace(evaluation=read_evaluation(source.run_dir, source.iteration))
     curve = None if record is None else curve_of(record)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        scores = {} if record is None or source is None else scores_of(record, source.last)
+        scores = {} if record is None else scores_of(record)
         policy.export(folder / BUNDLE, upload.formats, scores or None)
         if curve is not None:
             (folder / CURVE).write_bytes(curve)
-        card = model_card(policy, address.repo, record, CURVE if curve else None, scores)
+        card = model_card(policy, address.repo, CURVE if curve else None, scores)
         (folder / CARD).write_text(card, encoding="utf-8")
         api = hub.HfApi(endpoint=_endpoint(), token=upload.token)
         api.create_repo(address.repo, private=upload.private, exist_ok=True)

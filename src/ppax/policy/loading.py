@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,8 +80,8 @@ def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env
             _, _, mask = jax.eval_shape(made.reset, jax.random.key(0))
             spec = spec_of(agent, made, mask, run_config)
     agent = agent or config.build_agent(buildable, spec)
-    source = Source(path, last=not best and step is None)
-    return Policy(agent, _learner(path, best, step, agent, spec), spec, source)
+    loaded = _learner(path, best, step, agent, spec)
+    return Policy(agent, loaded.learner, spec, Source(path, loaded.iteration, loaded.env_steps))
 
 
 def _saved_spec(path: Path, run_config: Config) -> PolicySpec | None:
@@ -91,22 +91,33 @@ def _saved_spec(path: Path, run_config: Config) -> PolicySpec | None:
     return PolicySpec.from_data(data | {"config": run_config}, str(path / run_dirs.POLICY))
 
 
-def _learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicySpec) -> PyTree:
+class Loaded(NamedTuple):
+    """Learner of a checkpoint, stripped to what acting needs, and its place in the run."""
+
+    learner: PyTree
+    iteration: int
+    env_steps: int
+
+
+def _learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicySpec) -> Loaded:
     """Load what acting needs of a learner from the newest intact checkpoint, the best policy, or that of a step."""
     base = agent if agent.pool is None else agent.agent
     init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
     like, run_id, room = acting(base, init).learner, run_dirs.read_about(path).get("id"), available_bytes()
 
-    def read(one: Path) -> PyTree:
-        return acting_arrays(one, like, checkpoint.read_arrays(one, run_id, room).arrays)
+    def read(one: Path) -> Loaded:
+        saved = checkpoint.read_arrays(one, run_id, room)
+        steps = saved.manifest.get("env_steps")
+        learner = acting_arrays(one, like, saved.arrays)
+        return Loaded(learner, saved.manifest["iteration"], steps if type(steps) is int else 0)
 
     if step is not None:
         return read(find_step(path, step).path)
-    learner, skipped = checkpoint.newest(path / (BEST if best else CHECKPOINTS), read)
+    loaded, skipped = checkpoint.newest(path / (BEST if best else CHECKPOINTS), read)
     for sentence in skipped:
         warnings.warn(f"skipped a damaged checkpoint: {sentence}", stacklevel=4)
-    if learner is not None:
-        return learner
+    if loaded is not None:
+        return loaded
     if best and not skipped:
         raise ConfigError(f"{path} has no best policy: train with --best.metric episode_return, or leave out best")
     raise checkpoint.CheckpointError(f"{path} has no checkpoint that can be loaded")

@@ -34,7 +34,8 @@ class Source(NamedTuple):
     """Run that trained a policy."""
 
     run_dir: Path | None
-    last: bool  # True: the policy at the run's end, which its final evaluation measured
+    iteration: int  # of the policy; the run's evaluation belongs to one iteration
+    env_steps: int
 
 
 class Policy:

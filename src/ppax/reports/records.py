@@ -18,13 +18,13 @@ from ppax.loggers.files import METRICS, rows_until, thinned
 from ppax.options import Config, flatten
 from ppax.protocols import Row
 from ppax.run import directory as run_dirs
-from ppax.run.directory import EVALUATION, ROWS, RUN_FILE, STOPPED
+from ppax.run.directory import ROWS, RUN_FILE, STOPPED
 from ppax.storage import untrusted
 from ppax.storage.paths import to_path
 from ppax.types import ConfigError
 
 MEMBERS = "members"  # folder of the runs in the directory of a sweep
-JSON_LIMIT = 2**20  # bytes of evaluation.json and stopped.json; far above the size of a valid file
+JSON_LIMIT = 2**20  # bytes of stopped.json; far above the size of a valid file
 EVALUATED, RETURN = "eval_return", "episode_return"  # metrics of learning curves, the better one first
 # Sizes of values: a diverged run has larger ones, which are cut so that sums stay finite, and smaller ones are 0
 LARGEST, SMALLEST = 1e100, 1e-100
@@ -38,7 +38,7 @@ class Record(NamedTuple):
     columns: dict[str, np.ndarray]  # [rows] each, by metric; NaN where a row has no number
     tables: Config  # options as the run file has them
     run_file: str  # text of the run file
-    evaluation: dict[str, Any]  # evaluation.json; {} where there is none
+    evaluation: dict[str, Any]  # evaluation.json; {} where there is none of the newest policy
     starts: list[dict[str, Any]]  # time, versions and hardware of each start
     stopped: dict[str, Any]  # stopped.json; {} while the run goes on or after it was killed
 
@@ -107,7 +107,7 @@ def read(path: Path) -> Record:
     run_file = untrusted.read_text(path / RUN_FILE, untrusted.RUN_FILE_LIMIT)
     starts = [start for start in run_dirs.read_about(path).get("starts", []) if isinstance(start, dict)]
     columns = columns_of(thinned(rows_until(path / ROWS, 2**63)))
-    evaluation, stopped = (untrusted.read_table(path / name, JSON_LIMIT) for name in (EVALUATION, STOPPED))
+    evaluation, stopped = run_dirs.read_evaluation(path), untrusted.read_table(path / STOPPED, JSON_LIMIT)
     name = path.name or path.resolve().name
     return Record(name, path, columns, tables, run_file, evaluation, starts, stopped)
 

@@ -40,7 +40,8 @@ RUN_FILE, LOCK, OWNER = configs.RUN_FILE, ".lock", ".owner"
 FOLDERS = ("checkpoints", "best")  # directories that hold checkpoints
 ABOUT, ROWS, STOPPED, EVALUATION = "about.json", "metrics.jsonl", "stopped.json", "evaluation.json"
 POLICY = "policy.json"
-OWNER_LIMIT, ABOUT_LIMIT = 2**16, 2**24  # bytes; far above the size of a valid file
+OWNER_LIMIT, ABOUT_LIMIT, TABLE_LIMIT = 2**16, 2**24, 2**20  # bytes; far above the size of a valid file
+DIGITS = 10  # of a checkpoint's name, its iteration
 STARTS = 100  # number of later starts recorded after the first
 
 
@@ -239,3 +240,23 @@ def _owner(path: Path) -> str:
         return printable(f"process {owner['pid']} on {owner['host']} since {owner['since']}")
     except untrusted.MALFORMED:
         return "another process"
+
+
+def read_evaluation(path: Path, iteration: int | None = None) -> dict[str, Any]:
+    """Return EVALUATION of a run directory; {} where it is missing, damaged, or of another policy.
+
+    The policy is that after `iteration` iterations of this run, by default the newest.
+    """
+    found = untrusted.read_table(path / EVALUATION, TABLE_LIMIT)
+    if iteration is None:
+        iteration = _newest_iteration(path)
+    other_run = "run_id" in found and found["run_id"] != read_about(path).get("id")
+    return {} if other_run or (iteration is not None and found.get("iterations") != iteration) else found
+
+
+def _newest_iteration(path: Path) -> int | None:
+    """Return the iteration of the newest policy: of the last checkpoint or the run's end; None without either."""
+    folder, end = path / FOLDERS[0], untrusted.read_table(path / STOPPED, TABLE_LIMIT).get("iteration")
+    names = [one.name for one in folder.iterdir()] if folder.is_dir() and not folder.is_symlink() else []
+    saved = [int(name) for name in names if name.isascii() and name.isdigit() and len(name) == DIGITS]
+    return max([*saved, *([end] if type(end) is int else [])], default=None)

@@ -21,7 +21,7 @@ from ppax.loggers import Console
 from ppax.program import compilation, processes
 from ppax.program.backends import backend_of
 from ppax.protocols import Agent, Logger, Row
-from ppax.run.directory import STOPPED
+from ppax.run.directory import EVALUATION, STOPPED
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.faults import NETWORK, locate, lost_processes
@@ -89,7 +89,8 @@ class Loop:
             return self._result(state, [], self.monitor.stop_reason)
         program = program or self.compile(state)
         if self.path is not None:
-            (self.path / STOPPED).unlink(missing_ok=True)
+            for name in (STOPPED, EVALUATION):  # of the policy that is trained on from here
+                (self.path / name).unlink(missing_ok=True)
         history, ended, seconds = list[Row](), False, 0.0
         stopping = processes.any_of(self.stop.is_set())
         started_at, steps_before = time.time(), counter.to_int(state.env_steps)

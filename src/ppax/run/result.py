@@ -8,6 +8,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax
+
 from ppax import config
 from ppax.arrays import counter
 from ppax.envs import Env, for_evaluation
@@ -20,7 +22,7 @@ from ppax.policy.spec import spec_of
 from ppax.program import sharding
 from ppax.protocols import Agent, Row
 from ppax.run.conditions.best import KeepBest
-from ppax.run.directory import EVALUATION
+from ppax.run.directory import EVALUATION, read_about
 from ppax.storage import safe_files
 from ppax.storage.cache import kept_programs
 from ppax.storage.paths import relative
@@ -86,16 +88,17 @@ class TrainedRun:
 
     def policy(self, best: bool = False) -> Policy:
         """Return the trained policy, or the best one by `best.metric`, apart from its run; see `ppax.load`."""
-        learner = self.state.learner
+        state = self.state
         if best:
-            if self.best is None or self.best.learner is None:
+            if self.best is None or self.best.policy is None:
                 raise ConfigError(
                     "best = True: this run kept no best policy; train with "
                     'best=ppax.BestSettings(metric="episode_return"), or take the last one'
                 )
-            learner = self.best.learner
+            state = self.best.policy
         spec = spec_of(self.agent, self.env, self.state.actor.action_mask, self._configuration())
-        return Policy(self.agent, sharding.local(learner), spec, Source(self.run_dir, last=not best))
+        source = Source(self.run_dir, int(state.iteration), counter.to_int(jax.device_get(state.env_steps)))
+        return Policy(self.agent, sharding.local(state.learner), spec, source)
 
     def _configuration(self) -> Config:
         """Configuration of the run: that of its directory, or described from its objects."""
@@ -150,9 +153,13 @@ def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
 
 
 def record_evaluation(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
-    """Write EVALUATION of the run directory, if there is one, and return its content; warn if the disk fails."""
+    """Write EVALUATION of the run directory, if there is one, and return its content; warn if the disk fails.
+
+    It is read for the policy of its `iterations` of the run `run_id` alone.
+    """
     result = result_of(run, evaluation)
     if run.run_dir is not None:
+        result |= {"run_id": read_about(run.run_dir).get("id")}
         try:
             safe_files.write_text(run.run_dir / EVALUATION, json.dumps(finite(result), indent=1) + "\n")
         except OSError as error:  # a warning is enough: the result is returned, too

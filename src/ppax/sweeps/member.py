@@ -18,7 +18,7 @@ from ppax.policy.spec import spec_of
 from ppax.program.layout import with_devices
 from ppax.protocols import Row
 from ppax.run import checkpoint
-from ppax.run.directory import EVALUATION, ROWS, STOPPED, RunDirectory, find, read_about
+from ppax.run.directory import ROWS, STOPPED, RunDirectory, find, read_about, read_evaluation
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.origin import origin_of, record_start, saved_origin
@@ -33,7 +33,7 @@ from ppax.types import TrainState
 
 FAULT, SEARCH = "fault", "search"  # kinds of the ends of a member that was dropped, and of one that a search stopped
 ENDS = ("done", "stopped", FAULT, SEARCH)  # kinds of ends after which a member trains no more
-LIMIT = 2**20  # bytes read of stopped.json and evaluation.json
+LIMIT = 2**20  # bytes read of stopped.json
 
 
 class End(NamedTuple):
@@ -53,8 +53,8 @@ def end_of(path: Path) -> End:
 
 
 def result_of(path: Path) -> dict[str, Any]:
-    """Return evaluation.json of a run directory; {} where it is missing or invalid."""
-    return untrusted.read_table(path / EVALUATION, LIMIT)
+    """Return evaluation.json of a run directory; {} where it is missing, invalid, or of another policy."""
+    return read_evaluation(path)
 
 
 def complete(path: Path) -> bool:

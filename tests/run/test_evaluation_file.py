@@ -1,0 +1,78 @@
+"""evaluation.json is of one policy: it is shown, exported and compared for that policy alone."""
+
+import json
+import shutil
+import zipfile
+
+import pytest
+
+import ppax
+from ppax.cli.main import main
+from ppax.reports import records
+from ppax.run.directory import read_evaluation
+
+pytestmark = pytest.mark.usefixtures("quick_programs", "shared_programs")
+SIZES = ["--total-steps", "256", "--num-envs", "4", "--num-steps", "16", "--agent.network.hidden", "8"]
+
+
+def files(path, evaluated=8, saved=(4, 8), end=8, run_id="a", of="a"):
+    (path / "about.json").write_text(json.dumps({"id": run_id, "starts": []}))
+    (path / "evaluation.json").write_text(json.dumps({"mean_return": 1.0, "iterations": evaluated, "run_id": of}))
+    for iteration in saved:
+        (path / "checkpoints" / f"{iteration:010d}").mkdir(parents=True)
+    if end is not None:
+        (path / "stopped.json").write_text(json.dumps({"kind": "done", "iteration": end}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({}, True),
+        ({"saved": (), "end": None}, True),  # nothing newer is known
+        ({"saved": (4, 8, 9)}, False),  # trained on, and saved
+        ({"saved": (4,), "end": 9}, False),  # trained on, and the last checkpoint was not saved
+        ({"end": None}, True),
+        ({"evaluated": 4}, False),
+        ({"of": "b"}, False),  # a file of another run
+    ],
+)
+def test_an_evaluation_is_of_its_own_policy_alone(tmp_path, changes, shown):
+    files(tmp_path, **changes)
+    assert bool(read_evaluation(tmp_path)) == shown
+    assert bool(read_evaluation(tmp_path, 8)) == (changes.get("evaluated", 8) == 8 and changes.get("of") != "b")
+    assert read_evaluation(tmp_path, 7) == {}
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"iterations": "8"}', '{"iterations": [8]}', "9" * 5000, "[" * 10_000])
+def test_a_damaged_file_is_no_evaluation(tmp_path, text):
+    files(tmp_path)
+    (tmp_path / "evaluation.json").write_text(text)
+    assert read_evaluation(tmp_path) == {}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs") / "a"
+
+
+def scores_of_bundle(path, *options):
+    assert main(["export", str(path), "--to", str(path / "b.zip"), "--formats", "numpy", "--no-cache", *options]) == 0
+    return json.loads(zipfile.ZipFile(path / "b.zip").read("policy.json"))["scores"]
+
+
+@pytest.mark.filterwarnings("ignore:total_steps was 256")
+def test_further_training_removes_the_evaluation(finished, tmp_path, capsys):
+    assert main(["train", "CartPole-v1", *SIZES, "--eval.episodes", "2", "--no-cache", "--run-dir", str(finished)]) == 0
+    score = json.loads((finished / "evaluation.json").read_text())["mean_return"]
+    assert scores_of_bundle(finished)["mean_return"] == score
+    assert records.read(finished).result("mean_return") == score
+    before = shutil.copytree(finished, tmp_path / "before")
+    ppax.resume(finished, console=False)  # nothing left to train: the evaluation is of this policy
+    assert read_evaluation(finished)["mean_return"] == score
+    ppax.resume(finished, total_steps=512, console=False)
+    assert not (finished / "evaluation.json").exists()
+    # as a version of ppax that did not remove it has left it
+    shutil.copy(before / "evaluation.json", finished)
+    assert scores_of_bundle(finished) is None
+    assert records.read(finished).evaluation == {}
+    capsys.readouterr()

@@ -154,7 +154,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "NormalizeObservation causes no warning",
-        'if "observation" in names or',
+        'if "normalises observations" in kinds or',
         "if",
         (CONVENTIONS + "test_wrappers_that_normalise_cause_a_warning_with_the_remedy",),
     ),

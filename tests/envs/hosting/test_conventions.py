@@ -362,6 +362,12 @@ def test_returns_of_recorded_episodes_are_reported(name):
     assert 3.0 <= episodes.return_min.min() <= episodes.return_max.max() <= 5.0
 
 
+def test_async_vectors_report_them():
+    episodes = jax.tree.map(np.asarray, rollout_of(host(AsyncVectorEnv([INSIDE["scaled"]])), 12).episodes)
+    assert episodes.count.sum() >= 2
+    np.testing.assert_allclose(episodes.return_sum, episodes.length_sum, rtol=1e-5)
+
+
 def test_evaluations_report_them_too():
     env = host(INSIDE["scaled"], 2)
     run = ppax.fit(ppax.PPO(mlp(env, hidden=(8,)), num_epochs=1), env, 64, num_steps=16, log=QUIET)
@@ -422,6 +428,7 @@ def test_statistics_of_the_environment_itself_are_kept():
         (SyncVectorEnv([lambda: NormalizeObservation(Maze())]), "normalize_obs=True"),
         (of_vectors.NormalizeObservation(SyncVectorEnv([Maze])), "normalize_obs=True"),
         (lambda: NormalizeReward(Maze()), "NormalizeReward changes episode_return: .* normalize_reward=True"),
+        (lambda: RecordEpisodeStatistics(NormalizeReward(Maze())), "normalize_reward=True"),
         (of_vectors.NormalizeReward(SyncVectorEnv([Maze])), "normalize_reward=True"),
     ],
 )
@@ -432,3 +439,5 @@ def test_wrappers_that_normalise_cause_a_warning_with_the_remedy(source, said):
 
 def test_normalised_rewards_around_a_recorder_are_fine():
     host(lambda: NormalizeReward(RecordEpisodeStatistics(Maze())), 2)
+    host(of_vectors.NormalizeReward(of_vectors.RecordEpisodeStatistics(SyncVectorEnv([Maze]))))
+    host(of_vectors.NormalizeReward(SyncVectorEnv([lambda: RecordEpisodeStatistics(Maze())])))

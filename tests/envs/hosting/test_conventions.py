@@ -121,15 +121,14 @@ def of_async_vectors():
     assert (env.host.last[0].mask.sum(-1) == 1).all()
     env.close()
     assert host(AsyncVectorEnv([Maze])).host.spec.mask_size is None  # its worker is alive after the question
-    env, total = host(AsyncVectorEnv([INSIDE["scaled"]])), 0.0
+    env, stats = host(AsyncVectorEnv([INSIDE["scaled"]])), []
     env.host.reset([0])
-    for steps in range(1, 6):
+    for _ in range(5):
         env.host.send(0, [np.zeros(1, np.int32)])
-        reward, over = env.host.receive(0).episode_stats
-        total += reward[0]
-        if over[0]:
-            break
-    assert total == steps >= 3
+        stats.append(env.host.receive(0).episode_stats)
+    over = [bool(one.over[0]) for one in stats].index(True)
+    assert over >= 2
+    assert [one.reward[0] for one in stats[: over + 1]] == [1.0] * (over + 1)
     env.close()
     print("as expected")
 

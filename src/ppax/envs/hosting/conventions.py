@@ -167,7 +167,9 @@ def unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
 
     `env` is an environment of Gymnasium or a vector, `info` that of its first reset.
     """
-    vector, name = isinstance(env, VectorEnv), type(env.unwrapped).__name__
+    vector = isinstance(env, VectorEnv)
+    inside = env.unwrapped.envs[:1] if isinstance(env.unwrapped, SyncVectorEnv) else []
+    name = type((inside or [env])[0].unwrapped).__name__
     space = env.single_action_space if vector else env.action_space
     seen = env.single_observation_space if vector else env.observation_space
     if ENTRY not in info and choices_of(space):
@@ -177,7 +179,6 @@ def unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
         places += [f'obs["{one}"]' for one in (ENTRY, *ENTRIES) if isinstance(seen, spaces.Dict) and one in seen.spaces]
         if places:
             yield f"{name} has {places[0]}, which is not read, and so trains without action masks: {REMEDY}"
-    inside = env.unwrapped.envs[:1] if isinstance(env.unwrapped, SyncVectorEnv) else []
     kinds = [_kind(wrapper) for one in (env, *inside) for wrapper in wrappers_of(one)]
     if "normalises observations" in kinds or (vector and _each_has(env, "obs_rms")):
         yield f"{name}: {NORMALIZED}"

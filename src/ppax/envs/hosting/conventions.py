@@ -139,7 +139,9 @@ def adapted_vector(vector: VectorEnv) -> VectorEnv:
         def mask(obs: Any) -> Any:
             return getattr(whole, METHOD)()
 
-    elif _each_has(vector, METHOD):
+    elif _each_has(vector, METHOD) and all(
+        _without_arguments(env.get_wrapper_attr(METHOD)) for env in getattr(vector.unwrapped, "envs", ())
+    ):
 
         def mask(obs: Any) -> Any:
             return vector.unwrapped.call(METHOD)

@@ -20,8 +20,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "masks of a method of the environments in a vector are not read",
-        "    elif _each_has(vector, METHOD):\n",
-        "    elif False:\n",
+        "    elif _each_has(vector, METHOD) and all(\n",
+        "    elif False and all(\n",
         (READ + "[method-NEXT_STEP]",),
     ),
     Mutation(
@@ -154,7 +154,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "NormalizeObservation causes no warning",
-        'if "observation" in names or',
+        'if "normalises observations" in kinds or',
         "if",
         (CONVENTIONS + "test_wrappers_that_normalise_cause_a_warning_with_the_remedy",),
     ),

@@ -59,6 +59,7 @@ CASES = {
     "another_name": {"final": "final_observation"},
     "previous": {"final": None, "final_obs": "previous"},
     "memory_and_masks": {"memory": memories.GRU(), "seq_len": 8, "masks": True},
+    "method_with_masks": {"masks": True, "method": True},
     "normalised_views": {"normalize_obs": True, "normalize_reward": True, "dicts": True},
 }
 OF_AGENT = ("memory", "seq_len", "normalize_obs", "normalize_reward")
@@ -260,7 +261,7 @@ FAULTS = {
     "mask size": (
         lambda *x: (*x[:4], {"action_mask": x[4]["action_mask"][:, :2]}),
         {"masks": True},
-        r"\[8, 2\]; must be \[8, 3\]",
+        r"has shape \(2,\) in one stream, Discrete\(3\) needs \(3,\)",
     ),
     "shape": (lambda obs, *x: (obs[:, :1], *x), {}, r"its observation has the shape \[8, 1\], its space \[8, 2\]"),
     "rewards": (lambda obs, reward, *x: (obs, reward[:, None], *x), {}, r"its reward is float32\[8, 1\]"),

@@ -17,9 +17,13 @@ class Carts:
     single_observation_space = spaces.Box(-9.0, 9.0, (2,))
     single_action_space = spaces.Box(-1.0, 1.0, (1,))
 
-    def __init__(self, device="cpu", fresh=False, final="final_obs", masks=False, dicts=False, one_flag=False):
+    def __init__(
+        self, device="cpu", fresh=False, final="final_obs", masks=False, dicts=False, one_flag=False, method=False
+    ):
         self.device, self.fresh, self.final, self.masks = torch.device(device), fresh, final, masks
-        self.dicts, self.one_flag = dicts, one_flag
+        self.dicts, self.one_flag, self.method = dicts, one_flag, method
+        if self.method:  # as sb3-contrib's, in the place of info["action_mask"]
+            self.action_masks = self._allowed
         if masks:
             self.single_action_space = spaces.Discrete(3)
         if dicts:
@@ -70,11 +74,14 @@ class Carts:
         self.age = torch.where(where, 0.0, self.age)
 
     def _masks(self):
-        if not self.masks:
+        if not self.masks or self.method:
             return {}
+        return {"action_mask": self._allowed()}
+
+    def _allowed(self):
         allowed = torch.ones((NUM_ENVS, 3), dtype=torch.bool, device=self.device)
         allowed[:, 2] = self.state[:, 0] < 0.5  # no pushing on beyond
-        return {"action_mask": self._own("mask", allowed)}
+        return self._own("mask", allowed)
 
     def _obs(self, name, state):
         if not self.dicts:

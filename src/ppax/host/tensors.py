@@ -174,8 +174,9 @@ class TensorCollection:
         cut, seen = truncated & ~terminated, Seen(self._element(step.obs), terminated | truncated, self._mask(step))
         value, finite = (jnp.zeros(self._streams), jnp.ones_like(cut)) if final is None else final
         may_act = jnp.ones_like(cut) if rollout.mask is None else rollout.mask[t].any(axis=-1)
-        given = jnp.ones((self._streams, 1), bool) if step.mask is None else step.mask.reshape(self._streams, -1)
-        masks_fine = ((given == 0) | (given == 1)).all(axis=-1), may_act
+        given = [x.reshape(self._streams, -1) for x in jax.tree.leaves(step.mask)]
+        entries = jnp.concatenate([jnp.ones((self._streams, 1), bool), *given], axis=-1)
+        masks_fine = ((entries == 0) | (entries == 1)).all(axis=-1), may_act
         fine = jnp.isfinite(reward), _finite(seen.obs), finite | ~cut, *masks_fine, ~cut | (final is not None)
         fault = jnp.argmin(jnp.stack([*fine, jnp.zeros_like(cut)]), axis=0)  # index of the first failed check
         logged = step.metrics or [jnp.zeros(self._streams)] * len(rollout.metrics)

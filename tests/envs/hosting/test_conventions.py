@@ -1,9 +1,11 @@
 """Masks and episode statistics by the conventions of other libraries."""
 
+import subprocess
 import sys
 import types
 import warnings
 from functools import partial
+from pathlib import Path
 
 import gymnasium
 import jax
@@ -112,10 +114,30 @@ def test_masks_are_read_where_other_libraries_put_them(place, how):
     assert (np.asarray(steps.action_mask).sum(-1)[valid] == 1).all()
 
 
-def test_masks_are_read_from_async_vectors():
-    steps = rollout_of(host(AsyncVectorEnv([Masked] * 2)), 8).rollout.steps
-    assert (np.asarray(steps.action_mask).sum(-1) == 1).all()
-    assert rollout_of(host(AsyncVectorEnv([Maze] * 2)), 8).rollout.steps.action_mask is None
+def of_async_vectors():
+    """Print masks and recorded episodes; in a process of its own, because JAX must not be used before a fork."""
+    env = host(AsyncVectorEnv([Masked] * 2))
+    env.host.reset([0])
+    assert (env.host.last[0].mask.sum(-1) == 1).all()
+    env.close()
+    assert host(AsyncVectorEnv([Maze])).host.spec.mask_size is None  # its worker is alive after the question
+    env, stats = host(AsyncVectorEnv([INSIDE["scaled"]])), []
+    env.host.reset([0])
+    for _ in range(5):
+        env.host.send(0, [np.zeros(1, np.int32)])
+        stats.append(env.host.receive(0).episode_stats)
+    over = [bool(one.over[0]) for one in stats].index(True)
+    assert over >= 2
+    assert [one.reward[0] for one in stats[: over + 1]] == [1.0] * (over + 1)
+    env.close()
+    print("as expected")
+
+
+def test_masks_and_recorded_episodes_are_read_from_async_vectors():
+    places = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "support")]
+    code = f"import sys; sys.path[:0] = {places}; import test_conventions; test_conventions.of_async_vectors()"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "as expected\n", done.stderr
 
 
 class Whole(SyncVectorEnv):
@@ -422,6 +444,7 @@ def test_statistics_of_the_environment_itself_are_kept():
         (SyncVectorEnv([lambda: NormalizeObservation(Maze())]), "normalize_obs=True"),
         (of_vectors.NormalizeObservation(SyncVectorEnv([Maze])), "normalize_obs=True"),
         (lambda: NormalizeReward(Maze()), "NormalizeReward changes episode_return: .* normalize_reward=True"),
+        (lambda: RecordEpisodeStatistics(NormalizeReward(Maze())), "normalize_reward=True"),
         (of_vectors.NormalizeReward(SyncVectorEnv([Maze])), "normalize_reward=True"),
     ],
 )
@@ -432,3 +455,5 @@ def test_wrappers_that_normalise_cause_a_warning_with_the_remedy(source, said):
 
 def test_normalised_rewards_around_a_recorder_are_fine():
     host(lambda: NormalizeReward(RecordEpisodeStatistics(Maze())), 2)
+    host(of_vectors.NormalizeReward(of_vectors.RecordEpisodeStatistics(SyncVectorEnv([Maze]))))
+    host(of_vectors.NormalizeReward(SyncVectorEnv([lambda: RecordEpisodeStatistics(Maze())])))

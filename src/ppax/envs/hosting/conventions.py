@@ -27,9 +27,7 @@ METHODS = (
     *("valid_actions", "get_valid_actions", "legal_actions", "get_legal_actions", "avail_actions", "get_avail_actions"),
 )
 ENTRIES = ("action_masks", "valid_action_mask", "valid_actions", "legal_actions", "avail_actions")
-REMEDY = (
-    'give the mask as info["action_mask"] or by a method action_masks() without arguments, 1 where an action is allowed'
-)
+REMEDY = 'give it as info["action_mask"], or by a method action_masks() without arguments, with 1 for allowed actions'
 NORMALIZED = (
     "NormalizeObservation has statistics of its own in every environment: evaluations and the exported policy see "
     "other numbers than training did; leave it out and pass normalize_obs=True to ppax.PPO (agent.normalize_obs), "
@@ -141,7 +139,9 @@ def adapted_vector(vector: VectorEnv) -> VectorEnv:
         def mask(obs: Any) -> Any:
             return getattr(whole, METHOD)()
 
-    elif _each_has(vector, METHOD):
+    elif _each_has(vector, METHOD) and all(
+        _without_arguments(env.get_wrapper_attr(METHOD)) for env in getattr(vector.unwrapped, "envs", ())
+    ):
 
         def mask(obs: Any) -> Any:
             return vector.unwrapped.call(METHOD)
@@ -169,7 +169,9 @@ def unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
 
     `env` is an environment of Gymnasium or a vector, `info` that of its first reset.
     """
-    vector, name = isinstance(env, VectorEnv), type(env.unwrapped).__name__
+    vector = isinstance(env, VectorEnv)
+    inside = env.unwrapped.envs[:1] if isinstance(env.unwrapped, SyncVectorEnv) else []
+    name = type((inside or [env])[0].unwrapped).__name__
     space = env.single_action_space if vector else env.action_space
     seen = env.single_observation_space if vector else env.observation_space
     if ENTRY not in info and choices_of(space):
@@ -179,11 +181,12 @@ def unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
         places += [f'obs["{one}"]' for one in (ENTRY, *ENTRIES) if isinstance(seen, spaces.Dict) and one in seen.spaces]
         if places:
             yield f"{name} has {places[0]}, which is not read, and so trains without action masks: {REMEDY}"
-    inside = env.unwrapped.envs[:1] if isinstance(env.unwrapped, SyncVectorEnv) else []
-    names = [_normalizes(wrapper) for one in (env, *inside) for wrapper in wrappers_of(one)]
-    if "observation" in names or (vector and _each_has(env, "obs_rms")):
+    kinds = [_kind(wrapper) for one in (env, *inside) for wrapper in wrappers_of(one)]
+    if "normalises observations" in kinds or (vector and _each_has(env, "obs_rms")):
         yield f"{name}: {NORMALIZED}"
-    if "reward" in names and STATS not in info:
+    if isinstance(env.unwrapped, AsyncVectorEnv) and _each_has(env, "return_queue"):
+        kinds.append("records")
+    if "normalises rewards" in kinds and "records" not in kinds[kinds.index("normalises rewards") :]:
         yield f"{name}: {SCALED}"
 
 
@@ -219,10 +222,12 @@ def _each_has(vector: VectorEnv, name: str) -> bool:
     return known and all(vector.unwrapped.call("has_wrapper_attr", name))
 
 
-def _normalizes(wrapper: Any) -> str:
+def _kind(wrapper: Any) -> str:
     if isinstance(wrapper, NormalizeObservation | of_vectors.NormalizeObservation):
-        return "observation"
-    return "reward" if isinstance(wrapper, NormalizeReward | of_vectors.NormalizeReward) else ""
+        return "normalises observations"
+    if isinstance(wrapper, NormalizeReward | of_vectors.NormalizeReward):
+        return "normalises rewards"
+    return "records" if _records(wrapper) or isinstance(wrapper, of_vectors.RecordEpisodeStatistics) else ""
 
 
 def recorder_of(env: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,13 @@ def refuse_shared(envs: Iterable[Any], made: dict[int, weakref.ref[Any]] = _made
                     "gymnasium.vector.SyncVectorEnv([lambda: env])"
                 )
         for one in wrappers_of(env):
+            place = id(one)
             with contextlib.suppress(TypeError):  # a class with slots
-                made[id(one)] = weakref.ref(one)
+                made[place] = weakref.ref(one, partial(_forget, made, place))
+
+
+def _forget(made: dict[int, weakref.ref[Any]], place: int, gone: weakref.ref[Any]) -> None:
+    made.pop(place, None)
 
 
 def generators_of(env: Any) -> Iterator[tuple[str, Any]]:

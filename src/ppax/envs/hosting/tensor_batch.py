@@ -105,9 +105,9 @@ class TensorBatch(VectorEnv):
         The next step may overwrite the arrays, but first waits for actions that depend on every program reading them.
         """
         space = self.single_action_space
+        # copied only for spaces of 64 bits: JAX's actions have 32
         dtypes = (self._torch.from_numpy(np.empty(0, leaf.space_dtype)).dtype for leaf in leaves_of(space))
-        # copied: a simulator may write into its actions, and this memory is JAX's
-        given = (self._torch.from_dlpack(x).to(dtype, copy=True) for x, dtype in zip(action, dtypes, strict=True))
+        given = (self._torch.from_dlpack(x).to(dtype) for x, dtype in zip(action, dtypes, strict=True))
         try:
             obs, reward, terminated, truncated, info = self._stepped(element_of(space, given))
         except RAISED:
@@ -211,7 +211,7 @@ class TensorBatch(VectorEnv):
 
     def _info(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Return the entries of `info` that are read, as arrays; those of the final step where it has its own."""
-        found: dict[str, Any] = {name: self._array(info[name]) for name in self._read if name in info}
+        found: dict[str, Any] = {name: self._host(info[name]) for name in self._read if name in info}
         final = info.get("final_info")
         if isinstance(final, Mapping):
             found["final_info"] = {name: self._array(final[name]) for name in self._read if name in final}

@@ -1,5 +1,6 @@
 """Environments by import path: compiled and on the host, as classes, functions and objects, with their parameters."""
 
+import importlib
 import sys
 
 import gymnasium
@@ -7,7 +8,8 @@ import jax
 import pytest
 
 import ppax
-from ppax import config
+from ppax import config, imports
+from ppax.cli.main import main
 from ppax.envs import HostEnv, VectorEnv, host
 from ppax.imports import trusted
 from ppax.run import record
@@ -160,9 +162,81 @@ def test_worker_processes_import_it_too():
         assert len(env.host.reset([0, 1])) == 2
 
 
-def test_ids_of_gymnasium_still_import_nothing():
-    with pytest.raises(ppax.ConfigError, match="a name imports nothing"):
-        ppax.make("gymnasium/own_hosts:Pole-v0", 2)
+REGISTERING = """
+import gymnasium, pathlib
+pathlib.Path(__file__).with_name("executed").touch()
+gymnasium.register(id="corp/Mine-v0", entry_point="corp_mines:Mine", kwargs={"size": 4})
+
+class Mine(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,)), gymnasium.spaces.Discrete(2)
+    def __init__(self, size=5, render_mode=None):
+        self.size = size
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.observation_space.sample() * 0, {}
+    def step(self, action):
+        self.t += 1
+        return self.observation_space.sample() * 0, 1.0, self.t >= self.size, False, {}
+"""
+
+
+@pytest.fixture
+def mines(tmp_path, monkeypatch):
+    """Package that registers an id when it is imported; yields the file that it writes then. Nobody trusts it yet."""
+    (tmp_path / "corp_mines.py").write_text(REGISTERING)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(trusted, "_trusted", set())
+    monkeypatch.setattr(trusted, "_beside", set())
+    monkeypatch.setenv("PPAX_SETTINGS", str(tmp_path / "settings.toml"))
+    yield tmp_path / "executed"
+    forget()
+
+
+def forget():
+    """Undo the import, as if it were another process."""
+    sys.modules.pop("corp_mines", None)
+    gymnasium.registry.pop("corp/Mine-v0", None)
+
+
+def test_a_module_of_an_id_is_imported_if_it_is_trusted(mines):
+    for call in (
+        lambda: ppax.make("gymnasium/corp_mines:corp/Mine-v0", 2),
+        lambda: config.build({"env": "gymnasium/corp_mines:corp/Mine-v0"}),
+        lambda: config.recommended({"env": "gymnasium/corp_mines:corp/Mine-v0"}),
+    ):
+        with pytest.raises(imports.Untrusted, match=r"env = 'gymnasium/corp_mines:corp/Mine-v0': .*--trust corp_mines"):
+            call()
+    assert not mines.exists()
+    ppax.trust("corp_mines")
+    env = ppax.make("gymnasium/corp_mines:corp/Mine-v0", 2)
+    assert mines.exists()
+    assert env.settings.env == "gymnasium/corp_mines:corp/Mine-v0"
+
+
+@pytest.mark.parametrize("module", ["os", "ppax", "a-b"])
+def test_modules_that_cannot_be_trusted(mines, module):
+    with pytest.raises(ppax.ConfigError, match=r"cannot be trusted|must name a module before its colon"):
+        ppax.make(f"gymnasium/{module}:corp/Mine-v0", 2)
+
+
+def test_a_run_of_a_registered_id_goes_on_by_command(mines, tmp_path, capsys):
+    """Also one made in Python after an import, whose name in the run file has no module."""
+    importlib.import_module("corp_mines")
+    env = ppax.make("gymnasium/corp/Mine-v0", 2)
+    agent = ppax.PPO(ppax.networks.network(env, hidden=(4,)))
+    ppax.fit(agent, env, 40, num_steps=10, run_dir=tmp_path / "run", log=ppax.Log(console=False))
+    forget()
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2"]) == 2
+    assert "If a package registers it, --trust PACKAGE" in capsys.readouterr().err
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2", "--trust", "corp_mines"]) == 0
+    forget()
+    assert main(["resume", str(tmp_path / "run"), "--total-steps", "80", "--trust", "corp_mines"]) == 0
+
+
+def test_the_form_without_the_suite_is_suggested(mines):
+    with pytest.raises(ppax.ConfigError, match="did you mean 'gymnasium/corp_mines:corp/Mine-v0'"):
+        ppax.make("corp_mines:corp/Mine-v0", 2)
 
 
 def recorded(env):

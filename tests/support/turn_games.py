@@ -132,6 +132,8 @@ def official(env, choose, num_steps):
         open_, begun = set(), set()
         for agent in env.agent_iter():
             obs, reward, terminated, truncated, info = env.last()
+            if steps == num_steps and not (terminated or truncated):
+                break
             if agent in open_:
                 final = obs if terminated or truncated else None
                 decisions[agent][-1] = decisions[agent][-1]._replace(
@@ -141,8 +143,6 @@ def official(env, choose, num_steps):
             if terminated or truncated:
                 env.step(None)
                 continue
-            if steps == num_steps:
-                break
             steps += 1
             action = choose(agent, len(decisions[agent]))
             mask = info.get("action_mask")

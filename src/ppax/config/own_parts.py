@@ -40,13 +40,14 @@ def import_paths(config: Config) -> dict[str, str]:
 
 
 def package_of(path: str) -> str:
-    """Return the top-level package of an import path."""
-    return path.partition(":")[0].partition(".")[0]
+    """Return the top-level package of an import path, or of a suite's name with a module."""
+    return path.partition(":")[0].rpartition("/")[2].partition(".")[0]
 
 
 def _import_paths(config: Config) -> Iterator[tuple[str, str]]:
     for place, value in flatten(config):
-        if (place == "env" or place.endswith(ENDS)) and imports.is_path(value):
+        registers = place == "env" and imports.names_module(value)
+        if registers or ((place == "env" or place.endswith(ENDS)) and imports.is_path(value)):
             yield place, value
         elif place == "stop" and isinstance(value, str):
             for word in value.replace("(", " ").replace(")", " ").split():

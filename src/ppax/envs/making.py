@@ -260,7 +260,7 @@ def _single(name: str, options: Mapping[str, Any]) -> Environment:
     suite, _, env_id = name.partition("/")
     if suite in SUITES and env_id:
         return registry.load(suite, env_id, options)
-    nearest = difflib.get_close_matches(name, BUILTIN, n=1)
+    nearest = [f"gymnasium/{name}"] if ":" in name else difflib.get_close_matches(name, BUILTIN, n=1)
     nearest += [f"gymnasium/{one}" for one in difflib.get_close_matches(env_id or name, gymnasium.registry, n=1)]
     raise ConfigError(
         f"no environment {name!r}; "

@@ -1,7 +1,16 @@
 """Code that is not part of ppax, by its import path; packages, paths and addresses that the user trusts."""
 
 from ppax.imports.outside import TEXT, Outside, may_name_a_file, require_asked
-from ppax.imports.paths import is_path, load, path_of, registered, require_trusted
+from ppax.imports.paths import (
+    is_path,
+    load,
+    load_module,
+    load_trusted,
+    names_module,
+    path_of,
+    registered,
+    require_trusted,
+)
 from ppax.imports.trusted import (
     REMOTE,
     Untrusted,
@@ -25,7 +34,10 @@ __all__ = [
     "handed_over",
     "is_path",
     "load",
+    "load_module",
+    "load_trusted",
     "may_name_a_file",
+    "names_module",
     "naming",
     "path_of",
     "registered",

@@ -9,7 +9,7 @@ import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import machinery, metadata
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -21,6 +21,7 @@ from ppax.imports.trusted import (
     handed_over,
     is_trusted,
     may_be_beside,
+    packages,
     refuse_library,
     settings_file,
 )
@@ -34,9 +35,17 @@ def is_path(name: object) -> bool:
     return isinstance(name, str) and ":" in name and "/" not in name
 
 
+def names_module(name: object) -> bool:
+    """Return whether a name of a suite has a module that registers it: "gymnasium/my_package:my/Line-v0"."""
+    return isinstance(name, str) and ":" in name and "/" in name.partition(":")[0]
+
+
 def require_trusted(paths: Mapping[str, str]) -> None:
-    """Raise Untrusted, with all packages at once, unless each import path, by its place, is of a trusted package."""
-    packages = {place: _parsed(path, place)[0].partition(".")[0] for place, path in paths.items()}
+    """Raise Untrusted, with all packages at once, unless each path, by its place, is of a trusted package.
+
+    A path is an import path, or a name of a suite with the module that registers it.
+    """
+    packages = {place: _module_of(path, place).partition(".")[0] for place, path in paths.items()}
     for place, package in packages.items():
         refuse_library(package, f"{place} = {paths[place]!r}")
     lacking = sorted({package for package in packages.values() if not is_trusted(package)})
@@ -61,16 +70,36 @@ def load(path: str, place: str) -> Any:
     """
     module, name = _parsed(path, place)
     require_trusted({place: path})
+    found = _imported(module, f"{place} = {path!r}", lambda found: getattr(found, name))
+    _require_own(found, f"{place} = {path!r}")
+    return found
+
+
+def load_module(path: str, place: str) -> None:
+    """Import the module of a suite's name, "gymnasium/my_package:my/Line-v0", so that it registers the environment.
+
+    Raises Untrusted before anything is imported, and ConfigError where the import fails.
+    """
+    require_trusted({place: path})
+    _imported(_module_of(path, place), f"{place} = {path!r}")
+
+
+def load_trusted(place: str) -> None:
+    """Import every package that the user trusts and that is installed: they may register environments."""
+    for package in sorted(packages()):
+        if _spec(package) is not None or may_be_beside(package):
+            _imported(package, f"{place}, for which the trusted package {package} was imported")
+
+
+def _imported(module: str, text: str, take: Callable[[Any], Any] = lambda found: found) -> Any:
+    """Import a module that the user trusts and `take` something from it; ConfigError with `text` where that fails."""
     package = module.partition(".")[0]
     if may_be_beside(package) and _spec(package) is None:
         _search_current_directory()
     try:
-        found = getattr(importlib.import_module(module), name)
+        return take(importlib.import_module(module))
     except Exception as error:  # any exception of the package's own code
-        source = f" ({_location(package)})"
-        raise ConfigError(f"{place} = {path!r}: {type(error).__name__}: {error}{source}") from error
-    _require_own(found, f"{place} = {path!r}")
-    return found
+        raise ConfigError(f"{text}: {type(error).__name__}: {error} ({_location(package)})") from error
 
 
 def path_of(x: Any) -> str | None:
@@ -97,6 +126,18 @@ def _entry_points(search: tuple[str, ...]) -> dict[str, dict[str, str]]:
     return {
         kind: {name: min(paths) for name, paths in names.items() if len(paths) == 1} for kind, names in found.items()
     }
+
+
+def _module_of(path: str, place: str) -> str:
+    """Return the module that a path names; ConfigError where it names none."""
+    if not names_module(path):
+        return _parsed(path, place)[0]
+    module = path.partition("/")[2].partition(":")[0]
+    if not all(word.isidentifier() and not word.startswith("__") for word in module.split(".")):
+        raise ConfigError(
+            f'{place} = {path!r}: must name a module before its colon, as "gymnasium/my_package:my/Line-v0"'
+        )
+    return module
 
 
 def _parsed(path: str, place: str) -> tuple[str, str]:

@@ -119,6 +119,11 @@ def handed_over(folder: Path) -> Path | None:
     return None
 
 
+def packages() -> set[str]:
+    """Return the packages that the user trusts."""
+    return {name for name in _trusted | _of_settings() if not is_place(name)}
+
+
 def places() -> set[str]:
     """Return the paths and addresses that the user trusts."""
     return {name for name in _trusted | _of_settings() if is_place(name)}

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs import registration
 
+from ppax import imports
 from ppax.envs.hosting.drawn import Drawn
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv, host
@@ -36,14 +37,15 @@ def ids() -> list[str]:
 def spec_of(env_id: str) -> registration.EnvSpec:
     """Return the registered spec of `env_id`; without a version, the newest one.
 
-    Warns if there is a newer version. Raises ConfigError for an unknown id, and for "module:id", for which Gymnasium
-    would import the module: names also come from run files, which must not execute code.
+    The module of "module:id" is imported first, if the user trusts its package (names also come from run files, which
+    must not execute code by themselves), and so are trusted packages where no id of this name is registered yet. Warns
+    if there is a newer version. Raises ConfigError for an unknown id, and Untrusted.
     """
     module, _, name = env_id.rpartition(":")
     if module:
-        raise ConfigError(
-            f"gymnasium/{env_id}: a name imports nothing: `import {module}` first, then 'gymnasium/{name}'"
-        )
+        imports.load_module(f"gymnasium/{env_id}", "env")
+    elif name not in gymnasium.registry and not _versions(name):
+        imports.load_trusted(f"env = 'gymnasium/{env_id}'")
     try:
         namespace, plain, version = registration.parse_env_id(name)
         newest = registration.find_highest_version(namespace, plain)
@@ -55,7 +57,17 @@ def spec_of(env_id: str) -> registration.EnvSpec:
     except gymnasium.error.Error as error:
         nearest = difflib.get_close_matches(name, gymnasium.registry, n=1, cutoff=0.0)
         text = f"no environment 'gymnasium/{env_id}'; did you mean 'gymnasium/{nearest[0]}'? ({error})"
-        raise ConfigError(text) from error
+        own = "If a package registers it, --trust PACKAGE, or ppax.trust in Python, lets ppax import it"
+        raise ConfigError(f"{text}. {own}") from error
+
+
+def _versions(name: str) -> bool:
+    """Return whether a version of this id is registered; False for what is no id."""
+    try:
+        namespace, plain, _ = registration.parse_env_id(name)
+    except gymnasium.error.Error:
+        return False
+    return registration.find_highest_version(namespace, plain) is not None
 
 
 def constructor_arguments(env_id: str) -> dict[str, Any]:

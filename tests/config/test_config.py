@@ -152,7 +152,8 @@ def test_every_option_reaches_the_agent_or_the_run():
             value = unusual[option.kind] + (option.default == unusual[option.kind])
             value = min(value, option.limits.get("high", value))
         plain = config.build(base)
-        changed = config.build(at(path, given(option, path, value), base_of(path)))
+        with imports.trusting(["./gamma", "//gamma"]):  # the value of a path, and of an address
+            changed = config.build(at(path, given(option, path, value), base_of(path)))
         before, after = ((jax.tree.leaves(x), jax.tree.structure(x)) for x in (plain, changed))
         assert before != after, f"{path} = {value} changes nothing"
 

@@ -229,7 +229,8 @@ def test_a_run_of_a_registered_id_goes_on_by_command(mines, tmp_path, capsys):
     forget()
     assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2"]) == 2
     assert "If a package registers it, --trust PACKAGE" in capsys.readouterr().err
-    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2", "--trust", "corp_mines"]) == 0
+    trust = ["--trust", "./a/path", "--trust", "corp_mines"]  # of what is trusted, only packages are imported
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2", *trust]) == 0
     forget()
     assert main(["resume", str(tmp_path / "run"), "--total-steps", "80", "--trust", "corp_mines"]) == 0
 

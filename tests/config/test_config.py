@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax import config, number, part, slot
+from ppax import config, imports, number, part, slot
 from ppax.advantages import GAE, TDLambda
 from ppax.config import Log
 from ppax.networks import mlp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import stat
 import time
@@ -24,6 +25,8 @@ LOCK = ".ppax-lock"  # ending of the name of a lock: NAME.lock is often a file o
 JOURNAL = bytes.fromhex("d9d505f920a163d7")  # end of a journal that names a super-journal
 ATTEMPTS = 5  # attempts to open a database whose tables another worker creates meanwhile
 FAULTS = (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError)  # errors of a database
+# errors of what Optuna parses without a check, in a database that is damaged or a stranger's
+DAMAGE = (*FAULTS, LookupError, ValueError, TypeError, AttributeError, RuntimeError, AssertionError, OverflowError)
 AT_ONCE = (  # others create the tables at the same time
     sqlalchemy.exc.IntegrityError,
     sqlalchemy.exc.ProgrammingError,
@@ -114,6 +117,24 @@ def shown(url: str) -> str:
         return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
     except sqlalchemy.exc.ArgumentError:
         return "(no URL of a database, as postgresql+psycopg://host/name)"
+
+
+def reading(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a method of a study, whose database is at `self._url`: errors of its content become a ConfigError."""
+
+    @functools.wraps(method)
+    def checked(self: Any, *arguments: Any) -> Any:
+        try:
+            return method(self, *arguments)
+        except ConfigError:
+            raise
+        except DAMAGE as error:
+            why = f"{type(error).__name__}: {first_line(error)}"
+            raise ConfigError(
+                f"search.storage = {shown(self._url)}: its study cannot be read or written: {why}"
+            ) from error
+
+    return checked
 
 
 @contextlib.contextmanager

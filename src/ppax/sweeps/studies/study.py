@@ -24,7 +24,7 @@ from ppax.options import Config
 from ppax.sweeps.directory import SWEEP_FILE, changes
 from ppax.sweeps.plan import Plan
 from ppax.sweeps.studies.space import space_of, values_of
-from ppax.sweeps.studies.storage import FAULTS, first_line, one_at_a_time, opened, quiet, shown, sqlite_file
+from ppax.sweeps.studies.storage import FAULTS, first_line, one_at_a_time, opened, quiet, reading, shown, sqlite_file
 from ppax.types import ConfigError
 
 FILE = "study.db"  # database of the default storage, in the sweep's directory
@@ -52,6 +52,7 @@ class Best(NamedTuple):
 class Study:
     """Study of a sweep; a context manager, which gives heartbeats while it is open."""
 
+    @reading
     def __init__(self, path: Path, plan: Plan, run_config: Config):
         """Open or create the study of the sweep directory `path`.
 
@@ -75,6 +76,7 @@ class Study:
         self._study.set_user_attr(OF, of)
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
+    @reading
     def ask(self, count: int) -> list[Proposed]:
         """Return at most `count` new trials; none where the budget of trials is spent."""
         asked: list[Proposed] = []
@@ -96,6 +98,7 @@ class Study:
                 asked.append(Proposed(trial.number, values_of(self._plan.values, trial.params)))
         return asked
 
+    @reading
     def unrecorded(self, known: Container[int]) -> list[Proposed]:
         """Return trials of this worker that run and are not among those that its directory has, by number."""
         found = []
@@ -109,6 +112,7 @@ class Study:
                     self._study.tell(trial.number, state=FAILED)
         return found
 
+    @reading
     def runs(self, number: int) -> bool:
         """Return whether a trial of this worker still is its own: it has no result, and no other worker repeats it."""
         running = bool(self._trials()[number].state == RUNNING)
@@ -116,6 +120,7 @@ class Study:
             self._own(number)
         return running
 
+    @reading
     def others(self) -> int:
         """Return how many trials other workers train or will train."""
         if not self._shared:
@@ -125,6 +130,7 @@ class Study:
         running = sum(t.state == RUNNING and t.user_attrs.get(OWNER) != self._owner for t in trials)
         return running + sum(t.state == WAITING for t in trials)
 
+    @reading
     def prunes(self, scores: Mapping[int, float], iteration: int) -> dict[int, str]:
         """Report the scores of trials at an iteration; return the reason for each that the pruner ends."""
         for number, score in scores.items():
@@ -134,6 +140,7 @@ class Study:
             ended = [number for number, trial in trials.items() if self._study.pruner.prune(self._study, trial)]
         return {n: f"stopped by optuna's pruner {self.settings.pruner!r} at iteration {iteration}" for n in ended}
 
+    @reading
     def tell(self, number: int, score: float, why: str, run: Path) -> None:
         """Tell the value of a trial; one without a finite score, for the reason `why`, counts as pruned.
 
@@ -152,6 +159,7 @@ class Study:
             self._study.tell(number, score if done else None, DONE if done else PRUNED, skip_if_finished=True)
         self._running.discard(number)
 
+    @reading
     def best(self) -> Best | None:
         """Return the best trial of all workers; None without a value."""
         done = [trial for trial in self._trials() if trial.state == DONE]

@@ -13,6 +13,7 @@ from sweeping import compiled_once, signalling
 
 import ppax
 from ppax import config
+from ppax.imports import trusted
 from ppax.program.members import Apart, stacked, with_learners
 from ppax.run import checkpoint
 from ppax.run.restore import fresh_state
@@ -384,6 +385,7 @@ def test_a_killed_sweep_that_began_from_another_run_needs_that_no_more(whole, tm
     source = shutil.copytree(members_of(whole("pbt").run_dir)[0], tmp_path / "source")
     base = BASE | {"init_from": {"run": str(source)}, "log": BASE["log"] | {"checkpoint_every": 8}}
     values = {"agent.learning_rate": [1e-3, 1e-2]}
+    monkeypatch.setattr(trusted, "places", lambda: (str(tmp_path),))
     ppax.sweep_runs(base, values, run_dir=tmp_path / "whole")
 
     def killed(self, row, states, place):

@@ -178,6 +178,13 @@ MUTATIONS: list[Mutation] = [
         "sweeps/training.py",
     ),
     Mutation(
+        "a sweep that began from another run reads it again after a kill",
+        "        if done == 0 and self._run.init_from.run is not None:\n",
+        "        if False:\n",
+        (SEARCHING + "test_a_killed_sweep_that_began_from_another_run_needs_that_no_more",),
+        "sweeps/training.py",
+    ),
+    Mutation(
         "a new sweep adopts what another has left",
         "    for name in TRAINED:\n",
         "    for name in ():\n",

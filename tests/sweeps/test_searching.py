@@ -13,6 +13,7 @@ from sweeping import compiled_once, signalling
 
 import ppax
 from ppax import config
+from ppax.imports import trusted
 from ppax.program.members import Apart, stacked, with_learners
 from ppax.run import checkpoint
 from ppax.run.restore import fresh_state
@@ -322,7 +323,7 @@ def test_a_member_of_a_population_has_values_and_checkpoint_of_one_iteration(who
 STOPPING = {"stop": "episode_return >= 24"}  # some members of a population end before others have copied them
 
 
-@pytest.mark.parametrize("checkpoints", [{"checkpoint_every": 1000}, {"checkpoint_every": 3, "keep": 1}])
+@pytest.mark.parametrize("checkpoints", [{"checkpoint_every": 8}, {"checkpoint_every": 3, "keep": 1}])
 def test_a_population_goes_on_after_a_kill_that_comes_after_the_end_of_a_source(checkpoints, tmp_path, monkeypatch):
     """The others are saved before an end is recorded: no resume copies from a member that trains no more."""
     base = BASE | STOPPING | {"log": BASE["log"] | checkpoints}
@@ -379,9 +380,30 @@ def test_an_evaluation_after_a_kill_has_what_one_before_it_has(tmp_path, monkeyp
         assert found["train_seconds"] > 0.0
 
 
+def test_a_killed_sweep_that_began_from_another_run_needs_that_no_more(whole, tmp_path, monkeypatch):
+    """As a run of its own: the states before the first iteration are saved."""
+    source = shutil.copytree(members_of(whole("pbt").run_dir)[0], tmp_path / "source")
+    base = BASE | {"init_from": {"run": str(source)}, "log": BASE["log"] | {"checkpoint_every": 8}}
+    values = {"agent.learning_rate": [1e-3, 1e-2]}
+    monkeypatch.setattr(trusted, "places", lambda: (str(tmp_path),))
+    ppax.sweep_runs(base, values, run_dir=tmp_path / "whole")
+
+    def killed(self, row, states, place):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(member.MemberRun, "log", killed)
+        with pytest.raises(Killed):
+            ppax.sweep_runs(base, values, run_dir=tmp_path / "killed")
+    shutil.rmtree(source)
+    ppax.resume_sweep(tmp_path / "killed")
+    for number in range(2):
+        assert_same_bits(*(tmp_path / name / f"members/00{number}" for name in ("killed", "whole")))
+
+
 def test_members_that_have_ended_train_again_if_the_others_resume_from_before(tmp_path, monkeypatch):
     """Where the newest checkpoints are damaged, for example."""
-    base = BASE | STOPPING | {"log": BASE["log"] | {"checkpoint_every": 1000}}
+    base = BASE | STOPPING | {"log": BASE["log"] | {"checkpoint_every": 8}}
 
     def begin(name):
         return ppax.sweep_runs(base, VALUES, draws=MEMBERS, search=SEARCHES["pbt"], run_dir=tmp_path / name)

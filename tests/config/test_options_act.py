@@ -112,6 +112,7 @@ BESIDE = {
     "schedule.at": {"schedule.values": [0.03, 0.01], "schedule.at": [0.0, 0.1]},
     "rho_clip": {"recompute": "epoch"},
     "c_clip": {"recompute": "epoch"},
+    "trace_lambda": {"recompute": "epoch"},
     "entropy.target": {"ent_coef": 0.01},
     "entropy.rate": {"ent_coef": 0.01, "entropy.target": 0.5},
     "optimizer.nesterov": {"optimizer.momentum": 0.5},

@@ -14,8 +14,8 @@ import ppax
 from ppax.agents import precision
 from ppax.agents.opponents import Pool
 from ppax.agents.self_play import SelfPlay
-from ppax.networks import mlp, network
-from ppax.networks.memories import GRU, Stack
+from ppax.networks import Tower, mlp, network
+from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, Stack, Window
 from ppax.policy.programs import InNumpy
 from ppax.program import platforms
 from ppax.sweeps import directory, packing, runs
@@ -46,8 +46,18 @@ class Of(dict):
     ("case", "expected"),
     [
         ((network(Of(15)), False), "bfloat16"),
-        ((network(Of(16)), False), "float32"),  # a raw observation would be rounded
+        ((network(Of(16)), False), "bfloat16"),  # the first layer does not round
         ((network(Of(16)), True), "bfloat16"),
+        ((network(Of(15), hidden=()), False), "bfloat16"),
+        ((network(Of(16), hidden=()), True), "float32"),  # the head would round observations
+        ((network(Of(16), hidden=(), memory=GRU(16)), True), "float32"),
+        ((network(Of(16), hidden=(16,), memory=GRU(16)), True), "bfloat16"),
+        ((network(Of(5), hidden=(), memory=Window(3)), False), "bfloat16"),
+        ((network(Of(5), hidden=(), memory=Window(4)), False), "float32"),  # 20 numbers of observations
+        ((network(Of(5), hidden=(), memory=Window(4, hidden=())), False), "float32"),
+        ((network(Of(5), hidden=(), memory=Stack(Window(4))), False), "float32"),
+        ((network(Of(5), hidden=(8,), memory=Window(4)), False), "bfloat16"),
+        ((network(Of(20), critic=Tower(hidden=())), False), "float32"),
         ((network(Of(4), memory=GRU(8)), False), "bfloat16"),
         ((network(Of(4), memory=Stack(GRU(8))), False), "bfloat16"),
         ((network(Of(0, image=True)), True), "float32"),  # convolutions
@@ -66,6 +76,40 @@ def test_the_dtype_of_products_in_training(case, expected, machine):
     assert precision.in_training(precision.decided(agent, "float32")).compute_dtype == "float32"
 
 
+MEMORIES = {
+    "none": None,
+    "gru": GRU(16),
+    "lstm": LSTM(16),
+    "mingru": MinGRU(16),
+    "lru": LRU(16),
+    "attention": Attention(16),
+    "window": Window(4),
+    "window without layers": Window(4, hidden=()),
+    "stack of windows": Stack(Window(4, hidden=(16,)), residual=True, norm=False),
+    "stack": Stack(GRU(16), residual=True),
+}
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize(("size", "hidden"), [(5, ()), (33, (16,))])
+def test_no_product_of_a_network_that_may_round_reads_rounded_observations(memory, hidden, size):
+    """Two observations that bfloat16 cannot tell apart have other features; a first layer computes their difference."""
+    options = {} if MEMORIES[memory] is None else {"memory": MEMORIES[memory]}
+    built = network(Of(size), hidden=hidden, activation="relu", policy_gain=1.0, **options)
+    if not precision.may_round(built):
+        assert hidden == ()  # with hidden layers none reads them
+        return
+    agent = ppax.PPO(built, compute_dtype="bfloat16")
+    learner = agent.init(Of(size).observation_space, jax.random.key(0))
+    for tower in ("actor", "critic") if hidden else ():
+        layer = learner.params[tower]["0"]
+        layer["kernel"] = jax.numpy.zeros_like(layer["kernel"]).at[0].set(1.0).at[1].set(-1.0)
+    obs = jax.numpy.full((2, size), 1000.0).at[1, 0].set(1000.5)  # both are 1000 in bfloat16
+    policy = jax.jit(agent.policy, compiler_options=QUICK)
+    moved = policy(learner, agent.initial_carry(2), obs, jax.numpy.ones(2, bool), None).features
+    assert any((np.asarray(x[0]) != np.asarray(x[1])).any() for x in jax.tree.leaves(moved))
+
+
 @dataclasses.dataclass(frozen=True)
 class OwnMemory:
     """A memory that is not one of ppax."""
@@ -74,7 +118,7 @@ class OwnMemory:
 def test_a_memory_of_ones_own_is_not_rounded():
     built = network(Of(4), memory=GRU(8))
     for memory in (OwnMemory(), Stack(OwnMemory())):
-        assert not precision.may_round(dataclasses.replace(built, memory=memory), True)
+        assert not precision.may_round(dataclasses.replace(built, memory=memory))
 
 
 def test_jax_own_setting_means_float32(machine):

@@ -163,10 +163,24 @@ MUTATIONS = [
     ),
     Mutation(
         "auto rounds raw observations",
-        "return standardised or all(",
-        "return True or all(",
+        "return all(torso.hidden or _longest(torso) < MIN_SIDE",
+        "return all(True",
         (PRECISION + "test_the_dtype_of_products_in_training",),
         "agents/precision.py",
+    ),
+    Mutation(
+        "the steps of a window are forgotten",
+        "cell.steps if isinstance(cell, Window) else 1",
+        "1",
+        (PRECISION + "test_the_dtype_of_products_in_training",),
+        "agents/precision.py",
+    ),
+    Mutation(
+        "the first layer rounds observations",
+        "self.activation, exact=True)",
+        "self.activation)",
+        (PRECISION + "test_no_product_of_a_network_that_may_round_reads_rounded_observations",),
+        "networks/tower.py",
     ),
     Mutation(
         "auto rounds a memory of one's own in a stack",

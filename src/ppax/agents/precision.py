@@ -17,7 +17,9 @@ import jax
 
 from ppax.networks.composed import Composed
 from ppax.networks.encoders import Reader
+from ppax.networks.memories import Stack, Window
 from ppax.networks.products import MIN_SIDE
+from ppax.networks.tower import Torso
 from ppax.options import Config
 from ppax.ppo import PPO
 from ppax.program.layout import AUTO, WHERE_SAFE, product_dtype
@@ -52,7 +54,7 @@ def in_training(agent: Tree) -> Tree:
     def one(node: Any) -> Any:
         if not isinstance(node, PPO) or node.compute_dtype != WHERE_SAFE:
             return node
-        safe = may_round(node.network, node.normalize_obs)
+        safe = may_round(node.network)
         return dataclasses.replace(node, compute_dtype="bfloat16" if safe else "float32")
 
     changed: Tree = _of_learners(one, decided(agent))
@@ -72,14 +74,22 @@ def _of_learners(one: Callable[[Any], Any], agent: Any) -> Any:
     )
 
 
-def may_round(network: Any, standardised: bool) -> bool:
-    """Return whether bfloat16 products are safe: only layers and memories of ppax, and no raw observation is rounded.
+def may_round(network: Any) -> bool:
+    """Return whether bfloat16 products are safe: only layers and memories of ppax, and none rounds observations.
 
-    Observations are rounded where a torso reads `MIN_SIDE` numbers or more; if they are `standardised`, that is safe.
+    Standardised ones neither: a goal and a position that differ by less than 2^-8 standard deviations would be equal.
+    The first hidden layer is never rounded (networks/tower.py). Without hidden layers, a memory or a head reads the
+    observations, a window those of all its steps; short kernels are not rounded (networks/products.py).
     """
     if not isinstance(network, Composed) or not network.own_products:
         return False
-    return standardised or all(_width(torso) < MIN_SIDE for torso in (network.actor_readers, network.critic_readers))
+    return all(torso.hidden or _longest(torso) < MIN_SIDE for torso in network.torsos().values())
+
+
+def _longest(torso: Torso) -> int:
+    """Return the largest number of entries of observations that a product of a torso without hidden layers reads."""
+    cell = torso.memory.cell if isinstance(torso.memory, Stack) else torso.memory
+    return _width(torso.readers) * (cell.steps if isinstance(cell, Window) else 1)
 
 
 @functools.lru_cache(maxsize=256)  # once for the members of a sweep: it traces

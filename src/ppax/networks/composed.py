@@ -79,7 +79,7 @@ class Composed:
     def init(self, key: Key, num_values: int = 1) -> Params:
         """Return initial parameters, a nested dict; the value head has `num_values` outputs."""
         actor_key, critic_key, policy_key, value_key = jax.random.split(key, 4)
-        torsos, keys = self._torsos(), {"actor": actor_key, "critic": critic_key}
+        torsos, keys = self.torsos(), {"actor": actor_key, "critic": critic_key}
         params = {
             "policy": torsos["actor"].init_head(policy_key, self.head.size, self.policy_gain),
             "value": torsos.get("critic", torsos["actor"]).init_head(value_key, num_values, self.value_gain),
@@ -91,26 +91,26 @@ class Composed:
 
     def initial_carry(self) -> PyTree:
         """Return each torso's carry at the start of an episode; () without memory. With gSDE an Exploring."""
-        carry = {name: torso.initial_carry() for name, torso in self._torsos().items()}
+        carry = {name: torso.initial_carry() for name, torso in self.torsos().items()}
         memory = carry if jax.tree.leaves(carry) else ()
         return memory if self.gsde_steps is None else gsde.start(memory, self._log_std_shape(), self.gsde_steps)
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
         """Return each torso's features of one observation, as input of the memory's scan."""
         dtype = params["policy"]["kernel"].dtype
-        return {name: torso.encode(params[name], obs, dtype) for name, torso in self._torsos().items()}
+        return {name: torso.encode(params[name], obs, dtype) for name, torso in self.torsos().items()}
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
         """Scan each torso's memory over one stream's sequence [L, ...]; `first` [L] resets it."""
         carries = carry if jax.tree.leaves(carry) else dict.fromkeys(features, ())
-        torsos = self._torsos()
+        torsos = self.torsos()
         out = {name: torsos[name].remember(params[name], carries[name], x, first) for name, x in features.items()}
         last = {name: part.carry for name, part in out.items()}
         return Memory(last if jax.tree.leaves(last) else (), {name: part.features for name, part in out.items()})
 
     def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
         """Return action distribution and value outputs from each torso's features of one step."""
-        torsos = self._torsos()
+        torsos = self.torsos()
         outputs = {name: torsos[name].project_out(params[name], x) for name, x in features.items()}
         value = torsos.get("critic", torsos["actor"]).head(params["value"], outputs.get("critic", outputs["actor"]))
         latent = torsos["actor"].latent(params["policy"], outputs["actor"])
@@ -145,10 +145,10 @@ class Composed:
 
     def _log_std_shape(self) -> tuple[int, ...]:
         """Return the shape of the log standard deviations: with gSDE a row for each feature of the policy's layer."""
-        rows = () if self.gsde_steps is None else (self._torsos()["actor"].latent_size(),)
+        rows = () if self.gsde_steps is None else (self.torsos()["actor"].latent_size(),)
         return *rows, self.head.log_std_size
 
-    def _torsos(self) -> dict[str, Torso]:
+    def torsos(self) -> dict[str, Torso]:
         """Return each torso by its name in the parameters: actor, critic."""
         actor = {"actor": self.actor.torso(self, self.actor_readers)}
         return actor if self.shared else actor | {"critic": self.critic.torso(self, self.critic_readers)}

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.products import matmul
+from ppax.program.layout import rounding
 from ppax.types import Key, Params, Scalar
 
 HIDDEN_GAIN = math.sqrt(2.0)
@@ -68,11 +69,15 @@ def init_layers(
     return {name: layer | norms[name] for name, layer in params.items()}
 
 
-def layers(params: Params, x: Array, widths: tuple[int, ...], activation: str) -> Array:
-    """Apply dense layers to one vector, each followed by its layer norm, if it has one, and the activation."""
+def layers(params: Params, x: Array, widths: tuple[int, ...], activation: str, exact: bool = False) -> Array:
+    """Apply dense layers to one vector, each followed by its layer norm, if it has one, and the activation.
+
+    With `exact` the factors of the first layer's product are not rounded.
+    """
     for i in range(len(widths)):
         layer = params[str(i)]
-        x = dense(layer, x)
+        with rounding(rounding.value and not (exact and i == 0)):
+            x = dense(layer, x)
         x = ACTIVATIONS[activation](layer_norm(layer["norm"], x) if "norm" in layer else x)
     return x
 

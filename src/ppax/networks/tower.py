@@ -98,7 +98,9 @@ class Torso(NamedTuple):
         encoders = params.get("encoder", {})
         vectors = [reader.read(encoders.get(reader.name), obs, dtype) for reader in self.readers]
         x = vectors[0] if len(vectors) == 1 else jnp.concatenate(vectors)
-        return self.memory.project_in(params.get("memory"), layers(params, x, self.hidden, self.activation))
+        # the first layer reads observations, standardised or not: rounded, two that differ by less than 2^-8 are equal
+        x = layers(params, x, self.hidden, self.activation, exact=True)
+        return self.memory.project_in(params.get("memory"), x)
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
         """Scan the memory over one stream's sequence [L, ...]; `first` [L] resets it."""

@@ -29,8 +29,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "absent agents keep their masks",
-        "return [mask if is_active else None for mask, is_active in masks] if known else None",
-        "return [mask for mask, is_active in masks] if known else None",
+        "return [mask if acts else None for mask, acts in masks] if known else None",
+        "return [mask for mask, acts in masks] if known else None",
         (ROWS + "test_masks_of_one_group_memory_of_the_other_and_evaluation[Hunt]",),
         "hosting/parallel_env.py",
     ),

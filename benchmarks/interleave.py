@@ -91,6 +91,7 @@ def cpu_seconds(pid: int) -> float:
 
 def measure(systems: Sequence[str], work: Work, repeats: int, target_seconds: float) -> Answer:
     """All systems at one size: `repeats` turns of timed runs of the same length."""
+    peers.require_versions(systems)
     workers: dict[str, Worker] = {}
     with ExitStack() as stack:
         for system in sorted(systems, key=lambda s: s in FIXED):  # one after the other: compile times are honest too
@@ -137,6 +138,7 @@ def calibrate(workers: Any, target_seconds: float) -> int:
 
 def compile_turns(systems: Sequence[str], work: Work, repeats: int) -> Answer:
     """Seconds to trace, lower and compile the training program, each time in a fresh process; systems take turns."""
+    peers.require_versions(systems)
     turns: list[Turn] = []
     for turn in range(repeats):
         first, answers = turn % len(systems), {}

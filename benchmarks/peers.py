@@ -29,7 +29,7 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,32 @@ UNUSED = {
     "brax": ("brax", "brax.envs", "brax.envs.wrappers", "brax.envs.wrappers.training"),
     "navix": ("navix",),
 }
+
+
+# Peers that cannot use every version of a library: beginning of their names, library, versions that work, the reason
+LIMITS = tuple(
+    (
+        peer,
+        "gymnax",
+        "below 1",
+        "gymnax 1 has another interface; pip install 'gymnax<1', without the extra gymnax of ppax",
+    )
+    for peer in ("rejax", "purejaxrl")
+)
+
+
+def require_versions(systems: Iterable[str]) -> None:
+    """End with one sentence where a peer is to be measured that cannot run with the libraries that are installed."""
+    for system in systems:
+        for peer, library, versions, remedy in LIMITS:
+            if not system.startswith(peer):
+                continue
+            try:
+                version = importlib.metadata.version(library)
+            except importlib.metadata.PackageNotFoundError:
+                raise SystemExit(f"{system} needs {library}, {versions}: pip install 'ppax[bench]'") from None
+            if int(version.partition(".")[0]) >= 1:
+                raise SystemExit(f"{system} needs {library} {versions}, and {version} is installed: {remedy}")
 
 
 # ---------------------------------------------------------------- rejax

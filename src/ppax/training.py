@@ -240,15 +240,15 @@ def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
     require_arguments(agent, env)
     require_fit(agent, env)
     check_numbers(agent)
-    for learner, streams in agent.learners(env.num_streams):
+    for place, (learner, streams) in enumerate(agent.learners(env.num_streams)):
+        group = f"groups.{env.sizes[place][0]}.agent: " if env.sizes else ""
         length = learner.sequence_length(num_steps)
         if num_steps % length:
-            raise ConfigError(
-                f"seq_len = {length} does not divide num_steps = {num_steps}; {nearest_divisors(num_steps, length)}"
-            )
+            divisors = nearest_divisors(num_steps, length)
+            raise ConfigError(f"{group}seq_len = {length} does not divide num_steps = {num_steps}; {divisors}")
         try:
             minibatch = learner.minibatch.size(num_steps * streams // length)
             learner.program.num_devices(env.num_envs, minibatch, length)
         except ConfigError as error:
             sizes = f"num_steps {num_steps} * streams {streams} / seq_len {length}"
-            raise ConfigError(f"a rollout of {sizes} sequences: {error}") from None
+            raise ConfigError(f"{group}a rollout of {sizes} sequences: {error}") from None

@@ -93,4 +93,32 @@ MUTATIONS: list[Mutation] = [
         (OWN + "test_a_run_of_a_registered_id_goes_on_by_command",),
         "suites/gymnasium.py",
     ),
+    Mutation(
+        "minibatches of groups divide the rollout as a whole",
+        "sequences = math.gcd(*(",
+        "sequences = sum((",
+        ("tests/config/test_defaults.py::test_minibatches_divide_the_rollout_of_every_group",),
+        "config/defaults.py",
+    ),
+    Mutation(
+        "sizes that do not divide without their group",
+        'group = f"groups.{env.sizes[place][0]}.agent: " if env.sizes else ""',
+        'group = ""',
+        ("tests/config/test_defaults.py::test_a_group_whose_minibatches_do_not_divide_is_named",),
+        "ppax/training.py",
+    ),
+    Mutation(
+        "an evaluation without episodes in nan",
+        '"evaluation: no episode has ended" if count == 0 else _means(evaluation, count)',
+        "_means(evaluation, count)",
+        ("tests/cli/test_output.py::test_an_evaluation_without_a_finished_episode_has_no_nan",),
+        "cli/output.py",
+    ),
+    Mutation(
+        "lines of third parties in the list of environments",
+        "            with quiet():\n                listed[suite] = registry.ids(suite)",
+        "            listed[suite] = registry.ids(suite)",
+        ("tests/cli/test_output.py::test_the_list_of_environments_has_no_lines_of_third_parties",),
+        "cli/envs.py",
+    ),
 ]

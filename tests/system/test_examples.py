@@ -9,13 +9,14 @@ import pytest
 
 SERVED = {"serve"}  # runs until it is stopped: test_serve.py
 EXAMPLES = sorted(path for path in (Path(__file__).parents[2] / "examples").glob("*.py") if path.stem not in SERVED)
-LONG = {"hunters", "mpe", "navigators", "pursuit", "simulator_tensors"}  # long compilation
+LONG = {"hunters", "mpe", "navigators", "pursuit", "simulator_tensors", "tic_tac_toe"}  # long compilation
 OPTIONAL = {
     "hunters": "mpe2",
     "mpe": "jaxmarl",
     "navigators": "PIL",
     "pursuit": "PIL",
     "simulator_tensors": "mujoco_warp",
+    "tic_tac_toe": "pettingzoo",
 }
 
 SHORTER = {"sweep": 24}  # iterations
@@ -45,6 +46,7 @@ RESULTS = {
     "pursuit": lambda shares: all(0.0 < share <= 1.0 for share in shares),  # prey and hunters learn against each other
     "simulator_tensors": lambda length: length >= 100.0,  # 16; at most 200
     "sweep": lambda table: np.all(np.mean(table, axis=1)[2:] >= 100.0),  # 22; for the two larger rates
+    "tic_tac_toe": lambda results: results["first"] >= 0.85,  # random moves: 0.3
     "use_a_bundle": lambda length: length >= 150.0,  # 9
 }
 

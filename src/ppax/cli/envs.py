@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+from collections.abc import Iterator
 from typing import Any
 
 from ppax import envs, imports
@@ -60,13 +63,22 @@ def catalogue() -> dict[str, Any]:
     every = [*registry.HOST_SUITES, *registry.SUITES]
     for suite in filter(registry.installed, every):
         try:
-            listed[suite] = registry.ids(suite)
+            with quiet():
+                listed[suite] = registry.ids(suite)
         except Exception as error:  # incompatible versions of libraries raise anything
             broken[suite] = " ".join(f"{type(error).__name__}: {error}".split())
     extras = [suite for suite in every if suite not in listed and suite not in broken]
     registered = imports.registered("env")
     found = {"builtin": list(envs.BUILTIN), "registered": registered}
     return found | {"installed": listed, "broken": broken, "extras": extras}
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Context in which nothing is printed: some suites report optional parts of theirs when they are imported."""
+    nowhere = io.StringIO()
+    with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        yield
 
 
 def describe(name: str) -> dict[str, Any]:

@@ -62,18 +62,23 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
 def evaluation_text(evaluation: Evaluation) -> str:
     """One line: mean return and length, episodes that are not in the mean, and the mean return of each agent."""
     count = int(evaluation.finished.sum())
-    text = (
+    text = "evaluation: no episode has ended" if count == 0 else _means(evaluation, count)
+    unfinished = len(evaluation.finished) - count
+    text += f"; {unfinished} never ended and are not counted" if unfinished else ""
+    text += f"; {evaluation.unplayed} were not played" if evaluation.unplayed else ""
+    own = (f"{name} {mean:.3g}" for name, mean in evaluation.mean_metrics.items() if count)
+    agents = (f"{name} {one.mean_return:.2f}" for name, one in evaluation.by_agent.items() if one.finished.any())
+    return "; ".join((text, *own, *agents))
+
+
+def _means(evaluation: Evaluation, count: int) -> str:
+    """Means over the `count` episodes that have ended."""
+    return (
         f"evaluation over {count} episodes: mean return {evaluation.mean_return:.2f} "
         f"(std {evaluation.std_return:.2f}, {evaluation.min_return:.2f} to {evaluation.max_return:.2f}), mean length "
         f"{evaluation.mean_length:.1f}, {evaluation.terminated_share:.0%} terminated, final reward "
         f"{evaluation.mean_final_reward:.3g}"
     )
-    unfinished = len(evaluation.finished) - count
-    text += f"; {unfinished} never ended and are not counted" if unfinished else ""
-    text += f"; {evaluation.unplayed} were not played" if evaluation.unplayed else ""
-    own = (f"{name} {mean:.3g}" for name, mean in evaluation.mean_metrics.items())
-    agents = (f"{name} {one.mean_return:.2f}" for name, one in evaluation.by_agent.items())
-    return "; ".join((text, *own, *agents))
 
 
 class RunDirs:

@@ -8,6 +8,7 @@ overrides a cell, and the number of minibatches follows the sizes that the user 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ppax.config.catalogue import choices_of
@@ -42,6 +43,7 @@ class Kind(NamedTuple):
     control: str  # "discrete", "continuous" or "image"
     agents: int  # per environment
     actions: int  # number of continuous actions of an agent; 0 with groups
+    sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
 
     def __str__(self) -> str:
         return f"{CONTROL[self.control]}, {PLACE[self.where]}" + (f", {self.agents} agents" * (self.agents > 1))
@@ -157,7 +159,7 @@ def _completed(given: Config, kind: Kind) -> Recommended:
             chosen = {path: value for path, value in chosen.items() if not path.startswith(f"agent.{slot}.")}
     merged = chosen | flat
     if flat.get("agent.minibatch.part", "shuffle") == "shuffle" and MINIBATCHES not in flat:
-        merged[MINIBATCHES] = num_minibatches(merged, kind.agents, rows)
+        merged[MINIBATCHES] = num_minibatches(merged, kind.agents, rows, kind.sizes)
     return Recommended(unflatten(merged), _line(kind, merged))
 
 
@@ -168,18 +170,35 @@ def kind_of(env: Env) -> Kind:
         control = IMAGE
     else:
         control = CONTINUOUS if has_box(one.action_space) else DISCRETE
-    return Kind(backend_of(env).name, control, env.num_agents, 0 if env.sizes else box_size(env.action_space))
+    actions = 0 if env.sizes else box_size(env.action_space)
+    return Kind(backend_of(env).name, control, env.num_agents, actions, env.sizes)
 
 
-def num_minibatches(config: Config, agents: int, rows: int) -> int:
-    """Number of minibatches, a divisor of the sequences of a rollout, with about `rows` rows in each."""
-    memories = [str(config.get(f"agent.network.{tower}memory.part", "none")) for tower in ("", "actor.", "critic.")]
-    recurrent = any(memory not in ("none", "same") for memory in memories)
-    seq_len = config.get("agent.seq_len") or (config["num_steps"] if recurrent else 1)
-    sequences = config["num_envs"] * agents * config["num_steps"] // int(seq_len)
-    wanted = max(1.0, sequences * int(seq_len) / rows)
+def num_minibatches(config: Config, agents: int, rows: int, sizes: Sequence[tuple[str, int]] = ()) -> int:
+    """Number of minibatches, a divisor of the sequences of each group's rollout, with about `rows` rows in each.
+
+    `sizes` are the number of agents of each group, by name; () without groups. Rows are those of the largest group.
+    """
+    groups = dict(sizes) or {"": agents}
+    lengths = {name: _sequence_length(config, name) for name in groups}
+    streams = {name: config["num_envs"] * size for name, size in groups.items()}
+    sequences = math.gcd(*(streams[name] * config["num_steps"] // lengths[name] for name in groups))
+    wanted = max(
+        1.0, max(streams[name] * config["num_steps"] // lengths[name] * lengths[name] for name in groups) / rows
+    )
     divisors = (parts for parts in range(1, sequences + 1) if sequences % parts == 0)
     return min(divisors, key=lambda parts: abs(math.log(parts / wanted)))
+
+
+def _sequence_length(config: Config, group: str) -> int:
+    """Length of the sequences of a group's agent, "" for that of the run: a group's table overrides the run's."""
+
+    def option(name: str, default: Any = None) -> Any:
+        return config.get(f"groups.{group}.agent.{name}", config.get(f"agent.{name}", default))
+
+    memories = [str(option(f"network.{tower}memory.part", "none")) for tower in ("", "actor.", "critic.")]
+    recurrent = any(memory not in ("none", "same") for memory in memories)
+    return int(option("seq_len") or (config["num_steps"] if recurrent else 1))
 
 
 def _line(kind: Kind, config: Config) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import sys
@@ -17,9 +18,13 @@ NEWER = {"navix": (3, 12)}  # minimum Python version of an extra, as in pyprojec
 
 
 def library(module: str, extra: str) -> Any:
-    """Import an optional module; ImportError with the extra to install if it is missing."""
+    """Import an optional module; ImportError with the extra to install if it is missing.
+
+    Lines that it prints go to standard error: standard output is for results.
+    """
     try:
-        return importlib.import_module(module)
+        with contextlib.redirect_stdout(sys.stderr):
+            return importlib.import_module(module)
     except ImportError as error:
         minimum = NEWER.get(extra, (3, 11))
         if sys.version_info < minimum:

@@ -1,0 +1,52 @@
+"""Texts of commands: evaluations without episodes, and suites that print when they are imported."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from ppax.cli import main
+from ppax.cli.output import evaluation_text
+from ppax.envs.suites import common, registry
+from ppax.evaluation import Evaluation
+
+
+def test_an_evaluation_without_a_finished_episode_has_no_nan():
+    nothing = np.zeros(2, bool)
+    evaluation = Evaluation(np.ones(2), np.full(2, 10), nothing, nothing, np.ones(2), num_agents=2, unplayed=1)
+    text = evaluation_text(evaluation)
+    assert text == "evaluation: no episode has ended; 2 never ended and are not counted; 1 were not played"
+
+
+def test_agents_without_a_finished_episode_are_left_out():
+    finished = np.array([True, False])
+    evaluation = Evaluation(np.array([3.0, 9.0]), np.full(2, 10), finished, finished, np.ones(2), num_agents=2)
+    text = evaluation_text(evaluation)
+    assert "nan" not in text
+    assert text.endswith("1 never ended and are not counted; agent_0 3.00")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_the_list_of_environments_has_no_lines_of_third_parties(monkeypatch, capsys, arguments):
+    def noisy(suite):
+        print("Importing submoduled environments...")
+        print("Failed to import warp", file=sys.stderr)
+        return ["Noisy-v0"]
+
+    monkeypatch.setattr(registry, "ids", noisy)
+    assert main.main(["envs", *arguments]) == 0
+    captured = capsys.readouterr()
+    assert "Importing" not in captured.out + captured.err
+    assert "warp" not in captured.out + captured.err
+    assert "Noisy-v0" in captured.out
+    if arguments:
+        json.loads(captured.out)
+
+
+def test_lines_of_a_library_do_not_reach_standard_output(tmp_path, monkeypatch, capsys):
+    (tmp_path / "noisy_library.py").write_text("print('hello')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    common.library("noisy_library", "none")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "hello\n")

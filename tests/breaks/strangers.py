@@ -169,4 +169,11 @@ MUTATIONS = [
         (SERVICES + "test_a_working_directory_that_may_be_a_strangers_chooses_no_server",),
         "loggers/mlflow.py",
     ),
+    Mutation(
+        "a damaged study is a traceback",
+        "        except DAMAGE as error:",
+        "        except FAULTS as error:",
+        (STUDY + "test_a_damaged_study_is_refused_in_one_sentence",),
+        "studies/storage.py",
+    ),
 ]

@@ -345,3 +345,41 @@ def test_sqlite_would_remove_the_file_that_a_journal_names(tmp_path):
         shutil.copy(tmp_path / "own.db-journal", tmp_path / "copy")
     shutil.copy(tmp_path / "copy", tmp_path / "own.db-journal")
     storage.require_sound_files(storage.sqlite_file(tmp_path / "own.db"))
+
+
+DAMAGES = {  # tables of Optuna with a content that it does not check
+    "text where there is JSON": "update study_user_attributes set value_json = '{'",
+    "a number where there is JSON": "update study_user_attributes set value_json = '7'",
+    "an unknown direction": "update study_directions set direction = 'UP'",
+    "another version": "update alembic_version set version_num = 'x'",
+    "an unknown state": "update trials set state = 'DONE'",
+    "another distribution": 'update trial_params set distribution_json = \'{"name": "x", "attributes": {}}\'',
+    "nested JSON": f"update trial_user_attributes set value_json = '{'[' * 10**5}'",
+    "a missing table": "drop table trial_values",
+    "no number": "update trial_values set value = 'x'",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_study_is_refused_in_one_sentence(study, damage, tmp_path):
+    """In whichever call it is seen; Optuna raises AttributeError, LookupError, RuntimeError, ... for these."""
+    one = study(shared=False, pruner="median")
+    for score in (1.0, 2.0):
+        (trial,) = one.ask(1)
+        one.prunes({trial.number: score}, 1)
+        one.tell(trial.number, score, "", Path("members/000"))
+    (begun,) = one.ask(1)
+    with contextlib.closing(sqlite3.connect(tmp_path / "one" / "study.db")) as database:
+        database.execute(DAMAGES[damage])
+        database.commit()
+
+    def use():
+        again = study(shared=False, pruner="median")
+        again.unrecorded([])
+        again.prunes({begun.number: 1.0}, 1)
+        again.tell(begun.number, 3.0, "", Path("members/000"))
+        again.ask(1)
+        again.best()
+
+    with pytest.raises(ConfigError, match=r"search\.(storage|study) = "):
+        use()

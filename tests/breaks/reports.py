@@ -67,8 +67,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "control characters reach the terminal",
-        "    text = printable(text)\n    return text if len(text) <= CELL",
-        "    return text if len(text) <= CELL",
+        "    text = printable(text)\n    if len(text) <= CELL",
+        "    if len(text) <= CELL",
         ("tests/reports/test_comparison.py::test_text_of_a_run_cannot_steer_the_terminal",),
         "reports/comparison.py",
     ),

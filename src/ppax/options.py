@@ -254,7 +254,8 @@ def unflatten(values: dict[str, Any]) -> Config:
             if not isinstance(table, dict):
                 outer = ".".join(sections[: place + 1])
                 raise ConfigError(f"{outer} = {table!r}: a value, where {path} = {value!r} needs a table; give one")
-        table[name] = {} if value == {} else value  # a copy: the caller's empty table must not be filled
+        # a copy: the caller's empty table must not be filled
+        table[name] = {} if isinstance(value, dict) and not value else value
     for path in LISTS:
         _to_list(config, path.split("."))
     return config

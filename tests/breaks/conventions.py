@@ -63,9 +63,9 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "checks draw actions from masks of another form",
-        "            raise NoMask(str(error)) from None\n",
-        "            rows = [space.sample() for space, _ in self.masks_of(info)]\n",
-        (MASKS + "test_other_forms_are_refused_before_an_action_is_drawn[one number]",),
+        "np.split(form(mask), edges)",
+        "np.split(np.asarray(mask, bool).reshape(-1), edges)",
+        (MASKS + "test_other_forms_are_refused_before_an_action_is_drawn[padded and flat]",),
     ),
     Mutation(
         "the metrics of an environment are read after an action that its mask forbids",

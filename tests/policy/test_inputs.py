@@ -228,3 +228,37 @@ def test_evaluation_is_that_of_the_run():
     np.testing.assert_array_equal(policy.evaluate(env, episodes=8, seed=5).returns, own.returns)
     with pytest.raises(ConfigError, match="made for another environment"):
         policy.evaluate(VectorEnv(env_of().env, 4))
+
+
+@ppax.part
+class Hollow:
+    """Environment with entries that have no element, at several depths."""
+
+    observation_space = spaces.Dict(
+        {
+            "image": spaces.Box(0, 255, (0, 6, 3), np.uint8),
+            "inner": spaces.Dict({"none": spaces.Box(-1.0, 1.0, (0,)), "all": spaces.Tuple(())}),
+            "matrix": spaces.Box(-1.0, 1.0, (3, 0)),
+            "vector": spaces.Box(-1.0, 1.0, (2,)),
+        }
+    )
+    action_space = spaces.Discrete(3)
+    num_agents = None
+
+    def reset(self, key):
+        return ppax.types.EnvReset(jnp.int32(0), jax.tree.map(jnp.asarray, HOLLOW))
+
+
+HOLLOW = Hollow.observation_space.sample()
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": GRU}])
+def test_entries_without_an_element_can_be_acted_on_and_exported(tmp_path, options):
+    env = VectorEnv(Hollow(), 2)
+    policy = policy_of(ppax.PPO(network(env, hidden=(4,), **options)), env)
+    one = policy.act(HOLLOW)
+    assert env.action_space.contains(one)
+    policy.reset()
+    three = policy.act(jax.tree.map(lambda x: np.stack([x] * 3), HOLLOW))
+    assert three.tolist() == [one] * 3
+    policy.export(tmp_path / "policy.zip", formats=("numpy", "stablehlo"))  # compares actions

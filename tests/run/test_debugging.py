@@ -117,5 +117,5 @@ def test_sweeps_need_jit():
 
     env = counters()
     agent = agent_for(env)
-    with jax.disable_jit(), pytest.raises(ConfigError, match="call ppax.fit for one of its settings"):
+    with jax.disable_jit(), pytest.raises(ConfigError, match=r"call ppax\.fit for one of its settings"):
         MembersTraining([agent], [env], None)

@@ -220,7 +220,7 @@ def _native(name: str, num_envs: int, settings: EnvSettings, single: Single | No
     if settings.schedule is None:
         return env
     env = with_schedule(env, settings.schedule)
-    return registry.with_spaces(suite, env, settings.env_params | _reached(env)) if of_suite else env
+    return registry.with_spaces(suite, env, {**settings.env_params, **_reached(env)}) if of_suite else env
 
 
 def _reached(env: VectorEnv) -> dict[str, dict[str, Any]]:

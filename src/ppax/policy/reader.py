@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -53,12 +54,13 @@ class Reader:
         ]
         if self._shape is not None:
             self._fitting.add(np.asarray(obs).dtype)
-        streams = [x.reshape(-1, *leaf.shape) for x, leaf in zip(arrays, self._leaves, strict=True)]
+        number = math.prod(rows)  # not -1: an entry may have no element
+        streams = [x.reshape(number, *leaf.shape) for x, leaf in zip(arrays, self._leaves, strict=True)]
         return Read(streams, rows[0], units is not None)
 
     def _array(self, x: np.ndarray, leaf: Leaf) -> np.ndarray:
         """Return an array of observations with one axis of streams, in the dtype of training."""
-        x = x.reshape(-1, *leaf.shape)
+        x = x.reshape(math.prod(x.shape[: x.ndim - len(leaf.shape)]), *leaf.shape)
         return x if x.dtype == leaf.dtype else x.astype(leaf.dtype)
 
     def _units(self, obs: Any, given: Sequence[Leaf]) -> int | None:

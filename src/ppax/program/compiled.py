@@ -38,7 +38,8 @@ class CompiledTraining:
         self._devices = num_devices(agent, env, state.num_steps)
         shapes = sharding.shapes_of(state, state_specs(state), self._devices)
         self._arguments = (strong(agent), strong(env), shapes)
-        self.interpreted: bool = jax.config.jax_disable_jit  # by the user, to look into the operations
+        # by the user, to look into the operations
+        self.interpreted: bool = jax.config.jax_disable_jit  # type: ignore[attr-defined]
         example = (*self._arguments, np.int32(1), np.int32(1))
         jitted = jax.jit(current(train, *example), donate_argnames="state", compiler_options=compiler_options())
         traced = jitted.trace(*example)

@@ -39,7 +39,7 @@ def hoisted(step: Step, inputs: Array, state: PyTree, most: int) -> Loop:
     Operations inside branches and inner loops are not moved. Nothing is moved if the loop would then read more than
     `most` stored numbers, and without jit, where operations run one by one inside the functions that they belong to.
     """
-    if jax.config.jax_disable_jit:
+    if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
         return Loop(step, inputs)
     first = jax.ShapeDtypeStruct(inputs.shape[1:], inputs.dtype)
     program, shapes = jax.make_jaxpr(step, return_shape=True)(state, first)

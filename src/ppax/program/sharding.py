@@ -162,7 +162,7 @@ def available() -> int:
 
     1 inside a `shard_map` or `pmap` of the user, and in `jax.disable_jit`, where one operation runs after the other.
     """
-    return 1 if jax.config.jax_disable_jit or jax.sharding.get_abstract_mesh().manual_axes else len(_devices())
+    return 1 if jax.config.jax_disable_jit or jax.sharding.get_abstract_mesh().manual_axes else len(_devices())  # type: ignore[attr-defined]
 
 
 def num_parts() -> int:

@@ -33,7 +33,7 @@ def unchecked() -> Iterator[None]:
 
 def compiled(jitted: Any, *arguments: Any) -> Any:
     """Compile a jitted function for `arguments`; in `jax.disable_jit` return it as it is, to be interpreted."""
-    return jitted if jax.config.jax_disable_jit else jitted.lower(*arguments).compile()
+    return jitted if jax.config.jax_disable_jit else jitted.lower(*arguments).compile()  # type: ignore[attr-defined]
 
 
 def renewed(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,14 @@ import jax
 import jax.numpy as jnp
 
 from ppax import config
-from ppax.agents.arguments import require_agent, require_arguments, require_env, require_overlap, warn_of_single_rows
+from ppax.agents.arguments import (
+    require_agent,
+    require_arguments,
+    require_env,
+    require_overlap,
+    warn_of_single_rows,
+    warn_of_units,
+)
 from ppax.agents.opponents import Pool
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
 from ppax.config.run_settings import chosen
@@ -139,7 +146,8 @@ def fit_run(
         saver = Saver(directory, monitor, run.log, origin)
         loop = stack.enter_context(closing(Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)))
         with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
-            disabled = jax.disable_jit(jax.config.jax_disable_jit)  # the user's context is one of this thread
+            # the user's context is one of this thread
+            disabled = jax.disable_jit(jax.config.jax_disable_jit)  # type: ignore[attr-defined]
             state = executor.submit(disabled(first_state), agent, env, run, warm, saver)
             program = loop.compile(shapes)
         return loop.train(state.result(), program)
@@ -215,6 +223,7 @@ def _warn(agent: Agent, env: Env, run: Run) -> None:
     if env.num_agents == 1 and agent.sharing == group_tables.INDEPENDENT:
         warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=4)
     warn_of_single_rows(agent, env, run.num_steps)
+    warn_of_units(agent, env)
 
 
 def check_plan(agent: Agent, env: Env, run: Run, run_dir: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +13,12 @@ from jax import Array
 
 from ppax.agents.precision import in_training
 from ppax.collection import collect
-from ppax.envs import Env
+from ppax.envs import Env, require_native
 from ppax.learning.finiteness import not_finite
 from ppax.program import processes
 from ppax.protocols import Agent
 from ppax.run.result import ProcessLost
-from ppax.training import annealed_env, iteration, iteration_inputs
+from ppax.training import LOOPS, annealed_env, iteration, iteration_inputs
 from ppax.types import TrainState
 
 NETWORK = (
@@ -52,7 +52,7 @@ def locate(agent: Agent, env: Env, state: TrainState, total_iterations: int) -> 
     """
     if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
         with jax.disable_jit():
-            iteration(agent, cast(Any, env), state, total_iterations)  # compiled: host rollouts are not repeated
+            iteration(agent, require_native(env, "locate", LOOPS), state, total_iterations)
 
     def collect_again(agent: Agent, state: TrainState, total: Array) -> Any:
         inputs = iteration_inputs(in_training(agent), state, total)  # with the products that training has

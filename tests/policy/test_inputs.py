@@ -62,6 +62,9 @@ def test_the_message_is_that_of_training():
         def reset(self, *, seed=None, options=None):
             return np.zeros(2, np.float32), {}
 
+        def step(self, action):
+            return np.zeros(2, np.float32), 0.0, False, False, {}
+
     with pytest.raises(EnvError) as caught, host(Wrong, 1) as env:
         env.host.reset([0])
     sentence = "has the shape [2], its space [3]"

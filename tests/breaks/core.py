@@ -108,8 +108,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "KL controls are accepted where no KL is seen",
-        "if gradient_steps == 1 and wanted:",
-        "if gradient_steps == 0 and wanted:",
+        "if gradient_steps == 1 and self.targets:",
+        "if gradient_steps == 0 and self.targets:",
         (KL + "test_a_control_is_refused_with_a_single_gradient_step",),
     ),
     Mutation(

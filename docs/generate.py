@@ -1,8 +1,7 @@
 """Write the generated pages and drawings.
 
 options.md from the fields of parts; defaults.md; doctor.md; benchmarks.md and scores.md from benchmarks/results/; the
-drawings images/*.svg by pictures.py; the tables in README.md and of names in installation.md; and the scores that
-`ppax presets` shows.
+drawings images/*.svg by pictures.py; the table in README.md; and the scores that `ppax presets` shows.
 
 python docs/generate.py            # write the pages and drawings, copy the benchmarks' pictures
 python docs/generate.py --check    # exit code 1 where a page on disk differs
@@ -274,8 +273,8 @@ def defaults() -> str:
         "distribution `squashed`, which maps its range to that of the Box: `normal` begins around 0 with standard",
         "deviation 1. Without these settings, `fit` warns and the doctor finds it. Measured with a target at 70 % of",
         "the Box, mean distance as a share of it after 40,000 steps, with `normal`, `squashed` and `beta`: [0, 1000]",
-        "0.70, 0.013, 0.009; [1000, 1010] 0.70, 0.013, 0.009; [0, 0.001] 0.30, 0.013, 0.009;",
-        "[-1, 1] 0.00, 0.013, 0.009.",
+        "0.70, 0.013, 0.009; [1000, 1010] 0.70, 0.013, 0.009; [0, 0.001] 0.30, 0.013, 0.009; [-1, 1] 0.00, 0.013,",
+        "0.009.",
         "",
         "```python",
         "import ppax",
@@ -494,7 +493,6 @@ def scores() -> str:
 
 
 README = "../README.md"
-NAMES, END_OF_NAMES = "<!-- names: written by docs/generate.py -->\n", "<!-- end of names -->"
 BEGIN, END = "<!-- scores: written by docs/generate.py -->\n", "<!-- end of scores -->"
 SHORT = ("environment", "steps", "ppax, IQM of the seeds", "published score")
 
@@ -514,23 +512,6 @@ def readme() -> str:
             spread = f"**{number(s.iqm)}** ({number(s.low)} .. {number(s.high)}){short}"
             lines.append(f"| {score.env} | {score.env_steps:,} | {spread} | {number(row.reference)} |")
     return "\n".join([before + BEGIN.rstrip(), *lines, end + after]) if end else before + rest
-
-
-def installation() -> str:
-    """Return installation.md with an updated table of names in other libraries (`ppax.names.TABLE`)."""
-    from ppax.names import TABLE
-
-    before, _, rest = (DOCS / "installation.md").read_text().partition(NAMES)
-    _, end, after = rest.partition(END_OF_NAMES)
-    heads = ("Stable-Baselines3", "CleanRL", "PureJaxRL", "others", "run file", "Python")
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    for row in TABLE:
-        cells = [", ".join(f"`{name}`" for name in column) for column in row[2:6]]
-        value = f' = "{row.value}"' if row.value else ""
-        option = [f"`{row.option}{value}`"] if row.option else []
-        python = f"`{row.python}`" if row.python.startswith("ppax.") else row.python
-        lines.append("| " + " | ".join([*cells, ", ".join([*option, *filter(None, [row.note])]), python]) + " |")
-    return "\n".join([before + NAMES.rstrip(), *lines, end + after]) if end else before + rest
 
 
 def machines(rows: list[Any]) -> dict[tuple[str, ...], list[Any]]:
@@ -568,7 +549,6 @@ PAGES = {
     "images/iteration.svg": pictures.iteration,
     "images/front.svg": pictures.speed,
     "scores.md": scores,
-    "installation.md": installation,
     README: readme,
     RECORDED: recorded,
 }

@@ -25,6 +25,9 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(Path(__file__).parent))
 import daily  # noqa: E402
 
+# `python -m pytest` makes the current directory importable, `pytest` does not: the tests run without
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
+
 # The same examples in every run; `--hypothesis-profile=default` searches for new ones
 hypothesis.settings.register_profile("same", derandomize=True)
 hypothesis.settings.load_profile("same")

@@ -219,8 +219,8 @@ def test_rewards_of_the_turns_of_others_count_in_evaluations():
 
 
 def test_self_play_rates_games_by_all_rewards():
-    """a loses 5 in b's turn: the group a loses every game that it plays."""
-    script = [Turn("a", {"a": 1.0}), Turn("b", {"a": -5.0, "b": 4.0}, ("a", "b"))]
+    """a wins by the rewards of own turns, and loses 10 in b's turn: the group a loses every game that it plays."""
+    script = [Turn("a", {"a": 3.0}), Turn("b", {"a": -10.0, "b": 1.0}, ("a", "b"))]
     env = grouped(host(lambda: Scripted([script], ("a", "b")), 8), {"a": [0], "b": [1]})
     groups = ppax.Groups({name: ppax.PPO(network(one, hidden=(4,))) for name, one in env.groups.items()}, env.sizes)
     agent = ppax.SelfPlay(groups, Pool(every=1, size=2, opponents=1), 8)

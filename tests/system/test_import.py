@@ -1,5 +1,6 @@
 """`import ppax` loads no environment suite, plotting library or experiment tracker."""
 
+import importlib.util
 import subprocess
 import sys
 
@@ -31,3 +32,8 @@ def test_import_loads_no_heavy_library():
 def test_import_does_no_work_on_a_device():
     code = "import ppax; from jax._src import xla_bridge; print(xla_bridge.backends_are_initialized())"
     assert run(code) == "False"
+
+
+def test_tests_run_alike_however_pytest_is_started():
+    """`python -m pytest` puts the current directory on the path, from which classes of tests could then be imported."""
+    assert importlib.util.find_spec("benchmarks") is None

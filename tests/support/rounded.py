@@ -19,10 +19,10 @@ def near(x):
     return np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)
 
 
-def looked(width, obs):
+def looked(hidden, obs):
     """Return V of observations [n, k] by ppax in bfloat16, and the parameters in float64."""
     env = spaces_of(spaces.Box(-np.inf, np.inf, (obs.shape[1],), np.float32))
-    agent = ppax.PPO(mlp(env, hidden=(width,)), compute_dtype="bfloat16")
+    agent = ppax.PPO(mlp(env, hidden=hidden), compute_dtype="bfloat16")
     learner = agent.init(env.observation_space, jax.random.key(0))
     first = jnp.ones(len(obs), bool)
     value = jax.jit(agent.policy)(learner, (), jnp.asarray(obs, jnp.float32), first, None).value
@@ -34,11 +34,15 @@ def spaces_of(observation_space):
 
 
 def values(inputs, width):
-    """Return V of 8 observations by ppax in bfloat16, and in float64 with the factors that it rounds rounded."""
+    """Return V of 8 observations by ppax in bfloat16, and in float64 with the factors that it rounds rounded.
+
+    The first layer reads observations and is not rounded; the second has a kernel [inputs, width].
+    """
     obs = np.random.default_rng(0).normal(size=(8, inputs)).astype(np.float32)
-    value, params = looked(width, obs)
-    layer, head = params["critic"]["0"], params["value"]
+    value, params = looked((inputs, width), obs)
+    first, layer, head = params["critic"]["0"], params["critic"]["1"], params["value"]
     rounding = near if min(inputs, width) >= 16 else np.float64
-    hidden = np.tanh(rounding(obs) @ rounding(layer["kernel"]) + layer["bias"])
+    features = np.tanh(obs.astype(np.float64) @ first["kernel"] + first["bias"])
+    hidden = np.tanh(rounding(features) @ rounding(layer["kernel"]) + layer["bias"])
     exact = hidden @ head["kernel"] + head["bias"]
     return value, exact[:, 0]

@@ -76,9 +76,10 @@ def test_only_operands_with_sides_of_at_least_16_are_rounded(inputs, width):
     np.testing.assert_allclose(*values(inputs, width), atol=3e-6)
 
 
-def test_small_layers_do_not_round_observations():
-    """1000 and 1001 are equal in bfloat16; a layer with one input does not round it."""
-    value, _ = looked(16, np.array([[1000.0], [1001.0]]) / 1000)
+@pytest.mark.parametrize("inputs", [1, 64])
+def test_the_first_layer_does_not_round_observations(inputs):
+    """1000 and 1001 are equal in bfloat16."""
+    value, _ = looked((16,), np.repeat([[1000.0], [1001.0]], inputs, axis=1) / 1000)
     assert value[0] != value[1]
 
 

@@ -9,7 +9,9 @@ import pytest
 from gymnasium import spaces
 from worlds import QUICK
 
+import ppax
 from ppax.networks import encoders, network
+from ppax.types import ConfigError
 
 
 def correlate(x, kernel, bias, stride=1, pad=0):
@@ -119,3 +121,34 @@ def test_pixels_are_scaled_once():
     np.testing.assert_allclose(reader.entries[0].read(jnp.asarray(bytes_), jnp.float32), bytes_ / 255, rtol=1e-6)
     normalised = jnp.asarray(bytes_, jnp.float32) / 100 - 1  # float32 after normalisation
     np.testing.assert_array_equal(reader.entries[0].read(normalised, jnp.float32), normalised)
+
+
+def camera(shape, dtype=np.uint8):
+    return VectorSpaces(spaces.Box(0, 255, shape, dtype))
+
+
+class VectorSpaces:
+    """Spaces of an environment, which is all that a network reads of it."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, observation_space):
+        self.observation_space = observation_space
+
+
+@pytest.mark.parametrize(
+    ("shape", "advice"),
+    [((16, 12), r"\[16, 12, 1\]"), ((4, 16, 12, 3), r"\[16, 12, 12\].*axis=-1")],
+)
+def test_an_image_that_is_read_as_a_vector_is_named(shape, advice):
+    with pytest.warns(UserWarning, match=rf"without a convolution.*{advice}"):
+        network = ppax.networks.network(camera(shape))
+    assert isinstance(network.actor_readers[0].encoder, encoders.Flat)
+    with pytest.raises(ConfigError, match=advice):
+        ppax.networks.network(camera(shape), encoder=encoders.NatureCNN())
+    ppax.networks.network(camera(shape), encoder=encoders.Flat())  # asked for: no warning
+
+
+@pytest.mark.parametrize("space", [((4, 4), np.uint8), ((16,), np.uint8), ((16, 16), np.float32)])
+def test_other_arrays_are_read_as_vectors_without_a_word(space):
+    ppax.networks.network(camera(*space))

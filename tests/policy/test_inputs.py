@@ -308,3 +308,37 @@ def test_a_carry_of_another_batch_or_policy_is_refused():
     for wrong in (policy.initial_carry(3), (), jnp.zeros((2, 5)), jax.tree.map(lambda x: x.astype(int), carry)):
         assert "carry: not the memory of 2 streams" in refusal(lambda wrong=wrong: policy.step(wrong, obs, first))
     assert "carry" in refusal(lambda: make().step(carry, obs, first))
+
+
+@ppax.part
+class Hollow:
+    """Environment with entries that have no element, at several depths."""
+
+    observation_space = spaces.Dict(
+        {
+            "image": spaces.Box(0, 255, (0, 6, 3), np.uint8),
+            "inner": spaces.Dict({"none": spaces.Box(-1.0, 1.0, (0,)), "all": spaces.Tuple(())}),
+            "matrix": spaces.Box(-1.0, 1.0, (3, 0)),
+            "vector": spaces.Box(-1.0, 1.0, (2,)),
+        }
+    )
+    action_space = spaces.Discrete(3)
+    num_agents = None
+
+    def reset(self, key):
+        return ppax.types.EnvReset(jnp.int32(0), jax.tree.map(jnp.asarray, HOLLOW))
+
+
+HOLLOW = Hollow.observation_space.sample()
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": GRU}])
+def test_entries_without_an_element_can_be_acted_on_and_exported(tmp_path, options):
+    env = VectorEnv(Hollow(), 2)
+    policy = policy_of(ppax.PPO(network(env, hidden=(4,), **options)), env)
+    one = policy.act(HOLLOW)
+    assert env.action_space.contains(one)
+    policy.reset()
+    three = policy.act(jax.tree.map(lambda x: np.stack([x] * 3), HOLLOW))
+    assert three.tolist() == [one] * 3
+    policy.export(tmp_path / "policy.zip", formats=("numpy", "stablehlo"))  # compares actions

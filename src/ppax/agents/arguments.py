@@ -19,8 +19,10 @@ from ppax.agents.player_names import require_distinct_names
 from ppax.agents.self_play import SelfPlay
 from ppax.envs import Env, HostEnv
 from ppax.envs.hosting.arrays import leaves_of
+from ppax.envs.suites.registry import require_adapted
 from ppax.envs.vector import VectorEnv
-from ppax.networks.composed import require_made_for
+from ppax.networks.composed import Composed, require_made_for
+from ppax.networks.head_for import off_scale
 from ppax.ppo import PPO
 from ppax.program import sharding
 from ppax.protocols import Agent
@@ -112,6 +114,20 @@ def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
             )
 
 
+def warn_of_units(agent: Agent, env: Env) -> None:
+    """Warn of actions in units that the normal distribution of the network cannot reach."""
+    for learner, _ in agent.learners(env.num_streams):
+        bounds = off_scale(learner.network.head) if isinstance(learner.network, Composed) else ""
+        if bounds:
+            warnings.warn(
+                f"{env.name}: actions in {bounds}, where the normal distribution, which begins around 0 with standard "
+                'deviation 1 in the units of the environment, hardly moves; write distribution = "squashed", which '
+                "maps its range to that of the actions, or let the environment take actions in [-1, 1], as "
+                "gymnasium.wrappers.RescaleAction does",
+                stacklevel=5,
+            )
+
+
 def is_env(env: Any) -> bool:
     """Return whether `env` is a VectorEnv or a HostEnv."""
     return isinstance(env, VectorEnv | HostEnv)
@@ -120,6 +136,7 @@ def is_env(env: Any) -> bool:
 def require_env(env: Any) -> None:
     """Raise ConfigError unless `env` is a VectorEnv or a HostEnv, and JAX has a device."""
     sharding.require_backend()
+    require_adapted(env.env if isinstance(env, VectorEnv) else env)
     if is_env(env):
         _require_32_bits(env)
         return

@@ -16,7 +16,7 @@ from ppax.config.construction import build_env
 from ppax.config.own_parts import require_trusted
 from ppax.config.validation import resolve
 from ppax.envs import Env
-from ppax.networks.head_for import box_size, has_box
+from ppax.networks.head_for import box_size, has_box, needs_squashing
 from ppax.networks.observations import entries
 from ppax.options import Config, flatten, unflatten
 from ppax.ppo import PPO
@@ -44,6 +44,7 @@ class Kind(NamedTuple):
     agents: int  # per environment
     actions: int  # number of continuous actions of an agent; 0 with groups
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
+    off_scale: bool = False  # actions in units that a normal distribution around 0 does not reach
 
     def __str__(self) -> str:
         return f"{CONTROL[self.control]}, {PLACE[self.where]}" + (f", {self.agents} agents" * (self.agents > 1))
@@ -151,6 +152,8 @@ def _completed(given: Config, kind: Kind) -> Recommended:
     chosen: Config = dict(flatten(PARTS_FOR_ALL)) | {cell.setting: cell.values[column] for cell in TABLE}
     chosen["num_envs"] = max(1, round(chosen.pop(STREAMS) / kind.agents))
     rows, noise, flat = chosen.pop(ROWS), chosen.pop(NOISE), dict(flatten(given))
+    if kind.off_scale:
+        chosen[DISTRIBUTION] = "squashed"
     if noise is not None and kind.actions and flat.get(DISTRIBUTION, "normal") in NORMAL_FAMILIES:
         chosen[LOG_STD] = round(math.log(noise / math.sqrt(kind.actions)), 3) + 0.0  # no -0.0
     for slot, parts in choices_of(PPO).items():  # options of one part do not fit another
@@ -171,7 +174,8 @@ def kind_of(env: Env) -> Kind:
     else:
         control = CONTINUOUS if has_box(one.action_space) else DISCRETE
     actions = 0 if env.sizes else box_size(env.action_space)
-    return Kind(backend_of(env).name, control, env.num_agents, actions, env.sizes)
+    units = control == CONTINUOUS and bool(needs_squashing(one.action_space))
+    return Kind(backend_of(env).name, control, env.num_agents, actions, env.sizes, units)
 
 
 def num_minibatches(config: Config, agents: int, rows: int, sizes: Sequence[tuple[str, int]] = ()) -> int:

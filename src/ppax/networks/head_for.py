@@ -17,6 +17,9 @@ from ppax.networks.heads import Head as Head
 from ppax.networks.observations import require_32_bits
 from ppax.types import ConfigError
 
+# Half widths of boxes that a normal distribution with standard deviation 1 explores, and the greatest distance of their
+# centres from 0 in half widths. MuJoCo's smallest is 0.4; boxes from 0 have a distance of 1
+HALF_WIDTHS, FAR = (0.05, 20.0), 3.0
 FAMILIES = ("normal", "squashed", "beta", "ball")  # distributions over a Box
 
 
@@ -95,6 +98,34 @@ def _own_head(space: spaces.Space, options: BoxOptions) -> Head:
             f"{text}: gives a {type(head).__name__}; must give a head, with size, log_std_size and a call"
         )
     return cast(Head, head)
+
+
+def off_scale(head: Any) -> str:
+    """Return the bounds of the first action that a normal distribution around 0 with standard deviation 1 misses.
+
+    Those are boxes much wider or narrower than it, or far from 0; "" where there is none, and for other distributions.
+    """
+    if isinstance(head, JointHead):
+        return next((found for one in head.heads if (found := off_scale(one))), "")
+    if not isinstance(head, NormalHead) or head.family is not Normal:
+        return ""
+    centres, halves = centre_and_half(head.bounds.low, head.bounds.high)
+    narrow, wide = HALF_WIDTHS
+    missed = np.isfinite(halves) & (halves > 0.0)
+    missed &= (halves < narrow) | (halves > wide) | (np.abs(centres) > FAR * halves)
+    if not missed.any():
+        return ""
+    first = int(np.argmax(missed))
+    return f"[{head.bounds.low[first]:g}, {head.bounds.high[first]:g}]"
+
+
+def needs_squashing(space: spaces.Space) -> str:
+    """Return the bounds of the first action that `normal` misses and `squashed` does not; "" of none."""
+    try:
+        found = off_scale(head_for(space))
+        return found if found and head_for(space, "squashed") else ""
+    except ConfigError:  # a space for which there is no such head
+        return ""
 
 
 def same_actions(head: Any, other: Any) -> bool:

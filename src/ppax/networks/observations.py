@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.envs.suites.registry import require_adapted
 from ppax.types import ConfigError, PyTree, part, static
 
 
@@ -84,6 +85,7 @@ def require_32_bits(space: spaces.Discrete | spaces.MultiDiscrete, where: str) -
 
 def observation_space_of(env: Any) -> spaces.Space:
     """Return the observation space of an environment; ConfigError for what has none."""
+    require_adapted(getattr(env, "env", env))
     space = getattr(env, "observation_space", None)
     if isinstance(space, spaces.Space):
         return space

@@ -54,7 +54,8 @@ class Reader:
         ]
         if self._shape is not None:
             self._fitting.add(np.asarray(obs).dtype)
-        streams = [x.reshape(-1, *leaf.shape) for x, leaf in zip(arrays, self._leaves, strict=True)]
+        number = math.prod(rows)  # not -1: an entry may have no element
+        streams = [x.reshape(number, *leaf.shape) for x, leaf in zip(arrays, self._leaves, strict=True)]
         return Read(streams, rows[0], units is not None)
 
     def _array(self, x: np.ndarray, leaf: Leaf) -> np.ndarray:
@@ -71,7 +72,7 @@ class Reader:
             place = tuple(map(int, np.argwhere(~np.isfinite(own))[0]))
             where = "".join(f"[{step!r}]" for step in leaf.path) + (str(list(place)) if place else "")
             raise ConfigError(f"{self._name}{where} is {x[place]}; must be finite in {leaf.dtype}, as in training")
-        return own.reshape(-1, *leaf.shape)
+        return own.reshape(math.prod(own.shape[: own.ndim - len(leaf.shape)]), *leaf.shape)  # also without an element
 
     def _units(self, obs: Any, given: Sequence[Leaf]) -> int | None:
         """Return the length of the batch; None for one observation, and where the first array has neither form."""

@@ -15,7 +15,14 @@ import jax
 import jax.numpy as jnp
 
 from ppax import config
-from ppax.agents.arguments import require_agent, require_arguments, require_env, require_overlap, warn_of_single_rows
+from ppax.agents.arguments import (
+    require_agent,
+    require_arguments,
+    require_env,
+    require_overlap,
+    warn_of_single_rows,
+    warn_of_units,
+)
 from ppax.agents.opponents import Pool
 from ppax.agents.precision import decided
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
@@ -224,6 +231,7 @@ def _warn(agent: Agent, env: Env, run: Run) -> None:
     if env.num_agents == 1 and agent.sharing == group_tables.INDEPENDENT:
         warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=4)
     warn_of_single_rows(agent, env, run.num_steps)
+    warn_of_units(agent, env)
 
 
 def check_plan(agent: Agent, env: Env, run: Run, run_dir: object) -> None:

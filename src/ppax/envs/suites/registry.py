@@ -65,6 +65,17 @@ def _load(suite: str, env_id: str, arguments: tuple[Any, ...], options: Mapping[
         raise ConfigError(f"env_params of {suite}/{env_id}: {cause}") from cause
 
 
+def require_adapted(env: object) -> None:
+    """Raise ConfigError for an environment object of a suite, which `make` adapts to the protocol of ppax."""
+    libraries = {suite.library: name for name, suite in SUITES.items()}
+    for cls in type(env).__mro__:
+        if suite := libraries.get(cls.__module__.partition(".")[0]):
+            raise ConfigError(
+                f"env: a {type(env).__name__} is an environment of {suite}, which has an interface of its own: write "
+                f'ppax.make("{suite}/ID", num_envs=64), with the id under which it is registered there'
+            )
+
+
 def with_spaces(suite: str, env: Any, env_params: Mapping[str, Any]) -> Any:
     """Return an environment of a suite with the spaces that belong to these parameters: values, or ranges."""
     return _adapter(suite).with_spaces(env, env_params) if SUITES[suite].follows_params and env_params else env

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -71,6 +72,7 @@ class Reader(NamedTuple):
         return {entry.name: x for entry, x in zip(self.entries, arrays, strict=True)}
 
 
+SMALLEST = 8  # pixels on a side of an image, for advice
 CONVOLUTIONS = (NatureCNN, ImpalaCNN, SmallCNN)
 
 
@@ -96,8 +98,9 @@ def _readers(encoder: Any, available: tuple[Entry, ...]) -> tuple[Reader, ...]:
         return (Reader(available, encoder),)
     if not any(entry.image for entry in available):
         shapes = ", ".join(f"{entry.name} {list(entry.shape)}" for entry in available)
+        advice = next((advice for entry in available if (advice := _with_three_axes(entry))), "use flat")
         raise ConfigError(
-            f"network.encoder: a convolution needs an image, an entry with three axes; there are {shapes}: use flat"
+            f"network.encoder: a convolution needs an image, an entry with three axes; there are {shapes}: {advice}"
         )
     return tuple(_fitting(encoder, entry) if entry.image else Reader((entry,), Flat()) for entry in available)
 
@@ -119,6 +122,12 @@ def named_encoders(
 def _automatic(entry: Entry) -> Reader:
     """Return the automatic choice of encoder for an entry."""
     if not entry.image:
+        if entry.pixels and (advice := _with_three_axes(entry)):
+            warnings.warn(
+                f"{entry.name} {list(entry.shape)} has pixels, and without three axes it is read as a vector, without "
+                f'a convolution: {advice}; encoder = "flat" reads it as it is',
+                stacklevel=2,
+            )
         return Reader((entry,), Flat())
     if min(entry.shape[:2]) >= 36:
         return _fitting(NatureCNN(), entry)
@@ -126,6 +135,22 @@ def _automatic(entry: Entry) -> Reader:
         return _fitting(NatureCNN(layout="chw"), entry)
     small = Reader((entry,), SmallCNN())
     return small if small.size() else Reader((entry,), Flat())  # too small for a convolution, such as [2, 3, 128]
+
+
+def _with_three_axes(entry: Entry) -> str:
+    """Return how an array of two or four axes becomes an image with three; "" where it is none."""
+    shape = entry.shape
+    if entry.categories or len(shape) not in (2, 4) or min(sorted(shape)[-2:]) < SMALLEST:
+        return ""
+    if len(shape) == 2:
+        return (
+            f"give it an axis of channels, [{shape[0]}, {shape[1]}, 1], as gymnasium.wrappers.ReshapeObservation does"
+        )
+    frames, height, width, channels = shape
+    return (
+        f"make the axis of frames one of channels, [{height}, {width}, {frames * channels}], as "
+        "np.concatenate(frames, axis=-1) does"
+    )
 
 
 def _fitting(encoder: Any, entry: Entry) -> Reader:

@@ -50,6 +50,21 @@ def entropy_gone(record: Record) -> Finding | None:
     )
 
 
+def actions_off_scale(record: Record) -> Finding | None:
+    """Normal distribution over actions in units that it does not reach."""
+    if not record.off_scale or record.option("network.distribution") != "normal":
+        return None
+    return Finding(
+        f"Actions in {record.off_scale} are drawn from a normal distribution that begins around 0 with standard "
+        "deviation 1, in the units of the environment: it hardly moves in this range.",
+        Remedy(
+            "maps its range to that of the actions, as an environment with actions in [-1, 1] would",
+            record.path("network.distribution"),
+            "squashed",
+        ),
+    )
+
+
 def kl_large(record: Record) -> Finding | None:
     """KL between the policy before and after the updates that is large in many rows."""
     values = record.column("approx_kl")
@@ -173,6 +188,15 @@ RULES = (
         "`agent.ent_coef`",
         ("entropy",),
         entropy_gone,
+    ),
+    Rule(
+        "actions_off_scale",
+        "distribution `normal` over Box actions of which one is wider than 40, narrower than 0.1, or three half widths "
+        "away from 0",
+        "`agent.network.distribution`",
+        ("policy_std",),
+        actions_off_scale,
+        min_rows=1,
     ),
     Rule(
         "kl_large",

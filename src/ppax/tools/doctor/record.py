@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 
 from ppax import config
 from ppax.loggers.files import finite_or_none, rows_until, thinned
+from ppax.networks.head_for import needs_squashing
 from ppax.options import Config, flatten
+from ppax.policy.space_data import from_data
 from ppax.protocols import Row
 from ppax.run import record as run_record
-from ppax.run.directory import ROWS, find
+from ppax.run.directory import POLICY, ROWS, find, read_policy
 from ppax.run.result import TrainedRun
 from ppax.storage.paths import to_path
 from ppax.types import ConfigError
@@ -31,6 +34,7 @@ class Record(NamedTuple):
     rows: Sequence[Row]
     options: Mapping[str, Any]  # value of every option by its path
     group: str = ""
+    off_scale: str = ""  # bounds of actions that a normal distribution misses, and `squashed` does not
 
     def has(self, metric: str) -> bool:
         """Whether the rows have a column `metric`."""
@@ -69,15 +73,21 @@ class Record(NamedTuple):
 def record_of(run: TrainedRun | str | Path) -> Record:
     """Return the record of a run directory, or of a run in memory; ConfigError where there is no run or no row."""
     if isinstance(run, TrainedRun) and run.run_dir is None:
-        rows, options = run.history, _options_of(run)
+        rows, options, space = run.history, _options_of(run), run.env.action_space
     else:
         path = Path(run.run_dir or "") if isinstance(run, TrainedRun) else to_path(run, "run")
         options = config.resolve(config.plain(run_record.recorded(find(path))))
-        rows = thinned(rows_until(path / ROWS, LAST))
+        rows, space = thinned(rows_until(path / ROWS, LAST)), _action_space(path)
     if not rows:
         raise ConfigError(f"{run}: has no log rows yet; the first is written after log.every iterations")
     finite = [{name: finite_or_none(value) for name, value in row.items()} for row in rows]
-    return Record(finite, dict(flatten(options)))
+    return Record(finite, dict(flatten(options)), off_scale="" if space is None else needs_squashing(space))
+
+
+def _action_space(path: Path) -> spaces.Space | None:
+    """Return the action space of a run directory; None where its policy is not described."""
+    policy = read_policy(path)
+    return from_data(policy["action_space"], f"{path / POLICY}: action_space") if policy else None
 
 
 def _options_of(run: TrainedRun) -> Config:

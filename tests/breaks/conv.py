@@ -59,4 +59,10 @@ MUTATIONS = [
         ),
         "ppax/tools/bench.py",
     ),
+    Mutation(
+        "an image is read as a vector without a word",
+        "        if entry.pixels and (advice := _with_three_axes(entry)):",
+        "        if not entry.pixels and (advice := _with_three_axes(entry)):",
+        ("tests/networks/test_encoders.py::test_an_image_that_is_read_as_a_vector_is_named",),
+    ),
 ]

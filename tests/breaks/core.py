@@ -153,4 +153,22 @@ MUTATIONS: list[Mutation] = [
         (TRACING + "test_programs_are_compared_in_their_constants_branches_and_keys",),
         file="program/tracing.py",
     ),
+    Mutation(
+        "a metric without a value is NaN in the program",
+        "    means = jnp.where(divisor == 0.0, MISSING, means)",
+        "    means = jnp.where(divisor == 0.0, jnp.nan, means)",
+        ("tests/run/test_debugging.py::test_train_in_the_users_own_jit_is_no_fault",),
+    ),
+    Mutation(
+        "the action space of gymnax is that of its default parameters",
+        "        inner = registry.with_spaces(suite, inner, settings.env_params)",
+        "        pass",
+        ("tests/envs/suites/test_gymnax.py::test_action_spaces_follow_the_parameters",),
+    ),
+    Mutation(
+        "an environment object of a suite is taken for one of ppax",
+        "    require_adapted(env.env if isinstance(env, VectorEnv) else env)",
+        "    pass",
+        ("tests/agents/test_suite_objects.py",),
+    ),
 ]

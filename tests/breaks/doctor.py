@@ -37,4 +37,16 @@ MUTATIONS = [
         "cut = steps.truncated\n    ends = ",
         (METRICS + "test_ends_of_episodes_and_the_largest_observation_by_hand",),
     ),
+    Mutation(
+        "every Box suits the normal distribution",
+        "    missed &= (halves < narrow) | (halves > wide) | (np.abs(centres) > FAR * halves)",
+        "    missed &= halves < 0.0",
+        ("tests/agents/test_units.py",),
+    ),
+    Mutation(
+        "recommended settings take actions in any units for those of the normal distribution",
+        "    if kind.off_scale:",
+        "    if False:",
+        ("tests/agents/test_units.py::test_recommended_settings_reach_them",),
+    ),
 ]

@@ -134,4 +134,10 @@ MUTATIONS = [
         (LOADING + "test_checkpoints_have_steps_and_scores",),
         "run/rows.py",
     ),
+    Mutation(
+        "an entry without an element cannot be acted on",
+        "        number = math.prod(rows)  # not -1: an entry may have no element",
+        "        number = -1",
+        ("tests/policy/test_inputs.py::test_entries_without_an_element_can_be_acted_on_and_exported",),
+    ),
 ]

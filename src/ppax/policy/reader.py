@@ -72,7 +72,7 @@ class Reader:
             place = tuple(map(int, np.argwhere(~np.isfinite(own))[0]))
             where = "".join(f"[{step!r}]" for step in leaf.path) + (str(list(place)) if place else "")
             raise ConfigError(f"{self._name}{where} is {x[place]}; must be finite in {leaf.dtype}, as in training")
-        return own.reshape(math.prod(own.shape[: own.ndim - len(leaf.shape)]), *leaf.shape)  # also of no entries
+        return own.reshape(math.prod(own.shape[: own.ndim - len(leaf.shape)]), *leaf.shape)  # also without an element
 
     def _units(self, obs: Any, given: Sequence[Leaf]) -> int | None:
         """Return the length of the batch; None for one observation, and where the first array has neither form."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from host_worlds import Maze
+from host_worlds import LIMIT, Maze
 from team_worlds import Squad
 
 import ppax
@@ -114,17 +114,17 @@ class Rescaling(Maze):
     action_space = spaces.Box(-1.0, 1.0, (2,))
 
     def step(self, action):
-        obs, _, terminated, truncated, _ = super().step(0)
+        obs = super().step(0)[0]
         reward = float(action.sum())
         action *= 100.0
-        return obs, reward, terminated, truncated, {}
+        return obs, reward, False, self.time >= LIMIT, {}
 
 
 def test_each_repetition_gets_the_same_action():
     """In every backend; the array that was sent is unchanged."""
     for env, repeats in (
-        (host(Rescaling, 2, action_repeat=2), 2),
-        (host(Rescaling, 2, vectorization="async", workers=1, action_repeat=2), 2),
+        (host(Rescaling, 2, action_repeat=3), 3),
+        (host(Rescaling, 2, vectorization="async", workers=1, action_repeat=3), 3),
         (host(SyncVectorEnv([Rescaling] * 2)), 1),
     ):
         with env:

@@ -219,6 +219,19 @@ def test_check_env_compares_copies_of_arrays_that_are_used_again():
         assert report["resets"].passed
 
 
+class Noisy(Reusing):
+    """The same with noise that has no seed."""
+
+    def step(self, action):
+        out = super().step(action)
+        self.seen += np.random.default_rng().normal(size=self.seen.shape).astype(np.float32)
+        return out
+
+
+def test_check_env_does_not_compare_an_array_with_itself():
+    assert ppax.check_env(Noisy())["seeds"].passed is False
+
+
 def test_training_copies_arrays_that_are_used_again():
     class Fresh(Reusing):
         def reset(self, **options):

@@ -72,13 +72,6 @@ MUTATIONS = [
         "studies/samplers.py",
     ),
     Mutation(
-        "CMA-ES forgets the results",
-        "                memory.tell(memory.ask(space), past.value)",
-        "                memory.tell(memory.ask(space), 0.0)",
-        (STUDY + "test_a_sampler_finds_the_maximum[cmaes]",),
-        "studies/samplers.py",
-    ),
-    Mutation(
         "the lock of a study is NAME.lock",
         'LOCK = ".ppax-lock"',
         'LOCK = ".lock"',

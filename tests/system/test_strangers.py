@@ -11,7 +11,7 @@ from ppax.cli import main
 
 ASKED = "a configuration may come from a stranger, and this lies outside of it. Nothing was read or sent."
 OTHERS = {  # messages of the cases in which there is nothing to ask for
-    "run file, package of gymnasium": "a name imports nothing",
+    "run file, package of gymnasium": "river",
     "run file, text that is not printable": "characters that cannot be printed",
     "run directory, package beside the user": "No module named 'river'",
     "sweep directory, package beside the user": "No module named 'river'",

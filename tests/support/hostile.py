@@ -111,7 +111,7 @@ def study(theirs: Path, home: Path) -> list[str]:
 
     from ppax.sweeps.studies.study import Study
 
-    table = SPACE | {"search": {"part": "optuna", "trials": 64, "batch": 1, "sampler": "cmaes"}}
+    table = SPACE | {"search": {"part": "optuna", "trials": 64, "batch": 1, "sampler": "tpe"}}
     run_config, sweep_plan = config.resolve(RUN), plan.read(table)
     directory.create(theirs, Recorded(run_config, sweep_plan, (), ()))
     with Study(theirs, sweep_plan, run_config) as opened:

@@ -11,7 +11,7 @@ from ppax.parts import ADDRESS
 from ppax.protocols import Copy, Standings, Stop
 from ppax.types import ConfigError, part, static
 
-SAMPLERS = ("tpe", "random", "gp", "cmaes", "qmc")
+SAMPLERS = ("tpe", "random", "gp", "qmc")  # not cmaes: Optuna unpickles its state from the database
 PRUNERS = ("none", "median", "percentile", "halving", "hyperband")
 
 

@@ -1,13 +1,11 @@
 """Samplers and pruners of Optuna by name. A sampler's draws are a function of seed, trial and the study's results.
 
-A database may come from a stranger, and Optuna's CMA-ES unpickles the optimiser that a trial's attributes hold. It
-therefore gets no attributes: its optimiser is made again from the results, in a study in memory.
+A database may come from a stranger: samplers that keep their state in it as a pickle, as Optuna's CMA-ES, are none.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,12 +19,10 @@ SAMPLERS: dict[str, Callable[[int], Any]] = {
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, constant_liar=True),  # asks for a batch before telling
     "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed),
-    "cmaes": lambda seed: optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False),
     "qmc": lambda seed: optuna.samplers.QMCSampler(scramble=True, seed=seed, warn_independent_sampling=False),
 }
-NEEDS = {"gp": "torch", "cmaes": "cmaes"}  # packages that Optuna does not install with itself
+NEEDS = {"gp": "torch"}  # packages that Optuna does not install with itself
 WHOLE = ("qmc",)  # one sequence of points for all trials, so one seed
-REPLAYED = ("cmaes",)  # samplers that would keep their state in attributes of trials, as a pickle
 PRUNERS: dict[str, Callable[[], Any]] = {
     "none": optuna.pruners.NopPruner,
     "median": optuna.pruners.MedianPruner,
@@ -68,19 +64,7 @@ class ByTrial(optuna.samplers.BaseSampler):
 
     def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Any:
         """Sample the options that are sampled together."""
-        if self._settings.sampler in REPLAYED:
-            return self._replayed(study, trial.number, search_space)
         return self._inner.sample_relative(study, trial, search_space)
-
-    def _replayed(self, study: Any, number: int, space: Any) -> Any:
-        """Sample for a trial after the results of a study, asked for and told again in another one, in memory."""
-        memory = optuna.create_study(sampler=self._make(0), direction=study.direction)
-        for past in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)):
-            if space.items() <= past.distributions.items() and math.isfinite(past.value):
-                memory.enqueue_trial({name: past.params[name] for name in space})
-                memory.tell(memory.ask(space), past.value)
-        memory.sampler = self._make(number)  # seeded by the trial: those of a batch have the same results before them
-        return memory.ask(space).params if memory.trials else {}
 
     def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
         """Sample one of the other options."""

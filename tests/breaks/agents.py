@@ -42,8 +42,8 @@ DEVICES = [
     ),
     Mutation(
         "a split inside the user's split",
-        "return 1 if jax.sharding.get_abstract_mesh().manual_axes else len(_devices())",
-        "return len(_devices())",
+        "if jax.config.jax_disable_jit or jax.sharding.get_abstract_mesh().manual_axes:",
+        "if jax.config.jax_disable_jit:",
         (PARALLEL + "test_one_device_inside_a_users_pmap_or_shard_map",),
         "ppax/program/sharding.py",
     ),

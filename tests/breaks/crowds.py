@@ -36,7 +36,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a group that is absent after the first reset has no masks",
-        "later = not present and isinstance(",
+        "later = not acts and isinstance(",
         "later = False and isinstance(",
         (ROWS + "test_masks_of_one_group_memory_of_the_other_and_evaluation[LateHunt]",),
         "hosting/spec.py",
@@ -57,8 +57,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an episode begins where the first agent's does",
-        "first = (begun | ~acting).all(axis=2) & begun.any(axis=2)",
-        "first = begun[:, :, 0]",
+        "else (begun | ~acting).all(axis=2) & begun.any(axis=2)",
+        "else begun[:, :, 0]",
         ("tests/agents/test_self_play.py::test_an_episode_begins_with_those_who_are_there",),
         "agents/self_play.py",
     ),

@@ -971,8 +971,8 @@ CHECK_HOST = "tests/checks/test_check_host.py::"
 SUITES = [
     Mutation(
         "the reward with which an agent dies is lost",
-        "if valid[i] else 0.0 for i, name",
-        "if valid[i] and name in self.env.agents else 0.0 for i, name",
+        "if playing[i] else 0.0 for i, name",
+        "if playing[i] and name in self.env.agents else 0.0 for i, name",
         (TEAM + "test_every_row_by_hand[sync]",),
     ),
     Mutation(
@@ -1007,8 +1007,8 @@ SUITES = [
     ),
     Mutation(
         "an agent that comes later begins no episode",
-        "self._observe(self._active & ~valid, observing)",
-        "self._observe(self._active & False, observing)",
+        '"agent_first": self._active & ~self._begun',
+        '"agent_first": self._active & False',
         (TEAM + "test_every_row_by_hand[sync]",),
     ),
     Mutation(
@@ -1049,8 +1049,8 @@ SUITES = [
     ),
     Mutation(
         "an evaluation counts lives",
-        "            reward, ended = step.episode_stats\n",
-        "            pass\n",
+        "    if step.episode_stats is not None:\n        return step.episode_stats\n",
+        "",
         (ATARI + "test_episode_statistics_are_of_whole_games",),
         "host/episodes.py",
     ),

@@ -60,8 +60,8 @@ MUTATIONS = [
     ),
     Mutation(
         "host metrics: the loss of a life counts as the end of an episode",
-        "over: Any = steps.ended if rollout.episode_stats is None else rollout.episode_stats.over",
-        "over: Any = steps.ended",
+        "over: Any = counted.ended if rollout.episode_stats is None else rollout.episode_stats.over",
+        "over: Any = counted.ended",
         (MEANS + "[lives]",),
     ),
     Mutation(

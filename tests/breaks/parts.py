@@ -21,7 +21,7 @@ MUTATIONS = [
     ),
     Mutation(
         "resume takes another agent without a word",
-        "built if passed else None",
+        "config.Built(agent, env, run) if given else None",
         "None",
         (DIRECTORY + "test_resume_warns_of_another_learning_rate_once_and_trains_with_it",),
         "run/fit.py",

@@ -59,15 +59,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a pickle in a study is read",
-        "        if self._settings.sampler in REPLAYED:",
-        "        if False:",
-        (STUDY + "test_a_pickle_in_a_study_is_not_read",),
-        "studies/samplers.py",
-    ),
-    Mutation(
-        "the trials of a batch of CMA-ES are the same",
-        "        memory.sampler = self._make(number)",
-        "        memory.sampler = self._make(0)",
+        "optuna.samplers.TPESampler(seed=seed, constant_liar=True)",
+        "optuna.samplers.CmaEsSampler(seed=seed)",
         (STUDY + "test_a_pickle_in_a_study_is_not_read",),
         "studies/samplers.py",
     ),

@@ -58,10 +58,10 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a member without a score is left out of the IQM",
-        "scores = [score if math.isfinite(score) else -math.inf for score in own]",
-        "scores = [score if math.isfinite(score) else 1e9 for score in own]",
+        "worst = iqm([score if math.isfinite(score) else -math.inf for score in scores])",
+        "worst = iqm(known or [-math.inf])",
         (RUNS + "test_the_result_ranks_settings_by_the_iqm_over_seeds",),
-        "sweeps/results.py",
+        "reports/statistics.py",
     ),
     Mutation(
         "members of other lengths share a program",

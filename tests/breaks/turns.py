@@ -73,7 +73,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "JSON on the command line stays text",
-        'return json.loads(text) if text.lstrip().startswith(("{", "[")) else text',
+        'return untrusted.from_json(text) if text.lstrip().startswith(("{", "[")) else text',
         "return text",
         (TABLES + "test_run_files_and_the_command_line",),
         "cli/arguments.py",

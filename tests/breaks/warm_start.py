@@ -80,8 +80,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "another length of a run is not recorded",
-        '| {"total_steps": after}))',
-        '| {"total_steps": before}))',
+        '| {"total_steps": after})',
+        '| {"total_steps": before})',
         (RESTORE + "test_a_finished_run_that_is_extended_equals_a_longer_one_bit_for_bit",),
         "run/directory.py",
     ),

@@ -257,7 +257,7 @@ def test_the_decision_that_a_run_has_recorded(dtypes, products, expected):
 def test_all_members_of_a_sweep_have_one_precision_on_whichever_machine_they_train(tmp_path, machine, monkeypatch):
     """Those that begin later, on another machine or on a worker of Ray, too; `auto` is not swept."""
     monkeypatch.setattr(runs, "_train", lambda path, recorded, *_: recorded)
-    values = {"agent.normalize_obs": [True, False]}
+    values = {"agent.network.hidden": [[32], []]}
     base = {"env": "Navigator-8", "num_envs": 2, "num_steps": 4, "total_steps": 64, "agent": {"num_epochs": 1}}
     machine(WITH_UNIT)
     ppax.sweep_runs(base, values, run_dir=tmp_path / "sweep")
@@ -268,7 +268,9 @@ def test_all_members_of_a_sweep_have_one_precision_on_whichever_machine_they_tra
         for name, expected in (("sweep", ["bfloat16", "float32"]), ("other", ["float32", "float32"])):
             packs = packing.packed(runs._as_begun(tmp_path / name, directory.read(tmp_path / name)).members)
             agents = [task.agent for pack in packs for task in pack.tasks]
-            assert [precision.in_training(agent).compute_dtype for agent in agents] == expected  # raw: 16 numbers
+            assert [
+                precision.in_training(agent).compute_dtype for agent in agents
+            ] == expected  # a head that reads 22 numbers
     with pytest.raises(ppax.ConfigError, match=r"agent\.compute_dtype = 'auto': it stands for another dtype"):
         ppax.sweep_runs(base, {"agent.compute_dtype": ["auto", "bfloat16"]}, run_dir=tmp_path / "refused")
 

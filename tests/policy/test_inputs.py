@@ -131,8 +131,10 @@ def test_a_mask_is_required_where_training_had_one():
     assert policy.act(np.zeros(3), mask=parts).tolist() == [2, 6, 2]
     assert policy.act(np.zeros((2, 3)), mask=np.stack([only, only])).tolist() == [[2, 6, 2]] * 2
     assert policy.act(np.zeros((2, 3)), mask=tuple(np.stack([x, x]) for x in parts)).tolist() == [[2, 6, 2]] * 2
-    assert "mask has the shape [8]" in refusal(lambda: policy.act(np.zeros(3), mask=np.ones(8, bool)))
-    assert "needs [2, 9]" in refusal(lambda: policy.act(np.zeros((2, 3)), mask=np.ones(18, bool)))
+    assert "mask has shape (8,) in one stream" in refusal(lambda: policy.act(np.zeros(3), mask=np.ones(8, bool)))
+    assert "mask has the shape [18]; must begin with [2]" in refusal(
+        lambda: policy.act(np.zeros((2, 3)), mask=np.ones(18, bool))
+    )
 
 
 def test_a_mask_may_be_given_where_training_had_none():

@@ -25,7 +25,7 @@ from ppax.networks import mlp
 from ppax.networks.heads import CategoricalHead
 from ppax.run import checkpoint
 from ppax.run.directory import RunDirectory
-from ppax.run.origin import git_commit, warn_of_other_objects
+from ppax.run.origin import git_commit, in_saved_precision, saved_origin, warn_of_other_objects
 from ppax.run.restore import load_run, load_state
 from ppax.run.saving import NotFinite, Saver
 from ppax.types import part
@@ -345,6 +345,12 @@ class MyHead(CategoricalHead):
     """Head of another class with the same parameters."""
 
 
+def passed(run, agent=None, env=None):
+    """Agent, environment and settings as `resume` has them: the agent in the precision that the run has recorded."""
+    agent, env, settings = load_run(run, agent, env)
+    return in_saved_precision(run, saved_origin(run), agent), env, settings
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -364,7 +370,7 @@ class MyHead(CategoricalHead):
 )
 def test_resume_warns_of_another_agent_or_environment_than_the_recorded_one(run, given, text):
     with pytest.warns(UserWarning, match=rf"passed to resume .* those recorded in .*run\.toml: {re.escape(text)}; "):
-        warn_of_other_objects(run, *load_run(run, **given))
+        warn_of_other_objects(run, *passed(run, **given))
 
 
 def test_resume_warns_of_another_learning_rate_once_and_trains_with_it(run):
@@ -378,7 +384,7 @@ def test_resume_warns_of_another_learning_rate_once_and_trains_with_it(run):
 def test_the_same_agent_and_environment_are_resumed_without_a_warning(run):
     """Warnings are errors here; float32 numbers equal those of the file."""
     for agent in (AGENT, dataclasses.replace(AGENT, learning_rate=np.float32(3e-4), gamma=jnp.float32(0.99))):
-        warn_of_other_objects(run, *load_run(run, agent, ENV))
+        warn_of_other_objects(run, *passed(run, agent, ENV))
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "styles/brax", "styles/rl8", "styles/cleanrl"])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 from typing import NamedTuple
 
 import jax
@@ -62,6 +63,26 @@ class Changed:
 
 
 @part
+class InNewtons:
+    """Environment whose actions have the range from 0 to 1,000."""
+
+    env: Environment
+
+    num_agents = None
+    action_space = spaces.Box(0.0, 1000.0, (1,), np.float32)
+
+    @property
+    def observation_space(self):
+        return self.env.observation_space
+
+    def reset(self, key):
+        return self.env.reset(key)
+
+    def step(self, state, action, key):
+        return self.env.step(state, action / 250.0 - 2.0, key)
+
+
+@part
 class PerSequence(Composed):
     """Features times a power of the length of the sequence, which is 1 while acting and `seq_len` while learning."""
 
@@ -94,6 +115,13 @@ def cartpole(iterations, reward, power, learning_rate):
     return fit(env, ppax.PPO(network, learning_rate=learning_rate, seq_len=NUM_STEPS), iterations)
 
 
+def in_newtons():
+    env = VectorEnv(InNewtons(Changed(builtin.Pendulum(), reward=0.1, limit=50)), NUM_ENVS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `fit` says it, too
+        return fit(env, ppax.PPO(ppax.networks.network(env, hidden=(32,))), 20)
+
+
 def mountain_car():
     env = ppax.make("MountainCar-v0", NUM_ENVS)
     return fit(env, ppax.PPO(ppax.networks.network(env)), 100)
@@ -119,6 +147,7 @@ SICK = {
         lambda: pendulum(32, {"reward": 0.0}),
         {"reward_not_reached", "no_episode_ended"},
     ),
+    "actions from 0 to 1,000": (in_newtons, {"actions_off_scale"}),
     "ten iterations": (lambda: pendulum(10, {"limit": 50}), {"few_gradient_steps"}),
     "features depend on the length of the sequence": (
         lambda: cartpole(20, 1.0, -1.0, 3e-4),

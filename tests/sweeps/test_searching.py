@@ -367,7 +367,7 @@ def test_an_evaluation_after_a_kill_has_what_one_before_it_has(tmp_path, monkeyp
         with pytest.raises(Killed):
             ppax.sweep_runs(base, values, run_dir=tmp_path / "killed")
     ppax.resume_sweep(tmp_path / "killed")
-    names = {"train_seconds", "started_at", "compile_seconds", "steps_per_second", "run_dir"}
+    names = {"train_seconds", "started_at", "compile_seconds", "steps_per_second", "run_dir", "run_id"}
     for number in range(2):
         found, expected = (
             json.loads((tmp_path / name / f"members/00{number}/evaluation.json").read_text())

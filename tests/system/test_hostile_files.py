@@ -68,9 +68,10 @@ def originals(tmp_path_factory):
     learner.export(root / "policy.zip", ["numpy"])
     search = {"part": "asha", "rungs": 1}
     swept = plan.read({"agent.learning_rate": [1e-3, 2e-3], "seeds": 2, "search": search})
-    (root / "sweep" / "members").mkdir(parents=True)
+    (root / "sweep").mkdir()
     members = plan.members_of(run_config, swept)
     directory.create(root / "sweep", Recorded(run_config, swept, members, ((0, 1), (2, 3))))
+    (root / "sweep" / "members").mkdir()
     Decisions(root / "sweep").add([Decision(4, number, 1.0, "on") for number in range(4)])
     (root / "settings.toml").write_text('trust = ["numpy"]\n')
     (root / "suite.toml").write_text('[[row]]\nname = "A"\npreset = "CartPole-v1"\nsteps = 64\nthreshold = 1.0\n')

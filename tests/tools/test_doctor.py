@@ -72,13 +72,14 @@ ROWS = 20
 OPTIONS = {"num_envs": 8, "num_steps": 64, "total_steps": 100 * 8 * 64}
 
 
-def record(columns=None, options=None):
+def record(columns=None, options=None, off_scale=""):
     """Record of 20 rows, one for each fifth iteration of a run of 100 iterations; a column is one value or 20."""
     table = {name: np.broadcast_to(x, ROWS).tolist() for name, x in (COLUMNS | (columns or {})).items()}
     rows = [{name: x[i] for name, x in table.items()} for i in range(ROWS)]
     counts = [{"iteration": 5 * (i + 1), "env_steps": 5 * 8 * 64 * (i + 1)} for i in range(ROWS)]
     given = unflatten(OPTIONS | (options or {}))
-    return Record([a | b for a, b in zip(counts, rows, strict=True)], dict(flatten(config.resolve(given))))
+    rows = [a | b for a, b in zip(counts, rows, strict=True)]
+    return Record(rows, dict(flatten(config.resolve(given))), off_scale=off_scale)
 
 
 def column(value, count, other):
@@ -102,6 +103,11 @@ LIMITS = {
         ({"entropy": [1.4] * 9 + [-2.0] * 11}, {}),  # of Box actions
         ({"entropy": [1.4] * 9 + [0.01] * 11, "policy_std": 0.3}, {}),
         ({"entropy": [0.6] * 9 + [0.0] * 11, "episode_return": np.arange(20.0)}, {}),  # it learned
+    ],
+    "actions_off_scale": [
+        ({}, {}, "[0, 1000]"),
+        ({}, {}, ""),
+        ({}, {"agent.network.distribution": "squashed"}, "[0, 1000]"),
     ],
     "kl_large": [
         ({"approx_kl": column(0.11, 4, 0.01)}, {}),
@@ -192,8 +198,8 @@ def test_a_finding_has_figures_time_option_and_value():
 
 @pytest.mark.parametrize("rule", NAMES)
 def test_options_of_remedies_exist_and_their_values_are_valid(rule):
-    columns, options = LIMITS[rule][0]
-    remedy = found(diagnosed(record(columns, options)))[rule].remedy
+    columns, options, *of_actions = LIMITS[rule][0]
+    remedy = found(diagnosed(record(columns, options, *of_actions)))[rule].remedy
     if remedy.option:
         changed = OPTIONS | options | {remedy.option: remedy.value}
         assert dict(flatten(config.resolve(unflatten(changed))))[remedy.option] == remedy.value

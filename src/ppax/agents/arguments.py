@@ -158,6 +158,8 @@ def _require_32_bits(env: Env) -> None:
     """Raise ConfigError for whole numbers that a compiled environment cannot have: JAX would wrap them silently."""
     if isinstance(env, HostEnv) or jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         return
+    if not isinstance(env.observation_space, gymnasium.Space):  # refused by the checks of the environment
+        return
     wide = next((leaf for leaf in leaves_of(env.observation_space) if leaf.wide), None)
     if wide is not None:
         where = "".join(f"[{step!r}]" for step in wide.path)

@@ -87,7 +87,10 @@ def new(run_config: Config, run_dir: str | Path | None) -> Path:
 def create(path: Path, recorded: Recorded) -> None:
     """Write the record of a new sweep into `path`, which exists; ConfigError where there is something of another."""
     for name in (SWEEP_FILE, config.RUN_FILE):
-        if (path / name).exists():
+        left = path / name
+        if left.is_dir() and not any(left.iterdir()):
+            continue
+        if left.exists():
             raise ConfigError(
                 f"{path} already holds {name}: continue it by `ppax resume {quoted(path)}`, or take another directory"
             )
@@ -95,7 +98,7 @@ def create(path: Path, recorded: Recorded) -> None:
         if (path / name).exists():
             raise ConfigError(
                 f"{path} has no {SWEEP_FILE}, but it holds {name} of another sweep, which would be taken for this "
-                f"sweep's: remove {path / name}, or take another directory"
+                f"sweep's: remove {left}, or take another directory"
             )
     write_programs(path, recorded)
     safe_files.write_text(path / SWEEP_FILE, recorded.to_toml())

@@ -1,9 +1,11 @@
 """Actions have the types of `action_space.sample()`, and environments may write into them."""
 
 import copy
+import sys
 import threading
 from functools import partial
 
+import cloudpickle
 import gymnasium
 import jax
 import numpy as np
@@ -20,6 +22,9 @@ from ppax.envs.hosting.faults import Failure
 from ppax.envs.hosting.workers import pickled
 from ppax.networks import mlp
 from ppax.program.backends import backend_of
+
+# Worker processes cannot import this file
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 QUIET = ppax.config.Log(console=False)
 ACTIONS = {

@@ -7,6 +7,7 @@ import warnings
 from functools import partial
 from pathlib import Path
 
+import cloudpickle
 import gymnasium
 import jax
 import numpy as np
@@ -23,6 +24,9 @@ from ppax.envs import host
 from ppax.envs.hosting.conventions import Adapted
 from ppax.host import Rollouts
 from ppax.networks import mlp, network
+
+# Worker processes cannot import this file
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 QUIET = ppax.config.Log(console=False)

@@ -25,6 +25,7 @@ from ppax.host import rollouts
 from ppax.host.collection import collect_on_host
 from ppax.host.policy import make_policy
 from ppax.host.resets import reset_if_needed
+from ppax.imports import Untrusted
 from ppax.learning.recompute import recomputed_targets
 from ppax.networks import memories, network
 from ppax.types import ConfigError
@@ -414,7 +415,7 @@ def test_an_id_uses_the_newest_version_warns_of_an_older_one_and_imports_nothing
         assert spec_of("Own-v1").max_episode_steps == 1
     with pytest.raises(ConfigError, match="did you mean 'gymnasium/Own-v"):
         ppax.make("gymnasium/Owm-v2")
-    with pytest.raises(ConfigError, match=r"`import own_module` first, then 'gymnasium/Own-v1'"):
+    with pytest.raises(Untrusted, match=r"env = 'gymnasium/own_module:Own-v1': .*Nothing was imported"):
         ppax.make("gymnasium/own_module:Own-v1")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax import config, optimizers
+from ppax import config, imports, optimizers
 from ppax.agents.opponents import Pool, SelfPlayState
 from ppax.config import Log
 from ppax.critics import PopArt, Regression
@@ -330,7 +330,10 @@ def test_settings_that_contradict_each_other_are_refused(changes, text):
 
 def test_scores_are_of_random_weights(tmp_path):
     options = {"init_from": {"run": str(tmp_path)}}
-    with pytest.raises(ppax.ConfigError, match=r"init_from\.run: scores are of runs from random weights"):
+    with (
+        pytest.raises(ppax.ConfigError, match=r"init_from\.run: scores are of runs from random weights"),
+        imports.trusting([str(tmp_path)]),
+    ):
         ppax.score("CartPole-v1", seeds=1, options=options)
 
 
@@ -382,7 +385,12 @@ def test_a_resumed_warm_start_is_exact_without_the_other_run(copied, tmp_path):
     fit(AGENT, ENV, tmp_path / "zero", 1, init_from=copied)
     shutil.rmtree(copied)
     assert_same(whole.state, ppax.resume(tmp_path / "half", console=False).state)
-    with pytest.raises(ppax.ConfigError, match=r"init_from\.run = .*is not a run directory"):
+    with pytest.raises(imports.Untrusted, match=r"init_from\.run = .*lies outside of it"):
+        ppax.resume(tmp_path / "begun", console=False)
+    with (
+        pytest.raises(ppax.ConfigError, match=r"init_from\.run = .*is not a run directory"),
+        imports.trusting([str(copied)]),
+    ):
         ppax.resume(tmp_path / "begun", console=False)
     # the state before the first iteration is saved: of it, too, the other run is not needed
     shutil.rmtree(checkpoints(tmp_path / "zero")[-1])
@@ -394,7 +402,8 @@ def test_a_run_without_a_checkpoint_starts_from_the_other_run_again(copied, tmp_
     whole = fit(AGENT, ENV, tmp_path / "run", init_from=copied)
     for path in checkpoints(tmp_path / "run"):
         shutil.rmtree(path)
-    assert_same(whole.state, ppax.resume(tmp_path / "run", console=False).state)
+    with imports.trusting([str(copied)]):
+        assert_same(whole.state, ppax.resume(tmp_path / "run", console=False).state)
 
 
 def test_an_object_in_memory_is_named_in_the_run_file_and_not_needed_by_a_resume(tmp_path):

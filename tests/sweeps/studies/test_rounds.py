@@ -239,9 +239,9 @@ def test_a_worker_waits_for_the_trials_of_others(tmp_path, monkeypatch):
     """Once the budget is spent it repeats what a lost worker leaves behind, and ends when all trials have ended."""
     url = f"sqlite:///{tmp_path / 'study.db'}"
     search = Optuna(trials=3, batch=2, sampler="random", storage=url, patience=2)
-    run_config = config.resolve(BASE)
     (tmp_path / "lost").mkdir()
-    lost = Study(tmp_path / "lost", runs.plan.read({**VALUES, "seeds": SEEDS, "search": search}), run_config)
+    plan = runs.plan.read({**VALUES, "seeds": SEEDS, "search": search})
+    lost = Study(tmp_path / "lost", plan, runs._decided(config.resolve(BASE), plan))
     left = lost.ask(2)
     monkeypatch.setattr(rounds, "WAIT_SECONDS", 0.2)
     result = swept(tmp_path / "alive", search=search)

@@ -194,7 +194,7 @@ RULES = (
         "distribution `normal` over Box actions of which one is wider than 40, narrower than 0.1, or three half widths "
         "away from 0",
         "`agent.network.distribution`",
-        ("policy_std",),
+        (),
         actions_off_scale,
         min_rows=1,
     ),

@@ -52,6 +52,15 @@ def _own_cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture(autouse=True)
+def _own_trust():
+    """Forget what a test has trusted, as a command does at its end."""
+    from ppax import imports
+
+    with imports.trusting():
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forget_programs():
     """Clear JAX's caches after each file, to free memory."""

@@ -275,7 +275,7 @@ MUTATIONS: list[Mutation] = [
         "a study seeks the lowest score",
         'direction="maximize"',
         'direction="minimize"',
-        (STUDY + "test_a_sampler_finds_the_maximum[tpe]",),
+        (STUDY + "test_tpe_finds_the_maximum",),
         "sweeps/studies/storage.py",
     ),
     Mutation(

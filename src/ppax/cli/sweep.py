@@ -216,5 +216,5 @@ def _report(options: argparse.Namespace, result: SweepResult) -> int:
     drawn = ", ".join(name for name in (MEMBERS, PARALLEL) if (result.run_dir / name).exists())
     say(options, f"sweep directory: {relative(result.run_dir)}{f', with {drawn}' if drawn else ''}\nnext:")
     say(options, f"  ppax train {quoted(result.best)}{trusting}   # the best setting alone")
-    say(options, f"  ppax report {quoted(result.run_dir)}/members/* --no-video{trusting}")
+    say(options, f"  ppax report {quoted(result.run_dir)} --no-video{trusting}")
     return DONE

@@ -13,7 +13,7 @@ from ppax.reports.summary import return_text
 from ppax.reports.words import count_text, duration_text, number_text, short_count, shortened, value_text
 from ppax.types import printable
 
-CELL = 28  # maximum number of characters of a cell
+CELL = 32  # maximum number of characters of a cell
 OPTIONS = 8  # maximum number of options in the table
 GAP = "  "
 

@@ -80,7 +80,7 @@ KINDS = {  # command, run file
     "groups": ("train", GROUPS + LOG),
     "overlap": ("train", HOST + LOG),
 }
-TIMES = {*MEASURED, *STAGES, "compile_seconds", "train_seconds", "started_at", "run_dir"}
+TIMES = {*MEASURED, *STAGES, "compile_seconds", "train_seconds", "started_at", "run_dir", "run_id"}
 
 
 class Process:

@@ -323,6 +323,15 @@ def test_a_member_of_a_population_has_values_and_checkpoint_of_one_iteration(who
 STOPPING = {"stop": "episode_return >= 24"}  # some members of a population end before others have copied them
 
 
+def ended_sources(path):
+    """Numbers of the members of a population that others have copied and that a stop condition has ended."""
+    ends = {run_dir.name: member.end_of(run_dir) for run_dir in members_of(path)}
+    copied = {row["source"]: row["iteration"] for row in decisions_of(path) if row["decision"] == "copy"}
+    found = [n for n in copied if ends[f"{n:03d}"].kind == "stopped" and ends[f"{n:03d}"].iteration >= copied[n]]
+    assert found, "no source has ended before the others: choose another stop condition"
+    return found
+
+
 @pytest.mark.parametrize("checkpoints", [{"checkpoint_every": 8}, {"checkpoint_every": 3, "keep": 1}])
 def test_a_population_goes_on_after_a_kill_that_comes_after_the_end_of_a_source(checkpoints, tmp_path, monkeypatch):
     """The others are saved before an end is recorded: no resume copies from a member that trains no more."""
@@ -332,11 +341,7 @@ def test_a_population_goes_on_after_a_kill_that_comes_after_the_end_of_a_source(
         return ppax.sweep_runs(base, VALUES, draws=MEMBERS, search=SEARCHES["pbt"], run_dir=tmp_path / name)
 
     begin("whole")
-    ends = {path.name: member.end_of(path) for path in members_of(tmp_path / "whole")}
-    rows = decisions_of(tmp_path / "whole")
-    copied = {row["source"]: row["iteration"] for row in rows if row["decision"] == "copy"}
-    sources = [n for n in copied if ends[f"{n:03d}"].kind == "stopped" and ends[f"{n:03d}"].iteration >= copied[n]]
-    assert sources, "no source has ended before the others: choose another stop condition"
+    sources = ended_sources(tmp_path / "whole")
     finish = member.MemberRun.finish
 
     def killed(self, *arguments):
@@ -409,12 +414,14 @@ def test_members_that_have_ended_train_again_if_the_others_resume_from_before(tm
         return ppax.sweep_runs(base, VALUES, draws=MEMBERS, search=SEARCHES["pbt"], run_dir=tmp_path / name)
 
     begin("whole")
+    sources = ended_sources(tmp_path / "whole")
     finish, ended = member.MemberRun.finish, []
 
     def killed(self, *arguments):
         finish(self, *arguments)
         ended.append(self.path)
-        raise Killed
+        if self.task.member.number in sources:
+            raise Killed
 
     with monkeypatch.context() as patch:
         patch.setattr(member.MemberRun, "finish", killed)

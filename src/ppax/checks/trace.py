@@ -49,7 +49,7 @@ class ProtocolError(Exception):
 
 
 class NoMask(Exception):
-    """`info["action_mask"]` has no form of a mask, so that no action is drawn from it: found by the check of masks."""
+    """Error of an `info["action_mask"]` in none of the forms of a mask; the check of masks reports it."""
 
 
 class Subject:

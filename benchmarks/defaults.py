@@ -171,7 +171,7 @@ def main() -> None:
         given = {"env": name, "total_steps": steps} | unflatten(options_of(options.set))
         row: dict[str, Any] = {"task": name, "steps": steps}
         if options.only != "sb3":
-            row["defaults"] = score(config.recommended(given).config, seeds)
+            row["defaults"] = score(config.completed(given).config, seeds)
             row["preset"] = None if tuning else preset_score(name, steps, seeds)
         if options.only != "defaults":
             row["sb3"] = sb3(name, steps, seeds) if options.sb3 or options.only else None

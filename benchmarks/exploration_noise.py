@@ -31,7 +31,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 def measure(task: str, options: dict[str, Any], steps: int, seed: int) -> dict[str, float]:
     """Train one seed; return the mean return of its evaluation and the jitter of its sampled actions."""
-    plan = ppax.recommended(task, total_steps=steps, seed=seed, agent={"network": options}, log={"console": False})
+    plan = ppax.build(task, total_steps=steps, seed=seed, agent={"network": options}, log={"console": False})
     agent, env = plan.agent, plan.env
     with env:
         run = plan.fit()

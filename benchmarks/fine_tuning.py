@@ -39,7 +39,7 @@ QUIET = {"console": False}
 def steps_to_solve(seed: int, change: dict[str, float], source: ppax.TrainedRun | None) -> dict[str, Any]:
     """Steps until the evaluation first is SOLVED or more, from `source` or from random weights (None)."""
     options = {"env_params": change, "eval": EVALUATION, "stop": f"eval_return >= {SOLVED:g}", "log": QUIET}
-    preset = ppax.preset(PRESET, seed=seed, **options)
+    preset = ppax.build(PRESET, seed=seed, **options)
     agent, env, run = preset
     settings = {"num_steps": run.num_steps, "log": run.log, "stop": run.stop, "evaluation": run.eval}
     done = ppax.fit(agent, env, run.total_steps, seed, init_from=source, **settings)
@@ -50,7 +50,7 @@ def steps_to_solve(seed: int, change: dict[str, float], source: ppax.TrainedRun 
 
 def measured(seed: int, names: list[str]) -> dict[str, Any]:
     """Result of one seed: the original run's score, and for each change both numbers of steps."""
-    source = ppax.preset(PRESET, seed=seed, log=QUIET).fit()
+    source = ppax.build(PRESET, seed=seed, log=QUIET).fit()
     score = source.evaluate(episodes=128).mean_return
     result: dict[str, Any] = {"seed": seed, "source_return": round(score, 2), "source_steps": source.env_steps}
     for name in names:

@@ -40,7 +40,7 @@ def measured(task: str, steps: int, method: str, seed: int, work: Path) -> dict[
     if (path / "sweep.toml").is_file():
         result = ppax.resume_sweep(path)
     else:
-        target = ppax.recommended(task, total_steps=steps, seed=HELD + seed, log={"console": False})
+        target = ppax.build(task, total_steps=steps, seed=HELD + seed, log={"console": False})
         options = {"draws": MEMBERS, "draw_seed": seed, "search": SEARCHES[method]}
         result = ppax.sweep_runs(target, VALUES, **options, run_dir=path)
     scores = [member.score for member in result.members if np.isfinite(member.score)]

@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from ppax.policy.loading import load
     from ppax.scores import PresetScore, Score, presets, score
     from ppax.sweeps import SweepResult, resume_sweep, sweep_runs
+    from ppax.tools.building import Built, build
     from ppax.tools.doctor import Diagnosis, doctor
     from ppax.tools.figures import plot
     from ppax.tools.report import compare, frame, report
-    from ppax.tools.tuned import Preset, preset, recommended
 
 __version__ = "0.1.0"
 
@@ -71,10 +71,10 @@ _LAZY = {
     "ppax.policy.loading": ("load",),
     "ppax.scores": ("PresetScore", "Score", "presets", "score"),
     "ppax.sweeps": ("SweepResult", "resume_sweep", "sweep_runs"),
+    "ppax.tools.building": ("Built", "build"),
     "ppax.tools.doctor": ("Diagnosis", "doctor"),
     "ppax.tools.figures": ("plot",),
     "ppax.tools.report": ("compare", "frame", "report"),
-    "ppax.tools.tuned": ("Preset", "preset", "recommended"),
 }
 
 
@@ -97,16 +97,17 @@ def __dir__() -> list[str]:
 __all__ = [  # noqa: RUF022  # in groups
     # Recorded runs
     "BestSettings",
+    "Built",
     "Diagnosis",
     "EvalSettings",
     "FilmSettings",
     "InitFrom",
     "Log",
-    "Preset",
     "PresetScore",
     "Score",
     "SweepResult",
     "TrainedRun",
+    "build",
     "compare",
     "config",
     "doctor",
@@ -114,8 +115,6 @@ __all__ = [  # noqa: RUF022  # in groups
     "frame",
     "loggers",
     "plot",
-    "preset",
-    "recommended",
     "report",
     "presets",
     "resume",

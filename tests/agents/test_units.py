@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 import ppax
 from ppax.agents.arguments import warn_of_units
-from ppax.config.defaults import recommended
+from ppax.config.defaults import completed
 from ppax.networks.head_for import head_for, needs_squashing, off_scale
 from ppax.tools.doctor.policy import actions_off_scale
 from ppax.tools.doctor.record import Record
@@ -75,12 +75,12 @@ def test_fit_warns_of_them():
         warn_of_units(agent_for(unit), unit)
 
 
-def test_recommended_settings_reach_them():
+def test_defaults_by_kind_reach_them():
     env = ppax.envs.VectorEnv(Valve(), 2)
-    assert recommended({}, env).config["agent"]["network"]["distribution"] == "squashed"
+    assert completed({}, env).config["agent"]["network"]["distribution"] == "squashed"
     own = {"agent": {"network": {"distribution": "beta"}}}
-    assert recommended(own, env).config["agent"]["network"]["distribution"] == "beta"
-    assert "distribution" not in recommended({}, ppax.envs.VectorEnv(Valve(1.0), 2)).config["agent"]["network"]
+    assert completed(own, env).config["agent"]["network"]["distribution"] == "beta"
+    assert "distribution" not in completed({}, ppax.envs.VectorEnv(Valve(1.0), 2)).config["agent"]["network"]
 
 
 def test_doctor_finds_them():

@@ -44,9 +44,9 @@ MUTATIONS = [
         ("tests/agents/test_units.py",),
     ),
     Mutation(
-        "recommended settings take actions in any units for those of the normal distribution",
+        "defaults by kind take actions in any units for those of the normal distribution",
         "    if kind.off_scale:",
         "    if False:",
-        ("tests/agents/test_units.py::test_recommended_settings_reach_them",),
+        ("tests/agents/test_units.py::test_defaults_by_kind_reach_them",),
     ),
 ]

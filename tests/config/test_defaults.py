@@ -1,4 +1,4 @@
-"""Recommended settings: chosen by the kind of environment; given options have priority."""
+"""Settings that a run begins from: of a preset, or of the kind of environment; given options have priority."""
 
 import dataclasses
 import math
@@ -56,7 +56,7 @@ def test_every_row_of_the_table_has_a_value_for_each_kind_and_names_an_option():
 
 def test_given_options_have_priority():
     given = {"env": "CartPole-v1", "num_steps": 64, "agent": {"learning_rate": 7e-4, "normalize_obs": False}}
-    chosen = config.recommended(given).config
+    chosen = config.completed(given).config
     assert chosen["num_steps"] == 64
     assert chosen["agent"]["learning_rate"] == 7e-4
     assert chosen["agent"]["normalize_obs"] is False
@@ -83,7 +83,7 @@ class Arm(gymnasium.Env):
 def test_the_noise_of_all_actions_together_is_that_of_one(joints):
     """Expected square of the norm of the initial noise: 1 whatever the number of actions."""
     with ppax.envs.host(lambda: Arm(joints), 1) as env:
-        log_std = config.recommended({}, env).config["agent"]["network"]["log_std_init"]
+        log_std = config.completed({}, env).config["agent"]["network"]["log_std_init"]
     assert joints * math.exp(log_std) ** 2 == pytest.approx(1.0, rel=2e-3)
     assert math.copysign(1.0, log_std) == (1.0 if joints == 1 else -1.0)  # 0.0, not -0.0
 
@@ -91,32 +91,32 @@ def test_the_noise_of_all_actions_together_is_that_of_one(joints):
 @pytest.mark.parametrize("network", [{"distribution": "beta"}, {"log_std_init": -2.0}, {"part": "composed"}])
 def test_other_distributions_and_deviations_are_kept(network):
     with ppax.envs.host(lambda: Arm(2), 1) as env:
-        chosen = config.recommended({"agent": {"network": network}}, env).config
+        chosen = config.completed({"agent": {"network": network}}, env).config
     assert {name: chosen["agent"]["network"][name] for name in network} == network
     assert ("log_std_init" in chosen["agent"]["network"]) == ("distribution" not in network)
 
 
 def test_discrete_actions_and_cameras_have_no_deviation_of_the_table():
-    assert "network" not in config.recommended({"env": "CartPole-v1"}).config["agent"]
+    assert "network" not in config.completed({"env": "CartPole-v1"}).config["agent"]
     with ppax.envs.host(Camera, 1) as env:
-        assert "network" not in config.recommended({}, env).config["agent"]
+        assert "network" not in config.completed({}, env).config["agent"]
 
 
 def test_given_minibatches_are_kept():
-    chosen = config.recommended({"env": "CartPole-v1", "agent": {"minibatch": {"num_minibatches": 2}}}).config
+    chosen = config.completed({"env": "CartPole-v1", "agent": {"minibatch": {"num_minibatches": 2}}}).config
     assert chosen["agent"]["minibatch"]["num_minibatches"] == 2
 
 
 def test_columns_differ_where_the_table_does():
     """The same task, compiled and on the host: other numbers of streams, as docs/defaults.md lists them."""
-    chosen = {name: config.recommended({"env": name}).config for name in ("CartPole-v1", "gymnasium/CartPole-v1")}
+    chosen = {name: config.completed({"env": name}).config for name in ("CartPole-v1", "gymnasium/CartPole-v1")}
     assert [chosen[name]["num_envs"] for name in chosen] == [64, 8]
     assert [chosen[name]["num_steps"] for name in chosen] == [32, 256]
 
 
 def test_options_of_a_part_leave_with_it():
     given = {"env": "CartPole-v1", "agent": {"loss": {"part": "dpo"}, "schedule": {"part": "constant"}}}
-    chosen = config.recommended(given).config
+    chosen = config.completed(given).config
     assert chosen["agent"]["loss"] == {"part": "dpo"}
     assert chosen["agent"]["schedule"] == {"part": "constant"}
     config.resolve(chosen)
@@ -156,7 +156,7 @@ def test_the_default_settings_of_groups_with_memory_fit(tmp_path):
     """Three agents in two groups, with a memory: the defaults of the command line divide every group's sequences."""
     given = {"env": "Pursuit-3", "agent": {"network": {"memory": {"part": "gru"}}}}
     groups = {"prey": {"players": [0]}, "predators": {"players": [1, 2]}}
-    built = config.build(config.recommended(given | {"groups": groups, "num_envs": 3}).config)
+    built = config.build(config.completed(given | {"groups": groups, "num_envs": 3}).config)
     check_sizes(built.agent, built.env, built.run.num_steps)
 
 
@@ -175,25 +175,89 @@ def test_a_group_whose_minibatches_do_not_divide_is_named():
 @pytest.mark.parametrize(("name", "num_envs"), [("Navigator-8", 8), ("Pursuit-3", 21)])
 def test_fewer_environments_with_more_agents(name, num_envs):
     """64 streams: eight environments of eight agents, 21 of three, which are in two groups."""
-    chosen = config.recommended({"env": name}).config
+    chosen = config.completed({"env": name}).config
     assert chosen["num_envs"] == num_envs
     built = config.build(chosen)
     ppax.start(built.agent, built.env, built.run.num_steps, jax.random.key(0))
 
 
-def test_python_and_command_line_choose_alike(tmp_path):
-    arguments = ["--total-steps", "4096", "--num-envs", "16", "--eval.episodes", "2", "--no-log.console", "--no-cache"]
-    assert main(["train", "gymnax/Catch-bsuite", *arguments, "--run-dir", str(tmp_path / "run")]) == 0
-    recorded = tomllib.loads((tmp_path / "run" / "run.toml").read_text())
-    run = ppax.recommended("gymnax/Catch-bsuite", num_envs=16, total_steps=4096)
-    described = config.describe_run(run.agent, run.env, run.run)
-    for path in ("agent", "num_envs", "num_steps", "total_steps"):
-        assert config.resolve(recorded)[path] == config.resolve(described)[path]
+SMALL = {"total_steps": 64, "num_envs": 2, "num_steps": 8, "eval": {"episodes": 1}, "log": {"console": False}}
+
+
+def train(*arguments):
+    """Run `ppax train` with SMALL over its target; return the run file that it records."""
+    *target, run_dir = map(str, arguments)
+    small = [f"--{path.replace('_', '-')}={value}" for path, value in config.flatten(SMALL)]
+    assert main(["train", *target, *small, "--no-cache", "--run-dir", run_dir]) == 0
+    return tomllib.loads((arguments[-1] / "run.toml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("env", "preset"),
+    [("CartPole-v1", None), ("gymnasium/Pendulum-v1", None), ("Pendulum-v1", "Pendulum-v1")],
+)
+@pytest.mark.filterwarnings("ignore:preset .* is tuned")
+def test_command_line_run_file_and_python_have_the_same_settings(env, preset, tmp_path):
+    """The run files that they record are equal to the letter."""
+    (tmp_path / "mine.toml").write_text(f'env = "{env}"')
+    recorded = train(env, tmp_path / "command")
+    assert train(tmp_path / "mine.toml", tmp_path / "file") == recorded
+    ppax.build(env, **SMALL).fit(tmp_path / "python")
+    assert tomllib.loads((tmp_path / "python" / "run.toml").read_text()) == recorded
+    assert recorded["preset"] == (preset or "none")
+    assert train(tmp_path / "command" / "run.toml", tmp_path / "again") == recorded
+    of_file = tomllib.loads(config.to_toml(config.describe_run(*ppax.build(tmp_path / "mine.toml", **SMALL))))
+    of_file["agent"]["compute_dtype"] = recorded["agent"]["compute_dtype"]  # decided when a run begins
+    assert of_file == recorded
+
+
+def test_a_run_file_gets_the_defaults_by_kind_of_its_environment():
+    by_kind = config.completed({"env": "CartPole-v1"}).config
+    assert config.resolve(by_kind)["num_steps"] == 32
+    file = {"env": "CartPole-v1", "num_envs": 8, "agent": {"loss": {"part": "spo"}}}
+    chosen = config.completed(file).config
+    assert (chosen["num_steps"], chosen["num_envs"], chosen["agent"]["ent_coef"]) == (32, 8, 0.01)
+    assert chosen["agent"]["loss"] == {"part": "spo"}  # clip_eps of another loss is no default of this one
+
+
+def test_a_run_file_may_name_a_preset_or_none():
+    of_env = config.completed({"env": "Pendulum-v1", "num_steps": 64}).config
+    assert (of_env["preset"], of_env["num_envs"], of_env["num_steps"]) == ("Pendulum-v1", 16, 64)
+    assert of_env == config.completed({"env": "Pendulum-v1", "preset": "Pendulum-v1", "num_steps": 64}).config
+    for none in (None, "none"):
+        by_kind = config.completed({"env": "Pendulum-v1", "preset": none}).config
+        assert (by_kind["preset"], by_kind["num_envs"]) == (None, 64)
+    other = config.completed({"env": "Acrobot-v1", "preset": "styles/rl8"}).config
+    assert (other["env"], other["agent"]["gamma"]) == ("Acrobot-v1", 0.98)
+    with pytest.raises(ppax.ConfigError, match=r"no preset 'Pendulum'; did you mean 'Pendulum-v1'\?"):
+        config.completed({"env": "Pendulum-v1", "preset": "Pendulum"})
+
+
+def test_a_whole_configuration_is_left_as_it_is():
+    """The file of a recorded run repeats it, also with settings that nobody would choose, and makes no environment."""
+    by_hand = config.resolve({"env": "Pendulum-v1", "num_envs": 3}) | {"env": "gymnasium/NoSuchEnvironment-v0"}
+    assert config.completed(by_hand).config == by_hand
+
+
+def test_presets_on_the_command_line(capsys, tmp_path):
+    assert train("Pendulum-v1", "--preset", "none", tmp_path / "none")["agent"]["gamma"] == 0.99
+    assert "preset Pendulum-v1" not in capsys.readouterr().out
+    other = train("CartPole-v1", "--preset=styles/rl8", tmp_path / "style")
+    assert (other["preset"], other["agent"]["gamma"]) == ("styles/rl8", 0.98)
+    out = capsys.readouterr().out
+    assert "preset styles/rl8: not measured" in out
+    assert "preset styles/rl8 is tuned for 1,000,000 steps, this run has 64; preset = " in out
+    assert main(["train", "CartPole-v1", "--preset", "styles/rl"]) == 2
+    assert "did you mean 'styles/rl8'" in capsys.readouterr().err
+
+
+def test_a_preset_at_its_own_length_needs_no_word():
+    assert config.completed({"env": "Pendulum-v1"}).text == ""
 
 
 def test_an_environment_in_python_keeps_its_number():
-    env = ppax.make("Pendulum-v1", 24)
-    run = ppax.recommended(env, total_steps=1000)
+    env = ppax.make("Acrobot-v1", 24)
+    run = ppax.build(env, total_steps=1000)
     assert run.env is env
     assert run.run.num_envs == 24
     assert bool(run.agent.normalize_obs)
@@ -208,16 +272,10 @@ def test_the_line_of_a_run_names_kind_and_sizes(capsys, tmp_path):
     assert "observations and rewards normalised" in line
 
 
-def test_files_and_presets_are_left_as_they_are(capsys, tmp_path):
-    arguments = ["--total-steps", "256", "--num-envs", "2", "--eval.episodes", "1", "--no-cache"]
-    main(["train", "CartPole-v1", *arguments, "--run-dir", str(tmp_path / "run")])
-    assert "defaults of this kind" not in capsys.readouterr().out
-
-
 def test_invalid_options_are_refused_by_name():
     with pytest.raises(ppax.ConfigError, match="num_envs"):
-        ppax.recommended("CartPole-v1", num_envs=0)
+        ppax.build("CartPole-v1", num_envs=0)
     with pytest.raises(ppax.ConfigError, match="num_steps"):
-        ppax.recommended("CartPole-v1", num_steps=0)
+        ppax.build("CartPole-v1", num_steps=0)
     with pytest.raises(ppax.ConfigError, match="CartPole-v1"):
-        ppax.recommended("CartPol-v1")
+        ppax.build("CartPol-v1")

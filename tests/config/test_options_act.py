@@ -288,6 +288,7 @@ PLAYERS += ["num_envs=16", "total_steps=1024"]
 BEST = ["log.every=1", "total_steps=512", "best.metric=grad_norm"]
 # Changed value of each option, and settings that the run needs in addition to TINY
 OF_RUNS = {
+    "preset": ("styles/rl8", []),  # another discount factor
     "env": ("Acrobot-v1", []),
     "num_envs": (2, []),
     "num_steps": (4, []),

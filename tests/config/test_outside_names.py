@@ -156,7 +156,7 @@ storage = "sqlite:///mine.db"
 def test_typed_options_need_no_trust(tmp_path):
     """Each option of the table, given on a command line: as a value, a swept value, of a search, of a cluster."""
     (tmp_path / "run.toml").write_text('env = "CartPole-v1"\n')
-    line = ["CartPole-v1", "--init-from", "runs", "--log.to", "mlflow", "wandb", "--log.to.0.tracking-uri", "x"]
+    line = ["Pendulum-v1", "--init-from", "runs", "--log.to", "mlflow", "wandb", "--log.to.0.tracking-uri", "x"]
     line += ["--log.to.1.entity", "me", "--agent.auxiliary", "cloning", "--agent.auxiliary.demonstrations", "d.npz"]
     with imports.trusting():
         _, run_config = parse_run("train", [*line, "--env-params.file", "a/b"], add_train)
@@ -199,9 +199,9 @@ def test_trust_on_the_command_line(tmp_path, monkeypatch, capsys):
 
 def test_arguments_of_python_need_no_trust():
     options = {"agent": {"auxiliary": {"part": "cloning", "demonstrations": "/nowhere.npz"}}}
-    for call in (ppax.preset, ppax.recommended):
+    for name in ("CartPole-v1", "Pendulum-v1"):  # without a preset and with one
         with pytest.raises(ppax.ConfigError, match="nowhere") as raised:
-            call("CartPole-v1", **options)
+            ppax.build(name, **options)
         assert not isinstance(raised.value, Untrusted)
     with pytest.raises(Untrusted, match="nowhere"):
         config.build({"env": "CartPole-v1"} | options)

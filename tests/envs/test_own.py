@@ -203,7 +203,7 @@ def test_a_module_of_an_id_is_imported_if_it_is_trusted(mines):
     for call in (
         lambda: ppax.make("gymnasium/corp_mines:corp/Mine-v0", 2),
         lambda: config.build({"env": "gymnasium/corp_mines:corp/Mine-v0"}),
-        lambda: config.recommended({"env": "gymnasium/corp_mines:corp/Mine-v0"}),
+        lambda: config.completed({"env": "gymnasium/corp_mines:corp/Mine-v0"}),
     ):
         with pytest.raises(imports.Untrusted, match=r"env = 'gymnasium/corp_mines:corp/Mine-v0': .*--trust corp_mines"):
             call()

@@ -127,9 +127,9 @@ def test_towers_of_other_sizes_by_hand():
 
 def test_default_sizes_count_the_memory_of_a_tower():
     given = {"env": "CartPole-v1-masked", "agent": {"network": {"critic": {"memory": {"part": "gru"}}}}}
-    plain = config.recommended({"env": "CartPole-v1-masked"}).config["agent"]["minibatch"]["num_minibatches"]
-    both = config.recommended(given).config["agent"]["minibatch"]["num_minibatches"]
-    whole = config.recommended({**given, "agent": {"network": {"memory": {"part": "gru"}}}}).config
+    plain = config.completed({"env": "CartPole-v1-masked"}).config["agent"]["minibatch"]["num_minibatches"]
+    both = config.completed(given).config["agent"]["minibatch"]["num_minibatches"]
+    whole = config.completed({**given, "agent": {"network": {"memory": {"part": "gru"}}}}).config
     assert both == whole["agent"]["minibatch"]["num_minibatches"]
     assert (plain, both) == (4, 4)
 

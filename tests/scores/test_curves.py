@@ -13,7 +13,7 @@ from ppax.scores.suite import Row
 
 def score(*lines, **row):
     members = tuple(Member(1000 + i, line[-1][1], 0.0, 1.0, 0.0, 300, 1.0, line) for i, line in enumerate(lines))
-    row = Row(name="A", preset="CartPole-v1", threshold=475.0, reference=490.0, **row)
+    row = Row(name="A", target="CartPole-v1", threshold=475.0, reference=490.0, **row)
     return Score(row, "CartPole-v1", "compiled", 128, members, {}, "mark")
 
 

@@ -1,4 +1,4 @@
-"""Published scores: written from results, shown by name of the preset."""
+"""Published scores: written from results, by the target of `ppax train`."""
 
 import dataclasses
 import tomllib
@@ -17,14 +17,14 @@ def score(row):
     return Score(row, "CartPole-v1", "compiled", 128, members, {"time": "2026-01-01"}, "mark")
 
 
-def test_scores_of_presets_with_their_own_options_only():
+def test_scores_with_the_settings_of_a_target_alone():
     rows = [
-        Row(name="A", preset="CartPole-v1", steps=400_000),
-        Row(name="B", preset="CartPole-v1", steps=500_000),  # the preset's own budget goes before others
-        Row(name="C", preset="CartPole-v1", steps=600_000),
-        Row(name="D", preset="Pendulum-v1", steps=499_999),
-        Row(name="E", preset="MountainCar-v0", options={"agent": {"gamma": 0.5}}),
-        Row(name="F", preset="gymnax/Acrobot-v1", at_most=3.0),
+        Row(name="A", target="CartPole-v1", steps=400_000),
+        Row(name="B", target="CartPole-v1", steps=500_000),  # the target's own budget goes before others
+        Row(name="C", target="CartPole-v1", steps=600_000),
+        Row(name="D", target="Pendulum-v1", steps=499_999),
+        Row(name="E", target="MountainCar-v0", options={"agent": {"gamma": 0.5}}),
+        Row(name="F", target="gymnax/Acrobot-v1", at_most=3.0),
     ]
     seeds = [score(row) for row in rows]
     seeds[1] = dataclasses.replace(seeds[1], about={"time": "2026-11-23 02:00:00"})

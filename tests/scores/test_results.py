@@ -14,7 +14,7 @@ CURVE = ((100, math.nan), (200, 20.0))
 
 
 def score(scores, **fields):
-    row = Row(**{"name": "A", "preset": "CartPole-v1", "threshold": 475.0} | fields)
+    row = Row(**{"name": "A", "target": "CartPole-v1", "threshold": 475.0} | fields)
     members = tuple(Member(1000 + i, x, 1.0, 20.0, 25.0, 200 + i, 2.5, CURVE) for i, x in enumerate(scores))
     return Score(row, "CartPole-v1", "compiled", 128, members, {"time": "now"}, "mark")
 
@@ -69,16 +69,16 @@ def test_a_result_is_judged_by_the_present_threshold(tmp_path):
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"members": []}', '{"members": [{"seed": 1}]}', '{"members": 3}'])
 def test_a_file_of_something_else_is_no_result(text, tmp_path):
     (tmp_path / "A.json").write_text(text)
-    assert results.load(Row(name="A", preset="CartPole-v1"), tmp_path) is None
+    assert results.load(Row(name="A", target="CartPole-v1"), tmp_path) is None
 
 
 def test_fingerprints_change_with_what_is_learned_or_evaluated():
-    row = Row(name="A", preset="CartPole-v1", threshold=475.0)
+    row = Row(name="A", target="CartPole-v1", threshold=475.0)
     mark = results.fingerprint(row, 128, "1.0")
     same = [{"threshold": 5.0}, {"name": "B"}, {"options": {"seed": 3}}, {"options": {"log": {"every": 7}}}]
     for fields in same:
         assert results.fingerprint(dataclasses.replace(row, **fields), 128, "1.0") == mark, fields
-    other = [{"steps": 5}, {"sampled": True}, {"preset": "Pendulum-v1"}, {"options": {"agent": {"gamma": 0.5}}}]
+    other = [{"steps": 5}, {"sampled": True}, {"target": "Pendulum-v1"}, {"options": {"agent": {"gamma": 0.5}}}]
     marks = {results.fingerprint(dataclasses.replace(row, **fields), 128, "1.0") for fields in other}
     marks |= {results.fingerprint(row, 64, "1.0"), results.fingerprint(row, 128, "1.1")}
     assert len(marks | {mark}) == 7

@@ -78,14 +78,17 @@ def test_a_control_changes_the_rows_options_only():
 def test_presets_rows_and_suites_are_chosen_by_name():
     assert [row.name for row in choose(["L12-20", "Pendulum-v1", "gymnax/Breakout-MinAtar"])] == ["L12-20", "L5", "L7"]
     (unlisted,) = choose(["styles/rl8"])
-    assert (unlisted.name, unlisted.threshold, unlisted.run_config()) == ("styles-rl8", None, config.find("styles/rl8"))
+    assert (unlisted.name, unlisted.threshold) == ("styles-rl8", None)
+    assert unlisted.run_config() == config.preset("styles/rl8") | {"preset": "styles/rl8"}
+    (by_kind,) = choose(["gymnax/Catch-bsuite"])
+    assert by_kind.run_config() == config.completed({"env": "gymnax/Catch-bsuite"}).config
     assert len(choose(["L1"], "quick")) == len(choose([], "quick"))  # not twice
 
 
 @pytest.mark.parametrize(
     ("targets", "suite", "text"),
     [
-        (["CartPole"], None, "no preset or row 'CartPole'; did you mean 'CartPole-v1'"),
+        (["CartPole"], None, "no row, preset or environment 'CartPole'; did you mean 'CartPole-v1'"),
         ([], "quik", "must be quick, full or a suite file (.toml); did you mean 'quick'"),
     ],
 )
@@ -95,15 +98,15 @@ def test_unknown_names_are_refused(targets, suite, text):
     assert text in str(error.value)
 
 
-GOOD = '[[row]]\nname = "A"\npreset = "CartPole-v1"\n'
+GOOD = '[[row]]\nname = "A"\ntarget = "CartPole-v1"\n'
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("rows = 3", "list of tables [[row]]"),
-        ('[[row]]\nname = "A"', "row 1: preset is missing"),
-        ('[[row]]\npreset = "CartPole-v1"', "row 1: name = None"),
+        ('[[row]]\nname = "A"', "row 1: target is missing"),
+        ('[[row]]\ntarget = "CartPole-v1"', "row 1: name = None"),
         (GOOD.replace('"A"', '"../A"'), "row 1: name = '../A'"),
         (GOOD.replace("CartPole-v1", "Cartpole"), "did you mean 'CartPole-v1'"),
         (GOOD + "treshold = 3", "unknown key 'treshold'; did you mean 'threshold'"),

@@ -161,7 +161,7 @@ SICK = {
 
 
 def preset(name, steps):
-    return ppax.preset(name, total_steps=steps, log={"console": False}).fit()
+    return ppax.build(name, total_steps=steps, log={"console": False}).fit()
 
 
 def remembering():

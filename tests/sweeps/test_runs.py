@@ -332,7 +332,7 @@ def test_a_directory_in_use_or_with_a_sweep_is_refused(whole, tmp_path):
 
 
 def test_a_preset_is_a_target():
-    preset = ppax.preset("CartPole-v1", total_steps=640)
+    preset = ppax.build("CartPole-v1", total_steps=640)
     assert config.resolve(runs.config_of(preset)) == config.resolve(config.describe_run(*preset))
     env = ppax.make("CartPole-v1", 4)
     own = preset._replace(agent=ppax.PPO(ppax.networks.mlp(env), loss=lambda *_: None))

@@ -11,12 +11,12 @@ EVALUATED = {"eval": {"every": 1, "episodes": 64}, "stop": "eval_return >= 475"}
 
 @functools.cache
 def solved(seed):
-    return ppax.preset("CartPole-v1", seed=seed, log={"console": False}).fit()
+    return ppax.build("CartPole-v1", seed=seed, log={"console": False}).fit()
 
 
 def steps(seed, physics, source):
     """Steps until an evaluation first reaches 475."""
-    preset = ppax.preset("CartPole-v1", seed=seed, env_params=physics, log={"console": False}, **EVALUATED)
+    preset = ppax.build("CartPole-v1", seed=seed, env_params=physics, log={"console": False}, **EVALUATED)
     agent, env, run = preset
     settings = {"num_steps": run.num_steps, "log": run.log, "stop": run.stop, "evaluation": run.eval}
     done = ppax.fit(agent, env, run.total_steps, seed, init_from=source, **settings)

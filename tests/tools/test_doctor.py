@@ -279,7 +279,7 @@ def test_a_strangers_file_is_survived(tmp_path):
 
 def test_a_run_directory_and_the_run_in_memory_have_the_same_diagnosis(tmp_path):
     sizes = {"num_envs": 2, "num_steps": 8, "total_steps": 96, "agent": {"network": {"hidden": [4]}}}
-    run = ppax.preset("CartPole-v1", **sizes, log={"console": False}).fit(tmp_path / "run")
+    run = ppax.build("CartPole-v1", **sizes, log={"console": False}).fit(tmp_path / "run")
     assert ppax.doctor(run) == ppax.doctor(tmp_path / "run") == ppax.doctor(str(tmp_path / "run"))
     run.run_dir = None
     assert ppax.doctor(run) == ppax.doctor(tmp_path / "run")

@@ -121,6 +121,16 @@ def renamed(path: str, old: str, new: str) -> str:
     return ".".join(word if place in own else word.replace(old, new) for place, word in enumerate(words))
 
 
+def choose_preset(arguments: list[str]) -> Config:
+    """Return the option `--preset NAME`, if it is given: it decides what the run begins from."""
+    flag = f"--{config.PRESET}"
+    for place, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == flag and (equals or arguments[place + 1 :]):
+            return {config.PRESET: value if equals else arguments[place + 1]}
+    return {}
+
+
 def choose_groups(base: Config, arguments: list[str]) -> Config:
     """Add the groups named by `--groups.NAME....`: they decide which options exist."""
     named = [argument.partition("=")[0].split(".")[1] for argument in arguments if argument.startswith("--groups.")]

@@ -44,7 +44,7 @@ from ppax.cli.options import add_common, add_resume, add_train, parse_run
 from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, report_run, say
 from ppax.cli.play import add_export, add_play, evaluate_bundle, run_export, run_play
 from ppax.cli.report import add_compare, add_report, run_compare, run_report
-from ppax.cli.score import add_score, preset_line, run_presets, run_score
+from ppax.cli.score import add_score, run_presets, run_score, score_line
 from ppax.cli.sweep import continue_sweep, run_sweep
 from ppax.envs import EnvError
 from ppax.policy.bundle import is_bundle
@@ -161,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
         ("export", "write a trained policy as one file that loads without ppax", add_export),
         ("report", "write an HTML report of one run or several", add_report),
         ("compare", "compare runs: options that differ, results, speed", add_compare),
-        ("score", "measure presets over several seeds, against thresholds and published scores", add_score),
+        ("score", "measure final policies over several seeds, against thresholds and published scores", add_score),
         ("doctor", "say why a run does not learn, and which option to try", add_doctor),
         ("check-env", "check an environment for common faults", add_check_env),
     ):
@@ -178,12 +178,12 @@ def _train(arguments: list[str]) -> int:
     candidates = RunDirs(new_run_dirs(built.run), options.run_dir)
     steps = built.run.num_steps * built.env.num_streams
     sizes = f"{built.run.num_envs} environments, rollouts of {steps:,} steps, seed {built.run.seed}"
-    known = preset_line(options.target)
-    if known is not None:
-        say(options, known)
+    published = score_line(options.target, built.run.preset)
+    if published:
+        say(options, published)
     say(options, f"{built.run.env}: {sizes}")
-    if options.recommended:
-        say(options, options.recommended)
+    if options.begun:
+        say(options, options.begun)
     run_dir = candidates if options.run_dir is None else options.run_dir
     with resumable(lambda: candidates.latest):
         run = fit_run(*built, run_dir, say=partial(say, options))

@@ -15,6 +15,7 @@ from ppax.cli.arguments import (
     choose_groups,
     choose_lists,
     choose_parts,
+    choose_preset,
     dashed,
     free_options,
     renamed,
@@ -37,6 +38,7 @@ USUAL = [  # shown by `--help` without a part
     "num_steps",
     "total_steps",
     "seed",
+    "preset",
     "stop",
     "best.metric",
     "init_from.run",
@@ -107,23 +109,22 @@ def parse_run(
 ) -> tuple[argparse.Namespace, Config]:
     """Parse the arguments of a command that takes a run: options of the command, and the configuration of the run.
 
-    `add` adds the options that only this command has, `find` returns the configuration of the target. An environment
-    that is neither a preset nor in a file gets the settings for its kind; `options.recommended` is their text, else "".
-    Raises ConfigError for unknown options and invalid values.
+    `add` adds the options that only this command has, `find` returns the configuration of the target. What the run
+    begins from, a preset or the defaults by the kind of environment, is completed; `options.begun` is a line on it, or
+    "". Raises ConfigError for unknown options and invalid values.
     """
     topic, arguments = _help_topic(list(map(dashed, arguments)))
     target = arguments[0] if arguments and not arguments[0].startswith("-") else None
     base = {} if target is None else find(target)
     file = None if target is None else config.file_of(target)
     imports.typed((), [] if file is None else [file.parent])
-    if base != {"env": target}:
-        options, run_config = _parse(command, arguments, add, base, topic)
-        text = ""
-    else:
-        shown = base | config.PARTS_FOR_ALL if topic is None else config.recommended(base).config
-        options, given = _parse(command, arguments, add, shown, topic)
-        run_config, text = config.recommended(given)
-    options.recommended = text
+    base = config.begun(base | choose_preset(arguments))
+    if topic is not None and target is not None:
+        shown = config.completed(base).config
+    else:  # without the environment, whose kind decides about numbers alone
+        shown = base if base[config.PRESET] else config.overridden(config.PARTS_FOR_ALL, base)
+    options, given = _parse(command, arguments, add, shown, topic)
+    run_config, options.begun = config.completed(given)
     return options, config.resolve(run_config)
 
 

@@ -1,4 +1,4 @@
-"""`ppax score`: measure presets by the protocol of the learning suite. `ppax presets`: list them with their scores."""
+"""`ppax score`: measure scores by the protocol of the learning suite. `ppax presets`: list the presets with theirs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ppax import config
 from ppax.options import check_limits
 from ppax.scores import campaign, scoring, suite, tables
-from ppax.scores.recorded import presets
+from ppax.scores.recorded import presets, scores_by_target
 from ppax.scores.tables import duration, number
 from ppax.types import ConfigError
 
@@ -20,7 +21,8 @@ NOT_MEASURED = "not measured"
 
 def add_score(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax score` has."""
-    parser.add_argument("targets", nargs="*", metavar="PRESET", help="presets, or rows of the suite (L1, L12-20, ...)")
+    text = "environments, presets, or rows of the suite (L1, L12-20, ...)"
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=text)
     parser.add_argument("--suite", help="quick, full, or a suite file (.toml): all its rows")
     parser.add_argument("--controls", action="store_true", help="also run the negative controls (full: always)")
     parser.add_argument("--out", type=Path, default=Path("scores"), help="directory of the results (default: scores)")
@@ -33,7 +35,7 @@ def add_score(parser: argparse.ArgumentParser) -> None:
 def run_score(options: argparse.Namespace, say: Callable[..., None]) -> tuple[dict[str, Any], bool]:
     """Measure the rows and print the table; returns the results for JSON, and whether no row falls short."""
     if not options.targets and options.suite is None:
-        raise ConfigError("ppax score: name presets or rows, or choose --suite quick or --suite full")
+        raise ConfigError("ppax score: name environments, presets or rows, or choose --suite quick or --suite full")
     for name in ("seeds", "episodes"):
         if getattr(options, name) is not None:
             check_limits(f"--{name}", getattr(options, name), {"low": 1})
@@ -67,9 +69,10 @@ def run_presets(say: Callable[[str], None]) -> dict[str, Any]:
     return {name: one._asdict() if one else None for name, one in listed.items()}
 
 
-def preset_line(target: str) -> str | None:
-    """Sentence on the preset that `ppax train` uses, with its score; None where the target is no preset."""
-    listed = presets()
-    if target not in listed:
-        return None
-    return f"preset {target}: {listed[target] or NOT_MEASURED}"
+def score_line(target: str, preset: str | None) -> str:
+    """Line on the preset that a run begins from, or on the published score of its target; "" where there is neither."""
+    scores = scores_by_target()
+    if preset is not None:
+        return f"preset {preset}: {scores.get(preset) or NOT_MEASURED}"
+    of_defaults = target in scores and target not in config.presets()
+    return f"published score of {target}: {scores[target]}" if of_defaults else ""

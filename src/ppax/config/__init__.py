@@ -2,11 +2,11 @@
 
 from ppax.config.catalogue import PARTS, Choices
 from ppax.config.construction import Built, build, build_agent, build_env, build_part, configured, settings
-from ppax.config.defaults import PARTS_FOR_ALL, Recommended, recommended
+from ppax.config.defaults import PARTS_FOR_ALL, PRESET, Completed, begun, completed, num_envs_for
 from ppax.config.description import describe, describe_part, describe_run
 from ppax.config.outside_names import named, outside, require_asked
 from ppax.config.own_parts import import_paths, package_of, plain, require_trusted
-from ppax.config.run_files import RUN_FILE, file_of, find, parse, presets, read, to_toml
+from ppax.config.run_files import RUN_FILE, file_of, find, parse, preset, presets, read, to_toml
 from ppax.config.run_settings import (
     BestSettings,
     EvalSettings,
@@ -37,22 +37,25 @@ __all__ = [
     "OBJECTS",
     "PARTS",
     "PARTS_FOR_ALL",
+    "PRESET",
     "RUN_FILE",
     "SEARCH",
     "SWEEP",
     "BestSettings",
     "Built",
     "Choices",
+    "Completed",
     "EvalSettings",
     "FilmSettings",
     "InitFrom",
     "Log",
-    "Recommended",
     "Run",
+    "begun",
     "build",
     "build_agent",
     "build_env",
     "build_part",
+    "completed",
     "configured",
     "describe",
     "describe_part",
@@ -64,6 +67,7 @@ __all__ = [
     "in_iterations",
     "is_free",
     "named",
+    "num_envs_for",
     "objects_of",
     "options",
     "other_parts",
@@ -73,9 +77,9 @@ __all__ = [
     "parse",
     "part_options",
     "plain",
+    "preset",
     "presets",
     "read",
-    "recommended",
     "require_asked",
     "require_trusted",
     "require_within",

@@ -1,8 +1,9 @@
-"""Recommended settings: defaults chosen by the kind of environment, never by its name.
+"""Settings that a configuration begins from: those of a preset, or the defaults for the kind of its environment.
 
-The kind is read from the environment: compiled or on the host, discrete or continuous actions, vectors or images. The
-table below has one column per kind and one reason per row; docs/defaults.md is generated from it. What the user gives
-overrides a cell, and the number of minibatches follows the sizes that the user gives.
+They are the same wherever an environment is named: on the command line, in a run file and in Python. The kind is read
+from the environment, never from its name: compiled or on the host, discrete or continuous actions, vectors or images.
+The table below has one column per kind and one reason per row; docs/defaults.md is generated from it. What the user
+gives overrides a cell, and the number of minibatches follows the sizes that the user gives.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Any, NamedTuple
 from ppax.config.catalogue import choices_of
 from ppax.config.construction import build_env
 from ppax.config.own_parts import require_trusted
-from ppax.config.validation import resolve
+from ppax.config.run_files import preset, presets
+from ppax.config.validation import overridden, resolve
 from ppax.envs import Env
 from ppax.networks.head_for import box_size, has_box, needs_squashing
 from ppax.networks.observations import entries
-from ppax.options import Config, flatten, unflatten
+from ppax.options import NONE, Config, flatten, unflatten
 from ppax.ppo import PPO
 from ppax.program.backends import backend_of
 
@@ -32,6 +34,7 @@ STREAMS, ROWS, NOISE = "streams", "minibatch rows", "initial std of all actions 
 MINIBATCHES = "agent.minibatch.num_minibatches"
 LOG_STD, DISTRIBUTION = "agent.network.log_std_init", "agent.network.distribution"
 NORMAL_FAMILIES = ("normal", "squashed", "ball")  # with a standard deviation
+PRESET = "preset"  # option of a run
 # Parts that all kinds have: their options exist before the kind is known
 PARTS_FOR_ALL: Config = {"agent": {"schedule": {"part": "linear", "leaves": ["learning_rate"]}}}
 
@@ -126,28 +129,70 @@ TABLE = (
 )
 
 
-class Recommended(NamedTuple):
-    """Configuration with the settings of one kind."""
+class Completed(NamedTuple):
+    """Configuration with the settings that it begins from."""
 
     config: Config
-    text: str  # one line for the user
+    text: str = ""  # one line for the user; "" where nothing was added
 
 
-def recommended(given: Config, env: Env | None = None) -> Recommended:
-    """Return `given` completed by the settings for the kind of its environment, or for that of `env`.
+def begun(given: Config) -> Config:
+    """Return `given` over the settings of its preset, if it has one, with the preset's name at PRESET.
 
-    Options in `given` have priority. Raises ConfigError for an unknown environment or an invalid option.
+    That is the preset that `given` names, or the one with the name of its environment; PRESET = none: no preset.
+    Raises ConfigError for an unknown name.
     """
-    require_trusted(given)
-    resolve(given)
+    name = given.get(PRESET, _named_as(given.get("env")))
+    if name is None or name == NONE:
+        return {**given, PRESET: None}
+    return overridden(preset(name), {**given, PRESET: name})
+
+
+def _named_as(env: object) -> str | None:
+    return env if isinstance(env, str) and env in presets() else None
+
+
+def completed(given: Config, env: Env | None = None) -> Completed:
+    """Return `given` with all settings that it begins from: of its preset, or of the kind of its environment.
+
+    `env` is that environment, if it is made already. Options in `given` have priority; a configuration that has every
+    option, as the file of a recorded run, is returned as it is. Raises ConfigError for an unknown preset or environment
+    or an invalid option, Untrusted for code that the user does not trust.
+    """
+    require_trusted(given if env is None else {**given, "env": ""})
+    whole = dict(flatten(resolve(given)))
+    if whole.keys() <= dict(flatten(given)).keys():
+        return Completed(given)
+    started = begun(given)
+    if started[PRESET] is not None:
+        return Completed(started, _other_length(started))
     if env is not None:
-        return _completed({**given, "num_envs": env.num_envs}, kind_of(env))
-    with build_env(resolve({**given, "num_envs": 1})) as one:
+        return _of_kind({**started, "num_envs": env.num_envs}, kind_of(env))
+    with build_env(resolve({**started, "num_envs": 1})) as one:
         kind = kind_of(one)
-    return _completed(given, kind)
+    return _of_kind(started, kind)
 
 
-def _completed(given: Config, kind: Kind) -> Recommended:
+def num_envs_for(given: Config, env: Env) -> int:
+    """Return the number of environments like `env` in the run that `given` begins."""
+    started = begun(given)
+    if "num_envs" not in started:
+        started = _of_kind(started, kind_of(env)).config
+    return int(started["num_envs"])
+
+
+def _other_length(given: Config) -> str:
+    """Sentence on a preset that was tuned for another number of steps than the run has; "" where they agree."""
+    tuned = preset(given[PRESET])["total_steps"]
+    if given["total_steps"] == tuned:
+        return ""
+    return (
+        f"preset {given[PRESET]} is tuned for {tuned:,} steps, this run has {given['total_steps']:,}; "
+        f'{PRESET} = "{NONE}" (--{PRESET} {NONE}) takes the defaults by the kind of environment instead'
+    )
+
+
+def _of_kind(given: Config, kind: Kind) -> Completed:
     column = COLUMNS.index((kind.where, kind.control))
     chosen: Config = dict(flatten(PARTS_FOR_ALL)) | {cell.setting: cell.values[column] for cell in TABLE}
     chosen["num_envs"] = max(1, round(chosen.pop(STREAMS) / kind.agents))
@@ -163,7 +208,7 @@ def _completed(given: Config, kind: Kind) -> Recommended:
     merged = chosen | flat
     if flat.get("agent.minibatch.part", "shuffle") == "shuffle" and MINIBATCHES not in flat:
         merged[MINIBATCHES] = num_minibatches(merged, kind.agents, rows, kind.sizes)
-    return Recommended(unflatten(merged), _line(kind, merged))
+    return Completed(unflatten(merged), _line(kind, merged))
 
 
 def kind_of(env: Env) -> Kind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from dataclasses import fields
 from importlib import resources
@@ -75,6 +76,15 @@ def presets() -> dict[str, Path]:
     return {str(p.relative_to(root).with_suffix("")): p for p in sorted(root.rglob("*.toml"))}
 
 
+def preset(name: str) -> Config:
+    """Return the run file of a preset as data; ConfigError for an unknown name, with the nearest one."""
+    known = presets()
+    if name not in known:
+        nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"no preset {name!r}; did you mean {nearest!r}? There are: {', '.join(known)}")
+    return read(known[name])
+
+
 def file_of(target: str) -> Path | None:
     """Run file at `target`, or in the run directory `target`; None where `target` is a preset or an environment.
 
@@ -95,10 +105,10 @@ def file_of(target: str) -> Path | None:
 
 
 def find(target: str) -> Config:
-    """Configuration of `target`: a file, a preset, or an environment with the defaults."""
+    """Configuration that `target` names, without defaults: a file, a preset, or an environment."""
     path = file_of(target)
     if path is not None:
         return read(path)
-    if target in presets():
-        return read(presets()[target])
+    if target in presets() and preset(target)["env"] != target:  # a style, of no environment in particular
+        return {"preset": target}
     return {"env": target}

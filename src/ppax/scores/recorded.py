@@ -1,4 +1,4 @@
-"""Last published score of each preset, from recorded.toml, which `python docs/generate.py` writes."""
+"""Last published scores of environments and presets, from recorded.toml, which `python docs/generate.py` writes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from ppax.scores.results import Score, fingerprint, load
 from ppax.scores.scoring import SEEDS
 from ppax.scores.suite import every, read_suite
 from ppax.scores.tables import duration, number
-from ppax.tools.tuned import preset_config
 
 RECORDED = Path(__file__).with_name("recorded.toml")
-TOTAL = "total_steps"
 HEADER = "# Written by `python docs/generate.py` from the results in benchmarks/results/scores.\n"
 
 
 class PresetScore(NamedTuple):
-    """Published score of a preset."""
+    """Published score of an environment or a preset, with the settings of `ppax train`."""
 
     iqm: float
     low: float  # 95 % confidence interval of the IQM
@@ -39,8 +37,14 @@ class PresetScore(NamedTuple):
 
 def presets() -> dict[str, PresetScore | None]:
     """Return the published score of each preset by its name, None where it was not measured."""
+    recorded = scores_by_target()
+    return {name: recorded.get(name) for name in config.presets()}
+
+
+def scores_by_target() -> dict[str, PresetScore]:
+    """Return the published scores by the target of `ppax train`: environments and presets."""
     recorded = tomllib.loads(RECORDED.read_text(encoding="utf-8"))
-    return {name: PresetScore(**recorded[name]) if name in recorded else None for name in config.presets()}
+    return {name: PresetScore(**entry) for name, entry in recorded.items()}
 
 
 def published(folder: Path) -> list[Score]:
@@ -58,15 +62,20 @@ def _is_complete(score: Score) -> bool:
 
 
 def to_toml(scores: Iterable[Score]) -> str:
-    """Write the score of each preset whose options were measured unchanged, at best with the preset's own budget."""
+    """Write the score of each target whose settings were measured unchanged, at best with its own budget."""
     tables: dict[str, dict[str, Any]] = {}
     for score in scores:
-        if score.row.at_most is not None:
+        target = score.row.target
+        if score.row.at_most is not None or score.row.options:
             continue
-        measured, own = (config.resolve(c) for c in (score.row.run_config(), preset_config(score.row.preset)))
-        if measured == own or (score.row.preset not in tables and measured | {TOTAL: own[TOTAL]} == own):
-            tables[score.row.preset] = _entry(score)._asdict()
+        if score.row.steps in (None, _budget(target)) or target not in tables:
+            tables[target] = _entry(score)._asdict()
     return HEADER + tomli_w.dumps(dict(sorted(tables.items())))
+
+
+def _budget(target: str) -> int:
+    """Number of steps that `ppax train` takes for a target."""
+    return config.settings(config.begun(config.find(target))).total_steps
 
 
 def _entry(score: Score) -> PresetScore:

@@ -19,7 +19,7 @@ from ppax.storage import safe_files, untrusted
 FORMAT = 1  # version of the files; part of the fingerprint
 LIMIT = 2**24  # bytes read of a file
 # Options that do not change what is learned or how it is evaluated
-FREE = ("seed", "stop", "best.", "log.", "eval.episodes", "eval.deterministic", "vectorization", "timeout")
+FREE = ("preset", "seed", "stop", "best.", "log.", "eval.episodes", "eval.deterministic", "vectorization", "timeout")
 PASSED, FAILED, MEASURED = "passed", "failed", "measured"
 # Share of the seeds that must come near the threshold, by backend: 4 of 5, 2 of 3
 SHARES = {"compiled": 4 / 5, "host": 2 / 3}
@@ -112,7 +112,7 @@ class Score:
     def __repr__(self) -> str:
         s = self.statistics
         numbers = f"iqm={s.iqm:.4g}, low={s.low:.4g}, high={s.high:.4g}, minimum={s.minimum:.4g}"
-        return f"Score({self.row.preset}: {numbers}, seeds={len(self.members)}, status={self.status!r})"
+        return f"Score({self.row.target}: {numbers}, seeds={len(self.members)}, status={self.status!r})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as in the file of the row; NaN and infinities are None."""

@@ -1,4 +1,4 @@
-"""Score of a preset by the protocol, in Python: `ppax.score`. Rows that are measured already are not measured again.
+"""Score by the protocol, in Python: `ppax.score`. Rows that are measured already are not measured again.
 
 Presets are tuned on seeds 0 to 99; published scores have seeds from 1000 on, which no tuning has seen.
 """
@@ -30,19 +30,19 @@ DTYPE = "compute_dtype"  # entry of a result: what compute_dtype `auto` stood fo
 
 @refusing_unknown
 def score(
-    preset: str,
+    target: str,
     seeds: int | Sequence[int] | None = None,
     episodes: int = EPISODES,
     options: Config | None = None,
 ) -> Score:
-    """Train a preset on several seeds and return the score of its final policies.
+    """Train an environment or a preset on several seeds and return the score of its final policies.
 
-    `preset` may also be a row of the suite, as "L12-20"; a preset of the suite has the budget and the threshold of its
-    first row. `seeds` is a number of seeds from SCORE_SEEDS (default: 5, in one program; 3 where environments are on
-    the host) or the seeds themselves, for tuning those below 100. `options` override the run file, as in `ppax.preset`.
-    Raises ConfigError for an unknown preset or an invalid value.
+    `target` is what `ppax train` takes, or a row of the suite, as "L12-20"; an environment of the suite has the budget
+    and the threshold of its first row. `seeds` is a number of seeds from SCORE_SEEDS (default: 5, in one program; 3
+    where environments are on the host) or the seeds themselves, for tuning those below 100. `options` override the
+    settings, as in `ppax.build`. Raises ConfigError for an unknown name or an invalid value.
     """
-    (row,) = choose([preset])
+    (row,) = choose([target])
     row = dataclasses.replace(row, options=config.overridden(row.options, options or {}))
     return measure(row, seeds, episodes)
 
@@ -78,7 +78,7 @@ def measure(
     about = {"ppax": ppax.__version__, "processor": processor(), DTYPE: dtype, **versions_and_hardware()}
     result = Score(row, built.run.env, backend, episodes, known.members if known else (), about, mark)
     how = "in one program" if backend == "compiled" else "one after the other"
-    say(f"{row.name}: {row.preset}, {built.run.total_steps:,} steps, {len(missing)} seeds {how}")
+    say(f"{row.name}: {row.target}, {built.run.total_steps:,} steps, {len(missing)} seeds {how}")
     for more in members_of(backend, built, missing, episodes, row.sampled):
         result = dataclasses.replace(result, members=with_members(result.members, more))
         keep(result)

@@ -1,4 +1,4 @@
-"""Rows of the learning suite (suite.toml): presets with budget, threshold, reference and negative controls."""
+"""Rows of the learning suite (suite.toml): target with budget, threshold, reference and negative controls."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config
+from ppax.envs import BUILTIN
 from ppax.options import Config, check_value, nearest, option_of
 from ppax.parts import static
-from ppax.tools.tuned import preset_config
 from ppax.types import ConfigError
 
 SUITE = Path(__file__).with_name("suite.toml")
@@ -28,8 +28,8 @@ class Row:
     """Row of a suite. A control has `at_most` in the place of `threshold`."""
 
     name: str = static("name of the row and of its files", default="")
-    preset: str = static("preset that is trained", default="")
-    steps: int | None = static("total_steps; none: as in the preset", default=None, low=1)
+    target: str = static("environment or preset that is trained, as `ppax train` takes it", default="")
+    steps: int | None = static("total_steps; none: those of the target", default=None, low=1)
     threshold: float | None = static("score that the IQM over seeds must reach; none: only measured", default=None)
     firm: bool = static("the threshold is at or below a published or calibrated score for equal steps", default=False)
     reference: float | None = static("published score", default=None)
@@ -37,13 +37,19 @@ class Row:
     sampled: bool = static("sample the actions of the evaluation instead of taking the mode", default=False)
     at_most: float | None = static("upper bound of a negative control, which must fail", default=None)
     suites: tuple[str, ...] = static("suites that contain the row", default=(), choices=SUITES)
-    options: Config = dataclasses.field(default_factory=dict)  # what differs from the preset
+    options: Config = dataclasses.field(default_factory=dict)  # what differs from the target's settings
     controls: tuple[Row, ...] = ()
 
-    def run_config(self) -> Config:
-        """Return the configuration that is trained; ConfigError for an unknown preset or option."""
+    def given(self) -> Config:
+        """Return the options that are known without the environment; ConfigError for an unknown preset."""
         steps = {} if self.steps is None else {"total_steps": self.steps}
-        return config.overridden(preset_config(self.preset), {**steps, **self.options})
+        chosen = {name: self.options[name] for name in (config.PRESET,) if name in self.options}
+        started = config.begun(config.find(self.target) | chosen)
+        return config.overridden(started, {**steps, **self.options})
+
+    def run_config(self) -> Config:
+        """Return the configuration that is trained; ConfigError for an unknown environment or option."""
+        return config.completed(self.given()).config
 
 
 def read_suite(path: Path = SUITE) -> tuple[Row, ...]:
@@ -66,14 +72,14 @@ def every(rows: Sequence[Row], controls: bool) -> list[Row]:
 
 
 def choose(targets: Sequence[str], suite: str | None = None) -> list[Row]:
-    """Return the rows that `targets` (presets or names of rows) and `suite` (a name or a suite file) select.
+    """Return the rows that `targets` and `suite` select: environments, presets, rows; the name of a suite, or its file.
 
-    A preset stands for its first row; without one it is measured with its own budget and no threshold.
+    An environment or preset stands for its first row; without one it is measured with its own budget and no threshold.
     """
     rows = read_suite()
     chosen = list(rows_of(suite, rows)) if suite is not None else []
     for target in targets:
-        row = next((row for row in rows if target in (row.name, row.preset)), None) or _unlisted(target, rows)
+        row = next((row for row in rows if target in (row.name, row.target)), None) or _unlisted(target, rows)
         chosen += [] if row in chosen else [row]
     return chosen
 
@@ -89,25 +95,30 @@ def rows_of(suite: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
 
 
 def _unlisted(target: str, rows: tuple[Row, ...]) -> Row:
-    """Return a row without threshold for a preset that no row has."""
-    presets = config.presets()
-    if target not in presets:
-        known = [*(row.name for row in rows), *presets]
-        likely = difflib.get_close_matches(target, known, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"no preset or row {target!r}; did you mean {likely!r}? `ppax presets` lists the presets")
-    sampled = not config.settings(preset_config(target)).eval.deterministic
-    return Row(name=target.replace("/", "-"), preset=target, sampled=sampled)
+    """Return a row without threshold for an environment or a preset that no row has."""
+    _require_known(target, [row.name for row in rows])
+    started = config.completed(config.find(target)).config
+    sampled = not config.settings(started).eval.deterministic
+    return Row(name=target.replace("/", "-").replace(":", "-"), target=target, sampled=sampled)
+
+
+def _require_known(target: str, rows: Sequence[str] = ()) -> None:
+    """Raise ConfigError for a plain name that is none of `rows`, no preset and no environment, with the nearest one."""
+    if not {"/", ":"} & set(target) and target not in BUILTIN:
+        likely = difflib.get_close_matches(target, [*rows, *config.presets(), *BUILTIN], n=1, cutoff=0.0)[0]
+        raise ConfigError(f"no row, preset or environment {target!r}; did you mean {likely!r}?")
 
 
 def _row(table: Any, where: str) -> Row:
     """Build and check a row of a suite file with its controls."""
     fields = _checked(table, where, (CONTROL,))
-    if not fields.get("preset"):
-        raise ConfigError(f"{where}: preset is missing")
+    if not fields.get("target"):
+        raise ConfigError(f"{where}: target is missing, an environment or a preset")
     if fields.get("at_most") is not None:
         raise ConfigError(f"{where}: at_most belongs to a control, [[row.{CONTROL}]]")
     row = Row(**fields)
-    config.resolve(row.run_config())  # raises for an unknown preset and for invalid options
+    _require_known(row.target)
+    config.resolve(row.given())  # raises for an unknown preset and for invalid options
     controls = table.get(CONTROL, [])
     if not isinstance(controls, list):
         raise ConfigError(f"{where}: {CONTROL} must be a list of tables, [[row.{CONTROL}]]")
@@ -127,7 +138,7 @@ def _control(row: Row, table: Any) -> Row:
     own: dict[str, Any] = {"name": f"{row.name}-{fields['name']}", "options": options, "at_most": fields["at_most"]}
     none: dict[str, Any] = {"threshold": None, "reference": None, "source": "", "firm": False}
     control = dataclasses.replace(row, **none, **own, steps=fields.get("steps") or row.steps)
-    config.resolve(control.run_config())
+    config.resolve(control.given())
     return control
 
 

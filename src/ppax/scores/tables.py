@@ -10,7 +10,7 @@ from ppax.scores.results import FAILED, Score
 from ppax.types import printable
 
 RED, PLAIN = "\033[31m", "\033[0m"
-HEAD = ("row", "preset", "IQM [95 %]", "mean +- std", "min", "random", "threshold", "reference", "steps", "time", "")
+HEAD = ("row", "target", "IQM [95 %]", "mean +- std", "min", "random", "threshold", "reference", "steps", "time", "")
 
 
 def terminal_table(outcomes: Sequence[Outcome], color: bool) -> str:
@@ -25,12 +25,12 @@ def terminal_table(outcomes: Sequence[Outcome], color: bool) -> str:
 def _cells(outcome: Outcome) -> tuple[str, ...]:
     row, score = outcome.row, outcome.score
     if score is None:
-        return (row.name, row.preset, *[""] * (len(HEAD) - 3), f"not measured: {outcome.error}")
+        return (row.name, row.target, *[""] * (len(HEAD) - 3), f"not measured: {outcome.error}")
     s, bound = score.statistics, row.threshold if row.at_most is None else row.at_most
     sign = "" if bound is None else "<= " if row.at_most is not None else ">= "
     return (
         row.name,
-        row.preset,
+        row.target,
         f"{number(s.iqm)} [{number(s.low)}, {number(s.high)}]",
         f"{number(s.mean)} +- {number(s.std)}",
         number(s.minimum),

@@ -30,10 +30,9 @@ from ppax.sweeps import distributions
 from ppax.sweeps.distributions import Distribution, Normal
 from ppax.sweeps.search import Grid, Optuna
 from ppax.sweeps.search import table as searches
-from ppax.tools.tuned import Preset
 from ppax.types import ConfigError
 
-Target = str | Path | Config | Preset | Built
+Target = str | Path | Config | Built
 OWN = ("seeds", "draws", "draw_seed", SEARCH)  # keys of the table that are no options of the run
 MOST = 10_000  # most members of a sweep
 SEED = Option("seed", int, limits={"low": 0, "high": 2**64 - 1})
@@ -81,7 +80,7 @@ class Member(NamedTuple):
 
 def config_of(target: Target) -> Config:
     """Return the configuration of `target`, which may have a table `[sweep]`."""
-    if isinstance(target, Preset | Built):
+    if isinstance(target, Built):
         described = config.describe_run(*target)
         objects = record.objects(target.agent, target.env, described)
         if objects:
@@ -90,10 +89,7 @@ def config_of(target: Target) -> Config:
                 "a module that can be imported, or sweep objects with ppax.start_sweep and ppax.sweep"
             )
         return described
-    if isinstance(target, Mapping):
-        return dict(target)
-    found = config.find(str(target))
-    return config.recommended(found).config if found == {"env": target} else found
+    return dict(target) if isinstance(target, Mapping) else config.find(str(target))
 
 
 def split(run_config: Config) -> tuple[Config, Config]:
@@ -113,6 +109,8 @@ def read(table: Mapping[str, Any]) -> Plan:
     values = dict(_values({name: value for name, value in table.items() if name not in OWN}))
     if "seed" in values:
         raise ConfigError(f"sweep.seed: write {SWEEP}.seeds, a number of seeds or a list of them")
+    if config.PRESET in values:
+        raise ConfigError(f"sweep.{config.PRESET}: all members begin from one preset; sweep its options instead")
     seeds = table.get("seeds", 1)
     seeds = tuple(_seeds(seeds)) if isinstance(seeds, list | tuple) else check_value(NUMBER, seeds)
     search = table.get(SEARCH, {})

@@ -38,7 +38,6 @@ from ppax.sweeps.search import Optuna
 from ppax.sweeps.search import table as searches
 from ppax.sweeps.searching import Searching, checked_total
 from ppax.sweeps.training import Stopped
-from ppax.tools.tuned import Preset
 from ppax.types import ConfigError
 
 DTYPE = "agent.compute_dtype"  # end of the path of the option
@@ -58,8 +57,8 @@ def sweep_runs(
 ) -> SweepResult:
     """Train many settings and seeds of a run together, evaluate each, and rank the settings.
 
-    `target` is what `ppax train` takes (a preset, a run file, an environment), a configuration, or a `ppax.Preset`.
-    `values` are lists or distributions by the dotted path of an option of agent, environment or run, as
+    `target` is what `ppax train` takes (an environment, a preset, a run file), a configuration, or what `ppax.build`
+    returns. `values` are lists or distributions by the dotted path of an option of agent, environment or run, as
     `{"agent.learning_rate": [1e-4, 3e-4], "agent.gamma": ppax.sweeps.Uniform(0.9, 0.999)}`: every combination of the
     lists, each with the same `draws` joint draws of all distributions, each with all `seeds`, a number of them or a
     list. They add to the table `[sweep]` of a run file. Members that differ in numbers alone share a compiled program;
@@ -82,12 +81,12 @@ def sweep_runs(
     named = _of_python(target, run_config, values or {}, search)
     with imports.trusting(named, within=[] if file is None else [file.parent]):
         cluster = placing.of_file(of_ray) if ray is None else placing.read(ray)
-        return start(config.resolve(run_config), plan.read(table), run_dir, cluster=cluster)
+        return start(config.resolve(config.completed(run_config).config), plan.read(table), run_dir, cluster=cluster)
 
 
 def _of_python(target: Target, run_config: Config, values: Mapping[str, Any], search: Any) -> set[str]:
     """Return the paths and addresses that arguments and objects of Python name, which need no further trust."""
-    found = config.outside(run_config) if isinstance(target, Preset | Built) else {}
+    found = config.outside(run_config) if isinstance(target, Built) else {}
     found |= config.named(values, config.options(run_config))
     found |= searches.outside_of(search) if isinstance(search, dict) else {}
     return {one.name for one in found.values()}

@@ -1,4 +1,4 @@
-"""Thresholds of the score table's provisional rows, calibrated with rejax and SB3 at the presets' settings.
+"""Thresholds of the score table's provisional rows, calibrated with rejax and SB3 at the settings of ppax.
 
     python benchmarks/calibrate.py              # all rows below, ten seeds each in one program; an hour on two cores
     python benchmarks/calibrate.py L3 L4        # these rows
@@ -30,7 +30,7 @@ SEEDS_OF_A_ROW = {name: 5 for name in COMPILED} | {name: 3 for name in HOST}
 
 
 def oracle(row: Any) -> Any:
-    """rejax's PPO with the hyperparameters of the row's preset."""
+    """rejax's PPO with the hyperparameters of the row."""
     from rejax import PPO
 
     from ppax import config
@@ -90,7 +90,7 @@ def rejax_scores(row: Any, seeds: int) -> list[float]:
 
 
 def sb3_scores(row: Any, seeds: int) -> list[float]:
-    """Scores of the final policies of Stable-Baselines3, with the hyperparameters of the row's preset."""
+    """Scores of the final policies of Stable-Baselines3, with the hyperparameters of the row."""
     import gymnasium
     from stable_baselines3 import PPO
     from stable_baselines3.common.evaluation import evaluate_policy
@@ -112,7 +112,7 @@ def sb3_scores(row: Any, seeds: int) -> list[float]:
             n_steps=of["num_steps"],
             batch_size=rows // of["agent.minibatch.num_minibatches"],
             n_epochs=of["agent.num_epochs"],
-            learning_rate=lambda left: left * of["agent.learning_rate"],  # linear, as the preset's
+            learning_rate=lambda left: left * of["agent.learning_rate"],  # linear, as the row's
             gamma=of["agent.gamma"],
             gae_lambda=of["agent.advantage.gae_lambda"],
             clip_range=of["agent.loss.clip_eps"],
@@ -135,7 +135,7 @@ def measure(row: Any, seeds: int) -> dict[str, Any]:
     scores = (sb3_scores if row.name in HOST else rejax_scores)(row, seeds)
     mean, error = float(np.mean(scores)), float(np.std(scores, ddof=1) / math.sqrt(seeds))
     bound = mean - 2 * error * math.sqrt(1 + seeds / SEEDS_OF_A_ROW[row.name])
-    result = {"row": row.name, "preset": row.preset, "steps": row.steps, "scores": scores, "mean": mean, "error": error}
+    result = {"row": row.name, "target": row.target, "steps": row.steps, "scores": scores, "mean": mean, "error": error}
     return result | {"bound": bound, "seconds": time.perf_counter() - begin}
 
 
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"seeds of the oracle (default: {SEEDS})")
     chosen = parser.parse_args()
     rows = {row.name: row for row in read_suite()}
-    report = Report("calibration", "thresholds from rejax at the presets' hyperparameters", {})
+    report = Report("calibration", "thresholds from rejax at the rows' hyperparameters", {})
     assert report.path is not None
     for name in chosen.rows:
         found = measure(rows[name], chosen.seeds)

@@ -1,4 +1,4 @@
-"""Learning curves of MountainCar-v0 with the preset's ingredients added one at a time to PPO's usual settings.
+"""Learning curves of MountainCar-v0 with ingredients added one at a time to PPO's usual settings.
 
     python benchmarks/mountain_car.py      # some ten minutes; rows that are measured already are only drawn
 

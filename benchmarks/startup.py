@@ -7,7 +7,7 @@
 Solved means here: the last 100 episodes that ended in training had a mean return of at least 475, which is Gymnasium's
 threshold. The clock runs in this process, from starting the child to reading its line that says so.
 
-* ppax runs its preset (startup_ppax.py) and looks at every log row: the newest rows with at least 100 episodes in them.
+* ppax runs `ppax.build` (startup_ppax.py) and looks at every log row: the newest with at least 100 episodes in them.
 * PureJaxRL runs the settings of its own main program (startup_purejaxrl.py): 4 environments, 500 000 steps, learning
   rate annealed. It shows results only at the end of the run. Two times are taken: of that whole run, and of the
   shortest in a grid of lengths that solves the task with this seed (its annealing follows the length). That length is

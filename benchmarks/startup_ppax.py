@@ -1,4 +1,4 @@
-"""Program of a ppax user who solves CartPole: the preset through `ppax.fit`. Ends when the task is solved.
+"""Program of a ppax user who solves CartPole: `ppax.build` and fit. Ends when the task is solved.
 
 Started by startup.py in a fresh process; prints one line of JSON at the moment the task is solved.
 """
@@ -10,7 +10,6 @@ import sys
 
 import ppax
 from goal import SOLVED, WINDOW
-from ppax import config
 
 episodes: list[tuple[float, float]] = []  # of each log row: how many ended, and their mean return
 
@@ -32,7 +31,4 @@ def solved(state: ppax.TrainState, row: dict[str, float]) -> bool:
 
 
 if __name__ == "__main__":
-    built = config.build(config.find("CartPole-v1"))
-    run = built.run
-    log = config.Log(console=False)
-    ppax.fit(built.agent, built.env, run.total_steps, int(sys.argv[1]), None, run.num_steps, log, [solved])
+    ppax.build("CartPole-v1", seed=int(sys.argv[1]), log={"console": False}).fit(callbacks=[solved])

@@ -257,17 +257,26 @@ def slots(everything: list[Any]) -> Iterator[tuple[str, str]]:
 
 
 def defaults() -> str:
-    """The page of the settings recommended for each kind of environment."""
+    """The page of the settings for each kind of environment, and of the presets."""
     from ppax.config.defaults import COLUMNS, TABLE
 
     lines = [
         "# Defaults by the kind of environment",
         "",
-        "`ppax train ENV` without a preset, and `ppax.recommended(env)` in Python, choose settings by the",
-        "kind of environment, never by its name: compiled or on the host; discrete actions, continuous actions, or",
-        "images (an observation with three axes). A run prints them in one line and records all of them in",
-        "`run.toml`. Options that you give have priority; num_minibatches follows your sizes. With a memory, sequences",
-        "are whole rollouts. A preset (`ppax presets`) is tuned for its environment and used instead.",
+        "A run begins from the same settings wherever its environment is named, `ppax train ENV`, a run file with",
+        "`env = ENV`, or `ppax.build(ENV)` in Python: those of the kind of environment, never of its name. Kinds:",
+        "compiled or on the host; discrete actions, continuous actions, or images (an observation with three axes). A",
+        "run prints them in one line and records all of them in `run.toml`. Options that you give have priority;",
+        "num_minibatches follows your sizes. With a memory, sequences are whole rollouts.",
+        "",
+        "Where a [preset](#presets) has the environment's name, the run begins from it instead. `--preset none`, in",
+        'run files and in Python `preset = "none"`, takes the settings of the kind; `--preset NAME` those of another',
+        "preset.",
+        "",
+        "Who builds the objects by hand, `ppax.fit(ppax.PPO(network), env)`, gets the defaults of these classes, which",
+        "know no environment ([options](options.md) lists them): right for a reproduction that sets every number,",
+        "and often far from a good score: on gymnasium/LunarLander-v3 after 500,000 steps -77 and -97, where",
+        "`ppax.build` reaches 266.",
         "",
         "Actions in units far from 1 (a Box wider than 40, narrower than 0.1, or three half widths away from 0) get",
         "distribution `squashed`, which maps its range to that of the Box: `normal` begins around 0 with standard",
@@ -279,7 +288,7 @@ def defaults() -> str:
         "```python",
         "import ppax",
         "",
-        'run = ppax.recommended("gymnax/Catch-bsuite", total_steps=20_000, agent={"gamma": 0.95}).fit()',
+        'run = ppax.build("gymnax/Catch-bsuite", total_steps=20_000, agent={"gamma": 0.95}).fit()',
         "print(run)",
         "```",
         "",
@@ -289,7 +298,26 @@ def defaults() -> str:
     for cell in TABLE:
         values = " | ".join(f"`{shown(value)}`" for value in cell.values)
         lines.append(f"| `{cell.setting}` | {values} | {cell.reason} |")
-    return "\n".join([*lines, "", *defaults_measured(), *defaults_drawn()])
+    return "\n".join([*lines, "", *presets(), *defaults_measured(), *defaults_drawn()])
+
+
+def presets() -> list[str]:
+    """Return lines: the presets, and why there are so few."""
+    return [
+        "## Presets",
+        "",
+        "A preset is a run file that comes with ppax, tuned for one environment. It stays as long as its score there",
+        "is higher than that of the defaults, at its number of steps (table below); a run of another length says so.",
+        "`ppax presets` lists them. `styles/NAME` are the settings of other libraries, for CartPole: for comparisons,",
+        "and used only by their names, as in `ppax train gymnax/Acrobot-v1 --preset styles/cleanrl`.",
+        "",
+        "`gymnax/Breakout-MinAtar` reads the picture as a vector, on a CPU many times as fast as the convolutions of",
+        "the defaults. For the other games of MinAtar it is a choice between time and score: `ppax train",
+        "gymnax/Freeway-MinAtar --preset gymnax/Breakout-MinAtar` reaches 39 instead of 62 after two million steps.",
+        "`atari/Breakout` has the settings of the PPO paper; it was not compared with the defaults, since a run takes",
+        "hours to days.",
+        "",
+    ]
 
 
 def results_of(name: str) -> list[dict[str, Any]]:
@@ -306,14 +334,13 @@ def seeds_of(entry: dict[str, Any] | None) -> str:
 
 
 def defaults_measured() -> list[str]:
-    """Return lines: scores of the recommended settings, compared with those of the presets."""
+    """Return lines: scores of the defaults, compared with those of presets, also of former ones."""
     lines = [
         "## Scores compared with the presets",
         "",
         "As in the [table of scores](scores.md): interquartile mean over the seeds, in brackets each seed's score",
-        "(100, 101, ...; for presets the published seeds). Share: (score of the defaults - untrained policy) /",
-        "(score of the preset - untrained policy). The presets of MinAtar flatten the image, several times as fast on",
-        "a CPU as the convolutions of the defaults; on Freeway and Asterix the convolutions score higher.",
+        "(100, 101, ...; for presets the seeds of their published scores). Share: (score of the defaults - untrained",
+        "policy) / (score of the preset - untrained policy). Presets with a share of 1 or more are gone.",
         "`python benchmarks/defaults.py`",
         "",
         "| environment | steps | defaults | preset | share |",
@@ -423,11 +450,11 @@ SCORES = RESULTS / "scores"
 RECORDED = "../src/ppax/scores/recorded.toml"
 SCORES_INTRODUCTION = """# Scores
 
-Scores of the presets of ppax. One command measures a row, `ppax score ROW`, or all, `ppax score --suite full`;
+Scores of `ppax train`. One command measures a row, `ppax score ROW`, or all, `ppax score --suite full`;
 `ppax score --suite quick` measures ten of the rows, in eight minutes on two idle cores.
 
 * **Seeds.** Five, trained in one program; three where environments are stepped on the host. They are 1000, 1001, ...:
-  presets are tuned on seeds 0 to 99, so that no published score uses a tuning seed.
+  settings are tuned on seeds 0 to 99, so that no published score uses a tuning seed.
 * **Score of a seed**: mean return of the final policy, not the best one, over 128 episodes on separate environments
   and keys, with frozen normalisation statistics and unscaled rewards. Actions are the mode of the distribution; for
   MinAtar and many agents they are sampled.
@@ -435,7 +462,7 @@ Scores of the presets of ppax. One command measures a row, `ppax score ROW`, or 
   its 95 % bootstrap interval. The standard deviation is that of the sample of seeds.
 * **Passed**: the IQM reaches the threshold, and four of five (two of three) seeds go at least 90 % of the way from the
   untrained policy to the threshold. A threshold lies at or below a published score or the known optimum for equal
-  steps, or was calibrated with another implementation at the preset's settings (`benchmarks/calibrate.py`: its mean
+  steps, or was calibrated with another implementation at the row's settings (`benchmarks/calibrate.py`: its mean
   minus two standard errors of the difference); all other thresholds are marked as provisional.
 * **Negative control**: the same row with learning, memory or normalisation switched off, which must fail.
 * Steps are valid steps of one seed. Time is that of all seeds, compilation included.
@@ -447,10 +474,10 @@ measures rows of your own; `--controls` runs their negative controls, too:
 ```toml
 [[row]]
 name = "short"
-preset = "CartPole-v1"
-steps = 200_000                    # instead of the preset's total_steps
+target = "CartPole-v1"             # an environment, or a preset
+steps = 200_000                    # instead of its total_steps
 threshold = 400
-options = { agent.gamma = 0.98 }   # any option of the preset's run file
+options = { agent.gamma = 0.98 }   # any option of a run file
 [[row.control]]
 name = "frozen"
 at_most = 150
@@ -484,7 +511,7 @@ def scores() -> str:
         lines += [*(machine_line(group) for group in machines(rows).values()), ""]
         lines += [f"References: {'; '.join(f'{s.row.name}: {s.row.source}' for s in rows)}.", ""]
     if missing:
-        lines += [f"Not measured yet: {', '.join(f'{row.name} ({row.preset})' for row in missing)}.", ""]
+        lines += [f"Not measured yet: {', '.join(f'{row.name} ({row.target})' for row in missing)}.", ""]
     lines += [PROBES, ""]
     lines += ["## Negative controls", "", *tables.controls_markdown(controls), ""] if controls else []
     lines += ["## Learning curves", ""] if rows else []
@@ -507,7 +534,7 @@ def readme() -> str:
     lines = ["| " + " | ".join(SHORT) + " |", "|" + "---|" * len(SHORT)]
     for score in recorded.published(SCORES):
         row, s = score.row, score.statistics
-        if row.at_most is None and not row.options:
+        if row.at_most is None and not row.options.keys() - {"preset", "agent"}:
             short = " (short of its threshold)" if score.status == "failed" else ""
             spread = f"**{number(s.iqm)}** ({number(s.low)} .. {number(s.high)}){short}"
             lines.append(f"| {score.env} | {score.env_steps:,} | {spread} | {number(row.reference)} |")
@@ -534,7 +561,7 @@ def machine_line(group: list[Any]) -> str:
 
 
 def recorded() -> str:
-    """Return the scores by preset that the package includes, as TOML."""
+    """Return the scores by target that the package includes, as TOML."""
     from ppax.scores.recorded import published, to_toml
 
     return to_toml(published(SCORES))

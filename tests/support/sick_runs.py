@@ -160,7 +160,7 @@ SICK = {
 }
 
 
-def preset(name, steps):
+def by_defaults(name, steps):
     return ppax.build(name, total_steps=steps, log={"console": False}).fit()
 
 
@@ -175,8 +175,8 @@ HEALTHY = {
     "Pendulum, rewards times 0.1": lambda: pendulum(
         500, {"reward": 0.1, "limit": 200}, every=10, learning_rate=2e-3, gamma=0.9
     ),
-    "CartPole-v1": lambda: preset("CartPole-v1", 150_000),
-    "Pendulum-v1": lambda: preset("Pendulum-v1", 150_000),
+    "CartPole-v1": lambda: by_defaults("CartPole-v1", 150_000),
+    "Pendulum-v1": lambda: by_defaults("Pendulum-v1", 500_000),
     "CueCorridor-10 with a GRU": remembering,
 }
 

@@ -331,11 +331,11 @@ def test_a_directory_in_use_or_with_a_sweep_is_refused(whole, tmp_path):
         ppax.resume_sweep(tmp_path)
 
 
-def test_a_preset_is_a_target():
-    preset = ppax.build("CartPole-v1", total_steps=640)
-    assert config.resolve(runs.config_of(preset)) == config.resolve(config.describe_run(*preset))
+def test_what_build_returns_is_a_target():
+    built = ppax.build("CartPole-v1", total_steps=640)
+    assert config.resolve(runs.config_of(built)) == config.resolve(config.describe_run(*built))
     env = ppax.make("CartPole-v1", 4)
-    own = preset._replace(agent=ppax.PPO(ppax.networks.mlp(env), loss=lambda *_: None))
+    own = built._replace(agent=ppax.PPO(ppax.networks.mlp(env), loss=lambda *_: None))
     with pytest.raises(ppax.ConfigError, match="cannot hold agent"):
         runs.config_of(own)
 

@@ -16,8 +16,8 @@ def solved(seed):
 
 def steps(seed, physics, source):
     """Steps until an evaluation first reaches 475."""
-    preset = ppax.build("CartPole-v1", seed=seed, env_params=physics, log={"console": False}, **EVALUATED)
-    agent, env, run = preset
+    plan = ppax.build("CartPole-v1", seed=seed, env_params=physics, log={"console": False}, **EVALUATED)
+    agent, env, run = plan
     settings = {"num_steps": run.num_steps, "log": run.log, "stop": run.stop, "evaluation": run.eval}
     done = ppax.fit(agent, env, run.total_steps, seed, init_from=source, **settings)
     assert done.history[-1]["eval_return"] >= 475

@@ -74,7 +74,7 @@ def originals(tmp_path_factory):
     (root / "sweep" / "members").mkdir()
     Decisions(root / "sweep").add([Decision(4, number, 1.0, "on") for number in range(4)])
     (root / "settings.toml").write_text('trust = ["numpy"]\n')
-    (root / "suite.toml").write_text('[[row]]\nname = "A"\npreset = "CartPole-v1"\nsteps = 64\nthreshold = 1.0\n')
+    (root / "suite.toml").write_text('[[row]]\nname = "A"\ntarget = "CartPole-v1"\nsteps = 64\nthreshold = 1.0\n')
     member = {"seed": 1, "score": 1.0, "std": 0.0, "length": 9.0, "random": 9.0, "env_steps": 8, "seconds": 1.0}
     content = {"env": "CartPole-v1", "backend": "compiled", "episodes": 8, "about": {}, "fingerprint": "a"}
     (root / "A.json").write_text(json.dumps(content | {"members": [member | {"curve": [[8, 1.0]]}]}))
@@ -190,7 +190,7 @@ def read_demonstrations(path):
 
 
 def read_result(path):
-    results.load(suite.Row(name="A", preset="CartPole-v1"), path.parent)
+    results.load(suite.Row(name="A", target="CartPole-v1"), path.parent)
 
 
 CHECKPOINT = "run/checkpoints/0000000000"

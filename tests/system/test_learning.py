@@ -104,12 +104,17 @@ def test_termination_does_not_bootstrap():
     np.testing.assert_allclose(values, exact.value, atol=0.1)
 
 
-# ---------------------------------------------------------------- presets
+# ---------------------------------------------------------------- the settings of `ppax train`
 
 
-def preset_scores(name, seeds, change=lambda agent: agent, episodes=128):
-    """Return the final deterministic return of each seed of a preset; all seeds are one vmapped program."""
-    agent, env, run = config.build(config.find(name))
+def run_of(name, **options):
+    """Return agent, environment and settings of `ppax train`."""
+    return config.build(config.completed({"env": name} | options).config)
+
+
+def final_scores(name, seeds, change=lambda agent: agent, episodes=128):
+    """Return the final deterministic return of each seed; all seeds are one vmapped program."""
+    agent, env, run = run_of(name)
     agent = change(agent)
     iterations = -(-run.total_steps // (run.num_steps * env.num_streams))
 
@@ -128,7 +133,7 @@ def frozen(agent):
 
 @pytest.mark.usefixtures("vmapped_keys")
 def test_cartpole_is_solved_by_every_seed():
-    scores = preset_scores("CartPole-v1", seeds=5)
+    scores = final_scores("CartPole-v1", seeds=5)
     assert iqm(scores) >= BARS["L1"]
     assert min(scores) >= 450
 
@@ -136,14 +141,14 @@ def test_cartpole_is_solved_by_every_seed():
 @pytest.mark.nightly
 @pytest.mark.usefixtures("vmapped_keys")
 def test_pendulum_swings_up():
-    assert iqm(preset_scores("Pendulum-v1", seeds=2)) >= BARS["L5"]
+    assert iqm(final_scores("Pendulum-v1", seeds=2)) >= BARS["L5"]
 
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("vmapped_keys")
 @pytest.mark.parametrize(("name", "bar"), [("MountainCar-v0", BARS["L3"]), ("MountainCarContinuous-v0", BARS["L4"])])
 def test_both_mountain_cars_reach_the_flag(name, bar):
-    assert np.median(preset_scores(name, seeds=3)) >= bar
+    assert np.median(final_scores(name, seeds=3)) >= bar
 
 
 @pytest.mark.nightly
@@ -151,13 +156,13 @@ def test_both_mountain_cars_reach_the_flag(name, bar):
 def test_acrobot_swings_up():
     pytest.importorskip("gymnax")
     with jax.numpy_rank_promotion("allow"):
-        assert iqm(preset_scores("gymnax/Acrobot-v1", seeds=2)) >= BARS["L2"]
+        assert iqm(final_scores("gymnax/Acrobot-v1", seeds=2)) >= BARS["L2"]
 
 
-MINATAR = [  # steps of the preset, and ten million
-    ("Breakout", None, BARS["L7"]),
-    ("SpaceInvaders", None, BARS["L8"]),
-    ("Freeway", None, BARS["L9"]),
+MINATAR = [  # with the picture as a vector; steps of the rows, and ten million
+    ("Breakout", 1_000_000, BARS["L7"]),
+    ("SpaceInvaders", 2_000_000, BARS["L8"]),
+    ("Freeway", 2_000_000, BARS["L9"]),
     ("Breakout", 10_000_000, BARS["L7-10M"]),
     ("SpaceInvaders", 10_000_000, BARS["L8-10M"]),
     ("Freeway", 10_000_000, BARS["L9-10M"]),
@@ -170,12 +175,12 @@ MINATAR = [  # steps of the preset, and ten million
 def test_minatar(name, steps, bar):
     """Two seeds, each in a program of its own, which is split over the cores."""
     pytest.importorskip("gymnax")
-    agent, env, run = config.build(config.find(f"gymnax/{name}-MinAtar"))
+    agent, env, run = run_of(f"gymnax/{name}-MinAtar", preset="gymnax/Breakout-MinAtar")
     scores = []
     with jax.numpy_rank_promotion("allow"):
         for seed in range(2):
             log = dataclasses.replace(run.log, console=False)
-            run = dataclasses.replace(run, seed=seed, log=log, total_steps=steps or run.total_steps)
+            run = dataclasses.replace(run, seed=seed, log=log, total_steps=steps)
             scores.append(fit_run(agent, env, run).evaluate(128, deterministic=run.eval.deterministic).mean_return)
     assert min(scores) >= bar, scores
 
@@ -189,7 +194,7 @@ BRAX = [pytest.mark.nightly, pytest.mark.timeout(1800), pytest.mark.filterwarnin
 def test_brax_inverted_pendulum_stays_upright(name):
     pytest.importorskip("brax")
     with jax.numpy_rank_promotion("allow"):
-        scores = preset_scores(name, seeds=2)
+        scores = final_scores(name, seeds=2)
     assert min(scores) >= 900, scores
 
 
@@ -206,7 +211,7 @@ def test_every_threshold_is_missed_without_learning(name, bar):
     """Negative control: learning rate 0; a few iterations suffice."""
     if "/" in name:
         pytest.importorskip(name.split("/")[0])
-    agent, env, run = config.build(config.find(name))
+    agent, env, run = run_of(name)
     agent = frozen(agent)
     with jax.numpy_rank_promotion("allow"):
         state = ppax.start(agent, env, run.num_steps, jax.random.key(0))
@@ -224,10 +229,8 @@ def memory_score(env, memory, num_steps, iterations, seed=0, **options):
 
 
 def tuned_memory_score(name, memory, hidden=(64,), env_params=None, **options):
-    """Return the score of a preset with another memory."""
-    agent, env, run = config.build(
-        config.overridden(config.find(name), {"env_params": env_params} if env_params else {})
-    )
+    """Return the score of the settings of `ppax train` with another memory."""
+    agent, env, run = run_of(name, **({"env_params": env_params} if env_params else {}))
     network = ppax.networks.network(env, hidden=hidden, memory=memory)
     agent = dataclasses.replace(agent, network=network, **options)
     iterations = -(-run.total_steps // (run.num_steps * env.num_streams))

@@ -1,4 +1,4 @@
-"""Learning tests of host presets; each needs the extra of its suite and some minutes.
+"""Learning tests on the host, with the settings of `ppax train`; each needs the extra of its suite and some minutes.
 
 pytest -m nightly tests/system/test_learning_host.py
 """
@@ -16,14 +16,14 @@ from ppax.envs import HostEnv
 from ppax.run.fit import fit_run
 from ppax.scores.suite import read_suite
 
-ROWS = {row.preset.removeprefix("gymnasium/"): row for row in read_suite() if row.name in ("L6", "L14", "L15", "L16")}
+ROWS = {row.target.removeprefix("gymnasium/"): row for row in read_suite() if row.name in ("L6", "L14", "L15", "L16")}
 BARS = {name: row.threshold for name, row in ROWS.items()}
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 
 
 def built_from(name):
     try:
-        return config.build(config.find(f"gymnasium/{name}"))
+        return config.build(config.completed({"env": f"gymnasium/{name}", "total_steps": ROWS[name].steps}).config)
     except ImportError as error:
         pytest.skip(str(error))
 
@@ -52,8 +52,8 @@ def test_every_threshold_is_missed_without_learning(name):
 
 
 def learning_curves(env_name, seeds):
-    """Return the mean episode return over training and the final greedy return of CartPole's preset, [seeds] each."""
-    agent, _, run = config.build(config.find("CartPole-v1"))
+    """Return the mean episode return over training and the final greedy return of CartPole, [seeds] each."""
+    agent, _, run = config.build(config.completed({"env": "CartPole-v1"}).config)
     areas, finals = [], []
     env = ppax.make(env_name, run.num_envs)
     for seed in range(seeds):

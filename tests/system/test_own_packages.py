@@ -176,7 +176,7 @@ def test_the_other_commands_take_parts_by_import_path(on_path, tmp_path, capsys)
     assert main.main(["bench", *plan, "--seconds", "0.1"]) == 0
     assert main.main(["check-env", "my_parts.worlds:short", *TRUST]) == 0
     assert main.main(["envs", "my_parts.worlds:short", *TRUST]) == 0
-    suite = '[[row]]\nname = "own"\npreset = "CartPole-v1"\nsteps = 512\nsuites = ["quick"]\n'
+    suite = '[[row]]\nname = "own"\ntarget = "CartPole-v1"\nsteps = 512\nsuites = ["quick"]\n'
     options = '[row.options]\nnum_envs = 4\nnum_steps = 16\n[row.options.agent.loss]\npart = "my_parts.loss:SoftClip"\n'
     minibatch = "[row.options.agent.minibatch]\nnum_minibatches = 1\n"
     (tmp_path / "suite.toml").write_text(suite + options + minibatch)

@@ -55,6 +55,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:preset .* is tuned for")  # not for so few steps
 @pytest.mark.usefixtures("vmapped_keys", "quick_programs")
 @pytest.mark.parametrize("code", PROGRAMS)
 def test_python_blocks_run(code, tmp_path, monkeypatch):

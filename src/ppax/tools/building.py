@@ -92,22 +92,21 @@ def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
     for name in parts.keys() - FIELDS:
         nearest = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.0)[0]
         raise ConfigError(f"agent.{name}: unknown option; did you mean agent.{nearest}?")
-    data = {name: x for name, x in agent.items() if name not in parts}
-    tables = {name: _table(part, name) if name in slots else config.describe(part) for name, part in parts.items()}
-    data |= {name: table for name, table in tables.items() if table is not None}
+    data = {name: x for name, x in agent.items() if name not in parts} | _network(parts)
     return unflatten(dict(flatten(given | ({"agent": data} if data else {})))), parts
 
 
-def _table(part: Any, slot: str) -> Config | None:
-    """Table of a part, whose kind decides about other settings: the minibatches of a memory; None if it has none."""
-    if not dataclasses.is_dataclass(part):
-        return None
-    table = config.describe_part(part, choices_of(PPO)[slot])
+def _network(parts: Mapping[str, Any]) -> Config:
+    """Table of a network, from whose memory and distribution other settings follow; {} where no file can hold it."""
+    network = parts.get("network")
+    if not dataclasses.is_dataclass(network):
+        return {}
+    table = {"network": config.describe_part(network, choices_of(PPO)["network"])}
     try:
-        with imports.trusting(_code_of({"agent": {slot: table}})):
-            config.resolve({"agent": {slot: table}})
+        with imports.trusting(_code_of({"agent": table})):
+            config.resolve({"agent": table})
     except ConfigError:  # a class that cannot be imported, or a field that no run file can hold
-        return None
+        return {}
     return table
 
 

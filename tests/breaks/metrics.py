@@ -101,9 +101,9 @@ MUTATIONS = [
         (FILE + "test_a_missing_entry_names_the_environment_and_the_remedy",),
     ),
     Mutation(
-        "the drift of DPO is gated by its rounding",
+        "the drift of DPO has a gradient at a ratio of 1",
         "jnp.where(x > 0.0, x - scale * jnp.tanh(x / scale), 0.0)",
-        "jnp.where(x - scale * jnp.tanh(x / scale) > 0.0, x - scale * jnp.tanh(x / scale), 0.0)",
+        "jnp.where(x > 0.0, x - 0.5 * scale * jnp.tanh(x / scale), 0.0)",
         ("tests/losses/test_gradients.py::test_dpo_has_the_gradient_of_w_a_where_ratios_are_close_to_1",),
     ),
 ]

@@ -40,13 +40,6 @@ MUTATIONS: list[Mutation] = [
         "learning/forward.py",
     ),
     Mutation(
-        "an observation of a dense layer in the weights' precision",
-        "dtype = jnp.float32 if isinstance(self.encoder, Flat) else dtype",
-        "dtype = dtype",
-        (PRECISION,),
-        "encoders/choice.py",
-    ),
-    Mutation(
         "log_std_init of discrete actions accepted",
         "zip(options._fields, options, BoxOptions(), strict=True)",
         "zip(options._fields[:-1], options, BoxOptions(), strict=False)",

@@ -25,7 +25,7 @@ MUTATIONS = [
         "snapshots are not written at checkpoints",
         "        if not self._on_host and self._outbox.due:\n            self._send()\n",
         "",
-        (LOST,),
+        (DRIVER + "test_a_worker_sends_its_checkpoints_while_it_trains",),
         "placing/worker.py",
     ),
     Mutation(

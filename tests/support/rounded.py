@@ -19,9 +19,9 @@ def near(x):
     return np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)
 
 
-def looked(hidden, obs):
+def looked(hidden, obs, actions=2):
     """Return V of observations [n, k] by ppax in bfloat16, and the parameters in float64."""
-    env = spaces_of(spaces.Box(-np.inf, np.inf, (obs.shape[1],), np.float32))
+    env = spaces_of(spaces.Box(-np.inf, np.inf, (obs.shape[1],), np.float32), actions)
     agent = ppax.PPO(mlp(env, hidden=hidden), compute_dtype="bfloat16")
     learner = agent.init(env.observation_space, jax.random.key(0))
     first = jnp.ones(len(obs), bool)
@@ -29,8 +29,8 @@ def looked(hidden, obs):
     return np.asarray(value), jax.tree.map(np.float64, learner.params)
 
 
-def spaces_of(observation_space):
-    return SimpleNamespace(observation_space=observation_space, action_space=spaces.Discrete(2))
+def spaces_of(observation_space, actions=2):
+    return SimpleNamespace(observation_space=observation_space, action_space=spaces.Discrete(actions))
 
 
 def values(inputs, width):

@@ -76,10 +76,11 @@ def test_only_operands_with_sides_of_at_least_16_are_rounded(inputs, width):
     np.testing.assert_allclose(*values(inputs, width), atol=3e-6)
 
 
+@pytest.mark.parametrize("actions", [2, 16])  # a layer of 16 actions is rounded
 @pytest.mark.parametrize("inputs", [1, 64])
-def test_the_first_layer_does_not_round_observations(inputs):
+def test_the_first_layer_does_not_round_observations(inputs, actions):
     """1000 and 1001 are equal in bfloat16."""
-    value, _ = looked((16,), np.repeat([[1000.0], [1001.0]], inputs, axis=1) / 1000)
+    value, _ = looked((16,), np.repeat([[1000.0], [1001.0]], inputs, axis=1) / 1000, actions)
     assert value[0] != value[1]
 
 

@@ -134,6 +134,18 @@ def test_a_lost_worker_goes_on_from_its_last_checkpoint_and_nothing_counts_twice
     assert (last["iteration"], last["env_steps"]) == (40, steps_of(tmp_path))
 
 
+def test_a_worker_sends_its_checkpoints_while_it_trains(tmp_path, monkeypatch):
+    """Four checkpoints in ten iterations: a worker that is lost has not lost everything."""
+    answers = {}
+
+    def counted(number, events):
+        answers[number] = answers.get(number, 0) + is_snapshot(events)
+        return False
+
+    on_stub(monkeypatch, tmp_path, counted)
+    assert min(answers.values()) > 1
+
+
 @pytest.mark.filterwarnings("ignore:the worker of members")
 def test_a_program_that_loses_too_many_workers_ends_the_sweep_which_goes_on_without_a_cluster(
     here, tmp_path, monkeypatch

@@ -51,8 +51,6 @@ class Reader(NamedTuple):
 
     def read(self, params: Params, obs: PyTree, dtype: Any) -> Array:
         """Return the vector of one observation; inputs of encoders with layers are cast to the weights' `dtype`."""
-        # dense layers round by themselves, in `matmul`
-        dtype = jnp.float32 if isinstance(self.encoder, Flat) else dtype
         vector: Array = self.encoder(params, self._join([entry.read(obs, dtype) for entry in self.entries]))
         return vector
 

@@ -192,6 +192,7 @@ HOSTED = {
     "a tuple": (lambda w: functools.partial(w.Arm, joints=(3, 4)), {"joints": [3, 4]}),
     "a partial with a name": (lambda w: w.HEAVY, {"x": 9.0}),
     "a partial of it": (lambda w: functools.partial(w.HEAVY, gear="high"), {"x": 9.0, "gear": "high"}),
+    "a partial of a partial": (lambda w: functools.partial(w.HEAVY, x=8.0), {"x": 8.0}),
     "a function": (lambda w: functools.partial(w.arm, x=2.0), {"x": 2.0}),
 }
 

@@ -48,8 +48,8 @@ def _of_function(source: Callable[..., Any]) -> tuple[str, Config] | None:
     """Return path and arguments of a class or function, or of a partial of one; None where no file can hold them."""
     values: tuple[Any, ...] = ()
     keywords: dict[str, Any] = {}
-    while isinstance(source, functools.partial):
-        values, keywords, source = (*source.args, *values), {**source.keywords, **keywords}, source.func
+    if isinstance(source, functools.partial):  # those of a partial inside have been merged into it
+        values, keywords, source = source.args, source.keywords, source.func
     path = imports.path_of(source)
     if source is gymnasium.make and values and isinstance(values[0], str):
         path, values = f"gymnasium/{values[0]}", values[1:]

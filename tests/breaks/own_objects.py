@@ -75,8 +75,8 @@ MUTATIONS = [
     ),
     Mutation(
         "an agent of another class loses the options of all agents",
-        "    of_agents = [slot for slot in slots if slot.endswith(AGENT)]",
-        "    of_parts, of_agents = tuple(slots), []",
+        "    of_agents = [slot for slot in slots if AGENT.fullmatch(slot)]",
+        "    of_agents = []",
         (PARTS + "test_an_agent_of_another_class_keeps_what_all_agents_have",),
         "config/own_parts.py",
     ),

@@ -254,7 +254,8 @@ def test_a_partial_of_gymnasiums_make_has_the_name_of_the_id():
 )
 def test_what_no_file_holds_of_a_host_environment_stays_an_object(make, worlds):
     with make(worlds) as env:
-        assert recorded(env)[1] == ["env (own)"]
+        plan, objects = recorded(env)
+    assert (plan["env"], objects) == ("own", ["env (own)"])
 
 
 def test_an_environment_that_is_passed_again_needs_neither_trust_nor_other_parameters(worlds, monkeypatch):

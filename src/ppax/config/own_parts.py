@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -27,7 +28,7 @@ METHODS: dict[str, tuple[str, ...]] = {kind: methods for kind, (methods, _) in C
 }
 ENDS = (".part", ".distribution")  # endings of the paths of options that name code
 SETTINGS = ("logger", "search")  # kinds of parts that are plain settings, not pytrees
-AGENT = "agent."  # end of the prefix of an agent's options, of the run or of a group
+AGENT = re.compile(r"agent\.|groups\.[^.]+\.agent\.")  # prefix of the options of an agent, of the run or of a group
 OF_PPO = {field.name for field in dataclasses.fields(PPO)}
 
 
@@ -78,8 +79,8 @@ def without_parts(values: Config, places: Iterable[str]) -> Config:
     A subclass of PPO, named at agent.part, has its options; those stay.
     """
     slots = [place.removesuffix("part") for place in places]
-    of_parts = tuple(slot for slot in slots if not slot.endswith(AGENT))
-    of_agents = [slot for slot in slots if slot.endswith(AGENT)]
+    of_agents = [slot for slot in slots if AGENT.fullmatch(slot)]
+    of_parts = tuple(slot for slot in slots if slot not in of_agents)
     return {
         path: x
         for path, x in values.items()

@@ -159,7 +159,8 @@ def options() -> str:
         "",
         "Generated from the fields of the parts. `learning_rate` under `agent` is a key of the table `[agent]` in a",
         "run file, the option `--agent.learning-rate` of `ppax train`, and a field of the part in Python. A section is",
-        "headed by a part's name in run files, followed by its class; `agent` itself is a `ppax.PPO`.",
+        "headed by a part's name in run files, followed by its class; `agent` itself is a `ppax.PPO`, or a subclass,",
+        "whose import path is the `part` of `[agent]` ([extending](extending.md#a-subclass-of-ppo)).",
         "",
         "Tables whose keys are not fixed: `[env_params]` and `[eval.env_params]`",
         "([run files](run_files.md#parameters-of-the-environment)), `[groups.NAME]`",
@@ -173,7 +174,7 @@ def options() -> str:
     agent += [option for option in everything if option.path.startswith(WHOLE_TABLES)]
     lines += ["## run", "", *table(own), "", "## agent", "", *table(agent, "agent."), ""]
     for slot, path in slots(everything):
-        if path.startswith(TOWERS):
+        if path == "agent" or path.startswith(TOWERS):
             continue
         lines += [f"## {path}", ""]
         for part, cls in of_run.get(path, PARTS[slot]).items():

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from ppax.tools.building import Built, build
     from ppax.tools.doctor import Diagnosis, doctor
     from ppax.tools.figures import plot
+    from ppax.tools.film import Film, film
     from ppax.tools.report import compare, frame, report
 
 __version__ = "0.1.0"
@@ -74,6 +75,7 @@ _LAZY = {
     "ppax.tools.building": ("Built", "build"),
     "ppax.tools.doctor": ("Diagnosis", "doctor"),
     "ppax.tools.figures": ("plot",),
+    "ppax.tools.film": ("Film", "film"),
     "ppax.tools.report": ("compare", "frame", "report"),
 }
 
@@ -111,6 +113,8 @@ __all__ = [  # noqa: RUF022  # in groups
     "compare",
     "config",
     "doctor",
+    "Film",
+    "film",
     "fit",
     "frame",
     "loggers",

@@ -83,6 +83,20 @@ def with_field(agent, **changes):
     return dataclasses.replace(agent, **changes)
 
 
+def test_classes_without_the_decorator_part_are_refused():
+    class Bare(ppax.PPO): ...
+
+    class Loss(ppax.losses.ClippedSurrogate): ...
+
+    agent, env = cartpole()
+    for wrong, place in (
+        (Bare(agent.network), "agent: JAX cannot trace a Bare"),
+        (dataclasses.replace(agent, loss=Loss()), r"agent\.loss: JAX cannot trace a Loss"),
+    ):
+        with pytest.raises(ConfigError, match=f"{place}: write its class with the decorator @ppax.part"):
+            ppax.fit(wrong, env, 64, num_steps=8)
+
+
 @pytest.mark.parametrize("kind", AGENTS)
 def test_what_is_no_agent_or_has_a_field_that_is_no_part(kind):
     change, mend = AGENTS[kind]

@@ -69,10 +69,10 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "options of a part stay when another part takes its place",
-        "if not name.startswith(slot)}",
-        "if True}",
+        "if not path.startswith(of_parts)",
+        "if True",
         ("tests/tools/test_building.py::test_options_of_a_part_leave_with_it",),
-        "config/validation.py",
+        "config/own_parts.py",
     ),
     Mutation(
         "spaces are computed from the parameters of all members",

@@ -7,7 +7,9 @@ import pytest
 
 import ppax
 from ppax import config
+from ppax.cli import options
 from ppax.imports import trusted
+from ppax.run import record
 
 PARTS = """
 import dataclasses
@@ -19,6 +21,7 @@ from ppax.networks.encoders import Flat
 from ppax.networks.memories import GRU
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam
+from ppax.ppo import PPO
 from ppax.schedules import Linear
 from ppax.parts import number, part, slot, static
 from ppax.types import Scalar
@@ -79,6 +82,20 @@ class Needs:
 @dataclasses.dataclass(frozen=True)
 class Untraced:
     def __call__(self, distribution, batch): ...
+
+
+@part
+class Agent(PPO):
+    bonus: Scalar = number("bonus", default=0.5, low=0.0)
+    inner: object = slot("advantage", "another estimator", default=GAE())
+
+
+@part
+class Other(PPO):
+    extra: Scalar = number("extra", default=1.0)
+
+
+class Bare(PPO): ...
 
 
 def sgd(learning_rate, momentum=0.5):
@@ -161,6 +178,77 @@ def test_a_factory_of_the_users_is_an_optimiser():
     assert agent.optimizer.momentum == 0.75
     assert agent.optimizer.elementwise
     assert config.describe(agent)["optimizer"] == {"part": "own_library:sgd", "momentum": 0.75}
+
+
+def test_an_agent_is_a_subclass_of_ppo_with_options_of_its_own():
+    own = {"part": "own_library:Agent", "bonus": 2, "learning_rate": 0.25, "inner": {"part": "td_lambda"}}
+    agent = built(**own)
+    assert (type(agent).__name__, agent.bonus, agent.learning_rate) == ("Agent", 2.0, 0.25)
+    assert type(agent.inner) is ppax.advantages.TDLambda
+    assert config.build({"env": "CartPole-v1", "num_envs": 4, "agent": config.describe(agent)}).agent == agent
+    independent = config.build({"env": "Pursuit-2", "agents": "independent", "agent": {"part": "own_library:Agent"}})
+    assert type(independent.agent.agent).__name__ == "Agent"
+    assert config.describe(independent.agent)["part"] == "own_library:Agent"
+    for wrong, text in (
+        ({"part": "own_library:Loss"}, "must be a subclass of ppax.PPO"),
+        ({"part": "own_library:sgd"}, "must be a subclass of ppax.PPO"),
+        ({"part": "own_library:Bare"}, "decorator @part"),
+        ({"part": "own_library:Agent", "bonus": -1}, r"agent\.bonus = -1\.0: must be at least 0"),
+        ({"bonus": 1}, r"unknown option 'agent\.bonus'"),
+        ({"part": "pp"}, "must be one of ppo; nearest: ppo"),
+    ):
+        with pytest.raises(ppax.ConfigError, match=text):
+            built(**wrong)
+    with pytest.raises(ppax.ConfigError, match=r"must be a table, \[agent\]; write agent.part = 'own_library:Agent'"):
+        config.build({"agent": "own_library:Agent"})
+
+
+def test_an_agent_made_in_python_is_recorded_by_its_path():
+    import own_library
+
+    env = ppax.make("CartPole-v1", 4)
+    agent = own_library.Agent(ppax.networks.mlp(env, hidden=(4,)), bonus=2.0)
+    for one, change in ((agent, {}), (ppax.Independent(agent, 1), {"agents": "independent"})):
+        plan = config.describe_run(one, env, config.Run(**env.settings.run_fields(), **change))
+        assert (plan["env"], plan["agent"]["part"], plan["agent"]["bonus"]) == ("CartPole-v1", "own_library:Agent", 2.0)
+        assert record.objects(one, env, plan) == []
+        assert config.build(plan).agent == one
+
+
+def test_an_agent_of_another_class_keeps_what_all_agents_have():
+    base = {"agent": {"part": "own_library:Agent", "bonus": 2.0, "learning_rate": 0.25}}
+    changed = config.overridden(base, {"agent": {"part": "own_library:Other"}})
+    assert changed == {"agent": {"part": "own_library:Other", "learning_rate": 0.25}}
+    assert config.plain(base) == {"agent": {"learning_rate": 0.25}}
+    plan = base | {"env": "Pursuit-2", "groups": {"prey": {"players": [0]}, "hunter": {"players": [1]}}}
+    plan["groups"]["prey"]["agent"] = {"part": "own_library:Other", "extra": 3.0}
+    agents = config.build(plan).agent.agents
+    assert (type(agents["prey"]).__name__, agents["prey"].extra, agents["prey"].learning_rate) == ("Other", 3.0, 0.25)
+    assert (type(agents["hunter"]).__name__, agents["hunter"].bonus) == ("Agent", 2.0)
+
+
+def test_an_agent_is_named_on_the_command_line():
+    def parsed(*words):
+        return options.parse_run("train", list(words), options.add_train)[1]["agent"]
+
+    agent = parsed("CartPole-v1", "--agent", "own_library:Agent", "--agent.bonus", "3", "--agent.gamma", "0.5")
+    assert (agent["part"], agent["bonus"], agent["gamma"]) == ("own_library:Agent", 3.0, 0.5)
+    preset = parsed("CartPole-v1")
+    assert agent | preset | {"gamma": 0.5} == agent | {"part": "ppo"}  # all that the preset sets stays
+    plan = options.parse_run(
+        "train",
+        [
+            "Pursuit-2",
+            "--groups.prey.players",
+            "0",
+            "--groups.hunter.players",
+            "1",
+            "--groups.prey.agent",
+            "own_library:Agent",
+        ],
+        options.add_train,
+    )[1]
+    assert plan["groups"]["prey"]["agent"]["part"] == "own_library:Agent"
 
 
 def test_a_group_has_parts_of_its_own():

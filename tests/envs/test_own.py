@@ -9,6 +9,7 @@ import pytest
 
 import ppax
 from ppax import config, imports
+from ppax.cli.envs import describe
 from ppax.cli.main import main
 from ppax.envs import HostEnv, VectorEnv, host
 from ppax.imports import trusted
@@ -45,6 +46,24 @@ class River:
         place = state.place + jnp.where(action == 1, self.stride, -self.stride)
         done = jnp.abs(place) >= 1.0
         return EnvStep(State(place), jnp.full(self.width, place), place, done, jnp.zeros((), bool))
+
+
+@part
+class Sized:
+    size: int = static("number of observations")
+    marks: tuple[int, ...] = static("marks", default=(1,))
+    num_agents = None
+    action_space = spaces.Discrete(2)
+    observation_space = property(lambda self: spaces.Box(-np.inf, np.inf, (self.size,), np.float32))
+
+    def reset(self, key): ...
+    def step(self, state, action, key): ...
+
+
+@part
+class Rapid(River):
+    stride: Scalar = number("length of a step", default=dataclasses.MISSING)
+    width: int = static("number of observations", default=1)
 
 
 def short(limit=7):
@@ -126,6 +145,83 @@ def test_a_function_and_an_object_stand_for_their_environment():
     assert ppax.make("own_worlds:WIDE", 2).observation_space.shape == (3,)
     with pytest.raises(ppax.ConfigError, match="an environment, made already"):
         ppax.make("own_worlds:WIDE", 2, env_params={"nothing": 4})
+
+
+def test_any_compiled_environment_takes_a_time_limit():
+    env = ppax.make("own_worlds:River", 2, env_params={"max_steps": 9, "stride": 0.5})
+    assert (type(env.env).__name__, value(env, "max_steps"), value(env, "stride")) == ("TimeLimit", 9, 0.5)
+    drawn = ppax.make("own_worlds:River", 64, env_params={"max_steps": {"low": 3, "high": 9}})
+    limits = drawn.reset(jax.random.key(0))[0].env.numbers["max_steps"]
+    assert 3 <= float(limits.min()) < 5 < 7 < float(limits.max()) <= 9
+    assert value(ppax.envs.other_params(ppax.make("own_worlds:River", 2), {"max_steps": 3}), "max_steps") == 3
+    assert value(ppax.make("own_worlds:WIDE", 2, env_params={"max_steps": 3}), "max_steps") == 3
+    with pytest.raises(ppax.ConfigError, match=r"env_params.max_steps = 0: must be at least 1"):
+        ppax.make("own_worlds:River", 2, env_params={"max_steps": 0})
+
+
+def test_arguments_without_a_default_are_given_or_named():
+    env = ppax.make("own_worlds:Sized", 2, env_params={"size": 3, "marks": [1, 2]})
+    assert (env.observation_space.shape, value(env, "marks")) == ((3,), (1, 2))
+    with pytest.raises(
+        ppax.ConfigError, match=r"env_params of own_worlds:Sized: missing .*'size'; its arguments: size"
+    ):
+        ppax.make("own_worlds:Sized", 2)
+    drawn = ppax.make("own_worlds:Rapid", 64, env_params={"stride": {"low": 0.1, "high": 0.4}})
+    strides = drawn.reset(jax.random.key(0))[0].env.numbers["stride"]
+    assert 0.1 <= float(strides.min()) < 0.2 < 0.3 < float(strides.max()) <= 0.4
+
+
+def test_an_argument_of_a_function_is_not_drawn_but_numbers_of_its_environment_are():
+    with pytest.raises(ppax.ConfigError, match=r"so it cannot be drawn.*; give one value, or draw max_steps, stride"):
+        ppax.make("own_worlds:short", 2, env_params={"limit": {"low": 3, "high": 9}})
+
+
+def test_arguments_of_a_gymnasium_class_are_drawn_as_by_host():
+    given = {"gravity": {"low": 3.0, "high": 9.0}}
+    with ppax.make("own_hosts:Pole", 2, env_params=given) as env:
+        assert env.settings.env_params == given
+        mine, one = (
+            host(sys.modules["own_hosts"].Pole, 2, env_params=given).host.factories[0](),
+            env.host.factories[0](),
+        )
+        found = []
+        for seed in (7, 8):
+            one.reset(seed=seed)
+            mine.reset(seed=seed)
+            assert one.unwrapped.gravity == mine.unwrapped.gravity
+            found.append(one.unwrapped.gravity)
+        assert found[0] != found[1]
+        assert all(3.0 <= gravity <= 9.0 for gravity in found)
+    with ppax.envs.other_params(ppax.make("own_hosts:Pole", 2), given) as env:
+        env.host.factories[0]().reset(seed=1)
+    for wrong, text in (
+        ({"wind": {"low": 1.0, "high": 2.0}}, r"env_params of own_hosts:Pole: .*'wind'; its arguments: gravity"),
+        (
+            {"render_mode": {"low": 1.0, "high": 2.0}},
+            "render_mode: cannot be drawn at a reset, for it is no number: None",
+        ),
+        ({"gravity": {"low": 3.0, "high": 2.0}}, r"gravity\.low = 3\.0: must be at most"),
+    ):
+        with pytest.raises(ppax.ConfigError, match=text):
+            ppax.make("own_hosts:Pole", 2, env_params=wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "drawn"),
+    [
+        ("own_hosts:Pole", {"gravity": 9.8}, ["gravity"]),
+        ("own_hosts:limited", {"steps": 3}, ["steps"]),
+        ("own_worlds:River", {"stride": 0.2, "width": 1}, ["stride"]),
+        ("own_worlds:short", {"limit": 7, "max_steps": 7, "stride": 0.2, "width": 1}, ["max_steps", "stride"]),
+        ("own_worlds:WIDE", {"stride": 0.2, "width": 3}, ["stride"]),
+        ("own_worlds:Rapid", {"width": 1}, ["stride"]),
+        ("gymnasium/Pendulum-v1", {"g": 10.0}, ["g"]),
+    ],
+)
+def test_the_command_envs_lists_arguments_and_those_that_can_be_drawn(name, params, drawn):
+    about = describe(name)
+    assert (about["env_params"], about["can_be_drawn"]) == (params, drawn)
+    assert about.get("needed") == (["stride"] if name == "own_worlds:Rapid" else None)
 
 
 def test_other_parameters_for_the_evaluation():

@@ -55,6 +55,11 @@ class MyCritic(Regression):
 
 
 @part
+class MyPPO(ppax.PPO):
+    bonus: object = number("number of its own", default=0.0)
+
+
+@part
 class MySchedule(Linear): ...
 
 
@@ -105,7 +110,8 @@ def test_agents_that_the_run_file_cannot_rebuild_are_listed(make, expected):
     [
         (lambda: VectorEnv(Counter(), 4), []),  # its run file has its import path, worlds:Counter
         (lambda: VectorEnv(Counter(), 4, name="mine"), []),
-        (lambda: VectorEnv(TimeLimit(Counter(), 9), 4), ["env (TimeLimit)"]),
+        (lambda: VectorEnv(TimeLimit(Counter(), 9), 4), []),
+        (lambda: VectorEnv(TimeLimit(TimeLimit(Counter(), 9), 8), 4), ["env (TimeLimit)"]),
         (lambda: dataclasses.replace(ENV, env=PartialView(ENV.env, (0, 1, 2, 3))), ["env.env (PartialView)"]),
         (lambda: dataclasses.replace(ENV, env=TimeLimit(builtin.CartPole(), 99)), ["env.env.max_steps"]),
         (lambda: dataclasses.replace(ENV, env=TimeLimit(builtin.CartPole(gravity=1.0), 500)), ["env.env.env.gravity"]),
@@ -133,6 +139,13 @@ def test_environments_that_the_run_file_cannot_rebuild_are_listed(make, expected
 )
 def test_agents_that_the_run_file_rebuilds_are_not_listed(agent):
     assert objects_of(agent) == []
+
+
+def test_a_subclass_of_ppo_without_an_import_path_is_the_only_object():
+    agent = MyPPO(mlp(ENV, hidden=(4,)), bonus=2.0, learning_rate=0.1)
+    assert objects_of(agent) == ["agent (MyPPO)"]
+    plan = config.describe_run(agent, ENV, config.Run(**ENV.settings.run_fields()))
+    assert config.build(record.recorded(plan)).agent.learning_rate == 0.1
 
 
 def test_parts_of_each_group_are_compared():

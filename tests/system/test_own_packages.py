@@ -223,6 +223,76 @@ def test_a_run_made_in_python_is_recorded_by_import_path(on_path, tmp_path):
     np.testing.assert_array_equal(policy.act(np.zeros(4)), resumed.policy().act(np.zeros(4)))
 
 
+SCRIPT = """
+import functools, arm, ppax
+env = ppax.envs.host(functools.partial(arm.Arm, 0.5, gear="high"), 2)
+sizes = {"minibatch": ppax.minibatches.Shuffle(1), "num_epochs": 1}
+agent = arm.Careful(ppax.networks.mlp(env, hidden=(4,)), bonus=2.0, **sizes)
+ppax.fit(agent, env, 32, num_steps=8, run_dir="runs/mine", log=ppax.Log(console=False))
+"""
+ARM = """
+import gymnasium, numpy as np
+from gymnasium import spaces
+import ppax
+from ppax.types import Scalar, number, part
+
+
+@part
+class Careful(ppax.PPO):
+    bonus: Scalar = number("bonus", default=0.0)
+
+
+class Arm(gymnasium.Env):
+    metadata = {"render_modes": ["rgb_array"]}
+    observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+
+    def __init__(self, x=1.0, gear="low", render_mode=None):
+        self.x, self.gear, self.render_mode = x, gear, render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(2, np.float32), self.x * (self.gear == "high"), self.steps == 4, False, {}
+
+    def render(self):
+        return np.full((8, 8, 3), 40 * self.steps, np.uint8)
+
+"""
+
+
+@pytest.mark.usefixtures("cached_programs")
+def test_objects_made_in_a_script_go_on_by_command(tmp_path, monkeypatch, capsys):
+    """A script trains an environment and an agent of a module beside it; the commands build them from their paths."""
+    (tmp_path / "arm.py").write_text(ARM)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    subprocess.run([sys.executable, "train.py"], check=True, cwd=tmp_path, env=environment)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    try:
+        plan = config.read(Path("runs/mine/run.toml"))
+        assert (plan["env"], plan["env_params"]) == ("arm:Arm", {"x": 0.5, "gear": "high"})
+        assert (plan["agent"]["part"], plan["agent"]["bonus"]) == ("arm:Careful", 2.0)
+        for verb in ("evaluate", "play", "export", "resume"):
+            assert main.main([verb, "runs/mine"]) == main.USAGE
+            assert capsys.readouterr().err.splitlines()[-1] == f"  ppax {verb} runs/mine --trust arm"
+            assert "arm" not in sys.modules
+        trust = ["--trust", "arm", "--json"]
+        assert main.main(["evaluate", "runs/mine", "--episodes", "2", *trust]) == 0
+        result = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert (result["mean_return"], result["mean_length"]) == (2.0, 4.0)
+        assert main.main(["play", "runs/mine", *trust]) == 0
+        assert json.loads(capsys.readouterr().out.splitlines()[-1])["lengths"] == [4]
+        assert main.main(["resume", "runs/mine", "--total-steps", "64", *trust]) == 0
+        assert main.main(["export", "runs/mine", "--formats", "numpy", *trust]) == 0
+    finally:
+        sys.modules.pop("arm", None)
+
+
 # ---------------------------------------------------------------- a stranger's run directory
 
 
@@ -259,16 +329,18 @@ def stranger(plain_run, tmp_path, monkeypatch):
 NETWORK = {"agent.network.memory.part": "canary:Memory"}
 ENV = {"env": "canary:River"}
 LOSS = {"agent.loss.part": "canary:Loss"}
+AGENT = {"agent.part": "canary:Agent"}
 LOGGER = {"log.to": [{"part": "canary:Logger"}]}
 REFUSED = [
     *[
         (verb, names)
         for verb in ("resume", "evaluate", "play", "train", "bench", "selftest")
-        for names in (NETWORK, ENV, LOSS)
+        for names in (NETWORK, ENV, LOSS, AGENT)
     ],
     ("resume", LOGGER),
     ("train", LOGGER),
     ("export", NETWORK),
+    ("export", AGENT),
 ]
 
 
@@ -282,7 +354,7 @@ def test_commands_on_a_strangers_run_execute_nothing_and_say_what_would(verb, na
     assert not written.exists()
 
 
-@pytest.mark.parametrize("names", [NETWORK, ENV, LOSS, LOGGER], ids=str)
+@pytest.mark.parametrize("names", [NETWORK, ENV, LOSS, LOGGER, AGENT], ids=str)
 @pytest.mark.parametrize("verb", ["report", "doctor"])
 def test_commands_that_only_read_a_strangers_run_execute_nothing(verb, names, stranger, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # for report.html

@@ -182,6 +182,7 @@ def require_agent(agent: Any, name: str = "agent") -> None:
 def require_ppo(agent: Any, name: str) -> None:
     """Raise ConfigError unless the fields of `agent`, a PPO, are parts; `name` is its name in the message."""
     require_agent(agent, name)
+    _require_tree(agent, name)
     if not _has(agent.network, ("init", "encode", "remember", "decide")):
         kind = f"a {type(agent.network).__name__} is no network"
         raise ConfigError(f"{name}.network: {kind}: write ppax.PPO(ppax.networks.mlp(env))")
@@ -197,6 +198,7 @@ def require_ppo(agent: Any, name: str) -> None:
         value = getattr(agent, field)
         if not _has(value, methods):
             raise ConfigError(f"{name}.{field}: {_short(value)} is no part: write {field}={default}")
+        _require_tree(value, f"{name}.{field}")
     require_static(agent, name)
 
 
@@ -218,6 +220,13 @@ def require_single_policy(agent: Agent, what: str) -> PPO:
     if isinstance(agent, PPO):
         return agent
     raise ConfigError(f"{what} works with one policy for all agents; this run has {type(agent).__name__}")
+
+
+def _require_tree(value: Any, name: str) -> None:
+    """Raise ConfigError for an object that JAX does not know as a tree of numbers, as one of a class without @part."""
+    if jax.tree_util.all_leaves([value]):
+        kind = type(value).__name__
+        raise ConfigError(f"{name}: JAX cannot trace a {kind}: write its class with the decorator @ppax.part")
 
 
 def _has(value: Any, methods: tuple[str, ...]) -> bool:

@@ -107,7 +107,8 @@ def dashed(argument: str) -> str:
     name = "--" + renamed(name.removeprefix("--"), "_", "-")
     *outer, last = name.split(".")
     of_part = last in part_fields(PPO) or (bool(outer) and outer[-1] in keyed_fields())
-    if name == "--schedule" or (name.startswith(("--agent.", "--groups.", "--schedule.")) and of_part):
+    of_part |= last == "agent" and len(outer) == 2  # of a group
+    if name in ("--agent", "--schedule") or (name.startswith(("--agent.", "--groups.", "--schedule.")) and of_part):
         name += ".part"
     if name == "--init-from":
         name += ".run"
@@ -175,15 +176,14 @@ def _tables(flat: Config, path: str) -> list[Config]:
 def choose_parts(base: Config, arguments: list[str]) -> Config:
     """Set the parts named by `--agent.loss.part NAME`: they decide which options exist.
 
-    A part other than that of `base` starts from its own defaults.
+    A part other than that of `base` starts from its own defaults, as in `config.overridden`.
     """
     flat = dict(flatten(base))
     config.require_trusted(unflatten(flat | dict(_named_parts(arguments))))  # of all parts at once
     for path, value in _named_parts(arguments):
-        slot = path.removesuffix("part")
         default = next((option.default for option in config.options(unflatten(flat)) if option.path == path), None)
         if flat.get(path, default) != value:
-            flat = {key: kept for key, kept in flat.items() if not key.startswith(slot)}
+            flat = config.without_parts(flat, [path])
         flat[path] = value
     return unflatten(flat)
 

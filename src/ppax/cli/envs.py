@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
+import inspect
 import io
 from collections.abc import Iterator
 from typing import Any
 
 from ppax import envs, imports
+from ppax.envs import own
 from ppax.envs.suites import registry
 from ppax.envs.suites.gymnasium import constructor_arguments, spec_of
 from ppax.envs.wrappers import places
 from ppax.envs.wrappers.action_repeat import ActionRepeat
+from ppax.envs.wrappers.params import can_be_drawn, is_number
 from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.program.backends import backend_of
 
@@ -22,7 +26,8 @@ LIMITS = ("time_limit", "max_steps")  # attributes in which suites keep their ow
 
 def add_envs(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax envs` has."""
-    parser.add_argument("name", nargs="?", help="environment id to describe: spaces, agents, time limit, parameters")
+    text = "environment to describe, an id or an import path: spaces, agents, time limit, parameters"
+    parser.add_argument("name", nargs="?", help=text)
 
 
 def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
@@ -51,6 +56,8 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value)) or "none"
     if isinstance(value, dict):
         return ", ".join(f"{name} = {_shown(inner)}" for name, inner in value.items()) or "none"
     return "none" if value is None else str(value)
@@ -82,7 +89,20 @@ def quiet() -> Iterator[None]:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Describe an environment: spaces, agents, time limit, resets and parameters."""
+    """Describe an environment: spaces, agents, time limit, resets, parameters, and those that a reset can draw."""
+    found = own.find(name) if own.is_own(name) else None
+    arguments = {key: x.default for key, x in own.parameters_of(found).items() if key != "render_mode"}
+    needed = own.needed(found)
+    if needed:  # without them it cannot be made
+        fields = dataclasses.fields(found) if dataclasses.is_dataclass(found) else ()
+        sizes = {field.name for field in fields if field.metadata.get("static")}
+        drawn = [
+            key
+            for key, default in arguments.items()
+            if key not in sizes and (default is inspect.Parameter.empty or is_number(default))
+        ]
+        defaults = {key: default for key, default in arguments.items() if key not in needed}
+        return {"name": name, "needed": needed, "env_params": defaults, "can_be_drawn": drawn}
     env: Any = envs.make(name, num_envs=1)
     spaces = {"observation_space": str(env.observation_space), "action_space": str(env.action_space)}
     suite, _, env_id = name.partition("/")
@@ -90,11 +110,17 @@ def describe(name: str) -> dict[str, Any]:
         is_gymnasium = suite == "gymnasium"
         limit = spec_of(env_id).max_episode_steps if is_gymnasium else None
         about = {"name": name, **spaces, "agents": env.num_agents, "time_limit": limit, "stepped": "on the host"}
-        return about | ({"env_params": constructor_arguments(env_id)} if is_gymnasium else {})
+        if not is_gymnasium and found is None:
+            return about
+        arguments = constructor_arguments(env_id) if is_gymnasium else arguments
+        drawn = [key for key, default in arguments.items() if is_number(default) and env.host.spec.agents is None]
+        return about | {"env_params": arguments, "can_be_drawn": drawn}
     resets = getattr(env.resets, "__name__", type(env.resets).__name__)
     inner = {"agents": env.num_agents, "time_limit": time_limit(env.env), "resets": resets}
-    numbers = {key: places.read(env.env, key) for key in places.places(env.env)}
-    return {"name": name, **spaces, **inner, "env_params": numbers}
+    known = places.places(env.env)
+    numbers = {key: places.read(env.env, key) for key in known}
+    drawn = [key for key, place in known.items() if can_be_drawn(place)]
+    return {"name": name, **spaces, **inner, "env_params": arguments | numbers, "can_be_drawn": drawn}
 
 
 def time_limit(env: Any) -> int | None:

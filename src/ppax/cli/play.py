@@ -9,16 +9,12 @@ from typing import Any
 from ppax import config
 from ppax.cli.output import evaluation_text
 from ppax.envs import for_evaluation
-from ppax.films.play import play
-from ppax.films.video import require_video, write_video
 from ppax.options import check_limits
 from ppax.policy.bundle import FORMATS
 from ppax.policy.hub import PREFIX
-from ppax.policy.loading import load, load_chosen
+from ppax.policy.loading import load
 from ppax.run.directory import read_evaluation
-from ppax.run.restore import load_run
-from ppax.storage.paths import require_place
-from ppax.training import make_key
+from ppax.tools.film import film
 
 BUNDLE = "policy.zip"  # default name, in the run directory
 
@@ -42,25 +38,28 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Play, write the video, print returns and path; returns the same for JSON."""
     for name in ("episodes", "max_steps", "fps"):
         check_limits(f"--{name.replace('_', '-')}", getattr(options, name), {"low": 1})
-    path = options.output or options.run / "play.gif"
-    require_video(path)
-    agent, env, run = load_run(options.run)
-    require_place(path, "play.gif")
-    learner = load_chosen(options.run, agent, env, run, options.best, options.step).learner
-    key = make_key(options.seed)
-    played = play(agent, env, learner, key, options.episodes, not options.sampled, options.max_steps)
-    count = write_video(path, played.frames, options.fps)
-    for returns, length in zip(played.returns, played.lengths, strict=True):
+    made = film(
+        options.run,
+        options.output or options.run / "play.gif",
+        episodes=options.episodes,
+        max_steps=options.max_steps,
+        fps=options.fps,
+        seed=options.seed,
+        deterministic=not options.sampled,
+        best=options.best,
+        step=options.step,
+    )
+    for returns, length in zip(made.returns, made.lengths, strict=True):
         say(f"return {', '.join(f'{x:.2f}' for x in returns)} in {length} steps")
-    if not played.finished:
+    if not made.finished:
         say(f"the last episode was still running after {options.max_steps} steps; increase --max-steps to see its end")
-    say(f"{count} frames: {path}")
+    say(f"{made.frames} frames: {made.path}")
     return {
-        "path": str(path),
-        "frames": count,
-        "returns": played.returns.tolist(),
-        "lengths": played.lengths.tolist(),
-        "finished": played.finished,
+        "path": str(made.path),
+        "frames": made.frames,
+        "returns": made.returns.tolist(),
+        "lengths": made.lengths.tolist(),
+        "finished": made.finished,
     }
 
 

@@ -5,7 +5,8 @@ from ppax.config.construction import Built, build, build_agent, build_env, build
 from ppax.config.defaults import PARTS_FOR_ALL, PRESET, Completed, begun, completed, num_envs_for
 from ppax.config.description import describe, describe_part, describe_run
 from ppax.config.outside_names import named, outside, require_asked
-from ppax.config.own_parts import import_paths, package_of, plain, require_trusted
+from ppax.config.own_environments import own_environment
+from ppax.config.own_parts import import_paths, package_of, plain, require_trusted, without_parts
 from ppax.config.run_files import RUN_FILE, file_of, find, parse, preset, presets, read, to_toml
 from ppax.config.run_settings import (
     BestSettings,
@@ -73,6 +74,7 @@ __all__ = [
     "other_parts",
     "outside",
     "overridden",
+    "own_environment",
     "package_of",
     "parse",
     "part_options",
@@ -87,4 +89,5 @@ __all__ = [
     "settings",
     "to_toml",
     "unflatten",
+    "without_parts",
 ]

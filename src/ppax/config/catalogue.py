@@ -31,6 +31,7 @@ from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
 from ppax.options import check_limits
 from ppax.parts import slot_lists, slot_tables, slots
 from ppax.phases import PPG, NoPhase
+from ppax.ppo import PPO
 from ppax.prediction import NextObservation, SelfPrediction
 from ppax.protocols import MadeForSpaces
 from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
@@ -127,6 +128,9 @@ class Choices(dict[str, type]):
     def name_of(self, part: Any) -> str:
         """Return the name of the class of a part: the one used in run files, if they can name the class."""
         return next((name for name, cls in self.items() if cls is type(part)), None) or own_name(part)
+
+
+AGENT = Choices("agent", {"ppo": PPO})  # the agent itself; by import path a subclass
 
 
 def choices_of(cls: type) -> dict[str, Choices]:

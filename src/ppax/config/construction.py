@@ -13,8 +13,9 @@ from ppax.agents.independent import Independent
 from ppax.agents.opponents import Pool
 from ppax.agents.self_play import SelfPlay
 from ppax.config import group_tables
-from ppax.config.catalogue import Choices, choices_of, constructor, list_choices_of, table_choices_of
+from ppax.config.catalogue import AGENT, Choices, choices_of, constructor, list_choices_of, table_choices_of
 from ppax.config.outside_names import require_asked, require_asked_of_env
+from ppax.config.own_environments import own_environment
 from ppax.config.own_parts import require_tree, require_trusted
 from ppax.config.run_settings import NO_POOL, Run, in_iterations
 from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve, resolve_part
@@ -95,7 +96,9 @@ def build_env(config: Config) -> Env:
 def configured(env: Env, config: Config) -> Env:
     """Return an environment that the user made, with `env_params` and `schedule` of the configuration."""
     require_asked_of_env(config)
-    env = envs.other_params(env, config.get("env_params", {}))
+    has = own_environment(env).get("env_params", {})
+    changed = {name: x for name, x in config.get("env_params", {}).items() if name not in has or has[name] != x}
+    env = envs.other_params(env, changed)
     schedule = _schedule(config) if env.settings.schedule is None else None  # else it is set already
     return env if schedule is None else envs.with_schedule(env, schedule)
 
@@ -110,7 +113,7 @@ def _schedule(config: Config) -> Schedule | None:
 
 def _agent(config: Config, env: Any) -> PPO | Independent:
     """Build the agent of the tables `agents` and `agent`, for an environment or a group of its agents."""
-    agent = PPO(**_arguments(PPO, config["agent"], env))
+    agent: PPO = _part(AGENT, config["agent"], env, "agent")
     return Independent(agent, env.num_agents) if config["agents"] == group_tables.INDEPENDENT else agent
 
 

@@ -11,12 +11,13 @@ from ppax import imports
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
-from ppax.config.catalogue import Choices, choices_of, list_choices_of, table_choices_of
-from ppax.config.own_parts import own_environment
+from ppax.config.catalogue import AGENT, Choices, choices_of, list_choices_of, table_choices_of
+from ppax.config.own_environments import own_environment
 from ppax.config.run_settings import Run
 from ppax.config.validation import is_section
 from ppax.envs import Env
 from ppax.options import Config, check_limits, check_value, flatten, hints_of, is_option, option_of, unflatten
+from ppax.ppo import PPO
 from ppax.protocols import Agent
 from ppax.types import ConfigError
 
@@ -42,7 +43,7 @@ def describe(part: Any, each: bool = False) -> Config:
     """
     if isinstance(part, Independent):
         return describe(part.agent, each=True)
-    config: Config = {}
+    config: Config = {"part": AGENT.name_of(part)} if isinstance(part, PPO) else {}
     hints, slots, lists = hints_of(part.__class__), choices_of(type(part)), list_choices_of(type(part))
     tables = table_choices_of(type(part))
     for field in dataclasses.fields(part):

@@ -15,9 +15,9 @@ import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ppax.config.catalogue import choices_of
-from ppax.options import Config, Option
-from ppax.ppo import PPO
+from ppax.config.catalogue import AGENT, choices_of
+from ppax.config.own_parts import without_parts
+from ppax.options import Config, Option, flatten, unflatten
 from ppax.types import ConfigError
 
 SHARED, INDEPENDENT = SHARING = ("shared", "independent")  # parameter sharing between agents
@@ -42,9 +42,20 @@ def filled(config: Config) -> Config:
     groups = {}
     for name, table in tables(config).items():
         groups[name] = {"agents": config.get("agents", SHARED)} | table
-        if agent := _merged(config.get("agent", {}), table.get("agent", {}), PPO):
+        if agent := _merged_agent(config.get("agent", {}), table.get("agent", {})):
             groups[name]["agent"] = agent
     return config | {"groups": groups} if groups else config
+
+
+def _merged_agent(base: Any, own: Any) -> Any:
+    """Merge the agent's table of a group into that of the run; one of another class keeps what all agents have."""
+    default = next(iter(AGENT))
+    name = _table(base).get("part", default)
+    chosen = _table(own).get("part", name)
+    if chosen != name and isinstance(base, dict):
+        flat = {f"agent.{path}": x for path, x in flatten(base)}
+        base = unflatten(without_parts(flat, ["agent.part"])).get("agent", {})
+    return _merged(base, own, AGENT.find(str(chosen), "agent.part"))
 
 
 def apart(config: Config) -> set[str]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 
 from ppax import imports, optimizers
 from ppax.agents.arguments import PARTS as CHECKED
-from ppax.envs import Env, require_native
-from ppax.envs.wrappers.places import places, read
 from ppax.options import LISTS, Config, flatten, unflatten
-from ppax.program.backends import backend_of
+from ppax.ppo import PPO
 from ppax.types import ConfigError
 
 OPTAX = "optax"  # no code to trust: ppax itself depends on it, and only its optimisers are found
@@ -29,6 +28,8 @@ METHODS: dict[str, tuple[str, ...]] = {kind: methods for kind, (methods, _) in C
 }
 ENDS = (".part", ".distribution")  # endings of the paths of options that name code
 SETTINGS = ("logger", "search")  # kinds of parts that are plain settings, not pytrees
+AGENT = re.compile(r"agent\.|groups\.[^.]+\.agent\.")  # prefix of the options of an agent, of the run or of a group
+OF_PPO = {field.name for field in dataclasses.fields(PPO)}
 
 
 def import_paths(config: Config) -> dict[str, str]:
@@ -66,9 +67,30 @@ def plain(config: Config, of: Callable[[str], bool] = lambda place: True) -> Con
 
     Their code is not imported then: enough to read a configuration, or to act without the parts that only learn.
     """
-    slots = tuple(place.removesuffix("part") for place in import_paths(config) if place.endswith(ENDS) and of(place))
-    lists = tuple(f"{path}." for path in LISTS if any(slot.startswith(f"{path}.") for slot in slots))
-    return unflatten({place: x for place, x in flatten(config) if not place.startswith((*slots, *lists))})
+    places = [place for place in import_paths(config) if place.endswith(ENDS) and of(place)]
+    lists = [path for path in LISTS if any(place.startswith(f"{path}.") for place in places)]
+    kept = without_parts(dict(flatten(config)), places)
+    return unflatten({path: x for path, x in kept.items() if not path.startswith(tuple(f"{one}." for one in lists))})
+
+
+def without_parts(values: Config, places: Iterable[str]) -> Config:
+    """Return values by dotted path without the options of the parts that are named at `places`, as agent.loss.part.
+
+    A subclass of PPO, named at agent.part, has its options; those stay.
+    """
+    slots = [place.removesuffix("part") for place in places]
+    of_agents = [slot for slot in slots if AGENT.fullmatch(slot)]
+    of_parts = tuple(slot for slot in slots if slot not in of_agents)
+    return {
+        path: x
+        for path, x in values.items()
+        if not path.startswith(of_parts)
+        and not any(path.startswith(slot) and _root(path.removeprefix(slot)) not in OF_PPO for slot in of_agents)
+    }
+
+
+def _root(path: str) -> str:
+    return path.partition(".")[0]
 
 
 def own_class(kind: str, name: str, place: str) -> type | None:
@@ -84,7 +106,10 @@ def own_class(kind: str, name: str, place: str) -> type | None:
     found = imports.load(path, place)
     if kind == "optimizer" and isinstance(found, types.FunctionType):
         return optimizers.optax_class(found)
-    return _checked(found, kind, f"{place} = {name!r}")
+    text = f"{place} = {name!r}"
+    if kind == "agent" and not (isinstance(found, type) and issubclass(found, PPO)):
+        raise ConfigError(f"{text}: must be a subclass of ppax.PPO, with the decorator @part of ppax")
+    return _checked(found, kind, text)
 
 
 def own_name(part: Any) -> str:
@@ -95,28 +120,6 @@ def own_name(part: Any) -> str:
     made_of = optimizers.factory_of(type(part)) or type(part)
     public = optimizers.public_name(made_of) or imports.path_of(made_of)
     return public or f"{made_of.__module__}.{made_of.__qualname__}"
-
-
-def own_environment(env: Env) -> Config:
-    """Return the options of a run file that name an environment of the user's by import path; {} where none can.
-
-    It works for a compiled environment whose class takes only parameters, and for host environments of one factory.
-    """
-    if env.settings.by_name:
-        return {}
-    factories = backend_of(env).factories
-    if factories is not None:
-        path = imports.path_of(factories[0]) if len(factories) == 1 else None
-        return {} if path is None else {"env": path}
-    inner: Any = require_native(env, "", "").env
-    path = imports.path_of(type(inner))
-    if path is None or not dataclasses.is_dataclass(inner):
-        return {}
-    world: Any = inner  # is_dataclass narrows it to a type without `step`
-    defaults = {field.name: field.default for field in dataclasses.fields(world)}
-    own = {name: read(world, name) for name, place in places(world).items() if len(place.path) == 1}
-    changed = {name: value for name, value in own.items() if value != defaults[name]} | dict(env.settings.env_params)
-    return {"env": path} | ({"env_params": changed} if changed else {})
 
 
 def _checked(found: Any, kind: str, text: str) -> type:

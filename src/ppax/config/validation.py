@@ -13,8 +13,8 @@ from typing import Any
 
 from ppax import imports, names
 from ppax.config import group_tables
-from ppax.config.catalogue import PARTS, Choices, choices_of, list_choices_of, table_choices_of
-from ppax.config.own_parts import require_trusted
+from ppax.config.catalogue import AGENT, PARTS, Choices, choices_of, list_choices_of, table_choices_of
+from ppax.config.own_parts import require_trusted, without_parts
 from ppax.config.run_settings import Run
 from ppax.options import (
     Config,
@@ -27,7 +27,6 @@ from ppax.options import (
     options_of,
     unflatten,
 )
-from ppax.ppo import PPO
 from ppax.types import ConfigError, printable
 
 # Key that lists the Python objects that a run file cannot hold (run/record.py); `fit` writes it, it is no option.
@@ -43,10 +42,11 @@ def options(config: Config) -> Iterator[Option]:
     """
     require_trusted(config, parts_only=True)
     yield from _options(Run, config, "")
-    yield from _options(PPO, _table(config, "agent", "agent"), "agent.")
+    yield from part_options(AGENT, _table(config, "agent", "agent", ".part"), "agent")
     for name, table in group_tables.tables(config).items():
         yield from group_tables.own_options(name)
-        yield from _options(PPO, _table(table, "agent", f"groups.{name}.agent"), f"groups.{name}.agent.")
+        place = f"groups.{name}.agent"
+        yield from part_options(AGENT, _table(table, "agent", place, ".part"), place)
 
 
 def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
@@ -186,13 +186,14 @@ def resolve_part(choices: Choices, table: Config, path: str) -> Config:
 
 
 def overridden(base: Config, changes: Config) -> Config:
-    """Return `base` with the values of `changes`; a part of another name starts from its own defaults."""
+    """Return `base` with the values of `changes`; a part of another name starts from its own defaults.
+
+    An agent of another class keeps what all agents have.
+    """
     flat, own = dict(flatten(base)), dict(flatten(changes))
     parts = {option.path: option.default for option in options(base) if option.path.endswith(".part")}
-    for path in (path for path in own if path in parts and flat.get(path, parts[path]) != own[path]):
-        slot = path.removesuffix("part")
-        flat = {name: value for name, value in flat.items() if not name.startswith(slot)}
-    return unflatten(flat | own)
+    others = [path for path in own if path in parts and flat.get(path, parts[path]) != own[path]]
+    return unflatten(without_parts(flat, others) | own)
 
 
 def objects_of(config: Config) -> list[str]:

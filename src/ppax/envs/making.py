@@ -25,6 +25,7 @@ from ppax.envs.wrappers.clip_actions import clip_actions as clipped_to
 from ppax.envs.wrappers.places import named, places, unknown
 from ppax.envs.wrappers.resets import PoolResets, fresh_resets
 from ppax.envs.wrappers.team_view import team_view
+from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.names import refusing_unknown
 from ppax.protocols import Environment, Schedule
 from ppax.types import ConfigError
@@ -78,7 +79,9 @@ def make(
     if name not in BUILTIN and own.is_own(name):
         return _own(name, num_envs, settings)
     suite, _, env_id = name.partition("/")
-    return (_on_host if suite in HOST_SUITES and env_id else _native)(name, num_envs, settings)
+    if suite in HOST_SUITES and env_id:
+        return _on_host(name, num_envs, settings)
+    return _native(name, num_envs, settings, partial(_single, name))
 
 
 def _checked(name: object, num_envs: object) -> int:
@@ -199,18 +202,30 @@ def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
     """Create copies of the environment that the user has written, by its import path or short name."""
     found = own.find(name)
     tables = params.nested(settings.env_params)
-    if not own.on_host(found, name, tables):
-        return _native(name, num_envs, settings, partial(own.single, found, name))
+    if not own.on_host(found, name, params.first_values(tables)):
+        single: Single = partial(own.single, found, name)
+        if own.LIMIT in tables and own.LIMIT not in own.parameters_of(found):
+            single = partial(_limited, single)
+        return _native(name, num_envs, settings, single, own.needed(found))
     settings = dataclasses.replace(settings, env_params=tables)
-    params.refuse_drawn(name, settings.env_params)
     _refuse_compiled_only(name, settings)
-    env = host(own.factory(found, name, settings.env_params), num_envs, name, **settings.of_host())
+    given = own.arguments(found, name, params.first_values(tables))
+    drawn = {key: value for key, value in tables.items() if params.is_range(value)}
+    fixed = {key: value for key, value in given.items() if key not in drawn}
+    make = partial(found, **fixed) if fixed else found
+    env = host(make, num_envs, name, **settings.of_host(), env_params=drawn)
     return dataclasses.replace(env, made=settings)
 
 
-def _native(name: str, num_envs: int, settings: EnvSettings, single: Single | None = None) -> VectorEnv:
+def _limited(single: Single, options: Mapping[str, Any]) -> Environment:
+    """Return an environment with a time limit, that of `env_params`, around it; one with a limit as it is."""
+    env = single(options)
+    return env if own.LIMIT in places(env) else TimeLimit(env, 1)
+
+
+def _native(name: str, num_envs: int, settings: EnvSettings, single: Single, needed: Sequence[str] = ()) -> VectorEnv:
     settings.refuse(("vectorization", "timeout", "info_metrics"), f"{name} is stepped inside the compiled program")
-    inner = _with_params(name, settings.env_params, single or partial(_single, name))
+    inner = _with_params(name, settings.env_params, single, needed)
     settings = dataclasses.replace(settings, env_params=named(settings.env_params, places(inner)))
     suite = name.partition("/")[0]
     of_suite = name not in BUILTIN and suite in SUITES
@@ -239,16 +254,20 @@ def _both_ends(value: Any) -> tuple[Any, Any]:
     return (value["low"], value["high"]) if isinstance(value, Mapping) else (value, value)
 
 
-def _with_params(name: str, env_params: Mapping[str, Any], single: Single) -> Environment:
-    """Return one environment with these parameters; those that it does not have are passed to its constructor."""
-    env = single({})
+def _with_params(name: str, env_params: Mapping[str, Any], single: Single, needed: Sequence[str] = ()) -> Environment:
+    """Return one environment with these parameters; those that it does not have are passed to its constructor.
+
+    So are those of `needed`, without which it cannot be made.
+    """
+    first = params.first_values({key: env_params[key] for key in needed if key in env_params})
+    env = single(first)
     known = places(env)
     env_params = named(env_params, known)
     options = {key: value for key, value in env_params.items() if key not in known and name not in BUILTIN}
-    params.refuse_drawn(name, options)
-    if options:
+    params.refuse_drawn(name, options, [key for key, place in known.items() if params.can_be_drawn(place)])
+    if options.keys() - first.keys():
         try:
-            env = single(params.nested(options))
+            env = single(params.nested(first | options))
         except ConfigError as error:
             raise ConfigError(f"{unknown(next(iter(options)), known)} ({error})") from error
     return params.adjust(env, {key: value for key, value in env_params.items() if key not in options})

@@ -18,6 +18,7 @@ from ppax.envs.hosting.spec import env_errors
 from ppax.types import ConfigError
 
 KIND = "env"  # kind of environments among entry points
+LIMIT = "max_steps"  # parameter of `TimeLimit`, which any compiled environment may get
 METHODS = ("reset", "step")
 NEEDED = ("observation_space", "action_space", "num_agents", *METHODS)  # attributes of compiled environments
 
@@ -49,10 +50,9 @@ def on_host(found: Any, name: str, options: Mapping[str, Any]) -> bool:
     """Return whether it is stepped on the host; a function is called once to see what it makes."""
     if not isinstance(found, types.FunctionType | functools.partial):
         return _closes(found)
-    accepted = inspect.signature(found).parameters
-    make = factory(found, name, {key: value for key, value in options.items() if key in accepted})
+    own = {key: value for key, value in options.items() if key in parameters_of(found)}
     with env_errors(name, "constructor"):
-        one = make()
+        one = factory(found, name, own)()
     if not _closes(one):
         return False
     close_all([one.close])
@@ -61,11 +61,39 @@ def on_host(found: Any, name: str, options: Mapping[str, Any]) -> bool:
 
 def factory(found: Any, name: str, options: Mapping[str, Any]) -> Callable[[], Any]:
     """Return the function that makes one environment; ConfigError for options that it does not take."""
+    given = arguments(found, name, options)
+    return functools.partial(found, **given) if given else found
+
+
+def arguments(found: Any, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as arguments of a class or function: a list is a tuple where the default is one.
+
+    Raises ConfigError for options that it does not take, and where it needs others.
+    """
     try:
         inspect.signature(found).bind(**options)
     except TypeError as error:
-        raise ConfigError(f"env_params of {name}: {error}") from error
-    return functools.partial(found, **options) if options else found
+        listed = ", ".join(parameters_of(found)) or "none"
+        raise ConfigError(f"env_params of {name}: {error}; its arguments: {listed}") from error
+    defaults = {key: parameter.default for key, parameter in parameters_of(found).items()}
+    return {key: _tupled(x) if isinstance(defaults.get(key), tuple) else x for key, x in options.items()}
+
+
+def parameters_of(found: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a class or function by name; {} of an environment, which is made already."""
+    if not isinstance(found, type | types.FunctionType | functools.partial):
+        return {}
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {name: x for name, x in inspect.signature(found).parameters.items() if x.kind not in several}
+
+
+def needed(found: Any) -> list[str]:
+    """Return the names of the arguments without a default."""
+    return [name for name, parameter in parameters_of(found).items() if parameter.default is parameter.empty]
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(_tupled(x) for x in value) if isinstance(value, list | tuple) else value
 
 
 def single(found: Any, name: str, options: Mapping[str, Any]) -> Any:

@@ -63,6 +63,7 @@ class Compiled:
     repeatable = True
     copyable = True
     factories = None
+    source = None
 
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> CompiledTraining:
         """Compile `train`; `stop` has no effect."""
@@ -122,6 +123,11 @@ class OnHost:
     def factories(self) -> tuple[Callable[..., Any], ...]:
         """Functions that make the environments."""
         return tuple(self.env.host.factories)
+
+    @property
+    def source(self) -> Callable[..., Any] | None:
+        """Function of the user's that makes each environment."""
+        return self.env.host.source
 
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> HostTraining:
         """Compile all of an iteration but the steps of the environments."""

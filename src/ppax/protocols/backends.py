@@ -74,6 +74,10 @@ class Backend(Protocol):
     def factories(self) -> tuple[Callable[..., Any], ...] | None:
         """Functions that make host environments; None: the environment is a tree of parts, which can be compared."""
 
+    @property
+    def source(self) -> Callable[..., Any] | None:
+        """The one function of the user's that makes each host environment; None where there is none."""
+
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> Training:
         """Compile training ahead of time; a loop on the host ends after the current iteration when `stop` is set."""
 

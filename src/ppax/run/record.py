@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from ppax import config, envs, imports
+from ppax.agents.opponents import Pool
 from ppax.config import OBJECTS
 from ppax.envs import Env
 from ppax.options import Config, flatten, unflatten
@@ -60,7 +61,8 @@ def require(run_config: Config, agent: Any, env: Any, where: str, call: str = RE
     arguments = ", ".join(f"{name}={name}" for name in needed)
     raise ConfigError(
         f"{where} was made from Python objects that its run file cannot hold: {', '.join(lacking)}. Pass the same "
-        f"{' and '.join(needed)} in Python: {call.format(where=where, arguments=arguments)}"
+        f"{' and '.join(needed)} in Python: {call.format(where=where, arguments=arguments)}. Classes and functions "
+        "in a module that is imported are recorded by their path, and need none of this (docs/own_environment.md)"
     )
 
 
@@ -107,11 +109,11 @@ def recorded(run_config: Config) -> Config:
     """Replace user-defined parts without an import path by the default parts, so that `run_config` can be built."""
     flat = {path: value for path, value in flatten(run_config) if path != OBJECTS}
     user_defined = [
-        path.removesuffix("part")
+        path
         for path, value in flat.items()
         if path.endswith(".part") and "." in str(value) and not imports.is_path(value)
     ]
-    return unflatten({path: value for path, value in flat.items() if not path.startswith(tuple(user_defined))})
+    return unflatten(config.without_parts(flat, user_defined))
 
 
 def same(value: Any, other: Any) -> bool:
@@ -127,15 +129,22 @@ def _of_env(env: Any, run_config: Config) -> list[str]:
     factories = backend_of(env).factories
     if factories is not None:  # rebuilding it could start processes
         by_name = env.name.partition("/")[0] in envs.HOST_SUITES and all(map(_of_library, factories))
-        by_path = len(factories) == 1 and imports.path_of(factories[0]) == run_config["env"]
+        own = config.own_environment(env)
+        by_path = bool(own) and same(own, {name: run_config.get(name) for name in own})
         return [] if by_name or by_path or env.settings.by_name else [f"env ({env.name})"]
     try:
         with _as_given(run_config):
-            rebuilt = config.build_env(recorded(run_config))
+            rebuilt = config.build_env(_without_agents(recorded(run_config)))
     except Exception:  # an unknown name, or any exception of a suite
         return [f"env ({_class_name(env.env)})"]
     given = dataclasses.replace(env, name=rebuilt.name) if imports.is_path(run_config["env"]) else env
     return list(_differences(given, rebuilt, "env"))
+
+
+def _without_agents(run_config: Config) -> Config:
+    """Return a configuration without its agents, which may be of classes that no file can build."""
+    groups = {name: {"players": table.get("players")} for name, table in run_config.get("groups", {}).items()}
+    return {name: x for name, x in run_config.items() if name != "agent"} | ({"groups": groups} if groups else {})
 
 
 def _as_given(run_config: Config) -> contextlib.AbstractContextManager[None]:
@@ -149,7 +158,7 @@ def _as_given(run_config: Config) -> contextlib.AbstractContextManager[None]:
 def _of_agent(agent: Agent, env: Env, run_config: Config) -> list[str]:
     try:
         with _as_given(run_config):
-            rebuilt = config.build(recorded(run_config), env).agent
+            rebuilt = config.build_agent(recorded(run_config), env, agent.pool or Pool())
     except Exception:  # e.g. no built-in network fits the spaces
         return [f"agent ({_class_name(agent)})"]
     return list(_differences(agent, rebuilt, "agent"))

@@ -48,6 +48,7 @@ class Host:
         unique: bool = False,
         in_groups: Callable[[Any], Any] | None = None,
         exchange: Exchange | None = None,
+        source: Callable[..., Any] | None = None,
     ):
         """Keep the functions that create environments.
 
@@ -55,9 +56,10 @@ class Host:
         `unique`: `make` and `factories` return the same environments at each call. `in_groups(players)` returns a
         HostEnv of the same environments with other groups of agents; None: they have one agent. `exchange` steps all
         environments on the device of the compiled programs, where training then acts and records; None: on the host.
+        `source` is the user's function that makes each of them; None: they have several, a vector or `set_params`.
         """
         self.spec, self.num_envs, self.unique, self._make = spec, num_envs, unique, make
-        self.in_groups, self.exchange = in_groups, exchange
+        self.in_groups, self.exchange, self.source = in_groups, exchange, source
         self.factories = tuple(factories)
         self.position = 0  # steps and resets since creation; 0: not reset yet
         self.last: list[HostStep] = []  # last result of each batch
@@ -120,7 +122,9 @@ class Host:
 
     def recreate(self, num_envs: int) -> Host:
         """Return a handle of new environments of the same kind; if `unique`, this one, to be reset."""
-        return self if self.unique else Host(self.spec, num_envs, self._make, self.factories, False, self.in_groups)
+        if self.unique:
+            return self
+        return Host(self.spec, num_envs, self._make, self.factories, False, self.in_groups, source=self.source)
 
     def wrap(self, around: Callable[[Stepper], Stepper]) -> None:
         """Replace the stepper by `around(stepper)` until the environments are closed."""

@@ -214,7 +214,8 @@ def _made(given: list[Factory], name: str, workers: int | None, set_params: Any,
 
     make, each = partial(stepper_of, factories, spec, made, workers), {id(one): one for one in factories}
     again = None if spec.agents is None else in_groups
-    running = Host(spec, len(factories), make, [*each.values()], in_groups=again)
+    source = given[0] if set_params is None and len(set(map(id, given))) == 1 else None
+    running = Host(spec, len(factories), make, [*each.values()], in_groups=again, source=source)
     return HostEnv(running, len(factories), name or "own", made)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +25,7 @@ from ppax.envs.hosting.sampling import sampled
 from ppax.envs.hosting.turns import TurnBasedEnv, Turns
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings, checked_num_envs
-from ppax.envs.wrappers.params import split_ranges
+from ppax.envs.wrappers.params import require_numbers, split_ranges
 from ppax.types import ConfigError
 
 SUCCESS = ("is_success",)  # entries of `info` that are logged by default
@@ -95,6 +96,8 @@ def with_params(
     if not made.env_params and set_params is None:
         return spec_of(factories, made, name)
     fixed, ranges = split_ranges(made.env_params)
+    for one in factories:
+        require_numbers(ranges, _defaults_of(one))
     if set_params is not None:
         fixed, ranges = {}, split_ranges({name: {"low": x, "high": x} for name, x in fixed.items()})[1] | ranges
     made_with: dict[int, Any] = {id(one): partial(one, **fixed) for one in factories}
@@ -106,6 +109,15 @@ def with_params(
         if not isinstance(failed.cause, TypeError):
             raise
         raise ConfigError(f"env_params {', '.join(made.env_params)}: {failed.cause}") from failed.cause
+
+
+def _defaults_of(factory: Factory) -> dict[str, Any]:
+    """Return the defaults of a function's arguments; {} where Python does not know them."""
+    try:
+        given = inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # a class in C
+        return {}
+    return {name: x.default for name, x in given.items() if x.default is not x.empty}
 
 
 def spec_of(factories: list[Factory], settings: EnvSettings, name: str) -> tuple[list[Factory], HostSpec]:

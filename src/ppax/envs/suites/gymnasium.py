@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import inspect
 import warnings
-from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from ppax.envs.hosting.drawn import Drawn
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import DEFAULT, EnvSettings
-from ppax.envs.wrappers.params import split_ranges
+from ppax.envs.wrappers.params import require_numbers, split_ranges
 from ppax.types import ConfigError
 
 EXTRAS = ("mujoco", "box2d")  # extras, recognised by their name in Gymnasium's error
@@ -93,7 +92,7 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options:
     # the stepper resets first and has its own checks, so two of Gymnasium's wrappers are not needed
     bare = dataclasses.replace(spec, order_enforce=False)
     fixed, ranges = split_ranges(options)
-    _require_numbers(env_id, ranges)
+    require_numbers(ranges, constructor_arguments(env_id) if ranges else {})
     make: Any = partial(gymnasium.make, bare, **{"disable_env_checker": True} | fixed)
     make = partial(Drawn, make, ranges) if ranges else make
     try:
@@ -109,14 +108,3 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options:
             raise
         given = ", ".join(f"{key} = {value!r}" for key, value in options.items())
         raise ConfigError(f"env_params of {name}: {given}: {type(cause).__name__}: {cause}") from cause
-
-
-def _require_numbers(env_id: str, names: Collection[str]) -> None:
-    """Raise ConfigError for an argument of the constructor that is no number, and so cannot be drawn."""
-    defaults = constructor_arguments(env_id) if names else {}
-    for name in names:
-        default = defaults.get(name, 0.0)
-        if isinstance(default, bool) or not isinstance(default, int | float):
-            raise ConfigError(
-                f"env_params.{name}: cannot be drawn at a reset, for it is no number: {default!r}; give one value"
-            )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -150,14 +150,43 @@ def merged(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return both
 
 
-def refuse_drawn(name: str, params: Mapping[str, Value]) -> None:
-    """Raise ConfigError if an argument of the suite's own constructor is a range: only parameters can be sampled."""
+def first_values(params: Mapping[str, Value]) -> dict[str, Value]:
+    """Return parameters with the low end of each range."""
+    return {name: value.get("low", 0.0) if is_range(value) else value for name, value in params.items()}
+
+
+def refuse_drawn(name: str, params: Mapping[str, Value], drawable: Collection[str] = ()) -> None:
+    """Raise ConfigError if an argument of a constructor is a range: only numbers of the environment can be sampled.
+
+    `drawable` are the names of these.
+    """
     for key, value in params.items():
         if is_range(value):
+            others = f", or draw {', '.join(drawable)}" if drawable else ""
             raise ConfigError(
                 f"env_params.{key} = {dict(value)!r}: {name} takes it when it is made, so it cannot be drawn at a "
-                "reset; give one value"
+                f"reset; give one value{others}"
             )
+
+
+def can_be_drawn(place: Place) -> bool:
+    """Return whether a parameter can be sampled at every reset: a number that is no part of the program."""
+    return not place.is_static and place.option.kind in (int, float)
+
+
+def require_numbers(ranges: Iterable[str], defaults: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an argument that is to be drawn and whose default is no number."""
+    for name in ranges:
+        default = defaults.get(name, 0.0)
+        if not is_number(default):
+            raise ConfigError(
+                f"env_params.{name}: cannot be drawn at a reset, for it is no number: {default!r}; give one value"
+            )
+
+
+def is_number(default: Any) -> bool:
+    """Return whether a default is a number, so that its argument can be drawn."""
+    return isinstance(default, int | float) and not isinstance(default, bool)
 
 
 def split_ranges(params: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, tuple[float, float]]]:
@@ -172,7 +201,7 @@ def _range(name: str, value: Mapping[str, Value], place: Place) -> tuple[float, 
     path = f"env_params.{name}"
     if set(value) != {"low", "high"}:
         raise ConfigError(f"{path} = {dict(value)!r}: must be a number, or have low and high, and nothing else")
-    if place.is_static or place.option.kind not in (int, float):
+    if not can_be_drawn(place):
         raise ConfigError(f"{path}: cannot be drawn at a reset, for the program depends on it; give one value")
     option = place.option._replace(kind=float)
     low, high = (check_value(option._replace(path=f"{path}.{end}"), value[end]) for end in ("low", "high"))

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import exported
 import jax
@@ -19,6 +20,7 @@ import ppax
 from ppax.envs import grouped
 from ppax.networks import memories, network
 from ppax.policy import Policy, PolicySpec
+from ppax.policy.actor import _read
 from ppax.policy.bundle.interface import Interface
 from ppax.policy.spec import spec_of
 from ppax.types import ConfigError
@@ -165,6 +167,19 @@ def test_what_a_network_of_the_user_s_own_reads_is_found_in_its_program(mixing, 
     inner = network(spec, hidden=(4,), actor_obs=ACTOR)
     learner = random_learner(ppax.PPO(inner), spec)
     assert Policy(ppax.PPO(OwnNetwork(inner, mixing)), learner, spec).spec.unread == (unread,)
+
+
+def test_what_an_action_depends_on_steps_later_is_read():
+    """A memory of two steps: the action is the observation of two steps ago; the third memory is the critic's."""
+
+    class Late:
+        def policy(self, learner, carry, obs, first, mask):
+            last, before, of_critic = carry
+            return SimpleNamespace(carry=(before, obs["own"], of_critic + obs["privileged"]), distribution=last)
+
+    one = jax.ShapeDtypeStruct((1, 2), np.float32)
+    read = _read(Late(), (), (one, one, one), {"own": one, "privileged": one}, None, None)
+    assert read == [True, True, False, True, False]
 
 
 def team(**options):

@@ -20,6 +20,18 @@ MUTATIONS = [
         (LIMITS + "[truncation_as_end]",),
     ),
     Mutation(
+        "doctor: episodes that are cut shorter are taken for ended ones",
+        "if not (costs and shorter and ends > cuts):",
+        "if not (costs and shorter):",
+        (LIMITS + "[ending_pays]",),
+    ),
+    Mutation(
+        "doctor: episodes that get shorter as their return rises above zero",
+        "costs, shorter = max(returns) < 0.0,",
+        "costs, shorter = min(returns) < 0.0,",
+        (LIMITS + "[ending_pays]",),
+    ),
+    Mutation(
         "doctor: a policy that became certain because it learned",
         "if of_box or not low.any() or not early or learned(record):",
         "if of_box or not low.any() or not early:",

@@ -7,7 +7,33 @@ WRITING = "tests/policy/bundle/test_writing.py::"
 HOSTILE = "tests/policy/bundle/test_hostile.py::test_a_hostile_bundle_is_refused_and_nothing_is_executed_or_written"
 OPERATIONS = "tests/host/test_operations.py::test_numpy_gives_the_numbers_of_xla"
 
+ACTOR = "tests/policy/test_actor.py::"
+
 MUTATIONS: list[Mutation] = [
+    Mutation(
+        "acting: a memory that actions depend on only later is not read",
+        "        of_memory = [a or b for a, b in zip(of_memory, read[:size], strict=True)]",
+        "        return list(read)",
+        (ACTOR + "test_what_an_action_depends_on_steps_later_is_read",),
+    ),
+    Mutation(
+        "acting: entries that are not read are demanded all the same",
+        "            if key not in absent",
+        "            if True",
+        (ACTOR + "test_actions_are_those_from_whole_observations[none]",),
+    ),
+    Mutation(
+        "acting: the memory of the critic is kept",
+        "return jax.tree.unflatten(self.structure, [x if read else None for x, read in leaves])",
+        "return jax.tree.unflatten(self.structure, [x for x, read in leaves])",
+        (ACTOR + "test_the_specification_says_what_acting_needs",),
+    ),
+    Mutation(
+        "acting: the groups of an environment have the rows of one",
+        "units = first.shape[0] // self.unit",
+        "units = first.shape[0]",
+        (ACTOR + "test_groups_need_no_joint_observation",),
+    ),
     Mutation(
         "the NumPy reader ignores inputs that it does not know",
         "        if inputs.keys() != self._names:\n",

@@ -207,7 +207,7 @@ def test_step_with_a_key_samples_as_training_acts():
 
 def test_the_specification_says_what_the_policy_takes():
     text = str(make("ragged", "dict", masked=True, memory=GRU).spec)
-    for words in ("'vector': float32[2]", "integers from [0, 5, -1]", "required", "8 numbers for each stream", "Own"):
+    for words in ("'vector': float32[2]", "integers from [0, 5, -1]", "required", "4 numbers for each stream", "Own"):
         assert words in text, text
     assert "Own: float32[3]; integer from 1 to 2" in repr(make())
 
@@ -216,7 +216,7 @@ def test_entries_that_only_the_critic_reads_may_be_left_out():
     env = ppax.make("Pursuit-2", 3, agent_ids=True, central_critic=True)
     agent = ppax.PPO(network(env, hidden=(4,)))
     policy = policy_of(agent, env)
-    assert policy.spec.critic_obs == ("joint",)
+    assert policy.spec.unread == ("joint",)
     full = observations(env.observation_space, RNG, (4,))
     own = {name: full[name] for name in ("own", "agent")}
     np.testing.assert_array_equal(policy.act(own), policy.act(full))

@@ -153,6 +153,7 @@ SICK = {
         lambda: cartpole(20, 1.0, -1.0, 3e-4),
         {"ratio_not_one"},
     ),
+    "a cost for each step of survival": (lambda: cartpole(40, -1.0, 0.0, 1e-2), {"ending_pays"}),
     # five rows: the first update alone, from near uniform probabilities, is a fifth of them
     "learning rate 0.3": (lambda: cartpole(5, 1.0, 0.0, 0.3), {"kl_large"}),
     "no reward, learning rate 0.3": (lambda: cartpole(40, 0.0, 0.0, 0.3), {"entropy_gone"}),

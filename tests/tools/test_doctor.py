@@ -154,6 +154,14 @@ LIMITS = {
         ({"episode_length": 49.0}, {}),
         ({"episode_length": 63.7}, {}),
     ],
+    "ending_pays": [
+        ({"episode_return": -20.0, "episode_length": [20.0] * 10 + [13.9] * 10}, {}),
+        ({"episode_return": -20.0, "episode_length": [20.0] * 10 + [14.1] * 10}, {}),
+        ({"episode_return": 20.0, "episode_length": [20.0] * 10 + [8.5] * 10}, {}),
+        ({"episode_return": [-20.0] * 10 + [0.5] * 10, "episode_length": [20.0] * 10 + [8.5] * 10}, {}),
+        ({"episode_return": -20.0, "episode_length": [20.0] * 10 + [8.5] * 10, "truncations": 8.0}, {}),
+        ({"episode_return": -20.0, "episode_length": [20.0] * 10 + [0.0] * 10}, {}),  # no file of ppax
+    ],
     "reward_not_reached": [
         ({"episode_return": -200.0}, {}),
         ({"episode_return": column(-199.0, 1, -200.0)}, {}),
@@ -205,7 +213,7 @@ def test_options_of_remedies_exist_and_their_values_are_valid(rule):
         assert dict(flatten(config.resolve(unflatten(changed))))[remedy.option] == remedy.value
         assert dict(flatten(config.resolve(unflatten(OPTIONS | options))))[remedy.option] != remedy.value
     else:
-        assert rule in ("ratio_not_one", "truncation_as_end")
+        assert rule in ("ratio_not_one", "truncation_as_end", "ending_pays")
 
 
 def test_with_overlap_the_first_iteration_alone_shows_a_ratio_that_is_wrong():
@@ -225,6 +233,16 @@ def test_warnings_are_notices_where_the_run_learns():
     assert found(diagnosed(record(falling)))["kl_large"].severity == "warning"
 
 
+def test_that_ending_pays_is_a_notice_with_both_readings():
+    """The same figures are right for Acrobot and wrong for CartPole: the run alone does not say which it is."""
+    columns = {"episode_return": np.linspace(-19.0, -8.5, ROWS), "episode_length": np.linspace(19.0, 8.5, ROWS)}
+    (finding,) = diagnosed(record(columns)).findings
+    assert (finding.rule, finding.severity) == ("ending_pays", "notice")
+    assert "from 18.7 to 8.78 steps, since a step costs 1 on average" in finding.diagnosis
+    assert "Right where the goal is to end soon" in finding.remedy.reason
+    assert "sign of the reward is flipped" in finding.remedy.reason
+
+
 def test_faults_come_first():
     diagnosis = diagnosed(
         record({"approx_kl": 0.5, "episode_length": 200.0, "clip_fraction": 0.6}, {"agent.gamma": 0.5})
@@ -237,6 +255,7 @@ def test_rules_without_their_metrics_are_named():
     rows = [{name: x for name, x in row.items() if name not in ("obs_max", "truncations")} for row in before.rows]
     diagnosis = diagnosed(before._replace(rows=rows))
     assert diagnosis.not_examined == {
+        "ending_pays": "as the rows have no truncations",
         "observations_large": "as the rows have no obs_max",
         "truncation_as_end": "as the rows have no truncations",
     }

@@ -7,6 +7,7 @@ dict by the names of agents is one observation of those agents that are in it.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from gymnasium import spaces
 
 from ppax.arrays import masks
 from ppax.envs.hosting.arrays import Leaf, element_of, leaves_of, number_mismatches
+from ppax.policy.actor import Path, reduced, reduced_space
 from ppax.policy.reader import Read, Reader, flags
 from ppax.policy.spec import PolicySpec
 from ppax.types import ConfigError
@@ -25,34 +27,43 @@ from ppax.types import ConfigError
 class Inputs:
     """Reader of observations and masks of a policy, and writer of its actions."""
 
-    def __init__(self, spec: PolicySpec):
+    def __init__(self, spec: PolicySpec, unread: frozenset[Path] = frozenset()):
+        """Read what a policy with this specification takes, and ignore the arrays of observations at paths `unread`."""
+        self._whole, self._unread = spec.observation_space, unread
+        self.space = reduced_space(spec.observation_space, unread)
+        spec = dataclasses.replace(spec, observation_space=self.space)
         self._spec, self._own = spec, spec.sharing == "independent" and spec.num_agents > 1
         everyone: tuple[int, ...] = (spec.num_agents,) if self._own else ()
         by_group: dict[str, tuple[int, ...]] = {name: (size,) for name, size in sorted(spec.sizes)}
         self._axes = by_group or {"": everyone}  # of agents
         named = {name: (group.observation_space, group.action_space) for name, group in spec.groups.items()}
         self._spaces: dict[str, Any] = named or {"": (spec.observation_space, spec.action_space)}
-        spare = spec.critic_obs
         self._readers = {
-            name: Reader(self._spaces[name][0], axis, spare, f"obs[{name!r}]" if name else "obs")
+            name: Reader(self._spaces[name][0], axis, f"obs[{name!r}]" if name else "obs")
             for name, axis in self._axes.items()
         }
         self._action_leaves = {name: list(leaves_of(space)) for name, (_, space) in self._spaces.items()}
-        self._of_one = None if spec.sizes else Reader(spec.observation_space, (), spare, "obs")
+        self._of_one = None if spec.sizes else Reader(spec.observation_space, (), "obs")
         self._stored = {leaf.path: leaf for leaf in leaves_of(spec.observation_space)}
         self.streams_per_unit = spec.num_agents if self._own or spec.sizes else 1
 
     def observations(self, obs: Any) -> Read:
         """Return the arrays [B, ...] of `obs`; ConfigError where it does not belong to the observation space."""
         if self._spec.sizes:
-            return self._of_groups(obs)
-        return self._named(obs) if self._is_named(obs) else self._readers[""](obs)
+            return self._of_groups(self._reduced(obs))
+        if self._is_named(obs):
+            return self._named({name: self._reduced(one) for name, one in obs.items()})
+        return self._readers[""](self._reduced(obs))
 
     def stored(self, obs: Any) -> Any:
         """Return arrays of observations [B, ...] of NumPy or JAX in the dtypes of training.
 
-        Raises ConfigError for numbers of NumPy arrays that JAX would change, and for categories that do not exist.
+        Raises ConfigError for missing entries, for numbers of NumPy arrays that JAX would change, and for categories
+        that do not exist.
         """
+        obs = self._reduced(obs)
+        for path in self._stored:
+            _require(obs, path)
 
         def one(path: Any, x: Any) -> Any:
             leaf = self._stored.get(tuple(getattr(step, "key", getattr(step, "idx", "")) for step in path))
@@ -101,6 +112,10 @@ class Inputs:
         flags = np.zeros(len(self._spec.names), bool)
         flags[self._places(where)] = list(where.values())
         return flags[None] if self._own else flags
+
+    def _reduced(self, obs: Any) -> Any:
+        """Return an observation without what acting does not read."""
+        return reduced(obs, self._whole, self._unread) if self._unread else obs
 
     def _of_groups(self, obs: Any) -> Read:
         if not isinstance(obs, dict) or set(obs) != set(self._axes):
@@ -185,6 +200,18 @@ class Inputs:
         return jax.tree.map(
             np.asarray, masks.complete(space, jax.tree.map(rows, mask, is_leaf=_is_list), streams, name)
         )
+
+
+def _require(obs: Any, path: Path) -> None:
+    """Raise ConfigError where an observation has no array at `path`."""
+    for i, step in enumerate(path):
+        where = "".join(f"[{one!r}]" for one in path[:i])
+        if isinstance(obs, dict) and step not in obs:
+            raise ConfigError(f"obs{where} has the entries {list(obs)}; must have {step!r}, which the policy reads")
+        try:
+            obs = obs[step]
+        except (IndexError, KeyError, TypeError):
+            raise ConfigError(f"obs{where} is a {type(obs).__name__}; must have the entry {step!r}") from None
 
 
 def _is_list(x: Any) -> bool:

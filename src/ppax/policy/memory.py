@@ -7,15 +7,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from ppax.policy.actor import Actor
 from ppax.policy.reader import flags
-from ppax.protocols import Agent
 from ppax.types import ConfigError
 
 
 class StreamMemory:
     """Carry of the streams of a batch, kept from call to call; nothing for a feedforward policy."""
 
-    def __init__(self, agent: Agent, streams_per_unit: int):
+    def __init__(self, agent: Actor, streams_per_unit: int):
         self._agent, self._size = agent, streams_per_unit
         self.needed = bool(jax.tree.leaves(jax.eval_shape(lambda: agent.initial_carry(streams_per_unit))))
         self.clear()

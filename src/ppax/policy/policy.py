@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,11 +18,12 @@ from ppax.envs.hosting.arrays import element_of
 from ppax.evaluation import Evaluation, evaluate, evaluation_key
 from ppax.host.policy import PolicyInputs
 from ppax.policy.acting import acting
+from ppax.policy.actor import actor_of, names_of, unread
 from ppax.policy.inputs import Inputs
 from ppax.policy.memory import StreamMemory
 from ppax.policy.programs import Program, make_program
 from ppax.policy.reader import flags
-from ppax.policy.spec import PolicySpec
+from ppax.policy.spec import PolicySpec, memory_of
 from ppax.policy.step import Stepped, step
 from ppax.protocols import Agent
 from ppax.types import ConfigError, Key, PyTree
@@ -42,7 +44,8 @@ class Policy:
     """Trained policy: `act` for observations in NumPy, `step` for compiled programs, `evaluate` on environments.
 
     `agent` is PPO, Independent or Groups; `learner` is the part of its learner that acting reads (parameters,
-    observation statistics), NumPy arrays on the host; `spec` describes inputs and outputs.
+    observation statistics), NumPy arrays on the host; `spec` describes inputs and outputs. `actor` is the agent
+    without what only its critic reads.
     """
 
     def __init__(self, agent: Agent, learner: Any, spec: PolicySpec, source: Source | None = None):
@@ -50,9 +53,12 @@ class Policy:
         self.source = source
         self.agent, learner = acting(agent, learner)
         self.learner = jax.device_get(learner)
-        self.spec = spec
-        self._inputs = Inputs(spec)
-        self._memory = StreamMemory(self.agent, self._inputs.streams_per_unit)
+        self.actor = actor_of(self.agent, self.learner, spec)
+        left_out = unread(self.actor, spec.observation_space)
+        names = names_of(spec.observation_space, left_out)
+        self.spec = dataclasses.replace(spec, unread=names, memory=memory_of(self.actor, spec.num_agents))
+        self._inputs = Inputs(spec, left_out)
+        self._memory = StreamMemory(self.actor, self._inputs.streams_per_unit)
         self._rng = np.random.default_rng(0)
         self._programs: dict[Any, Program] = {}
 
@@ -63,9 +69,11 @@ class Policy:
         """Return the action for one observation, or the actions for a batch of them, as NumPy arrays.
 
         The two are told apart by the shapes of `spec.observation_space`. Actions are as the environment takes them.
-        `mask` is True where an action is allowed. The mode of the distribution is taken; with `deterministic = False`
-        the action is sampled. Memory is kept from call to call, for each observation of a batch: call `reset` where
-        episodes begin. Where agents are trained apart or in groups, an observation is that of all agents.
+        Entries of a Dict that the actor does not read (`spec.unread`), such as those of the critic alone, may be left
+        out. `mask` is True where an action is allowed. The mode of the distribution is taken; with
+        `deterministic = False` the action is sampled. Memory is kept from call to call, for each observation of a
+        batch: call `reset` where episodes begin. Where agents are trained apart or in groups, an observation is that
+        of all agents.
 
         Raises ConfigError for observations and masks that do not fit the spaces, and for a batch of another size than
         the one before, if the policy has memory.
@@ -110,11 +118,11 @@ class Policy:
             raise ConfigError("mask: this policy was trained with action masks: pass one, True where allowed")
         obs = self._inputs.stored(obs)
         self._require_carry(carry, first.shape[0])
-        return step(self.agent, self.learner, carry, obs, first, self._complete(mask, first.shape[0]), key)
+        return step(self.actor, self.learner, carry, obs, first, self._complete(mask, first.shape[0]), key)
 
     def initial_carry(self, batch: int) -> PyTree:
         """Return the memory of `batch` streams at the start of an episode, [B, ...]; () without memory."""
-        return self.agent.initial_carry(batch)
+        return self.actor.initial_carry(batch)
 
     def evaluate(
         self, env: Env, episodes: int = 128, deterministic: bool = True, seed: int = 0, **options: Any
@@ -165,18 +173,18 @@ class Policy:
     ) -> Program:
         """Trace the policy for arrays of these shapes."""
         example = PolicyInputs(
-            jax.tree.map(np.asarray, self.agent.initial_carry(len(first))),
-            element_of(self.spec.observation_space, iter(obs)),
+            jax.tree.map(np.asarray, self.actor.initial_carry(len(first))),
+            element_of(self._inputs.space, iter(obs)),
             first,
             None if mask is None else jax.tree.unflatten(jax.tree.structure(mask), mask_leaves),
         )
-        return make_program(self.agent, self.learner, example, None if deterministic else self._rng)
+        return make_program(self.actor, self.learner, example, None if deterministic else self._rng)
 
     def _require_carry(self, carry: PyTree, batch: int) -> None:
         """Raise ConfigError for a memory of another policy, or of another number of streams."""
         if not self._memory.needed and not jax.tree.leaves(carry):
             return
-        wanted = jax.eval_shape(lambda: self.agent.initial_carry(batch))
+        wanted = jax.eval_shape(lambda: self.actor.initial_carry(batch))
         given = jax.tree.map(lambda x: (np.shape(x), jax.numpy.result_type(x)), carry)
         if given != jax.tree.map(lambda x: (x.shape, x.dtype), wanted):
             raise ConfigError(

@@ -12,11 +12,11 @@ from jax import Array
 from ppax.host.noise import action_from_noise, noise_for
 from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
 from ppax.host.policy import PolicyInputs
+from ppax.policy.actor import Actor
 from ppax.policy.step import step
 from ppax.program.layout import product_dtype
 from ppax.program.platforms import NUMPY_WORK
 from ppax.program.tracing import compiled, renewed
-from ppax.protocols import Agent
 from ppax.types import PyTree
 
 
@@ -37,7 +37,7 @@ class Program(Protocol):
 class InNumpy:
     """Policy in NumPy; samples are drawn from `rng`. Raises NoNumpyVersion and TypeError where there is none."""
 
-    def __init__(self, agent: Agent, learner: Any, example: PolicyInputs, rng: np.random.Generator | None):
+    def __init__(self, agent: Actor, learner: Any, example: PolicyInputs, rng: np.random.Generator | None):
         self._rng, self._memory = rng, len(jax.tree.leaves(example.carry))
         noise: Any = ()
         if rng is not None:
@@ -58,10 +58,10 @@ class InNumpy:
 class InJax:
     """Policy as one compiled call; samples are drawn from keys made of `rng`, None: the mode."""
 
-    def __init__(self, agent: Agent, learner: Any, example: PolicyInputs, rng: np.random.Generator | None):
+    def __init__(self, agent: Actor, learner: Any, example: PolicyInputs, rng: np.random.Generator | None):
         self._rng, structure = rng, jax.tree.structure(example)
 
-        def act(agent: Agent, learner: Any, leaves: list[Any], seed: Array) -> tuple[list[Any], list[Any]]:
+        def act(agent: Actor, learner: Any, leaves: list[Any], seed: Array) -> tuple[list[Any], list[Any]]:
             key = None if rng is None else jax.random.key(seed)
             inputs: PolicyInputs = jax.tree.unflatten(structure, leaves)
             out = step(agent, learner, *inputs, key)
@@ -77,7 +77,7 @@ class InJax:
         return Called(after, [np.asarray(x) for x in action])
 
 
-def make_program(agent: Agent, learner: Any, example: PolicyInputs, rng: np.random.Generator | None) -> Program:
+def make_program(agent: Actor, learner: Any, example: PolicyInputs, rng: np.random.Generator | None) -> Program:
     """Return the faster program for inputs of these shapes; without `rng` the mode of the distribution.
 
     The choice depends only on sizes, as in training on host environments (host/policy.py).
@@ -97,18 +97,18 @@ def make_program(agent: Agent, learner: Any, example: PolicyInputs, rng: np.rand
     return InJax(agent, learner, example, rng)
 
 
-def _distribution(parameters: tuple[Agent, Any], inputs: PolicyInputs) -> Any:
+def _distribution(parameters: tuple[Actor, Any], inputs: PolicyInputs) -> Any:
     agent, learner = parameters
     return agent.policy(learner, *inputs).distribution
 
 
-def _mode(parameters: tuple[Agent, Any], inputs: PolicyInputs, noise: PyTree) -> tuple[PyTree, PyTree]:
+def _mode(parameters: tuple[Actor, Any], inputs: PolicyInputs, noise: PyTree) -> tuple[PyTree, PyTree]:
     agent, learner = parameters
     out = step(agent, learner, *inputs, None)
     return out.carry, out.action
 
 
-def _sample(parameters: tuple[Agent, Any], inputs: PolicyInputs, noise: PyTree) -> tuple[PyTree, PyTree]:
+def _sample(parameters: tuple[Actor, Any], inputs: PolicyInputs, noise: PyTree) -> tuple[PyTree, PyTree]:
     agent, learner = parameters
     out = agent.policy(learner, *inputs)
     return out.carry, out.distribution.env_action(action_from_noise(out.distribution, noise))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,9 +24,9 @@ class Read(NamedTuple):
 class Reader:
     """Reader of the observations of agents with one space: all agents without groups, or one group."""
 
-    def __init__(self, space: spaces.Space, axis: tuple[int, ...], spare: tuple[str, ...], name: str):
-        """Read elements of `space` behind `axis`, the axis of agents; entries of Dict in `spare` may be missing."""
-        self._space, self._axis, self._spare, self._name = space, axis, spare, name
+    def __init__(self, space: spaces.Space, axis: tuple[int, ...], name: str):
+        """Read elements of `space` behind `axis`, the axis of agents."""
+        self._space, self._axis, self._name = space, axis, name
         self._leaves: list[Leaf] = list(leaves_of(space))
         single = self._leaves[0] if len(self._leaves) == 1 and not self._leaves[0].path else None
         self._shape = (*axis, *single.shape) if single else None  # of one observation that is one array
@@ -40,18 +39,14 @@ class Reader:
                 return Read([self._array(obs, self._leaves[0])], 1, False)
             if obs.shape[1:] == self._shape and len(obs):
                 return Read([self._array(obs, self._leaves[0])], len(obs), True)
-        given = [leaf for leaf in self._leaves if not self._missing(leaf, obs)]
-        units = self._units(obs, given)
+        units = self._units(obs)
         lead = self._axis if units is None else (units, *self._axis)
-        for problem in space_mismatches(self._without_missing(obs), obs, self._name, lead):
+        for problem in space_mismatches(self._space, obs, self._name, lead):
             raise ConfigError(f"{problem}; {self._remedy()}")
         if units == 0:
             raise ConfigError(f"{self._name} is an empty batch; {self._remedy()}")
         rows = (1 if units is None else units, *self._axis)
-        arrays = [
-            self._array(np.asarray(leaf.of(obs)), leaf) if leaf in given else np.zeros((*rows, *leaf.shape), leaf.dtype)
-            for leaf in self._leaves
-        ]
+        arrays = [self._array(np.asarray(leaf.of(obs)), leaf) for leaf in self._leaves]
         if self._shape is not None:
             self._fitting.add(np.asarray(obs).dtype)
         number = math.prod(rows)  # not -1: an entry may have no element
@@ -74,22 +69,14 @@ class Reader:
             raise ConfigError(f"{self._name}{where} is {x[place]}; must be finite in {leaf.dtype}, as in training")
         return own.reshape(math.prod(own.shape[: own.ndim - len(leaf.shape)]), *leaf.shape)  # also without an element
 
-    def _units(self, obs: Any, given: Sequence[Leaf]) -> int | None:
+    def _units(self, obs: Any) -> int | None:
         """Return the length of the batch; None for one observation, and where the first array has neither form."""
+        first = self._leaves[0]
         try:
-            shape = np.shape(given[0].of(obs))
+            shape = np.shape(first.of(obs))
         except (KeyError, IndexError, TypeError, ValueError):  # `space_mismatches` says what is wrong
             return None
-        return shape[0] if len(shape) == 1 + len(self._axis) + len(given[0].shape) else None
-
-    def _missing(self, leaf: Leaf, obs: Any) -> bool:
-        return bool(leaf.path) and leaf.path[0] in self._spare and isinstance(obs, dict) and leaf.path[0] not in obs
-
-    def _without_missing(self, obs: Any) -> spaces.Space:
-        if not self._spare or not isinstance(obs, dict) or not isinstance(self._space, spaces.Dict):
-            return self._space
-        kept = {k: inner for k, inner in self._space.spaces.items() if k in obs or k not in self._spare}
-        return spaces.Dict(kept)
+        return shape[0] if len(shape) == 1 + len(self._axis) + len(first.shape) else None
 
     def _remedy(self) -> str:
         axis = "".join(f"{n}, " for n in self._axis)

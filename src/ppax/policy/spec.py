@@ -14,6 +14,7 @@ from ppax.envs import Env
 from ppax.envs.wrappers.agent_groups import Group
 from ppax.options import Config
 from ppax.policy import space_data, words
+from ppax.policy.actor import Actor
 from ppax.protocols import Agent
 from ppax.storage import untrusted
 from ppax.types import ConfigError
@@ -41,6 +42,7 @@ class PolicySpec:
     action_space: spaces.Space
     masked: bool = False  # trained with action masks
     memory: dict[str, MemoryShape] = dataclasses.field(default_factory=dict)  # of one stream, by name; {}: none
+    unread: tuple[str, ...] = ()  # entries of an observation, by path joined by dots, that acting does not need
     num_agents: int = 1  # in one environment
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group
     names: tuple[str, ...] = ()  # names of the agents, in order; () for one agent, and with groups
@@ -49,13 +51,6 @@ class PolicySpec:
     env: str = ""  # name of the environment
     version: str = ""  # of ppax
     config: Config = dataclasses.field(default_factory=dict)  # configuration of the run, as in run.toml
-
-    @property
-    def critic_obs(self) -> tuple[str, ...]:
-        """Entries of a Dict observation that only the critic reads: acting does without them."""
-        space = self.observation_space
-        entries = space.spaces if isinstance(space, spaces.Dict) and self.actor_obs and not self.sizes else ()
-        return tuple(name for name in entries if name not in self.actor_obs)
 
     @property
     def groups(self) -> dict[str, Group]:
@@ -78,7 +73,8 @@ class PolicySpec:
             fields[name] = space_data.to_data(fields[name])
         fields["memory"] = {name: {"shape": list(x.shape), "dtype": x.dtype} for name, x in self.memory.items()}
         fields["sizes"] = [list(x) for x in self.sizes]
-        return {"format": FORMAT} | fields | {"names": list(self.names), "actor_obs": list(self.actor_obs)}
+        lists = {name: list(getattr(self, name)) for name in ("names", "actor_obs", "unread")}
+        return {"format": FORMAT} | fields | lists
 
     @classmethod
     def from_data(cls, data: Any, where: str = "policy") -> PolicySpec:
@@ -95,6 +91,7 @@ class PolicySpec:
                 action_space=space_data.from_data(data["action_space"], f"{where}: action_space"),
                 masked=bool(data["masked"]),
                 memory=memory,
+                unread=tuple(map(str, data.get("unread", ()))),  # absent in the data of earlier versions
                 num_agents=int(data["num_agents"]),
                 sizes=tuple((str(name), int(size)) for name, size in data["sizes"]),
                 names=tuple(map(str, data["names"])),
@@ -104,7 +101,8 @@ class PolicySpec:
                 version=str(data["version"]),
                 config=dict(data["config"]),
             )
-            names = [spec.env, spec.version, *spec.names, *spec.actor_obs, *memory, *(name for name, _ in spec.sizes)]
+            names = [spec.env, spec.version, *spec.names, *spec.actor_obs, *spec.unread, *memory]
+            names += [name for name, _ in spec.sizes]
             if not all(map(str.isprintable, names)):
                 raise ConfigError(f"{where}: a name has control characters")
             if not spec._agents_fit():
@@ -156,7 +154,7 @@ def installed_version() -> str:
         return ""
 
 
-def memory_of(agent: Agent, num_agents: int) -> dict[str, MemoryShape]:
+def memory_of(agent: Agent | Actor, num_agents: int) -> dict[str, MemoryShape]:
     """Return the arrays of the memory of one stream by their names; {} for feedforward policies."""
     carry = jax.eval_shape(lambda: agent.initial_carry(num_agents))
     leaves, _ = jax.tree_util.tree_flatten_with_path(carry)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from jax import Array
 
+from ppax.policy.actor import Actor
 from ppax.protocols import Agent
 from ppax.types import Key, PyTree
 
@@ -19,7 +20,7 @@ class Stepped(NamedTuple):
 
 
 def step(
-    agent: Agent, learner: Any, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None, key: Key | None
+    agent: Agent | Actor, learner: Any, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None, key: Key | None
 ) -> Stepped:
     """Act for all streams [B, ...]: the mode of the distribution without `key`, else a sample; `key` is [] or [B].
 

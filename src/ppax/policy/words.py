@@ -27,8 +27,8 @@ def described(spec: Any) -> str:
 def observations(spec: Any) -> str:
     """Return the form of one observation."""
     text = _of_space(spec.observation_space)
-    spare = ", ".join(map(repr, spec.critic_obs))
-    return text + (f" ({spare} may be left out: only the critic reads it)" if spare else "")
+    spare = ", ".join(map(repr, spec.unread))
+    return text + (f" ({spare} may be left out: acting does not read it)" if spare else "")
 
 
 def actions(spec: Any) -> str:

@@ -39,19 +39,13 @@ def test_the_description_says_what_the_policy_takes_and_gives(tmp_path):
     files = contents(tmp_path / "b.zip")
     description = json.loads(files["policy.json"])
     assert sorted(files) == ["numpy_policy.py", "policy.json", "program.json", "weights.safetensors"]
-    carry = [{"name": f"carry.{name}", "shape": ["b", 8], "dtype": "float32"} for name in ("actor", "critic")]
     assert description["inputs"] == [
-        *carry,
+        {"name": "carry.actor", "shape": ["b", 8], "dtype": "float32"},  # the critic's memory is not needed to act
         {"name": "first", "shape": ["b"], "dtype": "bool"},
         {"name": "mask", "shape": ["b", 5], "dtype": "bool"},
         {"name": "obs", "shape": ["b", 4], "dtype": "float32"},
     ]
-    assert [x["name"] for x in description["outputs"]] == [
-        "action",
-        "log_prob",
-        "next_carry.actor",
-        "next_carry.critic",
-    ]
+    assert [x["name"] for x in description["outputs"]] == ["action", "log_prob", "next_carry.actor"]
     assert description["scores"] == {"mean_return": 4.5, "std": None}
     assert description["normalized_observations"]
     assert description["formats"]["numpy"]["files"] == ["numpy_policy.py", "program.json"]
@@ -234,9 +228,10 @@ def test_many_agents_have_an_axis_of_agents(kind, tmp_path):
         return found[""] if list(found) == [""] else found
 
     if kind == "groups":
-        carry = {g: {t: streams(f"carry.{g}.{t}")[f"{g}.{t}"] for t in ("actor", "critic")} for g in ("a", "b")}
+        carry = {g: {"actor": streams(f"carry.{g}")[f"{g}.actor"]} for g in ("a", "b")}
+        carry = {g: one | {"critic": one["actor"]} for g, one in carry.items()}  # any: the actions do not depend on it
     else:
-        carry = {t: streams(f"carry.{t}")[t] for t in ("actor", "critic")}
+        carry = dict.fromkeys(("actor", "critic"), streams("carry")["actor"])
     wanted = loaded.agent.policy(loaded.learner, carry, streams("obs"), streams("first"), None)
     mode = wanted.distribution.mode()
     action, log_prob = wanted.distribution.env_action(mode), wanted.distribution.log_prob(mode)

@@ -3,21 +3,19 @@
 Inputs: `obs`, `first`, with masks `mask`, with a memory `carry`; outputs: `action`, `log_prob` (of the mode, before
 clipping), with a memory `next_carry`. Entries of a Dict have names such as `obs.position`, of a Tuple `action.0`.
 Leading axes are [b] for agents that share a policy, [b, agents] for independent agents and groups; b is free.
+Entries of observations and arrays of memory that only the critic reads are neither inputs nor outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium import spaces
 from jax import Array
 
-from ppax.arrays import masks
-from ppax.envs.hosting.arrays import leaves_of
+from ppax.policy.actor import apart, by_group, mask_shapes, observation_shapes, reduced, reduced_space, unread
 from ppax.policy.policy import Policy
 from ppax.policy.step import step
 from ppax.types import ConfigError, PyTree
@@ -38,8 +36,9 @@ class Interface:
 
     def __init__(self, policy: Policy):
         """Derive the interface of `policy`; ConfigError where two entries would have the same name."""
-        self._agent, self._spec = policy.agent, policy.spec
-        self._apart = bool(self._spec.sizes) or self._spec.sharing == "independent"
+        self._actor, self._spec = policy.actor, policy.spec
+        self._apart, self._unread = apart(self._spec), unread(self._actor, self._spec.observation_space)
+        self._space = reduced_space(self._spec.observation_space, self._unread)
         self._template = self._input_template()
         self.inputs = _leaves(self._template)
         out = jax.eval_shape(self, policy.learner, {x.name: _shape(x, 1) for x in self.inputs})
@@ -56,8 +55,8 @@ class Interface:
         flat = [self._to_streams(inputs[_name(path)], path) for path, _ in paths]
         given = jax.tree.unflatten(structure, flat)
         # without memory a carry has no arrays, but with groups it is a dict by group all the same
-        carry = given["carry"] if "carry" in given else self._agent.initial_carry(self._spec.num_agents)
-        out = step(self._agent, learner, carry, given["obs"], given["first"], given.get("mask"), None)
+        carry = given["carry"] if "carry" in given else self._actor.initial_carry(self._spec.num_agents)
+        out = step(self._actor, learner, carry, given["obs"], given["first"], given.get("mask"), None)
         tree = {"action": out.action, "log_prob": out.log_prob, "next_carry": out.carry}
         leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
         batch = inputs["first"].shape[0]
@@ -82,7 +81,8 @@ class Interface:
 
     def _put(self, out: Arrays, sample: Any, row: int, agent: int) -> None:
         """Write one sampled observation into `out`; that of an agent beyond its group's size is not needed."""
-        for path, x in jax.tree_util.tree_flatten_with_path({"obs": _plain(sample)})[0]:
+        sample = reduced(_plain(sample), self._spec.observation_space, self._unread)
+        for path, x in jax.tree_util.tree_flatten_with_path({"obs": sample})[0]:
             array = out[_name(path)]
             if not self._apart:
                 array[row] = x
@@ -92,22 +92,17 @@ class Interface:
     def _input_template(self) -> Any:
         """Return shapes of the inputs of one environment, without the batch axis."""
         spec = self._spec
+        lead = (spec.num_agents,) if self._apart else ()
         tree: dict[str, Any] = {
-            "obs": self._by_group(spec.observation_space, _of_observation),
-            "first": _struct((spec.num_agents,) if self._apart else (), bool),
+            "obs": by_group(spec, self._space, lead, observation_shapes),
+            "first": _struct(lead, bool),
         }
         if spec.masked:
-            tree["mask"] = self._by_group(spec.action_space, _of_mask)
-        carry = jax.eval_shape(lambda: self._agent.initial_carry(spec.num_agents))
+            tree["mask"] = by_group(spec, spec.action_space, lead, mask_shapes)
+        carry = jax.eval_shape(lambda: self._actor.initial_carry(spec.num_agents))
         if jax.tree.leaves(carry):
             tree["carry"] = jax.tree.map(lambda x: _struct(x.shape if self._apart else x.shape[1:], x.dtype), carry)
         return tree
-
-    def _by_group(self, space: Any, shapes: Callable[[Any, tuple[int, ...]], Any]) -> Any:
-        """Apply `shapes` to a space and its agent axis, with groups to that of each group."""
-        if self._spec.sizes:
-            return {name: shapes(space[name], (size,)) for name, size in self._spec.sizes}
-        return shapes(space, (self._spec.num_agents,) if self._apart else ())
 
     def _to_streams(self, x: Any, path: Any) -> Any:
         """Join the batch and agent axes, [b, agents, ...] to [b * agents, ...]."""
@@ -120,22 +115,6 @@ class Interface:
         sizes = dict(self._spec.sizes)
         size = sizes[path[1].key] if sizes and path[0].key != "log_prob" else self._spec.num_agents
         return x.reshape(batch, size, *x.shape[1:])
-
-
-def _of_observation(space: Any, lead: tuple[int, ...]) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {name: _of_observation(inner, lead) for name, inner in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_of_observation(inner, lead) for inner in space.spaces)
-    return _struct((*lead, *(space.shape or ())), next(leaves_of(space)).dtype)
-
-
-def _of_mask(space: Any, lead: tuple[int, ...]) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {name: _of_mask(inner, lead) for name, inner in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_of_mask(inner, lead) for inner in space.spaces)
-    return _struct((*lead, masks.size_of(space) or 1), bool)
 
 
 def _plain(sample: Any) -> Any:

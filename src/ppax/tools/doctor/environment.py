@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppax.tools.doctor.findings import FAULT, MIN_ROWS, NOTICE, Finding, Remedy, Rule, shown
-from ppax.tools.doctor.record import Record, first, median
+from ppax.tools.doctor.record import Record, at_ends, first, median
 
 # Largest absolute entry. Inputs far beyond 1 saturate the first layer; Acrobot is learned with velocities of 28
 OBS_LARGE = 50.0
@@ -15,6 +15,8 @@ HORIZONS = 30.0
 # Shorter episodes of one length are mostly a game's own (Catch: 9 steps); time limits are rarely below
 LIMIT_LENGTH = 50
 LIMIT_ROWS = 5  # rows in which all episodes have the greatest length, by accident in none
+# Length of episodes at the end of a run over that at its begin. CartPole with a cost for each step: 19 to 9 steps
+SHORTER = 0.7
 PLAYED = 1000  # steps of each environment without an end; the usual longest time limit
 
 
@@ -102,6 +104,24 @@ def truncation_as_end(record: Record) -> Finding | None:
     )
 
 
+def ending_pays(record: Record) -> Finding | None:
+    """Episodes that get shorter by ends of the task while steps cost: right or wrong, which only the task says."""
+    (begin, end), returns = at_ends(record, "episode_length"), at_ends(record, "episode_return")
+    ends, cuts = (np.nansum(record.late(name)) for name in ("terminations", "truncations"))
+    costs, shorter = max(returns) < 0.0, 0.0 < end <= SHORTER * begin
+    if not (costs and shorter and ends > cuts):
+        return None
+    return Finding(
+        f"Episodes got shorter, from {shown(begin)} to {shown(end)} steps, since a step costs "
+        f"{shown(-returns[1] / end)} on average: to end early pays.",
+        Remedy(
+            "Right where the goal is to end soon. Where it is to last, the sign of the reward is flipped, or its costs "
+            "outweigh what a step is worth: reward each step that is survived"
+        ),
+        NOTICE,
+    )
+
+
 RULES = (
     Rule(
         "truncation_as_end",
@@ -110,6 +130,14 @@ RULES = (
         "`truncated` instead of `terminated` in the environment",
         ("episode_length", "truncations"),
         truncation_as_end,
+    ),
+    Rule(
+        "ending_pays",
+        f"`episode_length` at the end at most {SHORTER:g} times that at the begin, mostly by `terminations`, and "
+        "negative returns",
+        "none where the goal is to end soon (Acrobot, MountainCar); else the sign of the reward",
+        ("episode_return", "episode_length", "terminations", "truncations"),
+        ending_pays,
     ),
     Rule(
         "reward_not_reached",

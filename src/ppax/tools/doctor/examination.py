@@ -9,7 +9,7 @@ import numpy as np
 from ppax.run.result import TrainedRun
 from ppax.tools.doctor import critic, environment, policy
 from ppax.tools.doctor.findings import NOTICE, SEVERITIES, WARNING, Diagnosis, Finding, Rule, shown
-from ppax.tools.doctor.record import Record, groups_of, learned, record_of, returns_at_ends
+from ppax.tools.doctor.record import Record, at_ends, groups_of, learned, record_of
 
 # In the order in which they are shown: causes before consequences
 RULES = (*environment.RULES, *critic.RULES, *policy.RULES)
@@ -43,7 +43,7 @@ def diagnosed(record: Record) -> Diagnosis:
 
 def progress(record: Record) -> str:
     """One sentence: the mean returns at the begin and the end of a run, and whether they rose."""
-    begin, end = returns_at_ends(record)
+    begin, end = at_ends(record, "episode_return")
     if np.isnan(begin):
         return "No episode ended."
     verdict = "rose" if learned(record) else "did not rise"

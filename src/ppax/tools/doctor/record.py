@@ -119,9 +119,9 @@ def first(mask: np.ndarray) -> int:
     return int(np.argmax(mask))
 
 
-def returns_at_ends(record: Record) -> tuple[float, float]:
-    """Mean `episode_return` over the first and the last tenth of the rows with ended episodes; NaN without any."""
-    values = record.column("episode_return")
+def at_ends(record: Record, metric: str) -> tuple[float, float]:
+    """Means of a metric over the first and the last tenth of the rows that have it; NaN without any."""
+    values = record.column(metric)
     values = values[np.isfinite(values)]
     if not len(values):
         return math.nan, math.nan
@@ -133,5 +133,5 @@ def learned(record: Record) -> bool:
     """Whether the return rose by more than CERTAIN times its usual change from one row to the next."""
     values = record.column("episode_return")
     values = values[np.isfinite(values)]
-    begin, end = returns_at_ends(record)
+    begin, end = at_ends(record, "episode_return")
     return len(values) > 2 and end - begin > CERTAIN * float(np.median(np.abs(np.diff(values)))) + 1e-6 * abs(begin)

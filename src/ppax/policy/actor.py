@@ -1,0 +1,214 @@
+"""Actor of an agent: acting alone, without the entries of observations and the memory that only a critic reads.
+
+Whatever the actor reads is found in the traced policy and not declared, so it holds for networks of the user's own too.
+An entry of a Dict that is not read needs not be given; an entry of a Tuple keeps its place, as an empty Dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+from jax.interpreters import partial_eval
+
+from ppax.arrays import masks
+from ppax.envs.hosting.arrays import leaves_of
+from ppax.program.tracing import renewed
+from ppax.protocols import Agent
+from ppax.types import Decision, ForwardPass, Key, PyTree, part, static
+
+Path = tuple[str | int, ...]  # of one array of an observation
+
+
+class Arrays(NamedTuple):
+    """Arrays of a tree, in JAX's order, and which of them the actor reads."""
+
+    structure: Any
+    shapes: tuple[jax.ShapeDtypeStruct, ...]  # of `Actor.unit` streams
+    read: tuple[bool, ...]
+
+    def reduced(self, tree: PyTree) -> PyTree:
+        """Return the tree with None in place of arrays that are not read."""
+        leaves = zip(jax.tree.leaves(tree), self.read, strict=True)
+        return jax.tree.unflatten(self.structure, [x if read else None for x, read in leaves])
+
+    def complete(self, tree: PyTree, units: Any) -> PyTree:
+        """Return the whole tree for `units` times the streams of `shapes`; arrays that are not read are zeros."""
+        given = iter(jax.tree.leaves(tree))
+        kept = [
+            next(given) if read else jnp.zeros((units * x.shape[0], *x.shape[1:]), x.dtype)
+            for x, read in zip(self.shapes, self.read, strict=True)
+        ]
+        return jax.tree.unflatten(self.structure, kept)
+
+
+@part
+class Actor:
+    """Agent that acts and does nothing else, from observations and memory without what only its critic reads.
+
+    Methods are those of an agent (`protocols.Agent`), with `reduced` observations and carries.
+    """
+
+    agent: Agent
+    unit: int = static()  # streams of one observation of the user's: agents, where they act together
+    obs: Arrays = static()
+    memory: Arrays = static()
+
+    def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
+        """Return the distribution and the next carry for the current observation of every stream, [B, ...]."""
+        out = self.agent.policy(learner, *self._complete(carry, obs, first), first, action_mask)
+        return out._replace(carry=self.memory.reduced(out.carry))
+
+    def act(
+        self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
+    ) -> Decision:
+        """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
+        out = self.agent.act(learner, *self._complete(carry, obs, first), first, action_mask, key)
+        return out._replace(carry=self.memory.reduced(out.carry))
+
+    def initial_carry(self, num_streams: int) -> PyTree:
+        """Return the memory at the start of an episode, [B, ...]."""
+        return self.memory.reduced(self.agent.initial_carry(num_streams))
+
+    def learners(self, num_streams: int) -> Any:
+        """Return the agents that learn, each with its number of streams."""
+        return self.agent.learners(num_streams)
+
+    def _complete(self, carry: PyTree, obs: PyTree, first: Array) -> tuple[PyTree, PyTree]:
+        units = first.shape[0] // self.unit
+        return self.memory.complete(carry, units), self.obs.complete(obs, units)
+
+
+def actor_of(agent: Agent, learner: Any, spec: Any) -> Actor:
+    """Return the actor of an agent that acts as a PolicySpec says; of `learner` only shapes are read."""
+    unit = spec.num_agents if apart(spec) else 1
+    obs, structure = jax.tree.flatten(by_group(spec, spec.observation_space, (unit,), observation_shapes))
+    carry = jax.eval_shape(lambda: agent.initial_carry(unit))
+    memory, memory_structure = jax.tree.flatten(carry)
+    first = jax.ShapeDtypeStruct((unit,), bool)
+    mask = by_group(spec, spec.action_space, (unit,), mask_shapes) if spec.masked else None
+    read = [True] * (len(memory) + len(obs))
+    if memory or len(obs) > max(1, len(spec.sizes)):
+        read = _read(agent, learner, carry, jax.tree.unflatten(structure, obs), first, mask)
+    of_obs = _something(spec, read[len(memory) :])
+    return Actor(
+        agent,
+        unit=unit,
+        obs=Arrays(structure, tuple(obs), of_obs),
+        memory=Arrays(memory_structure, tuple(memory), tuple(read[: len(memory)])),
+    )
+
+
+def _read(agent: Agent, learner: Any, carry: PyTree, obs: PyTree, first: Any, mask: PyTree | None) -> list[bool]:
+    """Return which arrays of memory and observation the actions of an episode depend on, in JAX's order."""
+
+    def policy(carry: PyTree, obs: PyTree, learner: Any, first: Array, mask: PyTree | None) -> tuple[PyTree, PyTree]:
+        out = agent.policy(learner, carry, obs, first, mask)
+        return out.carry, out.distribution
+
+    traced = jax.make_jaxpr(renewed(policy))(carry, obs, learner, first, mask)
+    size, inputs = len(jax.tree.leaves(carry)), len(jax.tree.leaves((carry, obs)))
+    of_memory = [False] * size
+    while True:  # what the memory is made of is read too, if an action depends on it a step later
+        wanted = of_memory + [True] * (len(traced.jaxpr.outvars) - size)
+        read = partial_eval.dce_jaxpr(traced.jaxpr, wanted)[1][:inputs]
+        if read[:size] == of_memory:
+            return list(read)
+        of_memory = [a or b for a, b in zip(of_memory, read[:size], strict=True)]
+
+
+def _something(spec: Any, read: list[bool]) -> tuple[bool, ...]:
+    """Return which arrays of an observation are to be given: all of them where an actor reads none, in each group."""
+    groups = [leaf.path[0] if spec.sizes else "" for leaf in leaves_of(spec.observation_space)]
+    reading = {group for group, one in zip(groups, read, strict=True) if one}
+    return tuple(one or group not in reading for group, one in zip(groups, read, strict=True))
+
+
+def unread(actor: Actor, space: spaces.Space) -> frozenset[Path]:
+    """Return the paths of the arrays of an observation of `space` that the actor does not read."""
+    return frozenset(leaf.path for leaf, read in zip(leaves_of(space), actor.obs.read, strict=True) if not read)
+
+
+def reduced_space(space: spaces.Space, left_out: frozenset[Path], path: Path = ()) -> spaces.Space:
+    """Return an observation space without the arrays at the paths `left_out`."""
+    if not left_out or not isinstance(space, spaces.Dict | spaces.Tuple):
+        return space
+    kept = {
+        key: reduced_space(inner, left_out, (*path, key))
+        for key, inner in _inner(space)
+        if not _within(inner, left_out, (*path, key))
+    }
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict(kept)
+    return spaces.Tuple([kept.get(i, spaces.Dict({})) for i in range(len(space.spaces))])
+
+
+def reduced(obs: Any, space: spaces.Space, left_out: frozenset[Path], path: Path = ()) -> Any:
+    """Return an observation of `space` without the arrays at the paths `left_out`, whether they are there or not."""
+    if isinstance(space, spaces.Dict) and isinstance(obs, dict):
+        absent = {key for key, inner in _inner(space) if _within(inner, left_out, (*path, key))}
+        return {
+            key: reduced(x, space.spaces[key], left_out, (*path, key)) if key in space.spaces else x
+            for key, x in obs.items()
+            if key not in absent
+        }
+    if isinstance(space, spaces.Tuple) and isinstance(obs, tuple | list) and len(obs) == len(space.spaces):
+        return tuple(
+            {} if _within(inner, left_out, (*path, i)) else reduced(x, inner, left_out, (*path, i))
+            for x, (i, inner) in zip(obs, _inner(space), strict=True)
+        )
+    return obs
+
+
+def names_of(space: spaces.Space, left_out: frozenset[Path], path: Path = ()) -> tuple[str, ...]:
+    """Return the names, joined by dots, of the entries of `space` in which all arrays are `left_out`."""
+    if path and _within(space, left_out, path):
+        return (".".join(map(str, path)),)
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return ()
+    return tuple(name for key, inner in _inner(space) for name in names_of(inner, left_out, (*path, key)))
+
+
+def _within(space: spaces.Space, left_out: frozenset[Path], path: Path) -> bool:
+    """Return whether a space at `path` has arrays, and all of them are `left_out`."""
+    paths = [leaf.path for leaf in leaves_of(space, path)]
+    return bool(paths) and left_out.issuperset(paths)
+
+
+def _inner(space: spaces.Dict | spaces.Tuple) -> Iterator[tuple[Any, spaces.Space]]:
+    return iter(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+
+
+def apart(spec: Any) -> bool:
+    """Return whether the agents of an environment act together: they are in groups, or have parameters of their own."""
+    return bool(spec.sizes) or spec.sharing == "independent"
+
+
+def by_group(spec: Any, space: Any, lead: tuple[int, ...], shapes: Callable[[Any, tuple[int, ...]], Any]) -> Any:
+    """Apply `shapes` to a space and its leading axes; with groups to each group's, and its number of agents."""
+    if spec.sizes:
+        return {name: shapes(space[name], (size,)) for name, size in spec.sizes}
+    return shapes(space, lead)
+
+
+def observation_shapes(space: Any, lead: tuple[int, ...]) -> Any:
+    """Return the shapes of an observation behind the axes `lead`."""
+    if isinstance(space, spaces.Dict):
+        return {name: observation_shapes(inner, lead) for name, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(observation_shapes(inner, lead) for inner in space.spaces)
+    return jax.ShapeDtypeStruct((*lead, *(space.shape or ())), np.dtype(next(leaves_of(space)).dtype))
+
+
+def mask_shapes(space: Any, lead: tuple[int, ...]) -> Any:
+    """Return the shapes of an action mask behind the axes `lead`."""
+    if isinstance(space, spaces.Dict):
+        return {name: mask_shapes(inner, lead) for name, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(mask_shapes(inner, lead) for inner in space.spaces)
+    return jax.ShapeDtypeStruct((*lead, masks.size_of(space) or 1), np.dtype(bool))

@@ -53,7 +53,7 @@ from ppax.program import sharding
 from ppax.program.footprint import NotEnoughMemory, explained
 from ppax.run import record
 from ppax.run.checkpoint import CheckpointError
-from ppax.run.directory import find
+from ppax.run.directory import find, require_named
 from ppax.run.fit import fit_run, resume
 from ppax.run.restore import load_run
 from ppax.run.result import Interrupted, NumericalError, ProcessLost, TrainedRun, result_of
@@ -184,9 +184,10 @@ def _train(arguments: list[str]) -> int:
     say(options, f"{built.run.env}: {sizes}")
     if options.recommended:
         say(options, options.recommended)
+    require_named(options.run_dir, options.overwrite)
     run_dir = candidates if options.run_dir is None else options.run_dir
     with resumable(lambda: candidates.latest):
-        run = fit_run(*built, run_dir, say=partial(say, options))
+        run = fit_run(*built, run_dir, say=partial(say, options), overwrite=options.overwrite)
     return report_run(options, run, built.run.eval, built.run.seed)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ppax import config, imports
 from ppax.cli.arguments import TRUST, dashed, number_or_text, renamed
 from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail, flagged
-from ppax.cli.options import add_option, parse_run
+from ppax.cli.options import add_option, add_overwrite, parse_run
 from ppax.cli.output import print_json, say
 from ppax.options import LISTS, Config, Option, meant
 from ppax.storage import untrusted
@@ -46,6 +46,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draws", type=int, help="number of joint draws of all distributions")
     parser.add_argument("--draw-seed", type=int, help="random seed of the draws (default: 0)")
     parser.add_argument("--run-dir", type=Path, help="directory of the sweep (default: new, in sweeps/)")
+    add_overwrite(parser)
     add_cluster(parser)
 
 
@@ -79,9 +80,8 @@ def run_sweep(start_jax: Callable[[bool], None], arguments: list[str]) -> int:
     """Train a sweep, after `start_jax` with the option --cache, and print its table; return the exit code."""
     options, run_config, table = parse_sweep(arguments)
     start_jax(options.cache)
-    return _report(
-        options, start(run_config, plan.read(table), options.run_dir, partial(say, options), options.cluster)
-    )
+    begin = partial(start, run_config, plan.read(table), options.run_dir, partial(say, options))
+    return _report(options, begin(options.cluster, options.overwrite))
 
 
 def continue_sweep(options: argparse.Namespace) -> int:

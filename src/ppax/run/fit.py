@@ -39,7 +39,7 @@ from ppax.program.footprint import explained
 from ppax.protocols import Agent, Callback, Logger, StopCondition
 from ppax.run import record
 from ppax.run.conditions.callbacks import sort_callbacks
-from ppax.run.directory import RunDirectory
+from ppax.run.directory import RunDirectory, require_named
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.loop import Loop
@@ -79,6 +79,7 @@ def fit(
     iterations_per_env_reset: int | None = None,
     overlap: int = 0,
     init_from: InitFrom | str | Path | TrainedRun | TrainState | None = None,
+    overwrite: bool = False,
 ) -> TrainedRun:
     """Train `agent` on `env` for `total_steps` steps, rounded up to whole rollouts.
 
@@ -86,7 +87,8 @@ def fit(
     iterations is known in advance; `env_steps` in rows and results leaves them out.
 
     With `run_dir`, configuration, metrics and checkpoints are written there; SIGTERM, SIGHUP or Ctrl-C then saves the
-    run and raises Interrupted, and `resume` continues it. Without `run_dir` the first Ctrl-C ends the run after the
+    run and raises Interrupted, and `resume` continues it. Where the directory holds a trained run already, `overwrite`
+    renames it, and a warning says how; else ConfigError. Without `run_dir` the first Ctrl-C ends the run after the
     current chunk and returns the result so far. Compiled programs are cached (storage/cache.py).
 
     `callbacks` are called with (state, row) at every log row; returning True ends the run. An object with `log(row)`
@@ -107,7 +109,7 @@ def fit(
     fields |= {"stop": stop, "self_play": agent.pool or Pool(), "overlap": overlap}
     fields |= chosen(best=best, log=log, evaluation=evaluation, film=film)
     run = config.in_iterations(Run(**fields), num_steps * env.num_streams)
-    return fit_run(agent, env, run, run_dir, callbacks, given=given)
+    return fit_run(agent, env, run, run_dir, callbacks, given=given, overwrite=overwrite)
 
 
 def fit_run(
@@ -118,12 +120,14 @@ def fit_run(
     callbacks: Sequence[Callback | Logger | StopCondition] = (),
     say: Callable[[str], None] = lambda text: None,
     given: TrainedRun | TrainState | None = None,
+    overwrite: bool = False,
 ) -> TrainedRun:
     """Train with the settings of `run`; of several paths `run_dir`, use the first that does not exist yet.
 
     `say` gets lines for the user, before anything compiles. `given` takes the place of `run.init_from.run`.
     """
     require_valid(agent, env)
+    require_named(run_dir, overwrite)
     agent = decided(agent, "" if backend_of(env).repeatable else "float32")  # host programs round no products
     run, run_dir, callbacks = _own_share(run, run_dir, callbacks)
     run_config = config.describe_run(agent, env, run)
@@ -142,7 +146,7 @@ def fit_run(
         if run_dir is not None:
             objects = record.objects(agent, env, run_config, callbacks, None if run.init_from.run else given)
             policy = spec_of(agent, env, shapes.actor.action_mask, {}).to_data()
-            directory = stack.enter_context(_new_directory(run_dir, run_config, objects, policy))
+            directory = stack.enter_context(_new_directory(run_dir, run_config, objects, policy, overwrite))
         stop_requested = stack.enter_context(stop_on_signals(_signals(directory)))
         stack.enter_context(kept_programs())
         stack.enter_context(explained(needed))
@@ -252,13 +256,17 @@ def check_recording(agent: Agent, env: Env, run: Run, run_dir: object) -> None:
 
 
 def _new_directory(
-    run_dir: str | Path | Iterable[Path], run_config: Config, objects: list[str], policy: dict[str, Any]
+    run_dir: str | Path | Iterable[Path],
+    run_config: Config,
+    objects: list[str],
+    policy: dict[str, Any],
+    overwrite: bool,
 ) -> RunDirectory:
     """Create the run directory, with the configuration and the names of the `objects` that no file can hold."""
     run_config |= {config.OBJECTS: objects} if objects else {}
     if isinstance(run_dir, str) or not isinstance(run_dir, Iterable):
         run_dir = to_directory(run_dir, "run_dir")
-    return RunDirectory.create(run_dir, run_config, policy)
+    return RunDirectory.create(run_dir, run_config, policy, overwrite)
 
 
 def _require_sound(env: Env) -> None:

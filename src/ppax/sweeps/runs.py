@@ -16,7 +16,7 @@ from ppax.options import Config
 from ppax.program import clusters, processes
 from ppax.program.layout import AUTO, WHERE_SAFE
 from ppax.protocols import Search
-from ppax.run.directory import RunDirectory
+from ppax.run.directory import OF_SWEEP, RunDirectory, require_named
 from ppax.run.origin import saved_origin
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted
@@ -54,6 +54,7 @@ def sweep_runs(
     draw_seed: int | None = None,
     search: Search | Config | None = None,
     run_dir: str | Path | None = None,
+    overwrite: bool = False,
     ray: str | Mapping[str, Any] | None = None,
 ) -> SweepResult:
     """Train many settings and seeds of a run together, evaluate each, and rank the settings.
@@ -68,7 +69,8 @@ def sweep_runs(
 
     Each member has an ordinary run directory in `run_dir`/members (default: a new one in sweeps/), for `ppax.load`,
     `report` and `resume`. A signal saves all members and raises Interrupted; `resume_sweep` continues, with the same
-    bits as an uninterrupted sweep. Raises ConfigError, before anything compiles, for settings that cannot work.
+    bits as an uninterrupted sweep. Where `run_dir` holds a trained run or sweep already, `overwrite` renames it, and a
+    warning says how. Raises ConfigError, before anything compiles, for settings that cannot work.
 
     With `ray`, the address of a Ray cluster ("auto": $RAY_ADDRESS, or one on this machine) or a table of options
     (`address`, `cpus` and `gpus` of each program, `retries`), the programs are placed on its machines; ProcessLost
@@ -82,7 +84,7 @@ def sweep_runs(
     named = _of_python(target, run_config, values or {}, search)
     with imports.trusting(named, within=[] if file is None else [file.parent]):
         cluster = placing.of_file(of_ray) if ray is None else placing.read(ray)
-        return start(config.resolve(run_config), plan.read(table), run_dir, cluster=cluster)
+        return start(config.resolve(run_config), plan.read(table), run_dir, cluster=cluster, overwrite=overwrite)
 
 
 def _of_python(target: Target, run_config: Config, values: Mapping[str, Any], search: Any) -> set[str]:
@@ -99,9 +101,11 @@ def start(
     run_dir: str | Path | None = None,
     say: Callable[[str], None] = lambda text: None,
     cluster: Cluster | None = None,
+    overwrite: bool = False,
 ) -> SweepResult:
     """Begin a sweep over a resolved configuration in a new directory; `say` gets lines for the user."""
     _require_one_process()
+    require_named(run_dir, overwrite)
     placing.check(cluster, sweep_plan.search)
     run_config = _decided(run_config, sweep_plan)
     members = plan.members_of(run_config, sweep_plan)
@@ -115,7 +119,7 @@ def start(
             stack.enter_context(clusters.connected(cluster.address))
         path = directory.new(run_config, run_dir)
         say(f"{_described(recorded, packs)}; {relative(path)}")
-        stack.enter_context(RunDirectory(path))
+        stack.enter_context(RunDirectory.vacant(path, overwrite, OF_SWEEP))
         directory.create(path, recorded)
         return _train(path, recorded, packs, cluster)
 

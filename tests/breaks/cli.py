@@ -3,6 +3,8 @@
 from breaks.base import Mutation
 
 CLI = "tests/cli/test_main.py::"
+COMMAND = "tests/cli/test_command.py::"
+DRY = "tests/run/test_dry_run.py::"
 RESUME = "tests/run/test_resume.py::"
 ARGUMENTS = "tests/agents/test_arguments.py::"
 CACHE = "tests/storage/test_cache.py::"
@@ -208,6 +210,34 @@ MUTATIONS: list[Mutation] = [
         'before = recorded["total_steps"]',
         ("tests/cli/test_main.py::test_a_new_length_of_a_run_whose_file_has_none",),
         "cli/main.py",
+    ),
+    Mutation(
+        "the version is printed after the imports",
+        'if not arguments or arguments[0] in ("-h", "--help", "--version"):',
+        "if False:",
+        (COMMAND + "test_version_and_help_load_neither_jax_nor_ppax",),
+        "ppax_command.py",
+    ),
+    Mutation(
+        "resume names no fine-tuning",
+        '    if options.command == "resume" and argument.startswith("--"):\n',
+        "    if False:\n",
+        (CLI + "test_options_given_to_resume_name_fine_tuning_with_the_line_to_type",),
+        "cli/common.py",
+    ),
+    Mutation(
+        "a dry run leaves the directory unchecked",
+        "        require_vacant(path, overwrite, remains)\n    there",
+        "        pass\n    there",
+        (DRY + "test_a_directory_that_holds_a_run_is_refused_and_left_as_it_is",),
+        "run/dry_run.py",
+    ),
+    Mutation(
+        "past selves count as parameters",
+        "learner = shapes.learner if agent.pool is None else shapes.learner.current",
+        "learner = shapes.learner",
+        (DRY + "test_sizes_of_several_policies",),
+        "run/dry_run.py",
     ),
     Mutation(
         "a number of rows of any length",

@@ -186,8 +186,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a new sweep adopts what another has left",
-        "                _refuse_remains(path, remains)\n",
-        "                _refuse_remains(path, FOLDERS)\n",
+        "        _refuse_remains(path, remains)\n",
+        "        _refuse_remains(path, FOLDERS)\n",
         (DIRECTORY + "test_a_new_sweep_refuses_what_another_has_left",),
         "run/directory.py",
     ),

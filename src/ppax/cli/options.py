@@ -75,6 +75,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax train` has."""
     parser.add_argument("--run-dir", type=Path, help="directory of config, logs, checkpoints (default: new, in runs/)")
     add_overwrite(parser)
+    add_dry_run(parser)
     add_processes(parser)
 
 
@@ -82,6 +83,12 @@ def add_overwrite(parser: argparse.ArgumentParser) -> None:
     """Add the option for a directory that holds a trained run or sweep already."""
     text = "move a run or sweep that --run-dir holds already aside, to a name that is printed; nothing is deleted"
     parser.add_argument("--overwrite", action="store_true", help=text)
+
+
+def add_dry_run(parser: argparse.ArgumentParser) -> None:
+    """Add the option that checks everything and starts nothing."""
+    text = "check all settings, print them as a run file with what the training would take; compile and write nothing"
+    parser.add_argument("--dry-run", action="store_true", help=text)
 
 
 def add_resume(parser: argparse.ArgumentParser) -> None:

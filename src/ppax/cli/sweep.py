@@ -13,8 +13,8 @@ from typing import Any
 from ppax import config, imports
 from ppax.cli.arguments import TRUST, dashed, number_or_text, renamed
 from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail, flagged
-from ppax.cli.options import add_option, add_overwrite, parse_run
-from ppax.cli.output import print_json, say
+from ppax.cli.options import add_dry_run, add_option, add_overwrite, parse_run
+from ppax.cli.output import print_json, print_plan, say
 from ppax.options import LISTS, Config, Option, meant
 from ppax.storage import untrusted
 from ppax.storage.paths import quoted, relative
@@ -22,7 +22,7 @@ from ppax.sweeps import SweepResult, plan, resume_sweep
 from ppax.sweeps.distributions import DISTRIBUTIONS, Distribution
 from ppax.sweeps.pictures import MEMBERS, PARALLEL
 from ppax.sweeps.placing import settings as placing
-from ppax.sweeps.runs import start
+from ppax.sweeps.runs import dry_run, start
 from ppax.sweeps.search.table import SEARCHES, options_of
 from ppax.types import ConfigError
 
@@ -47,6 +47,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draw-seed", type=int, help="random seed of the draws (default: 0)")
     parser.add_argument("--run-dir", type=Path, help="directory of the sweep (default: new, in sweeps/)")
     add_overwrite(parser)
+    add_dry_run(parser)
     add_cluster(parser)
 
 
@@ -80,6 +81,10 @@ def run_sweep(start_jax: Callable[[bool], None], arguments: list[str]) -> int:
     """Train a sweep, after `start_jax` with the option --cache, and print its table; return the exit code."""
     options, run_config, table = parse_sweep(arguments)
     start_jax(options.cache)
+    if options.dry_run:
+        found = dry_run(run_config, plan.read(table), options.run_dir, options.cluster, options.overwrite)
+        print_plan(options, found)
+        return DONE
     begin = partial(start, run_config, plan.read(table), options.run_dir, partial(say, options))
     return _report(options, begin(options.cluster, options.overwrite))
 

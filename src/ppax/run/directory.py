@@ -114,24 +114,11 @@ class RunDirectory:
         """
         directory = cls(path)
         try:
-            earlier = _earlier(path)
-            if earlier is None:
-                _refuse_remains(path, remains)
-                return directory
-            trained = any(map(_trained, earlier.runs))
-            if not (earlier.recorded or trained):
-                raise ConfigError(
-                    f"{path} holds a {earlier.file} that is not of ppax's own making, and would be replaced: choose "
-                    "another directory"
-                )
-            if trained and not overwrite:
-                raise ConfigError(
-                    f"{path} already holds {earlier.kind}: continue it with `ppax resume {quoted(path)}`, choose "
-                    "another directory, or write --overwrite (overwrite=True in Python), which moves it aside"
-                )
-            if trained or any(map(_logged, earlier.runs)):
+            earlier = require_vacant(path, overwrite, remains)
+            if earlier is not None and earlier.kept:
                 return directory._moved_aside(earlier)
-            _clear(path, earlier)
+            if earlier is not None:
+                _clear(path, earlier)
             return directory
         except BaseException:
             directory.close()
@@ -146,7 +133,6 @@ class RunDirectory:
     def _moved_aside(self, earlier: Earlier) -> RunDirectory:
         """Rename the directory to a name that is free; return a new one in its place, with a warning that says so."""
         path = self.path
-        _require_movable(path)
         aside = next(one for one in _names_aside(path) if not os.path.lexists(one))
         os.rename(path, aside)  # of a name taken just now, this could replace an empty directory alone
         self.path = aside
@@ -292,19 +278,36 @@ class Earlier(NamedTuple):
 
     kind: str  # "a run" or "a sweep"
     file: str  # its run file
-    recorded: bool  # ppax has written its record beside the run file
-    runs: tuple[Path, ...]  # its run directory, or those of its members
+    kept: bool  # it has trained, or logged iterations: it is not removed
 
 
-def _earlier(path: Path) -> Earlier | None:
-    """Return the run or sweep in `path`; None without a run file."""
+def require_vacant(path: Path, overwrite: bool, remains: Sequence[str]) -> Earlier | None:
+    """Return the run or sweep in the directory `path` that makes room for a new one, if any; writes nothing.
+
+    Raises ConfigError where there is none that does, as described at `RunDirectory.vacant`.
+    """
     if (path / SWEEP_FILE).exists():
-        members = sorted((path / MEMBERS).iterdir()) if (path / MEMBERS).is_dir() else []
-        runs = tuple(one for one in members if one.is_dir())
-        return Earlier("a sweep", SWEEP_FILE, (path / RECORD).is_file(), runs)
-    if (path / RUN_FILE).exists():
-        return Earlier("a run", RUN_FILE, bool(read_about(path)), (path,))
-    return None
+        kind, file, recorded = "a sweep", SWEEP_FILE, (path / RECORD).is_file()
+        runs = [one for one in (path / MEMBERS).iterdir() if one.is_dir()] if (path / MEMBERS).is_dir() else []
+    elif (path / RUN_FILE).exists():
+        kind, file, recorded, runs = "a run", RUN_FILE, bool(read_about(path)), [path]
+    else:
+        _refuse_remains(path, remains)
+        return None
+    trained = any(map(_trained, runs))
+    if not (recorded or trained):
+        raise ConfigError(
+            f"{path} holds a {file} that is not of ppax's own making, and would be replaced: choose another directory"
+        )
+    if trained and not overwrite:
+        raise ConfigError(
+            f"{path} already holds {kind}: continue it with `ppax resume {quoted(path)}`, choose another directory, or "
+            "write --overwrite (overwrite=True in Python), which moves it aside"
+        )
+    kept = trained or any(map(_logged, runs))
+    if kept:
+        _require_movable(path)
+    return Earlier(kind, file, kept)
 
 
 def _trained(run: Path) -> bool:

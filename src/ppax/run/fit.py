@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import signal
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ from ppax.options import Config
 from ppax.policy.spec import spec_of
 from ppax.program import processes, sharding
 from ppax.program.backends import backend_of
-from ppax.program.footprint import explained
+from ppax.program.footprint import Footprint, explained
 from ppax.protocols import Agent, Callback, Logger, StopCondition
 from ppax.run import record
 from ppax.run.conditions.callbacks import sort_callbacks
@@ -55,7 +55,7 @@ from ppax.run.restore import (
 from ppax.run.result import TrainedRun
 from ppax.run.saving import Saver, first_state
 from ppax.run.signals import IN_MEMORY, ON_DISK, stop_on_signals
-from ppax.run.warm_start import prepare, settings_and_object
+from ppax.run.warm_start import WarmStart, prepare, settings_and_object
 from ppax.storage.cache import kept_programs
 from ppax.storage.paths import absolute, to_directory, to_path
 from ppax.types import TrainState
@@ -126,10 +126,63 @@ def fit_run(
 
     `say` gets lines for the user, before anything compiles. `given` takes the place of `run.init_from.run`.
     """
-    require_valid(agent, env)
     require_named(run_dir, overwrite)
-    agent = decided(agent, "" if backend_of(env).repeatable else "float32")  # host programs round no products
     run, run_dir, callbacks = _own_share(run, run_dir, callbacks)
+    with ExitStack() as stack:
+        checked = stack.enter_context(checking(agent, env, run, run_dir, callbacks, given, say))
+        warn_of_settings(checked.agent, env, run)
+        monitor, shapes, warm = checked.monitor, checked.shapes, checked.warm
+        directory = None
+        if run_dir is not None:
+            source = None if run.init_from.run else given
+            objects = record.objects(checked.agent, env, checked.run_config, callbacks, source)
+            policy = spec_of(checked.agent, env, shapes.actor.action_mask, {}).to_data()
+            directory = stack.enter_context(_new_directory(run_dir, checked.run_config, objects, policy, overwrite))
+        stop_requested = stack.enter_context(stop_on_signals(_signals(directory)))
+        stack.enter_context(kept_programs())
+        stack.enter_context(explained(checked.memory))
+        agent = for_overlap(checked.agent, env, run.num_steps, run.overlap)
+        origin = record_start(directory, "fit", agent, env, run, {} if warm is None else warm.record())
+        saver = Saver(directory, monitor, run.log, origin)
+        loop = Loop(agent, env, run, saver, checked.loggers, monitor, checked.evaluations, stop_requested)
+        stack.enter_context(closing(loop))
+        with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
+            # the user's context is one of this thread
+            disabled = jax.disable_jit(jax.config.jax_disable_jit)  # type: ignore[attr-defined]
+            state = executor.submit(disabled(first_state), agent, env, run, warm, saver)
+            program = loop.compile(shapes)
+        return loop.train(state.result(), program)
+
+
+class Checked(NamedTuple):
+    """Run whose settings are checked, and what the checks have found."""
+
+    agent: Agent  # with its precision decided
+    run_config: Config
+    loggers: Sequence[Logger]  # among the callbacks
+    monitor: RunMonitor
+    shapes: TrainState
+    memory: Footprint  # lower bound
+    warm: WarmStart | None
+    evaluations: Evaluations
+
+
+@contextmanager
+def checking(
+    agent: Agent,
+    env: Env,
+    run: Run,
+    run_dir: object,
+    callbacks: Sequence[Callback | Logger | StopCondition] = (),
+    given: TrainedRun | TrainState | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Iterator[Checked]:
+    """Check all settings of a run, without compiling or writing anything; at its end the context closes evaluations.
+
+    Raises what `fit` raises for settings that cannot work. `given` and `say` as in `fit_run`.
+    """
+    require_valid(agent, env)
+    agent = decided(agent, "" if backend_of(env).repeatable else "float32")  # host programs round no products
     run_config = config.describe_run(agent, env, run)
     loggers, conditions = sort_callbacks(callbacks)
     monitor = RunMonitor(run, conditions)
@@ -137,29 +190,10 @@ def fit_run(
     shapes = state_shapes(agent, env, run)
     needed = require_memory(agent, env, shapes)
     say(f"memory, at least: {needed}")
-    _warn(agent, env, run)
     warm = prepare(agent, shapes, run.init_from, given, say)
-    with ExitStack() as stack:
-        evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
+    with Evaluations(agent, env, run, shapes) as evaluations:
         monitor.check(agent, env, shapes, evaluations.blank)
-        directory = None
-        if run_dir is not None:
-            objects = record.objects(agent, env, run_config, callbacks, None if run.init_from.run else given)
-            policy = spec_of(agent, env, shapes.actor.action_mask, {}).to_data()
-            directory = stack.enter_context(_new_directory(run_dir, run_config, objects, policy, overwrite))
-        stop_requested = stack.enter_context(stop_on_signals(_signals(directory)))
-        stack.enter_context(kept_programs())
-        stack.enter_context(explained(needed))
-        agent = for_overlap(agent, env, run.num_steps, run.overlap)
-        origin = record_start(directory, "fit", agent, env, run, {} if warm is None else warm.record())
-        saver = Saver(directory, monitor, run.log, origin)
-        loop = stack.enter_context(closing(Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)))
-        with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
-            # the user's context is one of this thread
-            disabled = jax.disable_jit(jax.config.jax_disable_jit)  # type: ignore[attr-defined]
-            state = executor.submit(disabled(first_state), agent, env, run, warm, saver)
-            program = loop.compile(shapes)
-        return loop.train(state.result(), program)
+        yield Checked(agent, run_config, loggers, monitor, shapes, needed, warm, evaluations)
 
 
 @refusing_unknown
@@ -230,7 +264,7 @@ def require_valid(agent: Agent, env: Env) -> None:
     require_arguments(agent, env)
 
 
-def _warn(agent: Agent, env: Env, run: Run) -> None:
+def warn_of_settings(agent: Agent, env: Env, run: Run) -> None:
     """Warn of settings that have no effect or rarely do what is meant."""
     if env.num_agents == 1 and agent.sharing == group_tables.INDEPENDENT:
         warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=4)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ppax import config, imports
 from ppax.agents.precision import here, recorded_dtype
@@ -14,9 +14,11 @@ from ppax.config import Built
 from ppax.names import refusing_unknown
 from ppax.options import Config
 from ppax.program import clusters, processes
+from ppax.program.footprint import footprint
 from ppax.program.layout import AUTO, WHERE_SAFE
 from ppax.protocols import Search
 from ppax.run.directory import OF_SWEEP, RunDirectory, require_named
+from ppax.run.dry_run import Demand, commented, demand_of, require_place
 from ppax.run.origin import saved_origin
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted
@@ -104,16 +106,8 @@ def start(
     overwrite: bool = False,
 ) -> SweepResult:
     """Begin a sweep over a resolved configuration in a new directory; `say` gets lines for the user."""
-    _require_one_process()
     require_named(run_dir, overwrite)
-    placing.check(cluster, sweep_plan.search)
-    run_config = _decided(run_config, sweep_plan)
-    members = plan.members_of(run_config, sweep_plan)
-    packs = packed(members)
-    checked_total(sweep_plan, packs)
-    recorded = Recorded(run_config, sweep_plan, members, ())
-    if isinstance(sweep_plan.search, Optuna):
-        recorded = recorded._replace(members=())  # its settings are proposed in rounds
+    recorded, packs = _checked(run_config, sweep_plan, cluster)
     with ExitStack() as stack:
         if cluster is not None:  # before there is a directory: the cluster may not answer
             stack.enter_context(clusters.connected(cluster.address))
@@ -122,6 +116,67 @@ def start(
         stack.enter_context(RunDirectory.vacant(path, overwrite, OF_SWEEP))
         directory.create(path, recorded)
         return _train(path, recorded, packs, cluster)
+
+
+class Planned(NamedTuple):
+    """Sweep whose settings are checked."""
+
+    recorded: Recorded
+    packs: list[Pack]  # of a study those of one setting that it might propose
+
+
+def _checked(run_config: Config, sweep_plan: Plan, cluster: Cluster | None) -> Planned:
+    """Check a sweep over a resolved configuration; ConfigError for settings that cannot work."""
+    _require_one_process()
+    placing.check(cluster, sweep_plan.search)
+    run_config = _decided(run_config, sweep_plan)
+    members = plan.members_of(run_config, sweep_plan)
+    packs = packed(members)
+    checked_total(sweep_plan, packs)
+    recorded = Recorded(run_config, sweep_plan, members, ())
+    if isinstance(sweep_plan.search, Optuna):
+        recorded = recorded._replace(members=())  # its settings are proposed in rounds
+    return Planned(recorded, packs)
+
+
+class SweepDryRun(NamedTuple):
+    """Resolved sweep that could start, and what it would take."""
+
+    recorded: Recorded
+    described: str
+    demands: tuple[tuple[int, Demand], ...]  # members of each kind of program, with the sizes of one of them
+
+    def to_toml(self) -> str:
+        """Return the run file of the sweep, with members and sizes as comments above."""
+        settings = {one.setting: plan.described(one.values) for one in self.recorded.members}
+        lines = [self.described, *(f"setting {number}: {text}" for number, text in settings.items() if text)]
+        for count, demand in self.demands:
+            lines += [f"each of {count} members:", *(f"  {line}" for line in demand.lines())]
+        return commented(lines) + self.recorded.to_toml()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        members = [{"number": one.number, "seed": one.seed, **one.values} for one in self.recorded.members]
+        demands = [{"members": count, **demand.to_dict()} for count, demand in self.demands]
+        tables = self.recorded.run_config | self.recorded.plan.to_tables()
+        return {"config": tables, "members": members, "programs": demands}
+
+
+def dry_run(
+    run_config: Config,
+    sweep_plan: Plan,
+    run_dir: Path | None = None,
+    cluster: Cluster | None = None,
+    overwrite: bool = False,
+) -> SweepDryRun:
+    """Check a sweep over a resolved configuration as `start` does before it compiles anything; writes nothing."""
+    require_place(run_dir, overwrite, OF_SWEEP)
+    recorded, packs = _checked(run_config, sweep_plan, cluster)
+    demands = []
+    for pack in packs:
+        agent, env, run = pack.tasks[0].agent, pack.tasks[0].env, pack.tasks[0].run
+        demands.append((len(pack.tasks), demand_of(agent, env, run, pack.shapes, footprint(pack.shapes))))
+    return SweepDryRun(recorded, _described(recorded, packs), tuple(demands))
 
 
 def _decided(run_config: Config, sweep_plan: Plan, dtype: str = "") -> Config:

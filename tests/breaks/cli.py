@@ -240,6 +240,20 @@ MUTATIONS: list[Mutation] = [
         "run/dry_run.py",
     ),
     Mutation(
+        "the CPU takes the place of a GPU that is not there",
+        "            if jax.default_backend() == PLATFORMS[platform].backend:\n",
+        "            if jax.default_backend():\n",
+        ("tests/cli/test_device.py::test_a_device_that_is_not_here_is_refused_by_every_command",),
+        "program/sharding.py",
+    ),
+    Mutation(
+        "all GPUs in place of one",
+        '            jax.config.update(f"jax_{plugin}_visible_devices", number)\n',
+        "            pass\n",
+        ("tests/cli/test_device.py::test_a_gpu_is_of_the_installed_plugin",),
+        "program/sharding.py",
+    ),
+    Mutation(
         "a number of rows of any length",
         "        if len(self.token) > DIGITS:",
         "        if False:",

@@ -19,7 +19,7 @@ import jax
 
 import ppax_command
 from ppax import config, imports
-from ppax.cli.arguments import trusting_line, without_trust
+from ppax.cli.arguments import DEVICE, TRUST, trusting_line, without
 from ppax.cli.bench import add_bench, run_bench
 from ppax.cli.check import add_check_env, add_selftest, run_check_env, run_selftest
 from ppax.cli.common import (
@@ -68,9 +68,13 @@ def main(argv: list[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     warnings.showwarning = lambda message, *_: print_line(f"warning: {message}", sys.stderr)
     try:
-        arguments, names = without_trust(given)
+        arguments, names = without(TRUST, given)
+        arguments, devices = without(DEVICE, arguments)
         with explained(), imports.naming(arguments), imports.trusting(names, beside=True):
-            return _dispatch(joined(arguments))
+            arguments = joined(arguments)  # before JAX starts
+            for device in devices[-1:]:
+                sharding.use_device(device)
+            return _dispatch(arguments)
     except imports.Untrusted as error:
         return fail(f"{error}\n  {trusting_line(given, error.names)}", USAGE)
     except (ConfigError, ImportError) as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ppax import config, imports
 from ppax.cli.arguments import (
+    DEVICE,
     TRUST,
     booleans,
     choose_groups,
@@ -23,6 +24,7 @@ from ppax.cli.arguments import (
 from ppax.cli.common import add_cluster, add_processes, refusal
 from ppax.config import group_tables
 from ppax.options import LISTS, NONE, Config, Option, flatten, interval, nearest, unflatten
+from ppax.program import sharding
 from ppax.types import ConfigError, printable
 
 EXAMPLES = """examples:
@@ -107,6 +109,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         help="use NAME where a run file names it: a package, whose code is imported, as my_package; a path or address "
         "outside of the file's directory, with a slash, as ./data or //host:port; repeatable",
     )
+    parser.add_argument(
+        DEVICE,
+        metavar="NAME",
+        help=f"device of JAX: {', '.join(sharding.PLATFORMS)}, or a single GPU, as cuda:1 (default: the fastest here)",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one line of JSON to standard output")
     parser.add_argument(
         "--cache",
@@ -134,6 +141,7 @@ def parse_run(
         options, run_config = _parse(command, arguments, add, base, topic)
         text = ""
     else:
+        sharding.require_backend()  # the settings for its kind are read from the environment
         shown = base | config.PARTS_FOR_ALL if topic is None else config.recommended(base).config
         options, given = _parse(command, arguments, add, shown, topic)
         run_config, text = config.recommended(given)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config, imports
-from ppax.cli.arguments import TRUST, dashed, number_or_text, renamed
+from ppax.cli.arguments import DEVICE, TRUST, dashed, number_or_text, renamed
 from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail, flagged
 from ppax.cli.options import add_dry_run, add_option, add_overwrite, parse_run
 from ppax.cli.output import print_json, print_plan, say
@@ -28,7 +28,7 @@ from ppax.types import ConfigError
 
 CALL = re.compile(r"([A-Za-z_]+)\(")  # a distribution, known or not, perhaps without its closing bracket
 DRAWN = re.compile(rf"({'|'.join(DISTRIBUTIONS)})\((.*)\)")  # as log_uniform(1e-5, 1e-2)
-OWN = ("--seeds", "--draws", "--draw-seed", "--run-dir", "--help", TRUST)
+OWN = ("--seeds", "--draws", "--draw-seed", "--run-dir", "--help", TRUST, DEVICE)
 SEARCH_FLAG, HELP_FLAGS = f"--{config.SEARCH}", ("-h", "--help")
 ONE = ("--stop", "--init-from.run", "--init-from", *(f"--{path}" for path in LISTS))  # a comma is part of the value
 

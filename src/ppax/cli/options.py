@@ -158,9 +158,9 @@ def _parse(
     add_common(parser)
     base, arguments = choose_lists(base, arguments)
     base = choose_parts(choose_groups(base, arguments), arguments)
+    defaults = dict(flatten(config.resolve(base)))  # first: it reports all errors of the base at once
     # groups inherit parts and numbers from the table [agent], and with them options
     known = {option.path: option for option in config.options(group_tables.filled(base))}
-    defaults = dict(flatten(config.resolve(base)))
     _add_options(parser, known, defaults, topic)
     if topic is not None:
         _print_help(parser, known, defaults, topic, command)

@@ -3,6 +3,7 @@
 from breaks.base import Mutation
 
 CLI = "tests/cli/test_main.py::"
+CONSOLE = "tests/loggers/test_console.py::"
 COMMAND = "tests/cli/test_command.py::"
 DRY = "tests/run/test_dry_run.py::"
 RESUME = "tests/run/test_resume.py::"
@@ -252,6 +253,27 @@ MUTATIONS: list[Mutation] = [
         "            pass\n",
         ("tests/cli/test_device.py::test_a_gpu_is_of_the_installed_plugin",),
         "program/sharding.py",
+    ),
+    Mutation(
+        "the progress has no reward where no episode ends",
+        "return [*running, *evaluation,",
+        "return [*evaluation,",
+        (CONSOLE + "test_the_reward_is_shown_where_no_episode_ends",),
+        "loggers/console.py",
+    ),
+    Mutation(
+        "the progress line is wider than a narrow terminal",
+        "    while len(GAP.join(words)) > width and len(words) > 1:\n",
+        "    while False:\n",
+        (CONSOLE + "test_texts_are_left_out_whole_in_narrow_terminals",),
+        "loggers/terminal.py",
+    ),
+    Mutation(
+        "a live display in a log with colours",
+        "        if not (stream or sys.stderr).isatty() or",
+        '        if not os.environ.get("FORCE_COLOR") or',
+        (CONSOLE + "test_a_log_has_whole_lines_without_control_characters",),
+        "loggers/console.py",
     ),
     Mutation(
         "a number of rows of any length",

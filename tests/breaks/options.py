@@ -13,6 +13,13 @@ NAMES = "tests/test_names.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "a population decides after as many iterations as steps",
+        "search = config.part_in_iterations(plan.search, config.SEARCH, sizes[0])",
+        "search = config.part_in_iterations(plan.search, config.SEARCH, 1)",
+        ("tests/config/test_intervals.py::test_the_interval_of_a_population_in_steps",),
+        "sweeps/searching.py",
+    ),
+    Mutation(
         "the first error of a file hides the others",
         "            problems.append(str(error))\n\n\ndef _raise",
         "            raise\n\n\ndef _raise",

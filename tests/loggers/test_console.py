@@ -190,7 +190,9 @@ def test_the_progress_is_one_whole_line_in_a_real_terminal(columns):
     assert lines[-1] == "after"
     assert len(lines) == 3, lines  # the progress is one line, updated in place
     number = r"-?\d[\d,]*(\.\d)?"
-    word = rf"( {{0,2}}\d+%|[━─]+|return {number}|evaluation {number}|{number} env-steps|{number} steps/s|ETA [\d:-]+|untrained policy)"
+    numbers = "|".join(f"{name} {number}" for name in ("return", "evaluation"))
+    steps = "|".join(f"{number} {name}" for name in ("env-steps", "steps/s"))
+    word = rf"( {{0,2}}\d+%|[━─]+|{numbers}|{steps}|ETA [\d:-]+|untrained policy)"
     whole = re.compile(rf"{word}(  {word})*")
     assert whole.fullmatch(lines[1]), lines
     assert lines[1].startswith("100%")

@@ -280,8 +280,11 @@ def _parser(option: Option) -> Any:
             return text
         if option.leaf and "," in text:  # one number for each agent
             return [parse(x) for x in text.split(",")]
-        if option.limits.get("interval") and " " in text:
-            return interval(option.path, text)
+        if option.limits.get("interval") and not _is_number(text):
+            try:
+                return interval(option.path, text)
+            except ConfigError as error:  # argparse shows the text of no other class
+                raise argparse.ArgumentTypeError(str(error)) from error
         if option.kind is not int:
             return option.kind(text)
         try:
@@ -294,3 +297,11 @@ def _parser(option: Option) -> Any:
 
     parse.__name__ = option.kind.__name__  # for argparse's "invalid <name> value"
     return parse
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -15,6 +15,7 @@ from ppax.config.run_settings import (
     Log,
     Run,
     in_iterations,
+    part_in_iterations,
     require_within,
 )
 from ppax.config.validation import (
@@ -71,6 +72,7 @@ __all__ = [
     "overridden",
     "package_of",
     "parse",
+    "part_in_iterations",
     "part_options",
     "plain",
     "presets",

@@ -38,7 +38,7 @@ from ppax.sweeps.progress import Progress
 from ppax.sweeps.results import SweepResult, conclude, conclude_study
 from ppax.sweeps.search import Optuna
 from ppax.sweeps.search import table as searches
-from ppax.sweeps.searching import Searching, checked_total
+from ppax.sweeps.searching import Searching, checked_total, in_iterations
 from ppax.sweeps.training import Stopped
 from ppax.tools.tuned import Preset
 from ppax.types import ConfigError
@@ -132,6 +132,7 @@ def _checked(run_config: Config, sweep_plan: Plan, cluster: Cluster | None) -> P
     run_config = _decided(run_config, sweep_plan)
     members = plan.members_of(run_config, sweep_plan)
     packs = packed(members)
+    sweep_plan = in_iterations(sweep_plan, packs)
     checked_total(sweep_plan, packs)
     recorded = Recorded(run_config, sweep_plan, members, ())
     if isinstance(sweep_plan.search, Optuna):

@@ -206,7 +206,8 @@ def test_options_given_to_resume_name_fine_tuning_with_the_line_to_type(trained,
             "--env-params.gravity",
             "to fine-tune it with others: ppax train {run} --init-from {run} --env-params.gravity 5",
         ),
-        ("--lr", "has no such argument"),
+        ("--lr", "unknown option '--lr'; did you mean --agent.learning-rate?"),
+        ("--nonsense", "has no such argument"),
     ],
 )
 def test_other_options_given_to_resume(trained, argument, text, capsys):

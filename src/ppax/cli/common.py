@@ -102,8 +102,9 @@ def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> st
     run_config = config.plain(split(config.read(file))[0])  # without code that would have to be trusted
     argument = dashed(arguments[0]).partition("=")[0]
     option = renamed(argument.removeprefix("--"), "-", "_")
-    if option not in {one.path for one in config.options(run_config)} and not config.is_free(option):
-        return ""
+    known = {one.path for one in config.options(run_config)}
+    if option not in known and not config.is_free(option):
+        return f"unknown option {argument!r}{meant(option, known, flagged)}" if names.meaning(option) else ""
     given = shlex.join(arguments) + ("" if total_steps is None else f" --total-steps {total_steps}")
     if file.name == SWEEP_FILE:
         line = f"ppax sweep {quoted(file)} {given}{imports.flags()}"

@@ -26,10 +26,14 @@ class Preset(NamedTuple):
     run: Run
 
     def fit(
-        self, run_dir: str | Path | None = None, callbacks: Sequence[Callback | Logger | StopCondition] = ()
+        self,
+        run_dir: str | Path | None = None,
+        callbacks: Sequence[Callback | Logger | StopCondition] = (),
+        *,
+        overwrite: bool = False,
     ) -> TrainedRun:
-        """Train the preset as `ppax train` does; `run_dir` and `callbacks` as in `ppax.fit`."""
-        return fit_run(self.agent, self.env, self.run, run_dir, callbacks)
+        """Train the preset as `ppax train` does; `run_dir`, `callbacks` and `overwrite` as in `ppax.fit`."""
+        return fit_run(self.agent, self.env, self.run, run_dir, callbacks, overwrite=overwrite)
 
 
 def preset(name: str, **options: Any) -> Preset:

@@ -3,6 +3,9 @@
 from breaks.base import Mutation
 
 CLI = "tests/cli/test_main.py::"
+CONSOLE = "tests/loggers/test_console.py::"
+COMMAND = "tests/cli/test_command.py::"
+DRY = "tests/run/test_dry_run.py::"
 RESUME = "tests/run/test_resume.py::"
 ARGUMENTS = "tests/agents/test_arguments.py::"
 CACHE = "tests/storage/test_cache.py::"
@@ -208,6 +211,69 @@ MUTATIONS: list[Mutation] = [
         'before = recorded["total_steps"]',
         ("tests/cli/test_main.py::test_a_new_length_of_a_run_whose_file_has_none",),
         "cli/main.py",
+    ),
+    Mutation(
+        "the version is printed after the imports",
+        'if not arguments or arguments[0] in ("-h", "--help", "--version"):',
+        "if False:",
+        (COMMAND + "test_version_and_help_load_neither_jax_nor_ppax",),
+        "ppax_command.py",
+    ),
+    Mutation(
+        "resume names no fine-tuning",
+        '    if options.command == "resume" and argument.startswith("--"):\n',
+        "    if False:\n",
+        (CLI + "test_options_given_to_resume_name_fine_tuning_with_the_line_to_type",),
+        "cli/common.py",
+    ),
+    Mutation(
+        "a dry run leaves the directory unchecked",
+        "        require_vacant(path, overwrite, remains)\n    there",
+        "        pass\n    there",
+        (DRY + "test_a_directory_that_holds_a_run_is_refused_and_left_as_it_is",),
+        "run/dry_run.py",
+    ),
+    Mutation(
+        "past selves count as parameters",
+        "learner = shapes.learner if agent.pool is None else shapes.learner.current",
+        "learner = shapes.learner",
+        (DRY + "test_sizes_of_several_policies",),
+        "run/dry_run.py",
+    ),
+    Mutation(
+        "the CPU takes the place of a GPU that is not there",
+        "            if jax.default_backend() == PLATFORMS[platform].backend:\n",
+        "            if jax.default_backend():\n",
+        ("tests/cli/test_device.py::test_a_device_that_is_not_here_is_refused_by_every_command",),
+        "program/sharding.py",
+    ),
+    Mutation(
+        "all GPUs in place of one",
+        '            jax.config.update(f"jax_{plugin}_visible_devices", number)\n',
+        "            pass\n",
+        ("tests/cli/test_device.py::test_a_gpu_is_of_the_installed_plugin",),
+        "program/sharding.py",
+    ),
+    Mutation(
+        "the progress has no reward where no episode ends",
+        "return [*running, *evaluation,",
+        "return [*evaluation,",
+        (CONSOLE + "test_the_reward_is_shown_where_no_episode_ends",),
+        "loggers/console.py",
+    ),
+    Mutation(
+        "the progress line is wider than a narrow terminal",
+        "    while len(GAP.join(words)) > width and len(words) > 1:\n",
+        "    while False:\n",
+        (CONSOLE + "test_texts_are_left_out_whole_in_narrow_terminals",),
+        "loggers/terminal.py",
+    ),
+    Mutation(
+        "a live display in a log with colours",
+        "        if not (stream or sys.stderr).isatty() or",
+        '        if not os.environ.get("FORCE_COLOR") or',
+        (CONSOLE + "test_a_log_has_whole_lines_without_control_characters",),
+        "loggers/console.py",
     ),
     Mutation(
         "a number of rows of any length",

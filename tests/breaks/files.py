@@ -7,6 +7,8 @@ CHECKPOINT = "tests/run/test_checkpoint.py::"
 RESUME = "tests/run/test_resume.py::"
 LOGS = "tests/loggers/test_files.py::"
 MEMORY = "tests/program/test_footprint.py::"
+AGAIN = "tests/run/test_begun_again.py::"
+SWEPT_AGAIN = "tests/sweeps/test_begun_again.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
@@ -15,6 +17,48 @@ MUTATIONS: list[Mutation] = [
         "    if False:",
         ("tests/run/conditions/test_callbacks.py::test_other_objects_are_refused_with_the_accepted_forms",),
         "conditions/callbacks.py",
+    ),
+    Mutation(
+        "a start that trained nothing burns its directory",
+        "    if trained and not overwrite:\n",
+        "    if not overwrite:\n",
+        (AGAIN + "test_after_a_failed_compilation_the_same_call_works_in_the_same_directory",),
+        "run/directory.py",
+    ),
+    Mutation(
+        "the weights before the first iteration count as training",
+        "any(name != UNTRAINED and not",
+        "any(not",
+        (AGAIN + "test_the_initial_weights_of_a_warm_start_are_no_training",),
+        "run/directory.py",
+    ),
+    Mutation(
+        "rows without a checkpoint are lost",
+        "    kept = trained or any(map(_logged, runs))\n",
+        "    kept = trained\n",
+        (AGAIN + "test_rows_without_a_checkpoint_are_moved_aside_and_not_lost",),
+        "run/directory.py",
+    ),
+    Mutation(
+        "a user's own run file is replaced",
+        "    if not (recorded or trained):\n",
+        "    if False:\n",
+        (AGAIN + "test_a_run_file_that_ppax_did_not_write_is_never_replaced",),
+        "run/directory.py",
+    ),
+    Mutation(
+        "a directory is moved from beneath a link, a shell or another user",
+        "        _require_movable(path)\n",
+        "        pass\n",
+        (AGAIN + "test_directories_that_must_stay_are_not_moved",),
+        "run/directory.py",
+    ),
+    Mutation(
+        "a study's database stays from a start that trained nothing",
+        'OF_SWEEP = (MEMBERS, "search.jsonl", *STUDY, ',
+        'OF_SWEEP = (MEMBERS, "search.jsonl", ',
+        (SWEPT_AGAIN + "test_another_sweep_may_follow_a_start_that_trained_nothing",),
+        "run/directory.py",
     ),
     Mutation(
         "links in a run directory are not looked for",

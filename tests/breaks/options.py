@@ -6,11 +6,40 @@ X64 = "tests/system/test_x64.py::test_runs_with_64_bit_types_stay_32_bit_and_equ
 PRECISION = "tests/system/test_precision.py::test_only_operands_with_sides_of_at_least_16_are_rounded"
 HEADS = "tests/networks/test_heads.py::test_log_std_init_without_standard_deviation_is_refused"
 TRAIN = "tests/test_training.py::"
+MANY_ERRORS = "tests/config/test_many_errors.py::"
 TRAINED = "tests/run/test_result.py::"
 SETTINGS = "tests/envs/test_settings.py::"
 NAMES = "tests/test_names.py::"
 
 MUTATIONS: list[Mutation] = [
+    Mutation(
+        "a population decides after as many iterations as steps",
+        "search = config.part_in_iterations(plan.search, config.SEARCH, sizes[0])",
+        "search = config.part_in_iterations(plan.search, config.SEARCH, 1)",
+        ("tests/config/test_intervals.py::test_the_interval_of_a_population_in_steps",),
+        "sweeps/searching.py",
+    ),
+    Mutation(
+        "the first error of a file hides the others",
+        "            problems.append(str(error))\n\n\ndef _raise",
+        "            raise\n\n\ndef _raise",
+        (MANY_ERRORS + "test_all_errors_of_a_file_are_in_one_message",),
+        "config/validation.py",
+    ),
+    Mutation(
+        "an unknown part hides all other errors",
+        "        except WrongTable as error:\n",
+        "        except WrongTable as error:\n            raise\n",
+        (MANY_ERRORS + "test_all_errors_of_a_file_are_in_one_message",),
+        "config/validation.py",
+    ),
+    Mutation(
+        "groups repeat the errors of the agent",
+        "if faults[one] == inherited[one] or inherited[one] not in faults.values()]",
+        "]",
+        (MANY_ERRORS + "test_errors_that_groups_inherit_are_reported_once",),
+        "config/validation.py",
+    ),
     Mutation(
         "parameters in the default float",
         "jax.random.normal(key, (long, short), jnp.float32)",

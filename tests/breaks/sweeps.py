@@ -186,10 +186,10 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a new sweep adopts what another has left",
-        "    for name in TRAINED:\n",
-        "    for name in ():\n",
+        "        _refuse_remains(path, remains)\n",
+        "        _refuse_remains(path, FOLDERS)\n",
         (DIRECTORY + "test_a_new_sweep_refuses_what_another_has_left",),
-        "sweeps/directory.py",
+        "run/directory.py",
     ),
     Mutation(
         "an edited sweep file is trained in silence",

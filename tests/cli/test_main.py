@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -179,6 +180,47 @@ def test_resume_of_a_finished_run(trained, capsys):
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["iterations"] == 3
     assert final_bytes(directory) == before
+
+
+def test_options_given_to_resume_name_fine_tuning_with_the_line_to_type(trained, tmp_path, capsys):
+    """The line is run as it is printed."""
+    run = shutil.copytree(trained[0], tmp_path / "run")
+    flags = ["--agent.learning_rate", "1e-4", "--agent.loss=spo", "--total-steps", 64]
+    assert call("resume", run, *flags) == 2
+    said = capsys.readouterr().err
+    assert "--agent.learning-rate: a resumed run keeps the settings that it began with; to fine-tune it" in said
+    line = said.strip().partition("others: ppax ")[2]
+    assert line == f"train {run} --init-from {run} --agent.learning_rate 1e-4 --agent.loss=spo --total-steps 64"
+    assert call(*shlex.split(line), "--run-dir", tmp_path / "tuned") == 0
+    found = tomllib.loads((tmp_path / "tuned" / "run.toml").read_text())
+    assert (found["agent"]["learning_rate"], found["agent"]["loss"]["part"]) == (1e-4, "spo")
+    assert found["init_from"]["run"] == str(run)
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ("--log.every", "reads log.every from {file}: write it there, and resume without it"),
+        ("--stop", "reads stop from {file}: write it there"),
+        (
+            "--env-params.gravity",
+            "to fine-tune it with others: ppax train {run} --init-from {run} --env-params.gravity 5",
+        ),
+        ("--lr", "unknown option '--lr'; did you mean --agent.learning-rate?"),
+        ("--nonsense", "has no such argument"),
+    ],
+)
+def test_other_options_given_to_resume(trained, argument, text, capsys):
+    run = trained[0]
+    assert call("resume", run, argument, 5) == 2
+    assert text.format(run=run, file=run / "run.toml") in capsys.readouterr().err
+
+
+def test_options_given_to_the_resume_of_a_sweep_name_another_sweep(tmp_path, capsys):
+    (tmp_path / "sweep.toml").write_text('env = "CartPole-v1"\n[sweep]\n"agent.gamma" = [0.9]\n')
+    assert call("resume", tmp_path, "--agent.learning-rate", "1e-4") == 2
+    line = f"another sweep: ppax sweep {tmp_path / 'sweep.toml'} --agent.learning-rate 1e-4"
+    assert line in capsys.readouterr().err
 
 
 def test_evaluate_is_deterministic_and_writes_nothing(trained, capsys):

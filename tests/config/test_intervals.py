@@ -1,12 +1,14 @@
 """Intervals of a run in iterations or in steps: one meaning in files, on the command line and in Python."""
 
 import dataclasses
+import json
 
 import pytest
 
 import ppax
 from ppax import config
 from ppax.agents.opponents import Pool
+from ppax.cli import main
 from ppax.config import EvalSettings, FilmSettings, Log, Run, in_iterations
 from ppax.options import interval
 from ppax.types import ConfigError
@@ -77,6 +79,54 @@ def test_fit_takes_steps():
     settings = {"log": Log(console=False, every=1), "evaluation": EvalSettings(every="512 steps", episodes=2)}
     run = ppax.fit(agent, env, 128 * 8, num_steps=16, **settings)
     assert [row["iteration"] for row in run.history if row["eval_return"] == row["eval_return"]] == [0, 4, 8]
+
+
+SWEPT = BASE | {"agent": {"num_epochs": 1, "network": {"hidden": [4]}}, "log": {"console": False}}
+RATES = {"agent.learning_rate": [1e-2, 1e-3]}
+
+
+def test_the_interval_of_a_population_in_steps(tmp_path):
+    """It is recorded in iterations, as those of a run."""
+    tables = SWEPT | {"total_steps": 128 * 6, "eval": {"episodes": 1}}
+    search = {"part": "pbt", "interval": "300 steps", "fraction": 0.5}
+    ppax.sweep_runs(tables, RATES, search=search, run_dir=tmp_path / "sweep")
+    assert config.read(tmp_path / "sweep" / "sweep.toml")["search"]["interval"] == 2
+    rows = [json.loads(line) for line in (tmp_path / "sweep" / "search.jsonl").read_text().splitlines()]
+    assert sorted({row["iteration"] for row in rows}) == [2, 4]
+
+
+def test_the_interval_of_a_population_on_the_command_line_and_in_a_file(tmp_path, capsys):
+    (tmp_path / "sweep.toml").write_text(config.to_toml(SWEPT | {"sweep": RATES}))
+    command = ["sweep", str(tmp_path / "sweep.toml"), "--search", "pbt", "--search.interval", "1k steps", "--dry-run"]
+    assert main.main(command) == 0
+    text = capsys.readouterr().out
+    assert "interval = 8\n" in text
+    (tmp_path / "again.toml").write_text(text.replace("interval = 8", 'interval = "1k steps"'))
+    assert main.main(["sweep", str(tmp_path / "again.toml"), "--dry-run"]) == 0
+    assert capsys.readouterr().out == text
+    assert main.main([*command[:4], "--search.interval", "1M steps", "--dry-run"]) == 2
+    assert "search.interval = 7812: must be below the 40 iterations" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["50k stepps", "50k", "every"])
+@pytest.mark.parametrize("option", ["--eval.every", "--search.interval"])
+def test_a_text_that_is_no_interval_is_explained_on_the_command_line(option, text, capsys):
+    """argparse alone would say that it is no whole number."""
+    command = ["sweep", "CartPole-v1"] if "search" in option else ["train", "CartPole-v1"]
+    with pytest.raises(SystemExit) as stop:
+        main.main([*command, *(["--search", "pbt"] if "search" in option else []), option, text])
+    assert stop.value.code == 2
+    assert (
+        f'{option[2:]} = {text!r}: must be a whole number of iterations, or of steps, as "50k'
+        in capsys.readouterr().err
+    )
+
+
+def test_steps_are_no_interval_of_members_with_unlike_iterations(tmp_path):
+    values = RATES | {"num_steps": [16, 32]}
+    with pytest.raises(ppax.ConfigError, match="members have iterations of 128, 256 steps, and decide at equal iter"):
+        ppax.sweep_runs(SWEPT, values, search=ppax.sweeps.PBT(interval="1k steps"), run_dir=tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ppax import config
+from ppax.run.directory import OF_SWEEP, RunDirectory
 from ppax.sweeps import directory, member, packing, plan
 from ppax.sweeps.alone import train_alone
 from ppax.sweeps.directory import Recorded
@@ -36,8 +37,8 @@ def test_a_new_sweep_refuses_what_another_has_left(name, tmp_path):
     left = tmp_path / name
     left.parent.mkdir(parents=True, exist_ok=True)
     left.write_text("{}")
-    with pytest.raises(ConfigError, match=rf"it holds {name.partition('/')[0]} of another sweep.* remove"):
-        directory.create(tmp_path, recorded())
+    with pytest.raises(ConfigError, match=rf"it holds {name.partition('/')[0]} of another run.* remove"):
+        RunDirectory.vacant(tmp_path, False, OF_SWEEP)
     assert not (tmp_path / "sweep.toml").exists()
 
 

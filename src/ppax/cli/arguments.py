@@ -17,21 +17,24 @@ from ppax.types import ConfigError
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
-TRUST = "--trust"
+# Options that may stand anywhere, with the value they need: the first decides which options exist, the second where
+# JAX starts, which reading the others needs
+TRUST, DEVICE = "--trust", "--device"
+VALUES = {TRUST: "the name of a package, a path or an address", DEVICE: "a device, as cpu, gpu, tpu or cuda:1"}
 
 
-def without_trust(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Split off `--trust NAME`, which may stand anywhere: it decides which options exist."""
-    rest, names, left = [], [], list(arguments)
+def without(option: str, arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Split off `option` of VALUES: the other arguments, and its values."""
+    rest, values, left = [], [], list(arguments)
     while left:
         name, equals, value = left.pop(0).partition("=")
-        if name != TRUST:
+        if name != option:
             rest.append(name + equals + value)
         elif equals or left:
-            names.append(value if equals else left.pop(0))
+            values.append(value if equals else left.pop(0))
         else:
-            raise ConfigError(f"{TRUST}: needs the name of a package, a path or an address")
-    return rest, names
+            raise ConfigError(f"{option}: needs {VALUES[option]}")
+    return rest, values
 
 
 def trusting_line(arguments: list[str], names: Iterable[str]) -> str:

@@ -5,27 +5,27 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 from ppax import config, imports, names
-from ppax.cli.arguments import renamed
+from ppax.cli.arguments import dashed, renamed
 from ppax.envs import BUILTIN, HOST_SUITES, SUITES
 from ppax.options import Option, meant
 from ppax.program import processes
-from ppax.run.directory import RUN_FILE
+from ppax.run.directory import RUN_FILE, SWEEP_FILE
+from ppax.run.origin import FREE
 from ppax.storage.paths import quoted
 from ppax.sweeps.placing import settings as placing
+from ppax.sweeps.plan import split
 from ppax.types import ConfigError, printable
+from ppax_command import COMMANDS
 
-COMMANDS = (
-    *("train", "sweep", "resume", "evaluate", "play", "export", "report", "compare", "doctor"),
-    *("selftest", "check-env", "bench", "score", "presets", "envs"),
-)
 JOINING = ("train", "resume")  # commands that several processes run together
 DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 75  # exit codes
 
@@ -53,7 +53,7 @@ def fail(error: object, code: int) -> int:
 def require_command(arguments: list[str]) -> None:
     """Raise ConfigError for an unknown command, with the most likely one."""
     first = arguments[0]
-    if first.startswith("-") or first in COMMANDS:
+    if first in COMMANDS:
         return
     path = Path(first)
     if (
@@ -80,13 +80,39 @@ def refusal(argument: str, known: Mapping[str, Option], target: str) -> str:
     return f"unknown option {argument!r}{meant(name, known, flagged)}"
 
 
-def refused(argument: str, options: argparse.Namespace) -> str:
-    """Return the error for an argument that is no option of a command without the options of a run."""
+def refused(unknown: Sequence[str], options: argparse.Namespace) -> str:
+    """Return the error for arguments that are no options of a command without the options of a run."""
+    argument = unknown[0]
+    if options.command == "resume" and argument.startswith("--"):
+        text = _changed(unknown, options.run, options.total_steps)
+        if text:
+            return text
     row = names.meaning(argument.partition("=")[0].lstrip("-")) if argument.startswith("--") else None
     if row and row.name in vars(options):
         return f"unknown option {argument!r}; did you mean {flagged(row.name, '')}?"
     there = f"`ppax {options.command} --help` lists its options"
     return f"{argument!r}: `ppax {options.command}` has no such argument; {there}"
+
+
+def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> str:
+    """Return the error for options of a run that is resumed, with the line that changes them; "" for other options."""
+    file = next((run / name for name in (RUN_FILE, SWEEP_FILE) if (run / name).is_file()), None)
+    if file is None:
+        return ""
+    run_config = config.plain(split(config.read(file))[0])  # without code that would have to be trusted
+    argument = dashed(arguments[0]).partition("=")[0]
+    option = renamed(argument.removeprefix("--"), "-", "_")
+    known = {one.path for one in config.options(run_config)}
+    if option not in known and not config.is_free(option):
+        return f"unknown option {argument!r}{meant(option, known, flagged)}" if names.meaning(option) else ""
+    given = shlex.join(arguments) + ("" if total_steps is None else f" --total-steps {total_steps}")
+    if file.name == SWEEP_FILE:
+        line = f"ppax sweep {quoted(file)} {given}{imports.flags()}"
+        return f"{argument}: members are compared, and keep the settings that they began with; another sweep: {line}"
+    if option.startswith(FREE):
+        return f"{argument}: `ppax resume` reads {option} from {quoted(file)}: write it there, and resume without it"
+    line = f"ppax train {quoted(run)} --init-from {quoted(run)} {given}{imports.flags()}"
+    return f"{argument}: a resumed run keeps the settings that it began with; to fine-tune it with others: {line}"
 
 
 def flagged(option: str, value: str) -> str:

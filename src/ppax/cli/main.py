@@ -17,9 +17,9 @@ from pathlib import Path
 
 import jax
 
-import ppax
+import ppax_command
 from ppax import config, imports
-from ppax.cli.arguments import trusting_line, without_trust
+from ppax.cli.arguments import DEVICE, TRUST, trusting_line, without
 from ppax.cli.bench import add_bench, run_bench
 from ppax.cli.check import add_check_env, add_selftest, run_check_env, run_selftest
 from ppax.cli.common import (
@@ -41,7 +41,7 @@ from ppax.cli.common import (
 from ppax.cli.doctor import add_doctor, run_doctor
 from ppax.cli.envs import add_envs, run_envs
 from ppax.cli.options import add_common, add_resume, add_train, parse_run
-from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, report_run, say
+from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, print_plan, report_run, say
 from ppax.cli.play import add_export, add_play, evaluate_bundle, run_export, run_play
 from ppax.cli.report import add_compare, add_report, run_compare, run_report
 from ppax.cli.score import add_score, run_presets, run_score, score_line
@@ -53,7 +53,8 @@ from ppax.program import sharding
 from ppax.program.footprint import NotEnoughMemory, explained
 from ppax.run import record
 from ppax.run.checkpoint import CheckpointError
-from ppax.run.directory import find
+from ppax.run.directory import find, require_named
+from ppax.run.dry_run import dry_run
 from ppax.run.fit import fit_run, resume
 from ppax.run.restore import load_run
 from ppax.run.result import Interrupted, NumericalError, ProcessLost, TrainedRun, result_of
@@ -67,9 +68,13 @@ def main(argv: list[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     warnings.showwarning = lambda message, *_: print_line(f"warning: {message}", sys.stderr)
     try:
-        arguments, names = without_trust(given)
+        arguments, names = without(TRUST, given)
+        arguments, devices = without(DEVICE, arguments)
         with explained(), imports.naming(arguments), imports.trusting(names, beside=True):
-            return _dispatch(joined(arguments))
+            arguments = joined(arguments)  # before JAX starts
+            for device in devices[-1:]:
+                sharding.use_device(device)
+            return _dispatch(arguments)
     except imports.Untrusted as error:
         return fail(f"{error}\n  {trusting_line(given, error.names)}", USAGE)
     except (ConfigError, ImportError) as error:
@@ -92,7 +97,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     """Run the command that the arguments name."""
-    arguments = arguments or ["--help"]
+    if not arguments or arguments[0].startswith("-"):
+        ppax_command.describe(arguments)
     require_command(arguments)
     sweep: Callable[[list[str]], int] = partial(run_sweep, _start_jax)
     with_run_options = {"train": _train, "sweep": sweep, "bench": _bench, "selftest": _selftest}
@@ -100,7 +106,7 @@ def _dispatch(arguments: list[str]) -> int:
         return with_run_options[arguments[0]](arguments[1:])
     options, unknown = _parser().parse_known_args(arguments)
     if unknown:
-        raise ConfigError(refused(unknown[0], options))
+        raise ConfigError(refused(unknown, options))
     if options.command == "presets":
         print_json(options, run_presets(lambda text: None if options.json else say(options, text)))
         return DONE
@@ -130,19 +136,11 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Parser of all commands; those that take a run have parsers of their own, which depend on the target."""
-    parser = argparse.ArgumentParser(prog="ppax", description="Proximal Policy Optimization in JAX.")
-    parser.add_argument("--version", action="version", version=f"ppax {ppax.__version__}")
+    """Parser of the commands, but for those that take a run: their parsers depend on the target."""
+    parser = argparse.ArgumentParser(prog="ppax")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    commands.add_parser("train", help="train an agent: on a preset, a run file or an environment", add_help=False)
-    commands.add_parser("sweep", help="train many settings and seeds of a run together", add_help=False)
-    commands.add_parser("bench", help="measure steps per second and the time of each stage", add_help=False)
-    commands.add_parser("selftest", help="check an agent in its environment for common faults", add_help=False)
-    for command, text in (
-        ("resume", "continue a stopped run from its last checkpoint"),
-        ("evaluate", "evaluate a trained policy over whole episodes"),
-    ):
-        sub = commands.add_parser(command, help=text)
+    for command in ("resume", "evaluate"):
+        sub = commands.add_parser(command)
         text = "run directory, or bundle of `ppax export`" if command == "evaluate" else "run directory"
         sub.add_argument("run", type=Path, help=text)
         if command == "resume":
@@ -154,18 +152,18 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--step", type=int, help="evaluate the checkpoint after this number of environment steps")
             sub.add_argument("--sampled", action="store_true", help="sample actions instead of taking the mode")
         add_common(sub)
-    add_common(commands.add_parser("presets", help="list the presets (tuned runs) with their scores"))
-    for command, text, add in (
-        ("envs", "list the environments, or describe one", add_envs),
-        ("play", "record a trained policy as a video", add_play),
-        ("export", "write a trained policy as one file that loads without ppax", add_export),
-        ("report", "write an HTML report of one run or several", add_report),
-        ("compare", "compare runs: options that differ, results, speed", add_compare),
-        ("score", "measure final policies over several seeds, against thresholds and published scores", add_score),
-        ("doctor", "say why a run does not learn, and which option to try", add_doctor),
-        ("check-env", "check an environment for common faults", add_check_env),
+    add_common(commands.add_parser("presets"))
+    for command, add in (
+        ("envs", add_envs),
+        ("play", add_play),
+        ("export", add_export),
+        ("report", add_report),
+        ("compare", add_compare),
+        ("score", add_score),
+        ("doctor", add_doctor),
+        ("check-env", add_check_env),
     ):
-        sub = commands.add_parser(command, help=text)
+        sub = commands.add_parser(command)
         add(sub)
         add_common(sub)
     return parser
@@ -175,6 +173,9 @@ def _train(arguments: list[str]) -> int:
     options, run_config = parse_run("train", arguments, add_train)
     _start_jax(options.cache)
     built = config.build(run_config)
+    if options.dry_run:
+        print_plan(options, dry_run(*built, options.run_dir, options.overwrite))
+        return DONE
     candidates = RunDirs(new_run_dirs(built.run), options.run_dir)
     steps = built.run.num_steps * built.env.num_streams
     sizes = f"{built.run.num_envs} environments, rollouts of {steps:,} steps, seed {built.run.seed}"
@@ -184,9 +185,10 @@ def _train(arguments: list[str]) -> int:
     say(options, f"{built.run.env}: {sizes}")
     if options.begun:
         say(options, options.begun)
+    require_named(options.run_dir, options.overwrite)
     run_dir = candidates if options.run_dir is None else options.run_dir
     with resumable(lambda: candidates.latest):
-        run = fit_run(*built, run_dir, say=partial(say, options))
+        run = fit_run(*built, run_dir, say=partial(say, options), overwrite=options.overwrite)
     return report_run(options, run, built.run.eval, built.run.seed)
 
 

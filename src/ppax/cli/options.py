@@ -10,6 +10,7 @@ from typing import Any
 
 from ppax import config, imports
 from ppax.cli.arguments import (
+    DEVICE,
     TRUST,
     booleans,
     choose_groups,
@@ -24,6 +25,7 @@ from ppax.cli.arguments import (
 from ppax.cli.common import add_cluster, add_processes, refusal
 from ppax.config import group_tables
 from ppax.options import LISTS, NONE, Config, Option, flatten, interval, nearest, unflatten
+from ppax.program import sharding
 from ppax.types import ConfigError, printable
 
 EXAMPLES = """examples:
@@ -76,7 +78,21 @@ class Help(argparse.RawDescriptionHelpFormatter):
 def add_train(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax train` has."""
     parser.add_argument("--run-dir", type=Path, help="directory of config, logs, checkpoints (default: new, in runs/)")
+    add_overwrite(parser)
+    add_dry_run(parser)
     add_processes(parser)
+
+
+def add_overwrite(parser: argparse.ArgumentParser) -> None:
+    """Add the option for a directory that holds a trained run or sweep already."""
+    text = "move a run or sweep that --run-dir holds already aside, to a name that is printed; nothing is deleted"
+    parser.add_argument("--overwrite", action="store_true", help=text)
+
+
+def add_dry_run(parser: argparse.ArgumentParser) -> None:
+    """Add the option that checks everything and starts nothing."""
+    text = "check all settings, print them as a run file with what the training would take; compile and write nothing"
+    parser.add_argument("--dry-run", action="store_true", help=text)
 
 
 def add_resume(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +110,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="use NAME where a run file names it: a package, whose code is imported, as my_package; a path or address "
         "outside of the file's directory, with a slash, as ./data or //host:port; repeatable",
+    )
+    parser.add_argument(
+        DEVICE,
+        metavar="NAME",
+        help=f"device of JAX: {', '.join(sharding.PLATFORMS)}, or a single GPU, as cuda:1 (default: the fastest here)",
     )
     parser.add_argument("--json", action="store_true", help="print the result as one line of JSON to standard output")
     parser.add_argument(
@@ -118,6 +139,7 @@ def parse_run(
     base = {} if target is None else find(target)
     file = None if target is None else config.file_of(target)
     imports.typed((), [] if file is None else [file.parent])
+    sharding.require_backend()  # the defaults by kind are read from the environment
     base = config.begun(base | choose_preset(arguments))
     if topic is not None and target is not None:
         shown = config.completed(base).config
@@ -137,9 +159,9 @@ def _parse(
     add_common(parser)
     base, arguments = choose_lists(base, arguments)
     base = choose_parts(choose_groups(base, arguments), arguments)
+    defaults = dict(flatten(config.resolve(base)))  # first: it reports all errors of the base at once
     # groups inherit parts and numbers from the table [agent], and with them options
     known = {option.path: option for option in config.options(group_tables.filled(base))}
-    defaults = dict(flatten(config.resolve(base)))
     _add_options(parser, known, defaults, topic)
     if topic is not None:
         _print_help(parser, known, defaults, topic, command)
@@ -259,8 +281,11 @@ def _parser(option: Option) -> Any:
             return text
         if option.leaf and "," in text:  # one number for each agent
             return [parse(x) for x in text.split(",")]
-        if option.limits.get("interval") and " " in text:
-            return interval(option.path, text)
+        if option.limits.get("interval") and not _is_number(text):
+            try:
+                return interval(option.path, text)
+            except ConfigError as error:  # argparse shows the text of no other class
+                raise argparse.ArgumentTypeError(str(error)) from error
         if option.kind is not int:
             return option.kind(text)
         try:
@@ -273,3 +298,11 @@ def _parser(option: Option) -> Any:
 
     parse.__name__ = option.kind.__name__  # for argparse's "invalid <name> value"
     return parse
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ppax import config, imports
 from ppax.cli.common import DISK, DONE, fail, print_line
@@ -28,6 +28,23 @@ def print_json(options: argparse.Namespace, result: dict[str, Any]) -> None:
     """Print the result as one line of JSON to standard output, if `--json` is given."""
     if options.json:
         print_line(json.dumps(finite(result)), sys.stdout)
+
+
+class Plan(Protocol):
+    """Result of a dry run."""
+
+    def to_toml(self) -> str:
+        """Return the run file, with what the training would take as comments."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+
+
+def print_plan(options: argparse.Namespace, plan: Plan) -> None:
+    """Print the result of a dry run to standard output: a run file, or with `--json` one line of JSON."""
+    print_json(options, plan.to_dict())
+    if not options.json:
+        print_line(plan.to_toml().rstrip("\n"), sys.stdout)
 
 
 def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.EvalSettings, seed: int) -> int:

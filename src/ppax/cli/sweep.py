@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config, imports
-from ppax.cli.arguments import TRUST, dashed, number_or_text, renamed
+from ppax.cli.arguments import DEVICE, TRUST, dashed, number_or_text, renamed
 from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail, flagged
-from ppax.cli.options import add_option, parse_run
-from ppax.cli.output import print_json, say
+from ppax.cli.options import add_dry_run, add_option, add_overwrite, parse_run
+from ppax.cli.output import print_json, print_plan, say
 from ppax.options import LISTS, Config, Option, meant
 from ppax.storage import untrusted
 from ppax.storage.paths import quoted, relative
@@ -22,13 +22,13 @@ from ppax.sweeps import SweepResult, plan, resume_sweep
 from ppax.sweeps.distributions import DISTRIBUTIONS, Distribution
 from ppax.sweeps.pictures import MEMBERS, PARALLEL
 from ppax.sweeps.placing import settings as placing
-from ppax.sweeps.runs import start
+from ppax.sweeps.runs import dry_run, start
 from ppax.sweeps.search.table import SEARCHES, options_of
 from ppax.types import ConfigError
 
 CALL = re.compile(r"([A-Za-z_]+)\(")  # a distribution, known or not, perhaps without its closing bracket
 DRAWN = re.compile(rf"({'|'.join(DISTRIBUTIONS)})\((.*)\)")  # as log_uniform(1e-5, 1e-2)
-OWN = ("--seeds", "--draws", "--draw-seed", "--run-dir", "--help", TRUST)
+OWN = ("--seeds", "--draws", "--draw-seed", "--run-dir", "--help", TRUST, DEVICE)
 SEARCH_FLAG, HELP_FLAGS = f"--{config.SEARCH}", ("-h", "--help")
 ONE = ("--stop", "--init-from.run", "--init-from", *(f"--{path}" for path in LISTS))  # a comma is part of the value
 
@@ -46,6 +46,8 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draws", type=int, help="number of joint draws of all distributions")
     parser.add_argument("--draw-seed", type=int, help="random seed of the draws (default: 0)")
     parser.add_argument("--run-dir", type=Path, help="directory of the sweep (default: new, in sweeps/)")
+    add_overwrite(parser)
+    add_dry_run(parser)
     add_cluster(parser)
 
 
@@ -79,9 +81,12 @@ def run_sweep(start_jax: Callable[[bool], None], arguments: list[str]) -> int:
     """Train a sweep, after `start_jax` with the option --cache, and print its table; return the exit code."""
     options, run_config, table = parse_sweep(arguments)
     start_jax(options.cache)
-    return _report(
-        options, start(run_config, plan.read(table), options.run_dir, partial(say, options), options.cluster)
-    )
+    if options.dry_run:
+        found = dry_run(run_config, plan.read(table), options.run_dir, options.cluster, options.overwrite)
+        print_plan(options, found)
+        return DONE
+    begin = partial(start, run_config, plan.read(table), options.run_dir, partial(say, options))
+    return _report(options, begin(options.cluster, options.overwrite))
 
 
 def continue_sweep(options: argparse.Namespace) -> int:

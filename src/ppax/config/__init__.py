@@ -16,6 +16,7 @@ from ppax.config.run_settings import (
     Log,
     Run,
     in_iterations,
+    part_in_iterations,
     require_within,
 )
 from ppax.config.validation import (
@@ -77,6 +78,7 @@ __all__ = [
     "own_environment",
     "package_of",
     "parse",
+    "part_in_iterations",
     "part_options",
     "plain",
     "preset",

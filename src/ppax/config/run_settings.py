@@ -242,8 +242,7 @@ class Run:
         return dataclasses.replace(self, log=silent, film=FilmSettings())
 
 
-# Intervals of a run: by table, the fields with a number of iterations
-INTERVALS = {"log": ("every", "checkpoint_every"), "eval": ("every",), "film": ("every",), "self_play": ("every",)}
+INTERVALS = ("log", "eval", "film", "self_play")  # tables of a run with intervals
 
 
 def in_iterations(run: Run, steps: int) -> Run:
@@ -251,23 +250,30 @@ def in_iterations(run: Run, steps: int) -> Run:
 
     Raises ConfigError for a text that is no interval.
     """
-    tables = {}
-    for table, fields in INTERVALS.items():
-        own = getattr(run, table)
-        given = {field: getattr(own, field) for field in fields if isinstance(getattr(own, field), str)}
-        parsed = {field: interval(f"{table}.{field}", text) for field, text in given.items()}
-        counts = {
-            field: max(1, round(int(value.partition(" ")[0]) / steps)) if isinstance(value, str) else value
-            for field, value in parsed.items()
-        }
-        tables[table] = dataclasses.replace(own, **counts) if counts else own
-    return dataclasses.replace(run, **tables)
+    return dataclasses.replace(
+        run, **{table: part_in_iterations(getattr(run, table), table, steps) for table in INTERVALS}
+    )
+
+
+def part_in_iterations(part: Any, path: str, steps: int) -> Any:
+    """Return the part or table at `path` with its intervals in iterations, as `in_iterations`."""
+    counts = {}
+    for field in intervals_of(part):
+        if isinstance(getattr(part, field), str):
+            value = interval(f"{path}.{field}", getattr(part, field))
+            counts[field] = max(1, round(int(value.partition(" ")[0]) / steps)) if isinstance(value, str) else value
+    return dataclasses.replace(part, **counts) if counts else part
+
+
+def intervals_of(part: Any) -> list[str]:
+    """Return the names of the fields of a part that are a number of iterations between two events."""
+    return [field.name for field in dataclasses.fields(part) if field.metadata.get("interval")]
 
 
 def require_within(run: Run, total: int) -> None:
     """Raise ConfigError for an interval longer than the run, of `total` iterations: nothing would happen in between."""
-    for table, fields in INTERVALS.items():
-        for field in fields:
+    for table in INTERVALS:
+        for field in intervals_of(getattr(run, table)):
             every = getattr(getattr(run, table), field)
             if every is not None and every > total:
                 raise ConfigError(

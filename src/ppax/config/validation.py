@@ -8,7 +8,8 @@ anything compiles.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ppax import imports, names
@@ -32,7 +33,16 @@ from ppax.types import ConfigError, printable
 # Key that lists the Python objects that a run file cannot hold (run/record.py); `fit` writes it, it is no option.
 OBJECTS = "objects"
 SWEEP, SEARCH = "sweep", "search"  # keys of the tables that only `ppax sweep` reads (sweeps/plan.py)
+GROUP = re.compile(r"\bgroups\.[^.\s]+\.agent\.")  # the table of a group's agent
 FREE = ("env_params", "eval.env_params")  # tables with free names, which the environment checks
+
+
+class WrongTable(ConfigError):
+    """Error: the value at `path` is not the table that it should be, or names no part; its options are not known."""
+
+    def __init__(self, path: str, text: str):
+        super().__init__(text)
+        self.path = path
 
 
 def options(config: Config) -> Iterator[Option]:
@@ -83,7 +93,8 @@ def keyed_tables(tables: Config, path: str) -> Iterator[tuple[str, Config]]:
     """Yield (key, table) of each part in a table of parts; the key of a nested entry has dots, as "sensors.camera"."""
     for key, table in tables.items():
         if not isinstance(table, dict):
-            raise ConfigError(f'{path}.{key} = {table!r}: must be a table, [{path}.{key}] part = "..."')
+            text = f'{path}.{key} = {table!r}: must be a table, [{path}.{key}] part = "..."'
+            raise WrongTable(f"{path}.{key}", text)
         if isinstance(table.get("part"), str) or not any(isinstance(inner, dict) for inner in table.values()):
             yield key, table
         else:
@@ -100,7 +111,8 @@ def _list_options(field: dataclasses.Field[Any], choices: Choices, given: Any, p
     if not isinstance(tables, dict) or not all(
         place.isdecimal() and isinstance(table, dict) for place, table in tables.items()
     ):
-        raise ConfigError(f'{path} = {given!r}: must be a list of tables, [[{path}]] part = "{next(iter(choices))}"')
+        text = f'{path} = {given!r}: must be a list of tables, [[{path}]] part = "{next(iter(choices))}"'
+        raise WrongTable(path, text)
     for place, table in tables.items():
         yield from part_options(choices, table, f"{path}.{place}", "")
 
@@ -112,7 +124,8 @@ def _part_class(choices: Choices, option: Option, given: Any) -> type:
     except imports.Untrusted:
         raise
     except ConfigError as error:
-        raise ConfigError(f"{error}; for a part of your own see docs/extending.md") from error
+        text = f"{error}; for a part of your own see docs/extending.md"
+        raise WrongTable(option.path.rpartition(".")[0], text) from error
 
 
 def is_section(hint: Any) -> bool:
@@ -125,32 +138,73 @@ def _table(config: Config, name: str, path: str, key: str = "") -> Config:
     section: Config = config.get(name, {})
     if not isinstance(section, dict):
         remedy = f"; write {path}{key} = {section!r}" if key and isinstance(section, str) else ""
-        raise ConfigError(f"{path} = {section!r}: must be a table, [{path}]{remedy}")
+        raise WrongTable(path, f"{path} = {section!r}: must be a table, [{path}]{remedy}")
     return section
 
 
 def resolve(config: Config) -> Config:
-    """Fill in every default and check every value; raise ConfigError for an unknown option or an invalid value.
+    """Fill in every default and check every value; raise ConfigError with all unknown options and invalid values.
 
     Raises Untrusted, before anything is imported, for names of code that the user does not trust.
     """
     require_trusted(config, parts_only=True)
     config = group_tables.filled(config)
-    known = {option.path: option for option in options(config)}
+    problems: list[str] = []
+    known, config = _known(config, problems)
     given = {path: x for path, x in flatten(config) if x != {} or path in known or not _is_table(path, known)}
     objects = {OBJECTS: given.pop(OBJECTS)} if given.get(OBJECTS) else {}
     free = {path: value for path, value in given.items() if is_free(path)}
     for path in given:
         if path.partition(".")[0] in (SWEEP, SEARCH):
-            raise ConfigError(f"{path}: the table [{path.partition('.')[0]}] is of `ppax sweep`, not of one run")
-        if path not in known and path not in free:
-            raise ConfigError(f"unknown option {path!r}{_remedy(path, known)}")
+            problems.append(f"{path}: the table [{path.partition('.')[0]}] is of `ppax sweep`, not of one run")
+        elif path not in known and path not in free:
+            problems.append(f"unknown option {path!r}{_remedy(path, known)}")
     per_agent = group_tables.apart(config)  # prefixes of tables whose numbers may be lists, one per agent
-    values = {
-        path: check_value(option, given.get(path, option.default), path.partition("agent.")[0] in per_agent)
-        for path, option in known.items()
-    }
+    values = dict(_checked_values(known, given, per_agent, problems))
+    _raise(problems)
     return unflatten(values | free) | objects
+
+
+def _known(config: Config, problems: list[str]) -> tuple[dict[str, Option], Config]:
+    """Return the options of a configuration by path, and the configuration without tables that are none.
+
+    The errors of such tables are added to `problems`.
+    """
+    while True:
+        try:
+            return {option.path: option for option in options(config)}, config
+        except WrongTable as error:
+            problems.append(str(error))
+            left = {place: x for place, x in flatten(config) if not f"{place}.".startswith(f"{error.path}.")}
+            if len(left) == len(dict(flatten(config))):  # not of the configuration: nothing to leave out
+                raise
+            config = unflatten(left)
+
+
+def _checked_values(
+    known: Mapping[str, Option], given: Config, per_agent: Collection[str], problems: list[str]
+) -> Iterator[tuple[str, Any]]:
+    """Yield path and value of every option, checked; errors are added to `problems`."""
+    for path, option in known.items():
+        try:
+            each = path.partition("agent.")[0] in per_agent
+            yield path, check_value(option, given.get(path, option.default), each)
+        except ConfigError as error:
+            problems.append(str(error))
+
+
+def _raise(problems: Sequence[str]) -> None:
+    """Raise ConfigError with all problems, if there are any: one as it is, several as a list.
+
+    A group inherits the errors of the table [agent]; these are in the list once.
+    """
+    faults = {one: one.partition(";")[0] for one in problems}  # without the remedy, which names options of the group
+    inherited = {one: GROUP.sub("agent.", fault) for one, fault in faults.items()}
+    found = [one for one in faults if faults[one] == inherited[one] or inherited[one] not in faults.values()]
+    if len(found) == 1:
+        raise ConfigError(found[0])
+    if found:
+        raise ConfigError("\n  ".join((f"{len(found)} errors in the settings:", *found)))
 
 
 def other_parts(path: str, known: Mapping[str, Option]) -> list[str]:
@@ -178,10 +232,9 @@ def resolve_part(choices: Choices, table: Config, path: str) -> Config:
     require_trusted({path: table}, parts_only=True)
     known = {option.path: option for option in part_options(choices, table, path)}
     given = dict(flatten(table, f"{path}."))
-    for own in given:
-        if own not in known:
-            raise ConfigError(f"unknown option {own!r}{_remedy(own, known)}")
-    values = {own: check_value(option, given.get(own, option.default)) for own, option in known.items()}
+    problems = [f"unknown option {own!r}{_remedy(own, known)}" for own in given if own not in known]
+    values = dict(_checked_values(known, given, (), problems))
+    _raise(problems)
     return unflatten({own.removeprefix(f"{path}."): value for own, value in values.items()})
 
 

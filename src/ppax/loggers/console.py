@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 PLAIN_SECONDS = 5.0  # minimum seconds between lines without a terminal
 COMPILING = "compiling ..."
+NO_DISPLAY = ("dumb", "unknown")  # terminals, as TERM names them, that can only append lines
 
 
 class Console:
@@ -21,41 +24,41 @@ class Console:
 
     def __init__(self, total_iterations: int, stream: TextIO | None = None):
         """Show progress up to `total_iterations` on `stream` (standard error by default)."""
-        self._total = total_iterations
-        from ppax.loggers import terminal  # Rich takes a tenth of a second to import
-
-        self._console = terminal.Lines(file=stream, stderr=stream is None, force_jupyter=terminal.IN_NOTEBOOKS)
+        self._total, self._stream = total_iterations, stream
         self._progress: Progress | None = None
         self._last = 0.0
         self._evaluated = math.nan  # return of the latest evaluation
-        if not self._console.is_terminal:
-            self._print(COMPILING)
+        if not (stream or sys.stderr).isatty() or os.environ.get("TERM", "").lower() in NO_DISPLAY:
+            with contextlib.suppress(OSError):  # broken pipe: the next `log` raises, and the logger is removed
+                self._write(COMPILING)
             return
-        self._progress = terminal.progress_line(self._console)
-        self._task = self._progress.add_task("", total=total_iterations, text=COMPILING)
+        from ppax.loggers import terminal  # Rich takes a tenth of a second to import
+
+        self._progress = terminal.progress_line(terminal.console(stream))
+        self._task = self._progress.add_task("", total=total_iterations, texts=[COMPILING])
         self._progress.start()
 
     def begin(self, done: int) -> None:
         """Start the progress line after compilation, at `done` iterations."""
         if self._progress is not None:
-            self._progress.reset(self._task, completed=done, text="first iterations")
+            self._progress.reset(self._task, completed=done, texts=["first iterations"])
 
     def log(self, row: Row) -> None:
         """Show one row, with the latest evaluation."""
         evaluated = row.get("eval_return", math.nan)
         self._evaluated = self._evaluated if math.isnan(evaluated) else evaluated
-        text = describe(row | {"eval_return": self._evaluated})
+        texts = describe(row | {"eval_return": self._evaluated})
         if self._progress is not None:
-            self._progress.update(self._task, completed=row["iteration"], text=text)
+            self._progress.update(self._task, completed=row["iteration"], texts=texts)
             return
-        now = time.monotonic()
+        now, text = time.monotonic(), "  ".join(texts)
         if row["iteration"] == 0:
-            self._console.print(f"  0%  {text}", highlight=False)
+            self._write(f"  0%  {text}")
         elif now - self._last >= PLAIN_SECONDS or row["iteration"] >= self._total:
             self._last = now
             share = row["iteration"] / self._total
             left = row["seconds"] * (1.0 - share) / max(share, 1e-9)
-            self._console.print(f"{share:4.0%}  {text}  ETA {left:.0f} s", highlight=False)
+            self._write(f"{share:4.0%}  {text}  ETA {left:.0f} s")
 
     def close(self) -> None:
         """Restore the terminal."""
@@ -63,16 +66,25 @@ class Console:
             with contextlib.suppress(OSError):  # the terminal is closed
                 self._progress.stop()
 
-    def _print(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # broken pipe: the next `log` raises, and the logger is removed
-            self._console.print(text, highlight=False)
+    def _write(self, line: str) -> None:
+        """Write a whole line at once, so that lines of other threads and processes are not inside of it."""
+        stream = self._stream or sys.stderr
+        stream.write(f"{line}\n")
+        stream.flush()
 
 
-def describe(row: Row) -> str:
-    """Steps, speed, episode return and evaluation of a row, in one line."""
+def describe(row: Row) -> list[str]:
+    """Return episode return, evaluation, steps and speed of a row, in words, the most important ones first.
+
+    Where no episode ended, the mean reward of a step stands for the return.
+    """
     value, evaluated = row["episode_return"], row.get("eval_return", math.nan)
+    evaluation = [] if math.isnan(evaluated) else [f"evaluation {evaluated:.1f}"]
     if row["iteration"] == 0:
-        return f"untrained policy: evaluation {evaluated:.1f}"
-    episode = "no episode ended meanwhile" if value != value else f"return {value:.1f}"
-    evaluation = "" if math.isnan(evaluated) else f"  evaluation {evaluated:.1f}"
-    return f"{row['env_steps']:,} env-steps  {row['steps_per_second']:,.0f} steps/s  {episode}{evaluation}"
+        return [*evaluation, "untrained policy"]
+    steps = [f"{row['env_steps']:,} env-steps", f"{row['steps_per_second']:,.0f} steps/s"]
+    if not math.isnan(value):
+        return [f"return {value:.1f}", *evaluation, *steps]
+    reward = row.get("reward_mean", math.nan)
+    running = [] if math.isnan(reward) else [f"reward {reward:.3g} a step"]
+    return [*running, *evaluation, *steps, "no episode ended"]

@@ -1,11 +1,19 @@
-"""Rich's console and progress line, as the console logger uses them."""
+"""Live progress line of the console logger, by Rich: one line of the terminal, whatever its width."""
 
 from __future__ import annotations
 
-from rich.console import Console as RichConsole
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from collections.abc import Sequence
+from typing import TextIO
 
-IN_NOTEBOOKS = False  # plain lines there: a live display in a notebook needs ipywidgets
+from rich.console import Console as RichConsole
+from rich.progress import Progress, ProgressColumn, Task
+from rich.table import Column
+from rich.text import Text
+
+BAR, LEAST_BAR = 30, 8  # columns of the bar
+DONE, LEFT = "━", "─"  # its two parts
+ASCII = str.maketrans({DONE: "=", LEFT: "-"})
+GAP = "  "
 
 
 class Lines(RichConsole):
@@ -17,14 +25,52 @@ class Lines(RichConsole):
         raise BrokenPipeError
 
 
+class Line(ProgressColumn):
+    """Whole line: share done, bar, texts of the row, time left; what does not fit is left out, the last texts first."""
+
+    def __init__(self, console: RichConsole):
+        super().__init__(Column(no_wrap=True))
+        self._console = console
+
+    def render(self, task: Task) -> Text:
+        """Return the line for the terminal's present width."""
+        texts, width = task.fields["texts"], self._console.width - 1
+        text = line(task.percentage, texts, task.time_remaining, width, self._console.options.ascii_only)
+        shown = Text(text, no_wrap=True)
+        shown.highlight_regex(f"{DONE}+", "bar.complete")
+        return shown
+
+
+def console(stream: TextIO | None) -> RichConsole:
+    """Return the console of a terminal: `stream`, or standard error."""
+    return Lines(file=stream, stderr=stream is None, force_terminal=True, force_jupyter=False)
+
+
 def progress_line(console: RichConsole) -> Progress:
-    """Return the live line: bar, share done, the row's text, time left."""
-    return Progress(
-        TextColumn("training"),
-        BarColumn(bar_width=30),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[text]}"),
-        TextColumn("ETA"),
-        TimeRemainingColumn(),
-        console=console,
-    )
+    """Return the live line, not yet started."""
+    return Progress(Line(console), console=console)
+
+
+def line(percentage: float, texts: Sequence[str], seconds: float | None, width: int, ascii_only: bool = False) -> str:
+    """Return a progress line of at most `width` columns, of whole texts.
+
+    In a narrow terminal the bar is left out, then the texts from the last to the second, the time left, the first text.
+    """
+    words = [f"{percentage:3.0f}%", *texts, f"ETA {_clock(seconds)}"]
+    while len(GAP.join(words)) > width and len(words) > 1:
+        words.pop(-2 if len(words) > 3 else -1)
+    room = width - len(GAP.join(words)) - len(GAP)
+    if room >= LEAST_BAR:
+        bar = min(room, BAR)
+        done = round(bar * percentage / 100)
+        words.insert(1, DONE * done + LEFT * (bar - done))
+    found = GAP.join(words)
+    return found.translate(ASCII) if ascii_only else found
+
+
+def _clock(seconds: float | None) -> str:
+    """Return hours, minutes and seconds; None: not known yet."""
+    if seconds is None:
+        return "-:--:--"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,22 @@ Tree = TypeVar("Tree")
 AXIS = "ppax.parallel"  # mesh axis name; unique, so that a user's `vmap(train, axis_name="devices")` is unaffected
 THREADS = "NPROC"  # environment variable: the number of XLA's threads on a CPU; default: one per core
 MOST_PER_CORE = 64  # largest number of CPU devices per core that a checkpoint may ask for
+
+
+class Platform(NamedTuple):
+    """Platform of JAX."""
+
+    plugins: tuple[str, ...]  # names in jax_platforms, one of which is installed
+    backend: str  # name of its devices
+
+
+PLATFORMS = {
+    "cpu": Platform(("cpu",), "cpu"),
+    "gpu": Platform(("cuda", "rocm"), "gpu"),
+    "cuda": Platform(("cuda",), "gpu"),
+    "rocm": Platform(("rocm",), "gpu"),
+    "tpu": Platform(("tpu",), "tpu"),
+}
 SPLIT = PartitionSpec(AXIS)  # sharded along the leading axis
 SAME = PartitionSpec()  # replicated
 
@@ -89,6 +105,31 @@ def require_backend() -> None:
             f"JAX_PLATFORMS = {os.environ.get('JAX_PLATFORMS')!r}: {error or 'no such backend here'}; unset it to use "
             'an installed backend, or install JAX for it: pip install "ppax[cuda13]"'
         ) from error
+
+
+def use_device(name: str) -> None:
+    """Start JAX on the platform `name` ("cpu", "gpu", "cuda", "rocm", "tpu"), or on a single GPU ("cuda:1").
+
+    Raises ConfigError where there is no such device here, or where JAX runs already, on another platform.
+    """
+    platform, colon, number = name.partition(":")
+    if platform not in PLATFORMS or (colon and not (number.isdecimal() and PLATFORMS[platform].backend == "gpu")):
+        raise ConfigError(f"--device {name}: must be one of {', '.join(PLATFORMS)}, or a single GPU, as cuda:1")
+    before, why = jax.config.values["jax_platforms"], ""
+    for plugin in PLATFORMS[platform].plugins:
+        jax.config.update("jax_platforms", plugin if plugin == "cpu" else f"{plugin},cpu")
+        if number:
+            jax.config.update(f"jax_{plugin}_visible_devices", number)
+        try:
+            if jax.default_backend() == PLATFORMS[platform].backend:
+                return
+        except (AssertionError, RuntimeError) as error:
+            why = why or f" ({error})"
+    jax.config.update("jax_platforms", before)
+    raise ConfigError(
+        f"--device {name}: JAX finds no such device here{why}; leave it out to use what JAX finds, or install JAX for "
+        'it, for NVIDIA GPUs by pip install "ppax[cuda13]"'
+    )
 
 
 def num_cores() -> int:

@@ -1,4 +1,4 @@
-"""Run directory: layout, lock, record of the starts, checks for links.
+"""Run directory: layout, lock, record of the starts, checks for links, room for a new run in place of an earlier one.
 
 run.toml         the resolved configuration; reproduces the run
 policy.json      spaces, masks and memory of the policy: loads it without the environment
@@ -17,31 +17,41 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import platform
 import secrets
+import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import filelock
 
 from ppax import config as configs
+from ppax.loggers import last_row
 from ppax.options import Config
 from ppax.storage import safe_files, untrusted
-from ppax.storage.paths import absolute, quoted
+from ppax.storage.paths import absolute, quoted, relative
 from ppax.types import ConfigError, printable
 
 RUN_FILE, LOCK, OWNER = configs.RUN_FILE, ".lock", ".owner"
 FOLDERS = ("checkpoints", "best")  # directories that hold checkpoints
 ABOUT, ROWS, STOPPED, EVALUATION = "about.json", "metrics.jsonl", "stopped.json", "evaluation.json"
 POLICY = "policy.json"
+OF_START = (ROWS, "metrics.csv", STOPPED, EVALUATION, "mlflow.json")  # files of a start that has trained nothing yet
+# Sweep directory (sweeps/directory.py): its run file, its record, and names that are written after them
+SWEEP_FILE, RECORD, MEMBERS = "sweep.toml", "sweep.json", "members"
+STUDY = ("study.db", "study.db-journal", "study.db-wal", "study.db-shm")
+OF_SWEEP = (MEMBERS, "search.jsonl", *STUDY, "sweep.jsonl", "result.json", "best.toml")
 OWNER_LIMIT, ABOUT_LIMIT, TABLE_LIMIT = 2**16, 2**24, 2**20  # bytes; far above the size of a valid file
 DIGITS = 10  # of a checkpoint's name, its iteration
+UNTRAINED = "0" * DIGITS  # name of a checkpoint before the first iteration
 STARTS = 100  # number of later starts recorded after the first
 
 
@@ -68,11 +78,13 @@ class RunDirectory:
             raise
 
     @classmethod
-    def create(cls, paths: Path | Iterable[Path], config: Config, policy: dict[str, Any]) -> RunDirectory:
+    def create(
+        cls, paths: Path | Iterable[Path], config: Config, policy: dict[str, Any], overwrite: bool = False
+    ) -> RunDirectory:
         """Create the directory of a new run and write its configuration; of several paths, use the first free one.
 
-        `policy` is the specification of its policy, as plain data. Raises ConfigError where the directory already holds
-        a run, OSError where it cannot be written.
+        `policy` is the specification of its policy, as plain data; `overwrite` as in `vacant`. Raises ConfigError where
+        the directory already holds a run, OSError where it cannot be written.
         """
         path = absolute(_first_free(paths))
         try:
@@ -82,9 +94,8 @@ class RunDirectory:
                 os.fsync(probe.fileno())
         except OSError as error:  # with the directory's name, not with that of the probe
             raise OSError(error.errno, error.strerror, str(path)) from error
-        directory = cls(path)
+        directory = cls.vacant(path, overwrite, FOLDERS)
         try:
-            _refuse_run(path)
             directory._write_about({"id": secrets.token_hex(8), "starts": []})
             directory.write_policy(policy)
             directory.write_config(config)
@@ -94,10 +105,43 @@ class RunDirectory:
         return directory
 
     @classmethod
+    def vacant(cls, path: Path, overwrite: bool, remains: Sequence[str]) -> RunDirectory:
+        """Lock the existing directory `path` for a new run or sweep, without those that it held before.
+
+        A start that has trained nothing makes room: its files are removed, or, if it has log rows of iterations, the
+        directory is moved aside. With `overwrite` a trained run or sweep is moved aside, too. Raises ConfigError for
+        other contents that would be taken for the new run's, as entries named `remains` without a run file.
+        """
+        directory = cls(path)
+        try:
+            earlier = require_vacant(path, overwrite, remains)
+            if earlier is not None and earlier.kept:
+                return directory._moved_aside(earlier)
+            if earlier is not None:
+                _clear(path, earlier)
+            return directory
+        except BaseException:
+            directory.close()
+            raise
+
+    @classmethod
     def open(cls, path: Path) -> RunDirectory:
         """Open the directory of an existing run; ConfigError where there is none."""
         find(path)
         return cls(path)
+
+    def _moved_aside(self, earlier: Earlier) -> RunDirectory:
+        """Rename the directory to a name that is free; return a new one in its place, with a warning that says so."""
+        path = self.path
+        aside = next(one for one in _names_aside(path) if not os.path.lexists(one))
+        os.rename(path, aside)  # of a name taken just now, this could replace an empty directory alone
+        self.path = aside
+        self.close()
+        path.mkdir()
+        warnings.warn(
+            f"{relative(path)} held {earlier.kind}: it is now {relative(aside)}, complete and unchanged", stacklevel=2
+        )
+        return RunDirectory(path)
 
     def record_start(self, start: dict[str, Any]) -> None:
         """Append a start (versions, hardware, time) to about.json."""
@@ -154,6 +198,15 @@ class RunDirectory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def require_named(run_dir: object, overwrite: bool) -> None:
+    """Raise ConfigError for `overwrite` without a directory."""
+    if overwrite and run_dir is None:
+        raise ConfigError(
+            "overwrite: a run without a named directory replaces none; leave it out, or name one: --run-dir runs/mine "
+            "(run_dir='runs/mine' in Python)"
+        )
 
 
 def find(path: Path) -> Config:
@@ -220,17 +273,104 @@ def _first_free(paths: Path | Iterable[Path]) -> Path:
     raise FileExistsError(errno.EEXIST, "all names for the run directory are taken by other runs")
 
 
-def _refuse_run(path: Path) -> None:
-    """Raise ConfigError if `path` holds a run, or checkpoints of one."""
-    if (path / RUN_FILE).exists():
+class Earlier(NamedTuple):
+    """Run or sweep that a directory holds already."""
+
+    kind: str  # "a run" or "a sweep"
+    file: str  # its run file
+    kept: bool  # it has trained, or logged iterations: it is not removed
+
+
+def require_vacant(path: Path, overwrite: bool, remains: Sequence[str]) -> Earlier | None:
+    """Return the run or sweep in the directory `path` that makes room for a new one, if any; writes nothing.
+
+    Raises ConfigError where there is none that does, as described at `RunDirectory.vacant`.
+    """
+    if (path / SWEEP_FILE).exists():
+        kind, file, recorded = "a sweep", SWEEP_FILE, (path / RECORD).is_file()
+        runs = [one for one in (path / MEMBERS).iterdir() if one.is_dir()] if (path / MEMBERS).is_dir() else []
+    elif (path / RUN_FILE).exists():
+        kind, file, recorded, runs = "a run", RUN_FILE, bool(read_about(path)), [path]
+    else:
+        _refuse_remains(path, remains)
+        return None
+    trained = any(map(_trained, runs))
+    if not (recorded or trained):
         raise ConfigError(
-            f"{path} already holds a run: continue it with `ppax resume {quoted(path)}`, or choose another directory"
+            f"{path} holds a {file} that is not of ppax's own making, and would be replaced: choose another directory"
         )
-    for name in FOLDERS:
-        if (path / name).is_dir() and any((path / name).iterdir()):
+    if trained and not overwrite:
+        raise ConfigError(
+            f"{path} already holds {kind}: continue it with `ppax resume {quoted(path)}`, choose another directory, or "
+            "write --overwrite (overwrite=True in Python), which moves it aside"
+        )
+    kept = trained or any(map(_logged, runs))
+    if kept:
+        _require_movable(path)
+    return Earlier(kind, file, kept)
+
+
+def _trained(run: Path) -> bool:
+    """Return whether a run has saved anything after an iteration: a checkpoint, its best policy, its end."""
+    folders = (run / name for name in FOLDERS if (run / name).is_dir())
+    saved = [one.name for folder in folders for one in folder.iterdir()]
+    ended = untrusted.read_table(run / STOPPED, TABLE_LIMIT).get("iteration", 0)
+    return ended != 0 or any(name != UNTRAINED and not name.startswith(safe_files.PARTIAL) for name in saved)
+
+
+def _logged(run: Path) -> bool:
+    """Return whether a run has log rows other than that of the untrained policy."""
+    rows = run / ROWS
+    return rows.exists() and rows.stat().st_size > 0 and last_row(rows).get("iteration") != 0
+
+
+def _clear(path: Path, earlier: Earlier) -> None:
+    """Remove what a start that has trained nothing has written, its run file first; other files stay."""
+    (path / earlier.file).unlink()
+    of_run = earlier.file == RUN_FILE
+    for name in (*OF_START, *FOLDERS) if of_run else (RECORD, *OF_SWEEP):
+        if (path / name).is_dir():
+            shutil.rmtree(path / name)
+        else:
+            (path / name).unlink(missing_ok=True)
+
+
+def _names_aside(path: Path) -> Iterator[Path]:
+    """Generate names for a directory that is moved aside: NAME-until-DATE-TIME, then with -2, -3, ..."""
+    name = f"{path.name}-until-{time.strftime('%Y%m%d-%H%M%S')}"
+    yield path.with_name(name)
+    for copy in itertools.count(2):
+        yield path.with_name(f"{name}-{copy}")
+
+
+def _require_movable(path: Path) -> None:
+    """Raise ConfigError for a directory that must stay: with it, more than a run of this user would be moved."""
+    there = Path(os.path.realpath(path))
+    inside = (one for one in path.iterdir() if one.is_dir() and one.name != MEMBERS)
+    others = sorted(one.name for one in inside if (one / RUN_FILE).exists() or (one / SWEEP_FILE).exists())
+    why = ""
+    if path.is_symlink():
+        why = f"it is a link to {there}: name that directory"
+    elif there in (cwd := Path(os.path.realpath(os.curdir)), *cwd.parents):
+        why = "the current directory is inside of it: call ppax from another directory"
+    elif hasattr(os, "geteuid") and there.stat().st_uid != os.geteuid():
+        why = "it belongs to another user"
+    elif others:
+        why = f"it holds other runs as well: {', '.join(map(ascii, others[: safe_files.NAMED]))}"
+    if why:
+        raise ConfigError(f"{path} is not moved aside, as {why}, or choose another directory for the new run")
+
+
+def _refuse_remains(path: Path, names: Sequence[str]) -> None:
+    """Raise ConfigError if a directory without a run file holds something of a run or sweep, by `names`."""
+    for name in names:
+        left = path / name
+        if left.is_dir() and not any(left.iterdir()):
+            continue
+        if left.exists():
             raise ConfigError(
-                f"{path} has no {RUN_FILE}, but it holds {name}/ of another run, which would be taken for this run's: "
-                f"remove {path / name}, or choose another directory"
+                f"{path} has no run file, but it holds {name} of another run, which would be taken for this run's: "
+                f"remove {left}, or choose another directory"
             )
 
 

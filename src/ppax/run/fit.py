@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import signal
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,11 +35,11 @@ from ppax.options import Config
 from ppax.policy.spec import spec_of
 from ppax.program import processes, sharding
 from ppax.program.backends import backend_of
-from ppax.program.footprint import explained
+from ppax.program.footprint import Footprint, explained
 from ppax.protocols import Agent, Callback, Logger, StopCondition
 from ppax.run import record
 from ppax.run.conditions.callbacks import sort_callbacks
-from ppax.run.directory import RunDirectory
+from ppax.run.directory import RunDirectory, require_named
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.loop import Loop
@@ -55,7 +55,7 @@ from ppax.run.restore import (
 from ppax.run.result import TrainedRun
 from ppax.run.saving import Saver, first_state
 from ppax.run.signals import IN_MEMORY, ON_DISK, stop_on_signals
-from ppax.run.warm_start import prepare, settings_and_object
+from ppax.run.warm_start import WarmStart, prepare, settings_and_object
 from ppax.storage.cache import kept_programs
 from ppax.storage.paths import absolute, to_directory, to_path
 from ppax.types import TrainState
@@ -79,6 +79,7 @@ def fit(
     iterations_per_env_reset: int | None = None,
     overlap: int = 0,
     init_from: InitFrom | str | Path | TrainedRun | TrainState | None = None,
+    overwrite: bool = False,
 ) -> TrainedRun:
     """Train `agent` on `env` for `total_steps` steps, rounded up to whole rollouts.
 
@@ -86,7 +87,8 @@ def fit(
     iterations is known in advance; `env_steps` in rows and results leaves them out.
 
     With `run_dir`, configuration, metrics and checkpoints are written there; SIGTERM, SIGHUP or Ctrl-C then saves the
-    run and raises Interrupted, and `resume` continues it. Without `run_dir` the first Ctrl-C ends the run after the
+    run and raises Interrupted, and `resume` continues it. Where the directory holds a trained run already, `overwrite`
+    renames it, and a warning says how; else ConfigError. Without `run_dir` the first Ctrl-C ends the run after the
     current chunk and returns the result so far. Compiled programs are cached (storage/cache.py).
 
     `callbacks` are called with (state, row) at every log row; returning True ends the run. An object with `log(row)`
@@ -107,7 +109,7 @@ def fit(
     fields |= {"stop": stop, "self_play": agent.pool or Pool(), "overlap": overlap}
     fields |= chosen(best=best, log=log, evaluation=evaluation, film=film)
     run = config.in_iterations(Run(**fields), num_steps * env.num_streams)
-    return fit_run(agent, env, run, run_dir, callbacks, given=given)
+    return fit_run(agent, env, run, run_dir, callbacks, given=given, overwrite=overwrite)
 
 
 def fit_run(
@@ -118,14 +120,69 @@ def fit_run(
     callbacks: Sequence[Callback | Logger | StopCondition] = (),
     say: Callable[[str], None] = lambda text: None,
     given: TrainedRun | TrainState | None = None,
+    overwrite: bool = False,
 ) -> TrainedRun:
     """Train with the settings of `run`; of several paths `run_dir`, use the first that does not exist yet.
 
     `say` gets lines for the user, before anything compiles. `given` takes the place of `run.init_from.run`.
     """
+    require_named(run_dir, overwrite)
+    run, run_dir, callbacks = _own_share(run, run_dir, callbacks)
+    with ExitStack() as stack:
+        checked = stack.enter_context(checking(agent, env, run, run_dir, callbacks, given, say))
+        warn_of_settings(checked.agent, env, run)
+        monitor, shapes, warm = checked.monitor, checked.shapes, checked.warm
+        directory = None
+        if run_dir is not None:
+            source = None if run.init_from.run else given
+            objects = record.objects(checked.agent, env, checked.run_config, callbacks, source)
+            policy = spec_of(checked.agent, env, shapes.actor.action_mask, {}).to_data()
+            directory = stack.enter_context(_new_directory(run_dir, checked.run_config, objects, policy, overwrite))
+        stop_requested = stack.enter_context(stop_on_signals(_signals(directory)))
+        stack.enter_context(kept_programs())
+        stack.enter_context(explained(checked.memory))
+        agent = for_overlap(checked.agent, env, run.num_steps, run.overlap)
+        origin = record_start(directory, "fit", agent, env, run, {} if warm is None else warm.record())
+        saver = Saver(directory, monitor, run.log, origin)
+        loop = Loop(agent, env, run, saver, checked.loggers, monitor, checked.evaluations, stop_requested)
+        stack.enter_context(closing(loop))
+        with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
+            # the user's context is one of this thread
+            disabled = jax.disable_jit(jax.config.jax_disable_jit)  # type: ignore[attr-defined]
+            state = executor.submit(disabled(first_state), agent, env, run, warm, saver)
+            program = loop.compile(shapes)
+        return loop.train(state.result(), program)
+
+
+class Checked(NamedTuple):
+    """Run whose settings are checked, and what the checks have found."""
+
+    agent: Agent  # with its precision decided
+    run_config: Config
+    loggers: Sequence[Logger]  # among the callbacks
+    monitor: RunMonitor
+    shapes: TrainState
+    memory: Footprint  # lower bound
+    warm: WarmStart | None
+    evaluations: Evaluations
+
+
+@contextmanager
+def checking(
+    agent: Agent,
+    env: Env,
+    run: Run,
+    run_dir: object,
+    callbacks: Sequence[Callback | Logger | StopCondition] = (),
+    given: TrainedRun | TrainState | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Iterator[Checked]:
+    """Check all settings of a run, without compiling or writing anything; at its end the context closes evaluations.
+
+    Raises what `fit` raises for settings that cannot work. `given` and `say` as in `fit_run`.
+    """
     require_valid(agent, env)
     agent = decided(agent, "" if backend_of(env).repeatable else "float32")  # host programs round no products
-    run, run_dir, callbacks = _own_share(run, run_dir, callbacks)
     run_config = config.describe_run(agent, env, run)
     loggers, conditions = sort_callbacks(callbacks)
     monitor = RunMonitor(run, conditions)
@@ -133,29 +190,10 @@ def fit_run(
     shapes = state_shapes(agent, env, run)
     needed = require_memory(agent, env, shapes)
     say(f"memory, at least: {needed}")
-    _warn(agent, env, run)
     warm = prepare(agent, shapes, run.init_from, given, say)
-    with ExitStack() as stack:
-        evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
+    with Evaluations(agent, env, run, shapes) as evaluations:
         monitor.check(agent, env, shapes, evaluations.blank)
-        directory = None
-        if run_dir is not None:
-            objects = record.objects(agent, env, run_config, callbacks, None if run.init_from.run else given)
-            policy = spec_of(agent, env, shapes.actor.action_mask, {}).to_data()
-            directory = stack.enter_context(_new_directory(run_dir, run_config, objects, policy))
-        stop_requested = stack.enter_context(stop_on_signals(_signals(directory)))
-        stack.enter_context(kept_programs())
-        stack.enter_context(explained(needed))
-        agent = for_overlap(agent, env, run.num_steps, run.overlap)
-        origin = record_start(directory, "fit", agent, env, run, {} if warm is None else warm.record())
-        saver = Saver(directory, monitor, run.log, origin)
-        loop = stack.enter_context(closing(Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)))
-        with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
-            # the user's context is one of this thread
-            disabled = jax.disable_jit(jax.config.jax_disable_jit)  # type: ignore[attr-defined]
-            state = executor.submit(disabled(first_state), agent, env, run, warm, saver)
-            program = loop.compile(shapes)
-        return loop.train(state.result(), program)
+        yield Checked(agent, run_config, loggers, monitor, shapes, needed, warm, evaluations)
 
 
 @refusing_unknown
@@ -226,7 +264,7 @@ def require_valid(agent: Agent, env: Env) -> None:
     require_arguments(agent, env)
 
 
-def _warn(agent: Agent, env: Env, run: Run) -> None:
+def warn_of_settings(agent: Agent, env: Env, run: Run) -> None:
     """Warn of settings that have no effect or rarely do what is meant."""
     if env.num_agents == 1 and agent.sharing == group_tables.INDEPENDENT:
         warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=4)
@@ -252,13 +290,17 @@ def check_recording(agent: Agent, env: Env, run: Run, run_dir: object) -> None:
 
 
 def _new_directory(
-    run_dir: str | Path | Iterable[Path], run_config: Config, objects: list[str], policy: dict[str, Any]
+    run_dir: str | Path | Iterable[Path],
+    run_config: Config,
+    objects: list[str],
+    policy: dict[str, Any],
+    overwrite: bool,
 ) -> RunDirectory:
     """Create the run directory, with the configuration and the names of the `objects` that no file can hold."""
     run_config |= {config.OBJECTS: objects} if objects else {}
     if isinstance(run_dir, str) or not isinstance(run_dir, Iterable):
         run_dir = to_directory(run_dir, "run_dir")
-    return RunDirectory.create(run_dir, run_config, policy)
+    return RunDirectory.create(run_dir, run_config, policy, overwrite)
 
 
 def _require_sound(env: Env) -> None:

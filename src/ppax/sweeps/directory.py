@@ -24,17 +24,15 @@ from ppax import config
 from ppax.options import Config, flatten
 from ppax.program.layout import AUTO
 from ppax.run import record
+from ppax.run.directory import MEMBERS, RECORD, SWEEP_FILE
 from ppax.storage import safe_files, untrusted
 from ppax.storage.paths import absolute, quoted, to_directory
 from ppax.sweeps import plan as plans
 from ppax.sweeps.plan import Member, Plan, member, split
 from ppax.sweeps.search import Optuna
-from ppax.sweeps.search.decisions import DECISIONS
 from ppax.types import ConfigError
 
-SWEEP_FILE, RECORD, RESULT, BEST, MEMBERS = "sweep.toml", "sweep.json", "result.json", "best.toml", "members"
-STUDY_FILE, PROGRESS = "study.db", "sweep.jsonl"
-TRAINED = (MEMBERS, DECISIONS, STUDY_FILE, PROGRESS, RESULT, BEST)  # written after SWEEP_FILE
+RESULT, BEST, PROGRESS = "result.json", "best.toml", "sweep.jsonl"
 # Options of sweep.toml that a user may edit while the sweep is stopped: they change no result
 FREE = ("log.console", "log.checkpoint_", "log.keep", "log.tensorboard", "vectorization", "timeout")
 OPTUNA = "optuna"  # name of the search that is a study
@@ -85,21 +83,7 @@ def new(run_config: Config, run_dir: str | Path | None) -> Path:
 
 
 def create(path: Path, recorded: Recorded) -> None:
-    """Write the record of a new sweep into `path`, which exists; ConfigError where there is something of another."""
-    for name in (SWEEP_FILE, config.RUN_FILE):
-        left = path / name
-        if left.is_dir() and not any(left.iterdir()):
-            continue
-        if left.exists():
-            raise ConfigError(
-                f"{path} already holds {name}: continue it by `ppax resume {quoted(path)}`, or take another directory"
-            )
-    for name in TRAINED:
-        if (path / name).exists():
-            raise ConfigError(
-                f"{path} has no {SWEEP_FILE}, but it holds {name} of another sweep, which would be taken for this "
-                f"sweep's: remove {left}, or take another directory"
-            )
+    """Write the record of a new sweep into `path`, a vacant directory."""
     write_programs(path, recorded)
     safe_files.write_text(path / SWEEP_FILE, recorded.to_toml())
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ppax import config, imports
 from ppax.agents.precision import here, recorded_dtype
@@ -14,9 +14,11 @@ from ppax.config import Built
 from ppax.names import refusing_unknown
 from ppax.options import Config
 from ppax.program import clusters, processes
+from ppax.program.footprint import footprint
 from ppax.program.layout import AUTO, WHERE_SAFE
 from ppax.protocols import Search
-from ppax.run.directory import RunDirectory
+from ppax.run.directory import OF_SWEEP, RunDirectory, require_named
+from ppax.run.dry_run import Demand, commented, demand_of, require_place
 from ppax.run.origin import saved_origin
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted
@@ -36,7 +38,7 @@ from ppax.sweeps.progress import Progress
 from ppax.sweeps.results import SweepResult, conclude, conclude_study
 from ppax.sweeps.search import Optuna
 from ppax.sweeps.search import table as searches
-from ppax.sweeps.searching import Searching, checked_total
+from ppax.sweeps.searching import Searching, checked_total, in_iterations
 from ppax.sweeps.training import Stopped
 from ppax.types import ConfigError
 
@@ -53,6 +55,7 @@ def sweep_runs(
     draw_seed: int | None = None,
     search: Search | Config | None = None,
     run_dir: str | Path | None = None,
+    overwrite: bool = False,
     ray: str | Mapping[str, Any] | None = None,
 ) -> SweepResult:
     """Train many settings and seeds of a run together, evaluate each, and rank the settings.
@@ -67,7 +70,8 @@ def sweep_runs(
 
     Each member has an ordinary run directory in `run_dir`/members (default: a new one in sweeps/), for `ppax.load`,
     `report` and `resume`. A signal saves all members and raises Interrupted; `resume_sweep` continues, with the same
-    bits as an uninterrupted sweep. Raises ConfigError, before anything compiles, for settings that cannot work.
+    bits as an uninterrupted sweep. Where `run_dir` holds a trained run or sweep already, `overwrite` renames it, and a
+    warning says how. Raises ConfigError, before anything compiles, for settings that cannot work.
 
     With `ray`, the address of a Ray cluster ("auto": $RAY_ADDRESS, or one on this machine) or a table of options
     (`address`, `cpus` and `gpus` of each program, `retries`), the programs are placed on its machines; ProcessLost
@@ -81,7 +85,8 @@ def sweep_runs(
     named = _of_python(target, run_config, values or {}, search)
     with imports.trusting(named, within=[] if file is None else [file.parent]):
         cluster = placing.of_file(of_ray) if ray is None else placing.read(ray)
-        return start(config.resolve(config.completed(run_config).config), plan.read(table), run_dir, cluster=cluster)
+        run_config = config.resolve(config.completed(run_config).config)
+        return start(run_config, plan.read(table), run_dir, cluster=cluster, overwrite=overwrite)
 
 
 def _of_python(target: Target, run_config: Config, values: Mapping[str, Any], search: Any) -> set[str]:
@@ -98,25 +103,81 @@ def start(
     run_dir: str | Path | None = None,
     say: Callable[[str], None] = lambda text: None,
     cluster: Cluster | None = None,
+    overwrite: bool = False,
 ) -> SweepResult:
     """Begin a sweep over a resolved configuration in a new directory; `say` gets lines for the user."""
-    _require_one_process()
-    placing.check(cluster, sweep_plan.search)
-    run_config = _decided(run_config, sweep_plan)
-    members = plan.members_of(run_config, sweep_plan)
-    packs = packed(members)
-    checked_total(sweep_plan, packs)
-    recorded = Recorded(run_config, sweep_plan, members, ())
-    if isinstance(sweep_plan.search, Optuna):
-        recorded = recorded._replace(members=())  # its settings are proposed in rounds
+    require_named(run_dir, overwrite)
+    recorded, packs = _checked(run_config, sweep_plan, cluster)
     with ExitStack() as stack:
         if cluster is not None:  # before there is a directory: the cluster may not answer
             stack.enter_context(clusters.connected(cluster.address))
         path = directory.new(run_config, run_dir)
         say(f"{_described(recorded, packs)}; {relative(path)}")
-        stack.enter_context(RunDirectory(path))
+        stack.enter_context(RunDirectory.vacant(path, overwrite, OF_SWEEP))
         directory.create(path, recorded)
         return _train(path, recorded, packs, cluster)
+
+
+class Planned(NamedTuple):
+    """Sweep whose settings are checked."""
+
+    recorded: Recorded
+    packs: list[Pack]  # of a study those of one setting that it might propose
+
+
+def _checked(run_config: Config, sweep_plan: Plan, cluster: Cluster | None) -> Planned:
+    """Check a sweep over a resolved configuration; ConfigError for settings that cannot work."""
+    _require_one_process()
+    placing.check(cluster, sweep_plan.search)
+    run_config = _decided(run_config, sweep_plan)
+    members = plan.members_of(run_config, sweep_plan)
+    packs = packed(members)
+    sweep_plan = in_iterations(sweep_plan, packs)
+    checked_total(sweep_plan, packs)
+    recorded = Recorded(run_config, sweep_plan, members, ())
+    if isinstance(sweep_plan.search, Optuna):
+        recorded = recorded._replace(members=())  # its settings are proposed in rounds
+    return Planned(recorded, packs)
+
+
+class SweepDryRun(NamedTuple):
+    """Resolved sweep that could start, and what it would take."""
+
+    recorded: Recorded
+    described: str
+    demands: tuple[tuple[int, Demand], ...]  # members of each kind of program, with the sizes of one of them
+
+    def to_toml(self) -> str:
+        """Return the run file of the sweep, with members and sizes as comments above."""
+        settings = {one.setting: plan.described(one.values) for one in self.recorded.members}
+        lines = [self.described, *(f"setting {number}: {text}" for number, text in settings.items() if text)]
+        for count, demand in self.demands:
+            lines += [f"each of {count} members:", *(f"  {line}" for line in demand.lines())]
+        return commented(lines) + self.recorded.to_toml()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        members = [{"number": one.number, "seed": one.seed, **one.values} for one in self.recorded.members]
+        demands = [{"members": count, **demand.to_dict()} for count, demand in self.demands]
+        tables = self.recorded.run_config | self.recorded.plan.to_tables()
+        return {"config": tables, "members": members, "programs": demands}
+
+
+def dry_run(
+    run_config: Config,
+    sweep_plan: Plan,
+    run_dir: Path | None = None,
+    cluster: Cluster | None = None,
+    overwrite: bool = False,
+) -> SweepDryRun:
+    """Check a sweep over a resolved configuration as `start` does before it compiles anything; writes nothing."""
+    require_place(run_dir, overwrite, OF_SWEEP)
+    recorded, packs = _checked(run_config, sweep_plan, cluster)
+    demands = []
+    for pack in packs:
+        agent, env, run = pack.tasks[0].agent, pack.tasks[0].env, pack.tasks[0].run
+        demands.append((len(pack.tasks), demand_of(agent, env, run, pack.shapes, footprint(pack.shapes))))
+    return SweepDryRun(recorded, _described(recorded, packs), tuple(demands))
 
 
 def _decided(run_config: Config, sweep_plan: Plan, dtype: str = "") -> Config:

@@ -134,6 +134,21 @@ def unplaced(pack: Pack, programs: Sequence[tuple[int, ...]], run_dirs: Mapping[
     return [task for task in left if end_of(run_dirs[task.member.number]).kind != SEARCH]
 
 
+def in_iterations(plan: Plan, packs: Sequence[Pack]) -> Plan:
+    """Return a plan with the intervals of its search in iterations; "50k steps" is the nearest number of them.
+
+    Raises ConfigError where members have iterations of different sizes.
+    """
+    sizes = sorted({task.run.num_steps * task.env.num_streams for pack in packs for task in pack.tasks})
+    search = config.part_in_iterations(plan.search, config.SEARCH, sizes[0])
+    if search != plan.search and len(sizes) > 1:
+        raise ConfigError(
+            f"search: members have iterations of {', '.join(f'{size:,}' for size in sizes)} steps, and decide at equal "
+            "iterations: write its intervals as a number of iterations"
+        )
+    return plan._replace(search=search)
+
+
 def checked_total(plan: Plan, packs: Sequence[Pack]) -> int:
     """Return the iterations of every member; ConfigError, before anything compiles, where a search cannot work."""
     totals = [planned_iterations(pack.tasks[0].env, pack.tasks[0].run) for pack in packs]

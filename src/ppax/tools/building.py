@@ -34,10 +34,14 @@ class Built(config.Built):
     __slots__ = ()
 
     def fit(
-        self, run_dir: str | Path | None = None, callbacks: Sequence[Callback | Logger | StopCondition] = ()
+        self,
+        run_dir: str | Path | None = None,
+        callbacks: Sequence[Callback | Logger | StopCondition] = (),
+        *,
+        overwrite: bool = False,
     ) -> TrainedRun:
-        """Train as `ppax train` does; `run_dir` and `callbacks` as in `ppax.fit`."""
-        return fit_run(*self, run_dir, callbacks)
+        """Train as `ppax train` does; `run_dir`, `callbacks` and `overwrite` as in `ppax.fit`."""
+        return fit_run(*self, run_dir, callbacks, overwrite=overwrite)
 
 
 def build(target: Target, **options: Any) -> Built:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ppax import imports
+from ppax.run.directory import MEMBERS
 from ppax.run.restore import planned_iterations
 from ppax.run.result import ProcessLost
-from ppax.sweeps.directory import MEMBERS, Recorded, member_dir
+from ppax.sweeps.directory import Recorded, member_dir
 from ppax.sweeps.member import complete, end_of
 from ppax.sweeps.packing import Pack, Task
 from ppax.sweeps.packs import done

@@ -25,10 +25,11 @@ import ppax
 from ppax import imports
 from ppax.program import sharding
 from ppax.program.footprint import explained, footprint
+from ppax.run.directory import MEMBERS
 from ppax.run.signals import stopped_by
 from ppax.storage.cache import kept_programs
 from ppax.sweeps.alone import train_alone
-from ppax.sweeps.directory import MEMBERS, member_dir
+from ppax.sweeps.directory import member_dir
 from ppax.sweeps.packing import packed
 from ppax.sweeps.packs import Programs, chunks_of, train_programs
 from ppax.sweeps.placing import transport

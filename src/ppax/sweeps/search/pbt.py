@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ppax.parts import Interval
 from ppax.protocols import Copy, Standings, Stop
 from ppax.sweeps.search.rungs import ranked, score_text
 from ppax.types import ConfigError, part, static
@@ -30,8 +31,12 @@ class PBT:
     waits: ClassVar[bool] = False
     perturbs: ClassVar[bool] = True
 
-    interval: int | None = static(
-        "iterations between two decisions; none: a twentieth of the training", default=None, low=1, high=2**31 - 1
+    interval: Interval | None = static(
+        'iterations between two decisions, or "50k steps"; none: a twentieth of the training',
+        default=None,
+        low=1,
+        high=2**31 - 1,
+        interval=True,
     )
     fraction: float = static(
         "fraction of the members that are replaced, the worst, and of those that they copy, the best",

@@ -21,7 +21,8 @@ from optuna.trial import TrialState
 
 from ppax import config
 from ppax.options import Config
-from ppax.sweeps.directory import SWEEP_FILE, changes
+from ppax.run.directory import SWEEP_FILE
+from ppax.sweeps.directory import changes
 from ppax.sweeps.plan import Plan
 from ppax.sweeps.studies.space import space_of, values_of
 from ppax.sweeps.studies.storage import FAULTS, first_line, one_at_a_time, opened, quiet, reading, shown, sqlite_file

@@ -1,0 +1,50 @@
+"""Entry of the command `ppax`: version and list of commands without an import of ppax, which loads JAX for seconds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+COMMANDS = {  # help by name
+    "train": "train an agent: on a preset, a run file or an environment",
+    "sweep": "train many settings and seeds of a run together",
+    "resume": "continue a stopped run from its last checkpoint",
+    "evaluate": "evaluate a trained policy over whole episodes",
+    "play": "record a trained policy as a video",
+    "export": "write a trained policy as one file that loads without ppax",
+    "report": "write an HTML report of one run or several",
+    "compare": "compare runs: options that differ, results, speed",
+    "doctor": "say why a run does not learn, and which option to try",
+    "selftest": "check an agent in its environment for common faults",
+    "check-env": "check an environment for common faults",
+    "bench": "measure steps per second and the time of each stage",
+    "score": "measure final policies over several seeds, against thresholds and published scores",
+    "presets": "list the presets (tuned runs) with their scores",
+    "envs": "list the environments, or describe one",
+}
+
+
+def describe(arguments: Sequence[str]) -> None:
+    """Print the version, or the help with the list of commands, and exit; for arguments without a command."""
+    parser = argparse.ArgumentParser(prog="ppax", description="Proximal Policy Optimization in JAX.")
+    parser.add_argument("--version", action="version", version=f"ppax {metadata.version('ppax')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    for name, text in COMMANDS.items():
+        commands.add_parser(name, help=text, add_help=False)
+    parser.parse_args(arguments or ["--help"])
+
+
+def main() -> int:
+    """Run the command line; return the exit code."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help", "--version"):
+        describe(arguments[:1])
+    from ppax.cli.main import main as run
+
+    return run(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Entry of the command: version and help without JAX, all commands listed, any other argument to the command line."""
+
+import subprocess
+import sys
+
+import pytest
+
+import ppax
+import ppax_command
+from ppax.cli import main
+
+
+def run(*arguments):
+    """Result of the entry in a process of its own, which prints the imported packages at its end."""
+    code = "import atexit, sys; atexit.register(lambda: print('modules', *sys.modules, file=sys.stderr))\n"
+    code += f"sys.argv = ['ppax', *{list(arguments)!r}]\nimport ppax_command; sys.exit(ppax_command.main())"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["-h"], []])
+def test_version_and_help_load_neither_jax_nor_ppax(arguments):
+    """JAX alone takes seconds to import."""
+    done = run(*arguments)
+    loaded = set(done.stderr.split("modules ")[-1].split())
+    assert done.returncode == 0
+    assert not loaded & {"ppax", "jax", "jaxlib", "numpy", "gymnasium"}
+    assert len(loaded) < 200
+    if arguments == ["--version"]:
+        assert done.stdout == f"ppax {ppax.__version__}\n"
+    else:
+        assert all(name in done.stdout for name in ppax_command.COMMANDS)
+
+
+def test_other_arguments_are_the_command_lines():
+    done = run("trian", "CartPole-v1")
+    assert done.returncode == 2
+    assert "no command 'trian'; did you mean `ppax train`?" in done.stderr
+
+
+@pytest.mark.parametrize("name", ppax_command.COMMANDS)
+def test_every_listed_command_exists(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main.main([name, "--help"])
+    assert stop.value.code == 0
+    assert f"usage: ppax {name}" in capsys.readouterr().out
+
+
+def test_the_whole_command_line_has_the_same_version_and_help(capsys):
+    for argument, text in (("--version", f"ppax {ppax.__version__}"), ("--help", "usage: ppax")):
+        with pytest.raises(SystemExit):
+            main.main([argument])
+        assert text in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        main.main(["--nonsense"])
+    assert stop.value.code == 2

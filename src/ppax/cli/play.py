@@ -50,14 +50,15 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     key = make_key(options.seed)
     played = play(agent, env, learner, key, options.episodes, not options.sampled, options.max_steps)
     count = write_video(path, played.frames, options.fps)
-    for returns, length in zip(played.returns, played.lengths, strict=True):
-        say(f"return {', '.join(f'{x:.2f}' for x in returns)} in {length} steps")
+    for episode, length in enumerate(played.lengths):
+        say(f"return {played.returns_text(episode)} in {length} steps")
     if not played.finished:
         say(f"the last episode was still running after {options.max_steps} steps; increase --max-steps to see its end")
     say(f"{count} frames: {path}")
     return {
         "path": str(path),
         "frames": count,
+        "agents": list(played.names),
         "returns": played.returns.tolist(),
         "lengths": played.lengths.tolist(),
         "finished": played.finished,

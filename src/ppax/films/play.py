@@ -21,6 +21,12 @@ class Played(NamedTuple):
     returns: np.ndarray  # [episodes, A]
     lengths: np.ndarray  # [episodes] in steps
     finished: bool  # False: the last episode had not ended after `max_steps` or `max_seconds`
+    names: tuple[str, ...] = ()  # [A] of the agents; () for one
+
+    def returns_text(self, episode: int) -> str:
+        """Return the return of each agent in one episode, with its name."""
+        names = [f"{name} " for name in self.names] or [""]
+        return ", ".join(f"{name}{x:.2f}" for name, x in zip(names, self.returns[episode], strict=True))
 
 
 def play(
@@ -41,7 +47,7 @@ def play(
     cannot be rendered.
     """
     with backend_of(env).scene(agent, learner, key, deterministic) as scene:
-        return _film(scene, env.num_agents, episodes, max_steps, max_seconds)
+        return _film(scene, env.num_agents, episodes, max_steps, max_seconds)._replace(names=env.agent_names)
 
 
 def _film(scene: Scene, agents: int, episodes: int, max_steps: int, max_seconds: float) -> Played:

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from ppax.sweeps import SweepResult, resume_sweep, sweep_runs
     from ppax.tools.doctor import Diagnosis, doctor
     from ppax.tools.figures import plot
+    from ppax.tools.matches import Match, match
     from ppax.tools.report import compare, frame, report
     from ppax.tools.tuned import Preset, preset, recommended
 
@@ -73,6 +74,7 @@ _LAZY = {
     "ppax.sweeps": ("SweepResult", "resume_sweep", "sweep_runs"),
     "ppax.tools.doctor": ("Diagnosis", "doctor"),
     "ppax.tools.figures": ("plot",),
+    "ppax.tools.matches": ("Match", "match"),
     "ppax.tools.report": ("compare", "frame", "report"),
     "ppax.tools.tuned": ("Preset", "preset", "recommended"),
 }
@@ -127,9 +129,11 @@ __all__ = [  # noqa: RUF022  # in groups
     # Trained policies
     "Policy",
     "PolicySpec",
+    "Match",
     "SavedState",
     "checkpoints",
     "load",
+    "match",
     # Pure functions: training, sweeps, evaluation
     "CompiledTraining",
     "Evaluation",

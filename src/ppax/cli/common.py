@@ -23,7 +23,7 @@ from ppax.sweeps.placing import settings as placing
 from ppax.types import ConfigError, printable
 
 COMMANDS = (
-    *("train", "sweep", "resume", "evaluate", "play", "export", "report", "compare", "doctor"),
+    *("train", "sweep", "resume", "evaluate", "play", "match", "export", "report", "compare", "doctor"),
     *("selftest", "check-env", "bench", "score", "presets", "envs"),
 )
 JOINING = ("train", "resume")  # commands that several processes run together

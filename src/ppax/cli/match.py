@@ -13,7 +13,7 @@ from ppax.policy.hub import PREFIX
 from ppax.policy.loading import load
 from ppax.run import record
 from ppax.run.directory import find
-from ppax.tools.matches import Sides, match
+from ppax.tools.matches import Sides, distinct, match
 from ppax.types import ConfigError
 
 
@@ -35,7 +35,7 @@ def run_match(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Play, print the tables; returns the results for JSON."""
     check_limits("--episodes", options.episodes, {"low": 1})
     policies = [load(one, best=options.best and Path(one).is_dir()) for one in options.policies]
-    names = [f"{one} #{i}" if options.policies[:i].count(one) else one for i, one in enumerate(options.policies)]
+    names = distinct(options.policies)
     with _env_of(options.env) as env:
         result = match(
             dict(zip(names, policies, strict=True)),

@@ -231,12 +231,16 @@ def _named(policies: Mapping[str, Source] | Sequence[Source]) -> dict[str, Polic
     """Load all policies; those of a list are named by their paths."""
     if isinstance(policies, str | Path | Policy | TrainedRun) or len(policies) < 2:
         raise ConfigError("policies: must be at least two, as ['runs/a', 'runs/b']; ppax.evaluate plays a single one")
-    given = policies.items() if isinstance(policies, Mapping) else [(_name(x, i), x) for i, x in enumerate(policies)]
-    loaded: dict[str, Policy] = {}
-    for name, source in given:
-        number = sum(one == name or one.startswith(f"{name} #") for one in loaded)
-        loaded[f"{name} #{number + 1}" if number else str(name)] = _loaded(source)
-    return loaded
+    if isinstance(policies, Mapping):
+        return {str(name): _loaded(source) for name, source in policies.items()}
+    names = distinct([_name(source, place) for place, source in enumerate(policies)])
+    return {name: _loaded(source) for name, source in zip(names, policies, strict=True)}
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return the names of policies with " #2" behind one that is the second of its name."""
+    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    return [name if count == 1 else f"{name} #{count}" for name, count in zip(names, counts, strict=True)]
 
 
 def _name(source: Source, place: int) -> str:

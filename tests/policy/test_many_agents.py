@@ -327,3 +327,6 @@ def test_groups_of_older_files_without_names_have_numbered_agents():
     data = spec.to_data()
     assert data["names"] == ["prey_0", "hunter_0", "hunter_1"]
     assert ppax.PolicySpec.from_data(data | {"names": []}).names == spec.names
+    many = {"sizes": [["prey", 1], ["hunter", 2**20]], "num_agents": 2**20 + 1, "names": []}
+    with pytest.raises(ConfigError, match="agents, groups and their spaces contradict each other"):
+        ppax.PolicySpec.from_data(data | many)

@@ -223,3 +223,34 @@ def test_random_moves_in_a_turn_based_game():
     np.testing.assert_array_equal(returns.sum(axis=1), 0.0)
     np.testing.assert_allclose(result.draws[0, 1] + result.wins[0, 1] + result.wins[1, 0], 1.0)
     assert result.wins[0, 1] == result.wins[1, 0]
+
+
+class Sometimes(Colors):
+    """Colors in which blue_1 comes to every second game only, and the others stay until the end."""
+
+    DIES: ClassVar[dict] = {}
+
+    def reset(self, seed=None, options=None):
+        self.COMES = {} if getattr(self, "COMES", None) == {"blue_1": 9} else {"blue_1": 9}
+        return super().reset(seed, options)
+
+
+def test_an_agent_that_is_not_in_each_game_gets_nothing_in_the_others():
+    """By hand: blue_0 gets 110 and blue_1 210, or 0; a game in which it plays alone beyond those asked for is none."""
+    env = host(Sometimes, 1)
+    result = ppax.match([choosing(env, 0), choosing(env, 0)], env, 5)
+    for one in result.seatings:
+        assert one.unfinished == 0
+        blue = one.returns[:, 1].tolist()
+        assert blue in ([55.0, 160.0, 55.0, 160.0, 55.0], [160.0, 55.0, 160.0, 55.0, 160.0])
+        np.testing.assert_array_equal(one.returns[:, 0], (60.0 + 160.0) / 2)
+
+
+def test_games_that_never_end_are_left_out():
+    env = host(Colors, 2)
+    with pytest.warns(UserWarning, match="episodes were not played"):
+        result = ppax.match([choosing(env, 0), choosing(env, 1)], env, 4, max_steps=4)
+    assert all(one.unfinished == 4 and one.returns.shape == (0, 2) for one in result.seatings)
+    assert np.isnan(result.wins).all()
+    assert list(result.elo.values()) == [1000.0, 1000.0]
+    assert str(result).endswith("16 games never ended and are not counted")

@@ -164,6 +164,9 @@ class _Episodes:
             if stuck[i - rows.start] or missing[i - rows.start]:
                 self._unplayed += self.left[i]
                 self.left[i] = 0
+            if stuck[i - rows.start]:  # others go on, in games of which this agent is not recorded
+                team = slice(i - i % self._num_agents, i - i % self._num_agents + self._num_agents)
+                self._quota[team] = np.minimum(self._quota[team], self._games[i])
             self._returns[i] = self._lengths[i] = 0
 
     def _game(self, stream: int) -> int:

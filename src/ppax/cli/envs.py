@@ -53,6 +53,8 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} = {_shown(inner)}" for name, inner in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     return "none" if value is None else str(value)
 
 
@@ -86,13 +88,14 @@ def describe(name: str) -> dict[str, Any]:
     env: Any = envs.make(name, num_envs=1)
     spaces = {"observation_space": str(env.observation_space), "action_space": str(env.action_space)}
     suite, _, env_id = name.partition("/")
+    agents = {"agents": env.num_agents} | ({"agent_names": list(env.agent_names)} if env.agent_names else {})
     if backend_of(env).name == "host":
         is_gymnasium = suite == "gymnasium"
         limit = spec_of(env_id).max_episode_steps if is_gymnasium else None
-        about = {"name": name, **spaces, "agents": env.num_agents, "time_limit": limit, "stepped": "on the host"}
+        about = {"name": name, **spaces, **agents, "time_limit": limit, "stepped": "on the host"}
         return about | ({"env_params": constructor_arguments(env_id)} if is_gymnasium else {})
     resets = getattr(env.resets, "__name__", type(env.resets).__name__)
-    inner = {"agents": env.num_agents, "time_limit": time_limit(env.env), "resets": resets}
+    inner = {**agents, "time_limit": time_limit(env.env), "resets": resets}
     numbers = {key: places.read(env.env, key) for key in places.places(env.env)}
     return {"name": name, **spaces, **inner, "env_params": numbers}
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ppax import config
+from ppax import config, imports
 from ppax.envs import Env, for_evaluation
 from ppax.options import check_limits
 from ppax.policy.hub import PREFIX
@@ -52,15 +52,17 @@ def run_match(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 def _env_of(target: str) -> Env:
     """Return the environment of a name, a run file, a run directory or a bundle."""
     path = Path(target)
+    within: list[Path] = []
     if path.is_dir():
-        run_config = find(path)
+        run_config, within = find(path), [path]
         record.require(run_config, True, None, target, "ppax.match(policies, {arguments}) in Python")
         run_config = record.recorded(run_config)
     elif path.suffix == ".zip" or target.startswith(PREFIX):
         run_config = load(target).spec.config
     else:
         run_config = config.find(target)
-    return for_evaluation(config.build_env(run_config), config.settings(run_config).eval.env_params)
+    with imports.trusting(within=within):
+        return for_evaluation(config.build_env(run_config), config.settings(run_config).eval.env_params)
 
 
 def _sides(given: list[str] | None) -> Sides | None:

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from importlib import metadata
 
 COMMANDS = {  # help by name
-    "train": "train an agent: on a preset, a run file or an environment",
+    "train": "train an agent on an environment, or by a preset or a run file",
     "sweep": "train many settings and seeds of a run together",
     "resume": "continue a stopped run from its last checkpoint",
     "evaluate": "evaluate a trained policy over whole episodes",
     "play": "record a trained policy as a video",
+    "match": "let trained policies play against each other, and rate them",
     "export": "write a trained policy as one file that loads without ppax",
     "report": "write an HTML report of one run or several",
     "compare": "compare runs: options that differ, results, speed",

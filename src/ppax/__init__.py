@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from ppax.tools.doctor import Diagnosis, doctor
     from ppax.tools.figures import plot
     from ppax.tools.film import Film, film
+    from ppax.tools.matches import Match, match
     from ppax.tools.report import compare, frame, report
 
 __version__ = "0.1.0"
@@ -76,6 +77,7 @@ _LAZY = {
     "ppax.tools.doctor": ("Diagnosis", "doctor"),
     "ppax.tools.figures": ("plot",),
     "ppax.tools.film": ("Film", "film"),
+    "ppax.tools.matches": ("Match", "match"),
     "ppax.tools.report": ("compare", "frame", "report"),
 }
 
@@ -130,9 +132,11 @@ __all__ = [  # noqa: RUF022  # in groups
     # Trained policies
     "Policy",
     "PolicySpec",
+    "Match",
     "SavedState",
     "checkpoints",
     "load",
+    "match",
     # Pure functions: training, sweeps, evaluation
     "CompiledTraining",
     "Evaluation",

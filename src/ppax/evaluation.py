@@ -47,6 +47,8 @@ class Evaluation(NamedTuple):
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group
     agents: np.ndarray | None = None  # [episodes] index of the agent; None: 0, 1, ..., repeating
     metrics: Mapping[str, np.ndarray] = {}  # [episodes] the environment's metrics at each episode's last step
+    names: tuple[str, ...] = ()  # of the agents of an environment, in their order
+    games: np.ndarray | None = None  # [episodes] number of the game, see Outcome
     unplayed: int = 0  # host environments only: episodes not played, as an earlier one was cut at `max_steps`
 
     def __repr__(self) -> str:
@@ -60,7 +62,10 @@ class Evaluation(NamedTuple):
     def by_agent(self) -> dict[str, Evaluation]:
         """Evaluation of each agent and group, by its name in the logs; {} for environments with one agent."""
         agent = np.arange(len(self.returns)) % self.num_agents if self.agents is None else self.agents
-        every = {name: np.isin(agent, places) for name, places in agent_columns(self.num_agents, self.sizes).items()}
+        every = {
+            name: np.isin(agent, places)
+            for name, places in agent_columns(self.num_agents, self.sizes, self.names).items()
+        }
         return {name: self._of(own) for name, own in every.items()}
 
     @property
@@ -188,15 +193,24 @@ class Evaluator:
                 f"an agent did not appear, within max_steps = {self._max_steps}",
                 stacklevel=3,
             )
-        sizes = self._env.num_agents, self._env.sizes
-        return Evaluation(*out[:5], *sizes, agents=out.agents, metrics=out.metrics, unplayed=out.unplayed)
+        return Evaluation(
+            *out[:5],
+            num_agents=self._env.num_agents,
+            sizes=self._env.sizes,
+            agents=out.agents,
+            metrics=out.metrics,
+            names=self._env.agent_names,
+            games=out.games,
+            unplayed=out.unplayed,
+        )
 
     def blank(self) -> Evaluation:
         """Return an evaluation without episodes: its means are NaN."""
         number, flag = np.zeros(0, np.float32), np.zeros(0, bool)
         metrics = dict.fromkeys(self._play.metrics, number)
         rows = number, number, flag, flag, number
-        return Evaluation(*rows, self._env.num_agents, self._env.sizes, metrics=metrics)
+        agents = {"num_agents": self._env.num_agents, "sizes": self._env.sizes, "names": self._env.agent_names}
+        return Evaluation(*rows, **agents, metrics=metrics)  # type: ignore[arg-type]
 
 
 @refusing_unknown

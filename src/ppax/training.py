@@ -14,6 +14,7 @@ from jax import Array
 from ppax.agents.arguments import require_arguments, require_fit
 from ppax.agents.buffers import with_buffers
 from ppax.agents.logged import EPISODE_METRICS, annealed_numbers, episode_metrics
+from ppax.agents.player_names import with_names
 from ppax.agents.precision import in_training
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary, add_up, averaged, nothing, pack, reduced
@@ -209,7 +210,8 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
         initial = annealed.start_carry(env.num_streams)
         actor = actor._replace(carry=jax.tree.map(where_rows, replaced, initial, actor.carry))
     ranges, episodes, of_ranges = adapted(env, state.ranges, episodes)
-    of_episodes = episode_metrics(episodes, env.num_agents, env.sizes)
+    agents = env.num_agents, env.sizes, env.agent_names
+    metrics, of_episodes = with_names(metrics, *agents), episode_metrics(episodes, *agents)
     require_new_names(metrics, of_episodes, episodes.metrics)
     numbers = reduced("last", {name: x for name, x in {**numbers, **of_ranges}.items() if name not in metrics})
     metrics = metrics | numbers | of_episodes

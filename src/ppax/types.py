@@ -224,6 +224,9 @@ class Outcome(NamedTuple):
     final_rewards: np.ndarray  # reward of the last step
     agents: np.ndarray | None  # index of the agent that played it; None: 0, 1, ..., repeating
     metrics: dict[str, np.ndarray]  # of the environment, at the last steps
+    # number of the game (the environment's episode), the same for agents who played in it together; -1: a game beyond
+    # those that were asked for, which is played where an agent did not appear in one of them
+    games: np.ndarray
     unplayed: int  # number of episodes not played, as their stream reached `max_steps` in an earlier one
 
 

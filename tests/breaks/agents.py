@@ -180,8 +180,8 @@ FILES = [
     ),
     Mutation(
         "two columns of the logs have one name",
-        'if f"{group}_{player[6:]}" in groups:',
-        "if False:",
+        "            if name in groups:",
+        "            if False:",
         (GROUPS + "test_groups_whose_names_in_the_logs_are_the_same_are_refused",),
         "ppax/agents/player_names.py",
     ),

@@ -142,8 +142,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "episodes on the host are of all agents in turn",
-        "*sizes, agents=out.agents, metrics",
-        "*sizes, metrics",
+        "            agents=out.agents,\n",
+        "",
         (PETTINGZOO + "test_evaluation_reports_each_agent",),
     ),
     Mutation(

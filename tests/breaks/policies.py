@@ -80,8 +80,8 @@ MUTATIONS = [
     ),
     Mutation(
         "actions of agents by name are those of other agents",
-        "for name, i in zip(names, self._places(names), strict=True)",
-        "for i, name in enumerate(names)",
+        "own, *self._place(name)) for name in read.names",
+        "own, self._place(name)[0], i) for i, name in enumerate(read.names)",
         (AGENTS + "test_players_act_with_their_own_parameters",),
         "policy/inputs.py",
     ),

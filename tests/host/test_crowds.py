@@ -68,7 +68,8 @@ def by_env(x, agents):
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_every_row_by_hand(how):
     with host(Hunt, 2, vectorization=how) as env:
-        assert (env.sizes, env.num_streams, env.agent_names) == (SIZES, 8, ())
+        assert (env.sizes, env.num_streams) == (SIZES, 8)
+        assert env.agent_names == ("hunter_0", "hunter_1", "prey_0", "prey_1")
         _, _, collected = rollout_of(env)
     steps = collected.rollout.steps
     assert {name: x.shape for name, x in steps.obs.items()} == {"hunter": (STEPS, 4, 3), "prey": (STEPS, 4, 4)}

@@ -238,6 +238,7 @@ def test_a_damaged_specification_is_refused_with_its_name(run, text):
         {"names": ["a", "b"]},
         {"sharing": "stolen"},
         {"sizes": [["prey", 1]]},
+        {"sizes": [["prey", 2**40]], "num_agents": 2**40},
         {"sizes": 3},
         {"memory": [1]},
         {"memory": {"a": {"shape": "x", "dtype": "float32"}}},

@@ -1,9 +1,13 @@
 """Policies of many agents: by agent, by group, with parameters of their own, in self-play."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from crowds import Hunt
+from gymnasium import spaces
 from team_worlds import Squad
 from trained import env_of, observations, policy_of, random_learner, rows
 
@@ -195,3 +199,134 @@ def test_agents_of_an_environment_on_the_host_keep_their_names():
         present.append("".join(acted))
         obs, *_ = world.step(acted)
     assert present == ["abc", "abc", "bcd", "bcd", "cd"]
+
+
+class Early(Squad):
+    """Squad of agents who are all there from the beginning."""
+
+    COMES = {}  # noqa: RUF012
+
+
+class Company(Squad):
+    """Agents a and c observe 3 numbers and have 2 actions, b and d observe 2 and turn a knob; d appears late."""
+
+    def observation_space(self, agent):
+        return spaces.Box(-np.inf, np.inf, (3 if agent in "ac" else 2,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Discrete(2, start=3) if agent in "ac" else spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def step(self, actions):
+        for name, action in actions.items():
+            assert self.action_space(name).contains(action), (name, action)
+        return super().step({name: float(np.sum(action)) for name, action in actions.items()})
+
+    def _see(self, agents):
+        return {agent: x[: 3 if agent in "ac" else 2] for agent, x in super()._see(agents).items()}
+
+
+@pytest.fixture(name="company")
+def policy_of_two_groups_with_memory():
+    env = grouped(ppax.envs.host(Company, 2), {"deciders": [2, 0], "turners": [1, 3]})
+    assert env.agent_names == ("c", "a", "b", "d")
+    nets = {name: network(group, hidden=(4,), memory=memories.GRU(4)) for name, group in env.groups.items()}
+    agents = {"deciders": ppax.PPO(nets["deciders"]), "turners": ppax.Independent(ppax.PPO(nets["turners"]), 2)}
+    return policy_of(ppax.Groups(agents, env.sizes), env)
+
+
+def test_groups_act_in_the_loop_of_a_parallel_environment(company):
+    """Dicts of PettingZoo in, dicts out, with those agents that are there."""
+    world = Company()
+    obs, _ = world.reset(seed=0)
+    acting = []
+    while world.agents:
+        acted = company.act({name: obs[name] for name in world.agents})
+        acting.append("".join(acted))
+        obs, *_ = world.step(acted)
+    assert acting == ["abc", "abc", "bcd", "bcd", "cd"]
+    assert company.act({}) == {}
+
+
+def test_a_dict_by_agent_and_arrays_by_group_give_the_same_actions(company):
+    obs = {name: RNG.normal(size=3 if name in "ac" else 2).astype(np.float32) for name in "dabc"}
+    places = {"c": ("deciders", 0), "a": ("deciders", 1), "b": ("turners", 0), "d": ("turners", 1)}
+    company.reset()
+    named = company.act(obs)
+    company.reset()
+    by_group = company.act({"deciders": np.stack([obs["c"], obs["a"]]), "turners": np.stack([obs["b"], obs["d"]])})
+    assert list(named) == ["d", "a", "b", "c"]
+    for name, (group, place) in places.items():
+        np.testing.assert_array_equal(named[name], by_group[group][place])
+    with pytest.raises(ConfigError, match=r"obs\['who'\]: no such agent; there are 'c', 'a', 'b', 'd'"):
+        company.act({"who": obs["a"], "a": obs["a"]})
+    with pytest.raises(ConfigError, match=r"obs: \['deciders'\]; must be a dict by group: .*, or by agent: 'c', 'a'"):
+        company.act({"deciders": obs["a"]})
+    with pytest.raises(ConfigError, match=r"obs\['a'\]: give one observation .* for a batch dicts by group"):
+        company.act({"a": np.zeros((4, 3), np.float32)})
+
+
+def test_absent_agents_of_groups_keep_their_memory_until_they_are_reset(company):
+    """`b` and `d` turn knobs: continuous actions, in which a memory is seen."""
+    first, second = ({name: RNG.normal(size=2).astype(np.float32) for name in "bd"} for _ in range(2))
+    company.reset()
+    company.act(first)
+    expected = company.act(second)
+    company.reset()
+    company.act(first)
+    company.act({"d": second["d"]})
+    again = company.act(second)
+    np.testing.assert_allclose(again["b"], expected["b"], rtol=1e-6)
+    assert np.abs(again["d"] - expected["d"]).max() > 1e-6
+    company.reset({"b": True, "c": True})
+    after = company.act(second)
+    company.reset()
+    fresh = company.act(second)
+    np.testing.assert_allclose(after["b"], fresh["b"], rtol=1e-6)
+    assert np.abs(after["d"] - fresh["d"]).max() > 1e-6
+
+
+def test_groups_that_have_the_names_of_their_agents_take_both_forms():
+    """A dict by agent has no axis of agents; one by group has an axis of length one."""
+    env = grouped(ppax.envs.host(Early, 2), {name: [i] for i, name in enumerate("abcd")})
+    agents = {name: ppax.PPO(network(group)) for name, group in env.groups.items()}
+    policy = policy_of(ppax.Groups(agents, env.sizes), env)
+    obs = {name: RNG.normal(size=3).astype(np.float32) for name in "abcd"}
+    by_agent, by_group = policy.act(obs), policy.act({name: x[None] for name, x in obs.items()})
+    batch = policy.act({name: np.stack([x[None], x[None]]) for name, x in obs.items()})
+    for name in obs:
+        assert np.shape(by_agent[name]) == ()
+        assert by_group[name].shape == (1,)
+        assert batch[name].shape == (2, 1)
+        assert by_agent[name] == by_group[name][0] == batch[name][0, 0] == batch[name][1, 0]
+
+
+def test_masks_of_groups_by_agent():
+    """In `Hunt` hunters have masks and prey, which moves freely, has none."""
+    env = ppax.envs.host(partial(Hunt, masks=True), 2)
+    agents = {name: ppax.PPO(network(group, hidden=(4,))) for name, group in env.groups.items()}
+    policy = policy_of(ppax.Groups(agents, env.sizes), env)
+    hunters, prey = ["hunter_0", "hunter_1"], ["prey_0", "prey_1"]
+    obs = {name: RNG.normal(size=3).astype(np.float32) for name in hunters}
+    obs |= {name: RNG.normal(size=4).astype(np.float32) for name in prey}
+    for action in range(3):
+        mask = {"hunter_0": np.arange(3) == action, "hunter_1": np.arange(3) == 2 - action, "prey_0": None}
+        acted = policy.act(obs, mask=mask)
+        assert (acted["hunter_0"], acted["hunter_1"]) == (action, 2 - action)
+        assert policy.act({"hunter_1": obs["hunter_1"]}, mask={"hunter_1": mask["hunter_1"]})["hunter_1"] == 2 - action
+    with pytest.raises(ConfigError, match=r"mask\['hunter_1'\]: is missing, and other agents of 'hunter' have one"):
+        policy.act(obs, mask={"hunter_0": mask["hunter_0"]})
+    with pytest.raises(ConfigError, match="mask: must be a dict with the agents of obs"):
+        policy.act(obs, mask=mask | {"who": mask["hunter_0"]})
+    with pytest.raises(ConfigError, match="mask: this policy was trained with action masks"):
+        policy.act(obs)
+
+
+def test_groups_of_older_files_without_names_have_numbered_agents():
+    agent, env = pursuit()
+    spec = policy_of(agent, env).spec
+    data = spec.to_data()
+    assert data["names"] == ["prey_0", "hunter_0", "hunter_1"]
+    assert ppax.PolicySpec.from_data(data | {"names": []}).names == spec.names
+    many = {"sizes": [["prey", 1], ["hunter", 2**20]], "num_agents": 2**20 + 1, "names": []}
+    with pytest.raises(ConfigError, match="agents, groups and their spaces contradict each other"):
+        ppax.PolicySpec.from_data(data | many)

@@ -216,12 +216,12 @@ def test_overwrite_moves_a_run_aside_complete_and_says_where(run, monkeypatch, c
     assert int(ppax.resume(aside, console=False).state.iteration) == 2  # it is a run as before
 
 
-def test_a_preset_in_python_overwrites(run):
+def test_a_run_of_build_overwrites(run):
     plan = ppax.build("CartPole-v1", num_envs=2, num_steps=4, total_steps=8, log={"console": False})
     with pytest.raises(ppax.ConfigError, match="already holds a run"):
-        preset.fit(run)
+        plan.fit(run)
     with pytest.warns(UserWarning, match="it is now"):
-        preset.fit(run, overwrite=True)
+        plan.fit(run, overwrite=True)
 
 
 def test_two_runs_are_moved_aside_within_a_second(run, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 
 SERVED = {"serve"}  # runs until it is stopped: test_serve.py
 EXAMPLES = sorted(path for path in (Path(__file__).parents[2] / "examples").glob("*.py") if path.stem not in SERVED)
-LONG = {"hunters", "mpe", "navigators", "pursuit", "simulator_tensors", "tic_tac_toe"}  # long compilation
+LONG = {"hunters", "match", "mpe", "navigators", "pursuit", "simulator_tensors", "tic_tac_toe"}  # long compilation
 OPTIONAL = {
     "hunters": "mpe2",
     "mpe": "jaxmarl",
@@ -33,6 +33,7 @@ RESULTS = {
         scores["teacher"] >= 100.0 and min(scores.values()) >= 0.8 * scores["teacher"]
     ),  # 22 without training
     "masked_actions": lambda score: score >= 2.0,  # 0.4; at most 3
+    "match": lambda wins: min(wins.values()) >= 0.6,  # 0.48 between equals, with 4 % drawn
     "memory": lambda scores: scores["GRU"] >= 0.9 and abs(scores["NoMemory"]) <= 0.3,  # 0: guessing
     "mpe": lambda scores: scores["central critic"] > -24.0,  # -35 and below
     "navigators": lambda share: share >= 0.5,

@@ -67,7 +67,7 @@ def require_fit(agent: Agent, env: Env) -> None:
         )
     if sizes != tuple(env.sizes):
         raise ConfigError(f"Groups has sizes {sizes}, {where} has {tuple(env.sizes)}; write Groups(agents, env.sizes)")
-    require_distinct_names(sizes)
+    require_distinct_names(sizes, env.agent_names)
     if num_agents not in (None, env.num_agents):
         raise ConfigError(
             f"{kind} has {num_agents} players, {where} has {env.num_agents} agents; "

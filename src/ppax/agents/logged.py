@@ -57,7 +57,9 @@ class Returns(NamedTuple):
         return Returns(*(x[..., np.array(places)] for x in self))
 
 
-def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str, int], ...]) -> Table:
+def episode_metrics(
+    episodes: Episodes, num_agents: int, sizes: tuple[tuple[str, int], ...], agent_names: tuple[str, ...] = ()
+) -> Table:
     """Return metrics of finished episodes: of all streams, and of each agent and group ("episode_return/agent_0")."""
     none = episodes.count == 0
     lowest, highest = jnp.where(none, jnp.inf, episodes.return_min), jnp.where(none, -jnp.inf, episodes.return_max)
@@ -68,7 +70,7 @@ def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str,
     whole = sharding.gather(jnp.concatenate([jnp.stack(returns), others])[None])
     returns, others = Returns(*jnp.moveaxis(whole[:, :5], 1, 0)).pooled(0), whole[:, 5:].sum(axis=0)
     names, table = ["episode_length", *episodes.metrics], Table({})
-    columns_of = {"": tuple(range(num_agents))} | agent_columns(num_agents, sizes)
+    columns_of = {"": tuple(range(num_agents))} | agent_columns(num_agents, sizes, agent_names)
     for player, places in columns_of.items():
         suffix = f"/{player}" if player else ""
         own = returns.of(places).pooled(0)

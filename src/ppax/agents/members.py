@@ -9,7 +9,6 @@ import jax
 from gymnasium import spaces
 
 from ppax.agents.independent import Independent
-from ppax.agents.player_names import player_names
 from ppax.types import PyTree, Rollout
 
 
@@ -40,13 +39,15 @@ def members_of(agent: Any, env: Any, learner: Any, carry: Any, rollout: Rollout,
     """
     if not env.sizes:
         everything = Member("", agent, learner, carry, rollout, _env_of(env, num_envs, env.num_agents))
-        yield from _players(everything, player_names(agent.num_agents))
+        yield from _players(everything, env.agent_names)
     else:
+        begin = 0
         for name, size in env.sizes:
+            names, begin = env.agent_names[begin : begin + size], begin + size
             own = _env_of(env.groups[name], num_envs, size)
             group = Member(name, agent.agents[name], learner[name], carry[name], agent.rollout(name, rollout), own)
             if isinstance(group.agent, Independent):
-                yield from _players(group, [f"{name}_{i}" for i in range(size)])
+                yield from _players(group, names)
             else:
                 yield group
 

@@ -25,6 +25,38 @@ class Games(NamedTuple):
     counts: Array  # [E] whether the running episode is rated at its end
 
 
+class Ratings(NamedTuple):
+    """Elo ratings of P players, and their standard errors."""
+
+    elo: np.ndarray  # [P]
+    error: np.ndarray  # [P] of the difference to the players' mean rating
+
+
+def score(margin: Any, rounding: Any) -> Array:
+    """Return the score of games by the margin of the returns: 1 won, 0.5 drawn, up to `rounding`, 0 lost."""
+    return jnp.where(margin > rounding, 1.0, jnp.where(margin < -rounding, 0.0, 0.5))
+
+
+def fitted(won: np.ndarray, played: np.ndarray) -> Ratings:
+    """Return the most likely ratings, with mean START, of players i who scored `won` [P, P] in `played` games with j.
+
+    The likelihood of Bradley and Terry 1952, https://doi.org/10.1093/biomet/39.3-4.324, does not depend on the order of
+    the games. Each pair that has met is given one more game, drawn: without it, who has won all has no finite rating.
+    """
+    met = played > 0
+    won, played = won + 0.5 * met, played + 1.0 * met
+    ratings, most = np.zeros(len(won)), SCALE / np.log(10.0)
+    for _ in range(1000):  # Newton's method, with steps of limited length
+        chance = 1.0 / (1.0 + np.exp(np.clip(ratings[None] - ratings[:, None], -50.0, 50.0)))
+        slope, spread = (won - played * chance).sum(axis=1), played * chance * (1.0 - chance)
+        covariance = np.linalg.pinv(np.diag(spread.sum(axis=1)) - spread, rcond=1e-10, hermitian=True)
+        step = covariance @ slope
+        ratings = ratings + step / max(1.0, float(np.abs(step).max()))
+        if np.abs(step).max() < 1e-12:
+            break
+    return Ratings(START + most * (ratings - ratings.mean()), most * np.sqrt(np.diag(covariance)))
+
+
 def play(reward: Array, first: Array, ended: Array, margin_weights: np.ndarray, returns: Array, counts: Array) -> Games:
     """Return the games of steps [T, E] with rewards [T, E, A]; the score is the sign of the weighted return.
 
@@ -38,9 +70,9 @@ def play(reward: Array, first: Array, ended: Array, margin_weights: np.ndarray, 
         weighted = returns * margin_weights
         margin, rounding = weighted.sum(axis=1), ROUNDING * jnp.abs(weighted).sum(axis=1)
         over = ended & counts
-        score = jnp.where(margin > rounding, 1.0, jnp.where(margin < -rounding, 0.0, 0.5))
+        scored = score(margin, rounding)
         returns = jnp.where((first | ended)[:, None], 0.0, returns) + reward
-        return (returns, counts | first), (over, jnp.where(over, score, 0.0))
+        return (returns, counts | first), (over, jnp.where(over, scored, 0.0))
 
     (returns, counts), (games, wins) = jax.lax.scan(step, (returns, counts), (reward, first, ended))
     return Games(games.sum(axis=0, dtype=jnp.float32), wins.sum(axis=0), returns, counts)

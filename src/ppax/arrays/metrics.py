@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -102,6 +102,12 @@ def reduced(reduction: str, metrics: Mapping[str, Array]) -> Table:
     if reduction.partition(" ")[0] not in REDUCTIONS:
         raise ConfigError(f"reduction = {reduction!r}: must be one of {', '.join(REDUCTIONS)}")
     return Table(dict(metrics), tuple((name, reduction) for name in metrics if reduction != "mean"))
+
+
+def renamed(metrics: Mapping[str, Array], name_of: Callable[[str], str]) -> Table:
+    """Return metrics with other names, each with its reduction."""
+    kinds = tuple((name_of(name), kind) for name, kind in reductions_of(metrics))
+    return Table({name_of(name): x for name, x in metrics.items()}, kinds)
 
 
 def reductions_of(metrics: Mapping[str, Array]) -> Reductions:

@@ -106,17 +106,18 @@ def describe(name: str) -> dict[str, Any]:
     env: Any = envs.make(name, num_envs=1)
     spaces = {"observation_space": str(env.observation_space), "action_space": str(env.action_space)}
     suite, _, env_id = name.partition("/")
+    agents = {"agents": env.num_agents} | ({"agent_names": list(env.agent_names)} if env.agent_names else {})
     if backend_of(env).name == "host":
         is_gymnasium = suite == "gymnasium"
         limit = spec_of(env_id).max_episode_steps if is_gymnasium else None
-        about = {"name": name, **spaces, "agents": env.num_agents, "time_limit": limit, "stepped": "on the host"}
+        about = {"name": name, **spaces, **agents, "time_limit": limit, "stepped": "on the host"}
         if not is_gymnasium and found is None:
             return about
         arguments = constructor_arguments(env_id) if is_gymnasium else arguments
         drawn = [key for key, default in arguments.items() if is_number(default) and env.host.spec.agents is None]
         return about | {"env_params": arguments, "can_be_drawn": drawn}
     resets = getattr(env.resets, "__name__", type(env.resets).__name__)
-    inner = {"agents": env.num_agents, "time_limit": time_limit(env.env), "resets": resets}
+    inner = {**agents, "time_limit": time_limit(env.env), "resets": resets}
     known = places.places(env.env)
     numbers = {key: places.read(env.env, key) for key in known}
     drawn = [key for key, place in known.items() if can_be_drawn(place)]

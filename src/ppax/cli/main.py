@@ -1,4 +1,4 @@
-"""The command `ppax`: `train | sweep | resume | evaluate | play | export | report | compare | selftest | bench | ...`.
+"""The command `ppax`: `train | sweep | resume | evaluate | play | match | export | report | compare | bench | ...`.
 
 Every option of a run is an option here; its name, type, limits and help come from the fields of the parts.
 Exit codes: 0 done, 1 a self-test, a check or a score failed, 2 wrong usage or configuration, 3 an environment failed,
@@ -40,6 +40,7 @@ from ppax.cli.common import (
 )
 from ppax.cli.doctor import add_doctor, run_doctor
 from ppax.cli.envs import add_envs, run_envs
+from ppax.cli.match import add_match, run_match
 from ppax.cli.options import add_common, add_resume, add_train, parse_run
 from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, print_plan, report_run, say
 from ppax.cli.play import add_export, add_play, evaluate_bundle, run_export, run_play
@@ -117,7 +118,7 @@ def _dispatch(arguments: list[str]) -> int:
         print_json(options, run_doctor(options, partial(say, options)))
         return DONE
     _start_jax(options.cache)
-    simple = {"report": run_report, "export": run_export, "play": run_play}
+    simple = {"report": run_report, "export": run_export, "play": run_play, "match": run_match}
     if options.command in simple:
         print_json(options, simple[options.command](options, partial(say, options)))
         return DONE
@@ -156,6 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     for command, add in (
         ("envs", add_envs),
         ("play", add_play),
+        ("match", add_match),
         ("export", add_export),
         ("report", add_report),
         ("compare", add_compare),

@@ -49,14 +49,15 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
         best=options.best,
         step=options.step,
     )
-    for returns, length in zip(made.returns, made.lengths, strict=True):
-        say(f"return {', '.join(f'{x:.2f}' for x in returns)} in {length} steps")
+    for episode, length in enumerate(made.lengths):
+        say(f"return {made.returns_text(episode)} in {length} steps")
     if not made.finished:
         say(f"the last episode was still running after {options.max_steps} steps; increase --max-steps to see its end")
     say(f"{made.frames} frames: {made.path}")
     return {
         "path": str(made.path),
         "frames": made.frames,
+        "agents": list(made.names),
         "returns": made.returns.tolist(),
         "lengths": made.lengths.tolist(),
         "finished": made.finished,

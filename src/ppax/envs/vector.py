@@ -22,11 +22,11 @@ from ppax.arrays import masks
 from ppax.arrays.sequences import where_rows
 from ppax.envs.hosting.arrays import in_32_bits, leaves_of
 from ppax.envs.settings import DEFAULT, EnvSettings
-from ppax.envs.wrappers.agent_groups import Group, Grouped, count
+from ppax.envs.wrappers.agent_groups import Group, Grouped, count, default_names, own_names
 from ppax.envs.wrappers.resets import fresh_resets
 from ppax.envs.wrappers.team_view import TeamView
 from ppax.protocols import Environment, Schedule
-from ppax.types import EnvReset, EnvStep, Key, PyTree, VectorStep, part, static
+from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, VectorStep, part, static
 
 
 class VectorState(NamedTuple):
@@ -81,8 +81,14 @@ class VectorEnv:
 
     @property
     def agent_names(self) -> tuple[str, ...]:
-        """Names of the agents, "agent_0" and so on; () for one agent, and with groups."""
-        return () if self.sizes or self.num_agents == 1 else tuple(f"agent_{i}" for i in range(self.num_agents))
+        """Names of the agents, by stream: the environment's `agent_names`, else "agent_0" or "GROUP_0"; () for one."""
+        names = own_names(self.env) if self.num_agents > 1 else None
+        if names is not None and (len(names) != self.num_agents or len(set(names)) < len(names)):
+            raise ConfigError(
+                f"agent_names of {self.name or type(self.env).__name__}: {', '.join(names)}; must be "
+                f"{self.num_agents} different names, one for each agent"
+            )
+        return default_names(self.env.num_agents) if names is None else names
 
     @property
     def sizes(self) -> tuple[tuple[str, int], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,17 @@ class Played(NamedTuple):
     returns: np.ndarray  # [episodes, A]
     lengths: np.ndarray  # [episodes] in steps
     finished: bool  # False: the last episode had not ended after `max_steps` or `max_seconds`
+    names: tuple[str, ...] = ()  # [A] of the agents; () for one
+
+    def returns_text(self, episode: int) -> str:
+        """Return the return of each agent in one episode, with its name."""
+        return named_returns(self.names, self.returns[episode])
+
+
+def named_returns(names: Sequence[str], returns: np.ndarray) -> str:
+    """Return the returns [A] of one episode as text, each with the name of its agent; () for one agent."""
+    words = [f"{name} " for name in names] or [""]
+    return ", ".join(f"{word}{x:.2f}" for word, x in zip(words, returns, strict=True))
 
 
 def play(
@@ -41,7 +53,7 @@ def play(
     cannot be rendered.
     """
     with backend_of(env).scene(agent, learner, key, deterministic) as scene:
-        return _film(scene, env.num_agents, episodes, max_steps, max_seconds)
+        return _film(scene, env.num_agents, episodes, max_steps, max_seconds)._replace(names=env.agent_names)
 
 
 def _film(scene: Scene, agents: int, episodes: int, max_steps: int, max_seconds: float) -> Played:

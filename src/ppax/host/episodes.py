@@ -79,7 +79,8 @@ class HostEpisodes:
         try:
             if self._policy is None:
                 self._policy = make_policy(agent, env, learner, self._deterministic)
-            run = _Episodes(env.num_streams, self._episodes, self._max_steps, self.metrics, env.host.spec.turns)
+            sizes = env.num_streams, env.num_agents
+            run = _Episodes(*sizes, self._episodes, self._max_steps, self.metrics, env.host.spec.turns)
             actor, batches = HostActor(agent, env, learner, key, self._policy), env.host.batches
             for number in range(len(batches)):
                 actor.send(number)
@@ -89,7 +90,7 @@ class HostEpisodes:
                     actor.send(number)
             for number in range(len(batches)):
                 actor.receive(number)
-            return run.outcome(env.num_agents)
+            return run.outcome()
         except BaseException:
             env.close()
             raise
@@ -116,17 +117,27 @@ class _Episode(NamedTuple):
     terminated: bool
     final_reward: float
     metrics: list[float]
+    game: int
 
 
 class _Episodes:
     """Running episodes of every stream, and results of the finished ones."""
 
-    def __init__(self, streams: int, episodes: int, max_steps: int, metrics: Sequence[str] = (), turns: bool = False):
+    def __init__(
+        self,
+        streams: int,
+        num_agents: int,
+        episodes: int,
+        max_steps: int,
+        metrics: Sequence[str] = (),
+        turns: bool = False,
+    ):
         quota = np.full(streams, episodes // streams) + (np.arange(streams) < episodes % streams)
         self.left, self.max_steps = quota, max_steps  # episodes still to play [B]
         self._returns, self._lengths = np.zeros(streams), np.zeros(streams, int)
         self._absent, self._unplayed = np.zeros(streams, int), 0
-        self._turns = turns
+        self._turns, self._num_agents = turns, num_agents
+        self._quota, self._games = quota.copy(), np.zeros(streams, int)  # games to play, and number of the running one
         self._names, nothing = metrics, np.zeros((streams, len(metrics)))
         self._last = nothing  # latest metrics [B, k]
         self._done: list[list[_Episode]] = [[] for _ in range(streams)]
@@ -134,6 +145,8 @@ class _Episodes:
     def count(self, rows: slice, step: HostStep) -> None:
         """Add one step of the streams `rows`."""
         reward, ended = counted(step, self._turns)
+        resets = ~step.valid.reshape(-1, self._num_agents).any(axis=1)  # in which nobody acts
+        self._games[rows] += resets.repeat(self._num_agents)
         self._returns[rows] += reward
         if step.metrics is not None:
             self._last[rows] = step.metrics
@@ -146,16 +159,25 @@ class _Episodes:
                 here, row = i - rows.start, self._last[i].tolist()
                 over = bool(step.terminated[here] or not step.truncated[here])  # a game may end without either
                 end = not stuck[here], over and not stuck[here], float(reward[here])
-                self._done[i].append(_Episode(self._returns[i], self._lengths[i], *end, row))
+                self._done[i].append(_Episode(self._returns[i], self._lengths[i], *end, row, self._game(i)))
                 self.left[i] -= 1
             if stuck[i - rows.start] or missing[i - rows.start]:
                 self._unplayed += self.left[i]
                 self.left[i] = 0
+            if stuck[i - rows.start]:  # others go on, in games of which this agent is not recorded
+                team = slice(i - i % self._num_agents, i - i % self._num_agents + self._num_agents)
+                self._quota[team] = np.minimum(self._quota[team], self._games[i])
             self._returns[i] = self._lengths[i] = 0
 
-    def outcome(self, num_agents: int) -> Outcome:
+    def _game(self, stream: int) -> int:
+        """Return the number of the running game among those of all environments; -1 beyond those that all play."""
+        num_envs, number = len(self.left) // self._num_agents, int(self._games[stream])
+        return stream // self._num_agents + num_envs * number if number < self._quota[stream] else -1
+
+    def outcome(self) -> Outcome:
         """Return the finished episodes, ordered by stream."""
-        agents = [stream % num_agents for stream, done in enumerate(self._done) for _ in done]
+        alone = self._num_agents == 1  # without a reset between two games, if a vector environment resets at once
+        agents = [stream % self._num_agents for stream, done in enumerate(self._done) for _ in done]
         played = [one for done in self._done for one in done]
 
         def column(name: str, dtype: type) -> np.ndarray:
@@ -170,5 +192,6 @@ class _Episodes:
             final_rewards=column("final_reward", np.float32),
             agents=np.array(agents, int),
             metrics=dict(zip(self._names, rows.T, strict=True)),
+            games=np.arange(len(played)) if alone else column("game", int),
             unplayed=int(self._unplayed),
         )

@@ -17,7 +17,7 @@ import numpy as np
 
 from ppax.envs import HostEnv
 from ppax.host.rows import streams_like
-from ppax.types import PyTree
+from ppax.types import PyTree, Requirements
 
 
 class Settled(NamedTuple):
@@ -76,7 +76,7 @@ def moved(env: HostEnv, tree: PyTree, order: np.ndarray) -> PyTree:
     return jax.tree.map(one, tree)
 
 
-def held(env: HostEnv, acted: np.ndarray, before: PyTree, after: PyTree) -> PyTree:
+def held(env: HostEnv | Requirements, acted: np.ndarray, before: PyTree, after: PyTree) -> PyTree:
     """Return the carry of a batch of streams [e, ...]: `after` a step where they have `acted` [e], else `before` it."""
 
     def one(own: np.ndarray, old: Any, new: Any) -> np.ndarray:
@@ -84,7 +84,7 @@ def held(env: HostEnv, acted: np.ndarray, before: PyTree, after: PyTree) -> PyTr
 
     if not env.sizes:
         return jax.tree.map(lambda old, new: one(acted, old, new), before, after)
-    by_agent, begin, kept = acted.reshape(-1, env.num_agents), 0, {}
+    by_agent, begin, kept = acted.reshape(-1, sum(size for _, size in env.sizes)), 0, {}
     for name, size in env.sizes:
         own = by_agent[:, begin : begin + size].reshape(-1)
         kept[name] = jax.tree.map(lambda old, new, own=own: one(own, old, new), before[name], after[name])

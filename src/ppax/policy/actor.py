@@ -20,7 +20,7 @@ from ppax.arrays import masks
 from ppax.envs.hosting.arrays import leaves_of
 from ppax.program.tracing import renewed
 from ppax.protocols import Agent
-from ppax.types import Decision, ForwardPass, Key, PyTree, part, static
+from ppax.types import Decision, ForwardPass, Key, PyTree, Requirements, part, static
 
 Path = tuple[str | int, ...]  # of one array of an observation
 
@@ -58,6 +58,11 @@ class Actor:
     unit: int = static()  # streams of one observation of the user's: agents, where they act together
     obs: Arrays = static()
     memory: Arrays = static()
+
+    @property
+    def requires(self) -> Requirements:
+        """Agents and groups of an environment in which it acts."""
+        return self.agent.requires
 
     def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
         """Return the distribution and the next carry for the current observation of every stream, [B, ...]."""

@@ -2,11 +2,12 @@
 
 One observation has the shapes of the observation space, a batch one axis more. Where agents have parameters of their
 own, one observation is that of all agents of an environment, [A, ...]; with groups it is a dict of them by group. A
-dict by the names of agents is one observation of those agents that are in it.
+dict by the names of agents, as PettingZoo's, is one observation of those agents that are in it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -43,17 +44,18 @@ class Inputs:
             for name, axis in self._axes.items()
         }
         self._action_leaves = {name: list(leaves_of(space)) for name, (_, space) in self._spaces.items()}
-        self._of_one = None if spec.sizes else Reader(spec.observation_space, (), "obs")
+        self._of_one = {name: Reader(space, (), "obs") for name, (space, _) in self._spaces.items()}
+        members = [(group, i) for group, size in spec.sizes or (("", len(spec.names)),) for i in range(size)]
+        self._places = dict(zip(spec.names, members, strict=True)) if spec.names else {}  # group, and place in it
         self._stored = {leaf.path: leaf for leaf in leaves_of(spec.observation_space)}
         self.streams_per_unit = spec.num_agents if self._own or spec.sizes else 1
 
     def observations(self, obs: Any) -> Read:
         """Return the arrays [B, ...] of `obs`; ConfigError where it does not belong to the observation space."""
-        if self._spec.sizes:
-            return self._of_groups(self._reduced(obs))
         if self._is_named(obs):
-            return self._named({name: self._reduced(one) for name, one in obs.items()})
-        return self._readers[""](self._reduced(obs))
+            return self._named(obs)
+        obs = self._reduced(obs)
+        return self._of_groups(obs) if self._spec.sizes else self._readers[""](obs)
 
     def stored(self, obs: Any) -> Any:
         """Return arrays of observations [B, ...] of NumPy or JAX in the dtypes of training.
@@ -85,9 +87,8 @@ class Inputs:
                     "action is allowed"
                 )
             return None
-        if read.names:
-            mask = self._stack_masks(mask, read.names)
-        parts = mask if self._spec.sizes else {"": mask}
+        by_group = mask if self._spec.sizes else {"": mask}
+        parts = self._stack_masks(mask, read) if read.named else by_group
         trees = {
             name: self._mask(parts.get(name), axis, self._spaces[name][1], read, f"mask[{name!r}]" if name else "mask")
             for name, axis in self._axes.items()
@@ -96,9 +97,10 @@ class Inputs:
 
     def actions(self, leaves: Sequence[np.ndarray], read: Read) -> Any:
         """Return actions [B, ...], a list of leaves, in the form of the observations and the dtypes of the space."""
-        if read.names:
-            return self._named_actions(leaves, read.names)
-        each, parts = iter(leaves), {}
+        each, parts = iter(leaves), dict[str, Any]()
+        if read.named:
+            own = {group: [(next(each), leaf) for leaf in kinds] for group, kinds in self._action_leaves.items()}
+            return {name: self._action_of(own, *self._place(name)) for name in read.names}
         for name, axis in self._axes.items():
             lead = (read.units, *axis) if read.batch else axis
             shaped = [_shaped(next(each), lead, leaf) for leaf in self._action_leaves[name]]
@@ -110,17 +112,21 @@ class Inputs:
         if not isinstance(where, dict):
             return where
         flags = np.zeros(len(self._spec.names), bool)
-        flags[self._places(where)] = list(where.values())
-        return flags[None] if self._own else flags
+        flags[self._streams(where)] = list(where.values())
+        return flags[None] if self._own or self._spec.sizes else flags
 
-    def _reduced(self, obs: Any) -> Any:
-        """Return an observation without what acting does not read."""
-        return reduced(obs, self._whole, self._unread) if self._unread else obs
+    def _reduced(self, obs: Any, group: str = "") -> Any:
+        """Return an observation, of one agent of `group` or of all, without what acting does not read."""
+        if not self._unread:
+            return obs
+        path = (group,) if group else ()
+        return reduced(obs, self._whole[group] if group else self._whole, self._unread, path)
 
     def _of_groups(self, obs: Any) -> Read:
         if not isinstance(obs, dict) or set(obs) != set(self._axes):
             given = sorted(map(str, obs)) if isinstance(obs, dict) else f"a {type(obs).__name__}"
-            raise ConfigError(f"obs: {given}; must be a dict by group: {', '.join(map(repr, self._axes))}")
+            by_agent = f", or by agent: {', '.join(map(repr, self._spec.names[:8]))}" if self._spec.names else ""
+            raise ConfigError(f"obs: {given}; must be a dict by group: {', '.join(map(repr, self._axes))}{by_agent}")
         reads = {name: reader(obs[name]) for name, reader in self._readers.items()}
         forms = {(one.units, one.batch) for one in reads.values()}
         if len(forms) > 1:
@@ -130,64 +136,94 @@ class Inputs:
         return Read([x for one in reads.values() for x in one.leaves], units, batch)
 
     def _is_named(self, obs: Any) -> bool:
-        """Return whether `obs` is a dict by agent, and not an element of a Dict space."""
+        """Return whether `obs` is a dict by agent, and neither an element of a Dict space nor a dict by group."""
         if not isinstance(obs, dict) or not self._spec.names:
             return False
-        entries = self._spec.observation_space
-        return not isinstance(entries, spaces.Dict) or not set(map(str, obs)) & set(entries.spaces)
+        given = set(map(str, obs))
+        if not self._spec.sizes:
+            entries = self._spec.observation_space
+            return not isinstance(entries, spaces.Dict) or not given & set(entries.spaces)
+        if given != set(self._axes) or not given <= set(self._places):
+            return not given or bool(given & set(self._places))
+        name = next(iter(given))  # groups of one may have their agents' names; an agent's array has no axis of agents
+        leaf = next(leaves_of(self._spaces[self._places[name][0]][0]))
+        with contextlib.suppress(KeyError, IndexError, TypeError, ValueError):  # `_of_groups` says what is wrong
+            return np.ndim(leaf.of(obs[name])) == len(leaf.shape)
+        return False
 
     def _named(self, obs: dict[str, Any]) -> Read:
         """Return rows of all agents; those of agents that are not in `obs` are zeros."""
-        places = self._places(obs)
-        assert self._of_one is not None
-        rows = [self._of_one(one) for one in obs.values()]
-        if any(one.batch for one in rows):
-            raise ConfigError(
-                f"obs: give one observation for each agent, [...], or arrays [N, {len(self._spec.names)}, ...]"
-            )
+        rows: dict[str, list[tuple[int, list[np.ndarray]]]] = {group: [] for group in self._axes}
+        for name, one in obs.items():
+            group, place = self._place(name)
+            read = self._of_one[group](self._reduced(one, group))
+            if read.batch:
+                raise ConfigError(f"obs[{name!r}]: {self._batches()}")
+            rows[group].append((place, read.leaves))
         leaves = []
-        for i, leaf in enumerate(leaves_of(self._spec.observation_space)):
-            every = np.zeros((len(self._spec.names), *leaf.shape), leaf.dtype)
-            every[places] = np.concatenate([one.leaves[i] for one in rows])
-            leaves.append(every)
-        return Read(leaves, 1 if self._own else len(self._spec.names), False, tuple(obs))
+        for group, given in rows.items():
+            size = dict(self._spec.sizes).get(group, len(self._spec.names))
+            for i, leaf in enumerate(leaves_of(self._spaces[group][0])):
+                every = np.zeros((size, *leaf.shape), leaf.dtype)
+                for place, own in given:
+                    every[place] = own[i][0]
+                leaves.append(every)
+        units = 1 if self._own or self._spec.sizes else len(self._spec.names)
+        return Read(leaves, units, False, tuple(obs), True)
 
-    def _places(self, names: Any) -> list[int]:
-        """Return the rows of agents; ConfigError for a name that no agent has."""
+    def _batches(self) -> str:
+        """Return how batches are given, in words."""
+        arrays = "dicts by group" if self._spec.sizes else f"arrays [N, {len(self._spec.names)}, ...]"
+        return f"give one observation for each agent, [...], or for a batch {arrays}"
+
+    def _place(self, name: Any) -> tuple[str, int]:
+        """Return the group of an agent and its place in it; ConfigError for a name that no agent has."""
+        if str(name) not in self._places:
+            raise ConfigError(f"obs[{name!r}]: no such agent; there are {', '.join(map(repr, self._spec.names))}")
+        return self._places[str(name)]
+
+    def _streams(self, names: Any) -> list[int]:
+        """Return the streams of agents in one environment; ConfigError for a name that no agent has."""
         for name in names:
-            if str(name) not in self._spec.names:
-                raise ConfigError(f"obs[{name!r}]: no such agent; there are {', '.join(map(repr, self._spec.names))}")
+            self._place(name)
         return [self._spec.names.index(str(name)) for name in names]
 
     def present(self, read: Read) -> np.ndarray | None:
-        """Return which rows of a dict by agent were given, [B]; None: all."""
-        if not read.names:
+        """Return which agents of a dict by agent were given, by stream, [B]; None: all."""
+        if not read.named:
             return None
         given = np.zeros(len(self._spec.names), bool)
-        given[self._places(read.names)] = True
+        given[self._streams(read.names)] = True
         return given
 
-    def _named_actions(self, leaves: Sequence[np.ndarray], names: tuple[str, ...]) -> dict[str, Any]:
-        space, kinds = self._spec.action_space, self._action_leaves[""]
-        return {
-            name: element_of(space, (_shaped(x[i : i + 1], (), kind) for x, kind in zip(leaves, kinds, strict=True)))
-            for name, i in zip(names, self._places(names), strict=True)
-        }
+    def _action_of(self, own: dict[str, list[tuple[np.ndarray, Leaf]]], group: str, place: int) -> Any:
+        """Return the action of one agent from the actions of its group."""
+        return element_of(self._spaces[group][1], (_shaped(x[place : place + 1], (), kind) for x, kind in own[group]))
 
-    def _stack_masks(self, mask: Any, names: tuple[str, ...]) -> Any:
-        """Return masks of all agents from a dict by agent; all actions are allowed to agents that are not in it."""
-        if not isinstance(mask, dict) or set(mask) != set(names):
-            raise ConfigError(f"mask: must be a dict with the agents of obs: {', '.join(map(repr, names))}")
-        given = dict(zip(self._places(mask), mask.values(), strict=True))
-        free = jax.tree.map(np.ones_like, next(iter(mask.values())))
-        return jax.tree.map(lambda *x: np.stack(x), *(given.get(i, free) for i in range(len(self._spec.names))))
+    def _stack_masks(self, mask: Any, read: Read) -> dict[str, Any]:
+        """Return masks by group from a dict by agent; all actions are allowed to agents that are not in it."""
+        groups, given = set(self._spec.sizes), dict(mask) if isinstance(mask, dict) else None
+        if given is None or (given.keys() != set(read.names) if not groups else not given.keys() <= set(read.names)):
+            raise ConfigError(f"mask: must be a dict with the agents of obs: {', '.join(map(repr, read.names))}")
+        parts: dict[str, Any] = {}
+        for group in self._axes:
+            members = [name for name, (own, _) in self._places.items() if own == group]
+            masks_of = {str(name): x for name, x in given.items() if str(name) in members and x is not None}
+            if not masks_of:
+                continue  # of actions that need none
+            missing = [str(name) for name in read.names if str(name) in members and str(name) not in masks_of]
+            if missing:
+                raise ConfigError(f"mask[{missing[0]!r}]: is missing, and other agents of {group!r} have one")
+            free = jax.tree.map(np.ones_like, next(iter(masks_of.values())))
+            parts[group] = jax.tree.map(lambda *x: np.stack(x), *(masks_of.get(name, free) for name in members))
+        return parts
 
     def _mask(self, mask: Any, axis: tuple[int, ...], space: spaces.Space, read: Read, name: str) -> Any:
         """Return the masks of one group in the layout of arrays/masks.py, NumPy arrays [B, n]."""
         if mask is None:
             return None
         lead = (read.units, *axis) if read.batch else axis
-        if read.names:
+        if read.named and not self._spec.sizes:
             lead = (len(read.leaves[0]),)
         streams = len(read.leaves[0]) if not self._spec.sizes else read.units * axis[0]
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ppax.host.turns import held
 from ppax.policy.actor import Actor
 from ppax.policy.reader import flags
 from ppax.types import ConfigError
@@ -47,7 +48,8 @@ class StreamMemory:
         if not self.needed:
             return [], np.zeros(rows, bool)
         if not self._units:
-            self._carry = [np.asarray(x) for x in jax.tree.leaves(self._agent.initial_carry(rows))]
+            leaves, self._structure = jax.tree.flatten(self._agent.initial_carry(rows))
+            self._carry = [np.asarray(x) for x in leaves]
             self._units, self._first = units, np.ones(rows, bool)
         if units != self._units:
             raise ConfigError(
@@ -65,8 +67,6 @@ class StreamMemory:
             return
         rows = np.zeros(len(self._first), bool)
         rows[: len(present)] = present
-        self._carry = [
-            np.where(rows.reshape(-1, *[1] * (x.ndim - 1)), np.asarray(x), np.asarray(before))
-            for x, before in zip(carry, self._carry, strict=True)
-        ]
+        before, after = (jax.tree.unflatten(self._structure, x) for x in (self._carry, carry))
+        self._carry = jax.tree.leaves(held(self._agent.requires, rows, before, after))
         self._first = self._first & ~rows

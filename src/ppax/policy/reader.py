@@ -18,7 +18,8 @@ class Read(NamedTuple):
     leaves: list[np.ndarray]  # [B, ...] each, in JAX's order
     units: int  # number of observations: environments, or streams of a policy that all agents share
     batch: bool  # the user gave a batch, and gets one
-    names: tuple[str, ...] = ()  # agents of a dict by name; () for arrays
+    names: tuple[Any, ...] = ()  # agents of a dict by name
+    named: bool = False  # the user gave a dict by name, and gets one
 
 
 class Reader:

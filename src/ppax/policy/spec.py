@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ppax.envs import Env
-from ppax.envs.wrappers.agent_groups import Group
+from ppax.envs.wrappers.agent_groups import Group, default_names
 from ppax.options import Config
 from ppax.policy import space_data, words
 from ppax.policy.actor import Actor
@@ -45,7 +45,7 @@ class PolicySpec:
     unread: tuple[str, ...] = ()  # entries of an observation, by path joined by dots, that acting does not need
     num_agents: int = 1  # in one environment
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group
-    names: tuple[str, ...] = ()  # names of the agents, in order; () for one agent, and with groups
+    names: tuple[str, ...] = ()  # names of the agents, in the order of the streams; () for one agent
     actor_obs: tuple[str, ...] = ()  # entries of a Dict observation that the actor reads; (): all
     sharing: str = "shared"  # "independent": every agent has parameters of its own
     env: str = ""  # name of the environment
@@ -107,7 +107,8 @@ class PolicySpec:
                 raise ConfigError(f"{where}: a name has control characters")
             if not spec._agents_fit():
                 raise ConfigError(f"{where}: agents, groups and their spaces contradict each other")
-            return spec
+            # of groups, older files have no names of agents
+            return dataclasses.replace(spec, names=spec.names or default_names(dict(spec.sizes) or spec.num_agents))
         except ConfigError:
             raise
         except untrusted.MALFORMED as error:
@@ -117,7 +118,7 @@ class PolicySpec:
         """Return whether numbers and names of agents fit each other, and the groups the spaces."""
         if self.sharing not in SHARING or len(self.names) not in (0, self.num_agents):
             return False
-        if not self.sizes:
+        if not 1 <= self.num_agents <= MOST_AGENTS or not self.sizes:
             return 1 <= self.num_agents <= MOST_AGENTS
         groups = [name for name, _ in self.sizes]
         dicts = [x.spaces for x in (self.observation_space, self.action_space) if isinstance(x, spaces.Dict)]

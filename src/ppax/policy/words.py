@@ -72,7 +72,7 @@ def _memory(spec: Any) -> str:
 def _agents(spec: Any) -> str:
     if spec.sizes:
         sizes = ", ".join(f"{name!r} ({size})" for name, size in spec.sizes)
-        return f"groups {sizes}; observations and actions are dicts by group, [agents, ...] each"
+        return f"groups {sizes}; observations and actions are dicts by agent, or by group, [agents, ...] each"
     if spec.num_agents == 1:
         return "one"
     names = f"{spec.names[0]!r} to {spec.names[-1]!r}"

@@ -122,7 +122,8 @@ class CompiledEpisodes:
         # there may be more streams than episodes
         numbers, metrics = jax.tree.map(lambda x: x[: self._episodes], jax.device_get((rows, dict(out.metrics))))
         returns, lengths, finished, terminated, final_rewards = numbers
-        return Outcome(returns, lengths, finished, terminated, final_rewards, None, metrics, 0)
+        games = np.arange(len(returns)) // self._env.num_agents
+        return Outcome(returns, lengths, finished, terminated, final_rewards, None, metrics, games, 0)
 
     @functools.cached_property
     def _program(self) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ppax.agents.arguments import require_arguments, require_fit
 from ppax.envs import Env
-from ppax.films.play import play
+from ppax.films.play import named_returns, play
 from ppax.films.video import require_video, write_video
 from ppax.options import Option, check_value, require_whole
 from ppax.policy import Policy
@@ -30,6 +30,11 @@ class Film(NamedTuple):
     returns: np.ndarray  # [episodes, A]
     lengths: np.ndarray  # [episodes] in steps
     finished: bool  # False: the last episode had not ended after `max_steps`
+    names: tuple[str, ...] = ()  # [A] of the agents; () for one
+
+    def returns_text(self, episode: int) -> str:
+        """Return the return of each agent in one episode, with its name."""
+        return named_returns(self.names, self.returns[episode])
 
 
 def film(
@@ -64,7 +69,7 @@ def film(
     key = make_key(seed)
     played = play(player.agent, player.env, player.learner, key, episodes, deterministic, max_steps)
     count = write_video(target, played.frames, fps)
-    return Film(target, count, played.returns, played.lengths, played.finished)
+    return Film(target, count, played.returns, played.lengths, played.finished, played.names)
 
 
 class Player(NamedTuple):

@@ -44,8 +44,7 @@ def film_of(run: str | Path | TrainedRun, name: str) -> Film:
         if len(gif) <= GIF_BYTES:
             steps = f"{played.lengths[0]:,} steps"
             length = steps if played.finished else f"the first {steps} of an episode"
-            returns = ", ".join(f"{x:.2f}" for x in played.returns[0])
-            return Film(gif, f"The final policy of {name}: {length}, return {returns}.")
+            return Film(gif, f"The final policy of {name}: {length}, return {played.returns_text(0)}.")
     return Film(b"", f"No episode is rendered: its pictures take more than {GIF_BYTES:,} bytes.")
 
 

@@ -76,8 +76,8 @@ class HostEnv:
 
     @property
     def agent_names(self) -> tuple[str, ...]:
-        """Names of the agents in the environment, in their order; () for one agent, and with groups."""
-        return () if self.sizes else self.host.spec.names
+        """Names of the agents in the environment, in the order of the streams; () for one agent."""
+        return self.host.spec.names
 
     @property
     def sizes(self) -> tuple[tuple[str, int], ...]:

@@ -25,6 +25,7 @@ from ppax.envs.hosting.sampling import sampled
 from ppax.envs.hosting.turns import TurnBasedEnv, Turns
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings, checked_num_envs
+from ppax.envs.wrappers.agent_groups import without_number
 from ppax.envs.wrappers.params import require_numbers, split_ranges
 from ppax.types import ConfigError
 
@@ -172,7 +173,7 @@ def groups_by_name(env: ParallelEnv) -> tuple[tuple[str, tuple[int, ...]], ...]:
     names = [str(agent).replace(".", "_").replace("=", "_") for agent in agents]
     groups: dict[str, list[int]] = {}
     for i, name in enumerate(names):
-        groups.setdefault(name.rstrip("0123456789").rstrip("_"), []).append(i)
+        groups.setdefault(without_number(name), []).append(i)
     if "" in groups or any(difference(env, [agents[i] for i in members]) for members in groups.values()):
         groups = {name: [i] for i, name in enumerate(names)}
     return tuple((name, tuple(members)) for name, members in groups.items())

@@ -19,6 +19,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.envs.suites.common import known, library, strong
+from ppax.envs.wrappers.agent_groups import without_number
 from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.protocols import Environment
 from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, number, part, static
@@ -43,6 +44,11 @@ class JaxMARL:
         return {name: len(members) for name, members in self.groups}
 
     @property
+    def agent_names(self) -> tuple[str, ...]:
+        """Names of all agents, ordered by group."""
+        return tuple(member for _, members in self.groups for member in members) or tuple(self.env.agents)
+
+    @property
     def observation_space(self) -> spaces.Space:
         """Box without bounds for one agent, or a Dict of them by group."""
         return self._by_group(lambda members: spaces.Box(-np.inf, np.inf, _shapes(self.env)[members[0]], np.float32))
@@ -65,7 +71,7 @@ class JaxMARL:
         else:
             actions = {name: action[index] for index, name in enumerate(self.env.agents)}
         obs, state, reward, done, info = self.env.step_env(key, state, actions)
-        names = self._names()
+        names = self.agent_names
         return EnvStep(
             strong(state),
             self._by_agent(obs, jnp.float32),
@@ -78,11 +84,7 @@ class JaxMARL:
 
     def _rewards(self, reward: Any, info: Any) -> Array:
         """Rewards of all agents, [A]; a subclass may add terms from `info`."""
-        return _stack(reward, self._names(), jnp.float32)
-
-    def _names(self) -> list[str]:
-        """Return the names of all agents, ordered by group."""
-        return [member for _, members in self.groups for member in members] or list(self.env.agents)
+        return _stack(reward, self.agent_names, jnp.float32)
 
     def _by_group(self, space: Callable[[Sequence[str]], spaces.Space]) -> spaces.Space:
         if not self.groups:
@@ -156,7 +158,7 @@ def _groups(env: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
         return ()
     groups: dict[str, list[str]] = {}
     for name in env.agents:
-        groups.setdefault(name.rstrip("0123456789").rstrip("_"), []).append(name)
+        groups.setdefault(without_number(name), []).append(name)
     if any(len({spaces_of(name) for name in members}) > 1 for members in groups.values()):
         groups = {name: [name] for name in env.agents}
     return tuple((name, tuple(members)) for name, members in groups.items())

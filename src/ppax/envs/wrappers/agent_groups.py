@@ -34,6 +34,27 @@ def count(num_agents: Any) -> int:
     return sum(num_agents.values()) if isinstance(num_agents, Mapping) else num_agents or 1
 
 
+def default_names(num_agents: Any) -> tuple[str, ...]:
+    """Return names of agents without names of their own: "agent_0", with groups "prey_0"; () for one agent."""
+    if isinstance(num_agents, Mapping):
+        return tuple(f"{name}_{i}" for name, size in num_agents.items() for i in range(size))
+    return () if count(num_agents) == 1 else tuple(f"agent_{i}" for i in range(num_agents))
+
+
+def without_number(name: str) -> str:
+    """Return the name of an agent without its number, "red_0" as "red": the name of its group."""
+    return name.rstrip("0123456789").rstrip("_")
+
+
+def own_names(env: Any) -> tuple[str, ...] | None:
+    """Return the `agent_names` of an environment, or of the one that it wraps; None: it has none."""
+    names = getattr(env, "agent_names", None)
+    if names is not None:
+        return tuple(map(str, names))
+    inner = getattr(env, "env", None)
+    return None if inner is None else own_names(inner)
+
+
 def slices(num_agents: Mapping[str, int]) -> dict[str, slice]:
     """Return the slice of each group in the agent axis."""
     ends = np.cumsum(list(num_agents.values())).tolist()
@@ -62,6 +83,12 @@ class Grouped:
     def num_agents(self) -> dict[str, int]:
         """Number of agents in each group."""
         return {name: len(indices) for name, indices in self.players}
+
+    @property
+    def agent_names(self) -> tuple[str, ...] | None:
+        """Names of the agents of `env`, ordered by group; None: it has none."""
+        names = own_names(self.env)
+        return None if names is None else tuple(names[i] for i in self._order())
 
     @property
     def observation_space(self) -> spaces.Dict:

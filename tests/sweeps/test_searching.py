@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from sweeping import compiled_once, signalling
+from sweeping import compilations, compiled_once, signalling
 
 import ppax
 from ppax import config
@@ -235,6 +235,17 @@ def test_a_population_copies_and_perturbs(whole, tmp_path, monkeypatch):
             assert after[0]["learning_rate"] == pytest.approx(row["values"]["agent.learning_rate"], rel=1e-6)
     assert len(result.settings) == MEMBERS
     assert result.lineage[-1].values == result.settings[0].values
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_reloading_a_finished_search_compiles_nothing(whole, name, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(whole(name).run_dir, copy)
+    with compilations() as compiled:
+        again = ppax.resume_sweep(copy)
+    assert compiled == []
+    assert str(again) == str(whole(name))
+    assert again.best.read_text() == whole(name).best.read_text()
 
 
 def test_the_best_run_file_has_the_schedule_of_the_lineage(whole):

@@ -161,7 +161,7 @@ def find(path: Path) -> Config:
     if path.name == RUN_FILE and path.is_file():
         raise ConfigError(f"{path} is a run file, not a run directory; nearest valid value: {path.parent}")
     if not (path / RUN_FILE).is_file():
-        raise ConfigError(f"{path} is not a run directory: it has no {RUN_FILE}")
+        raise ConfigError(configs.of_sweep(path) or f"{path} is not a run directory: it has no {RUN_FILE}")
     refuse_unusual(path)
     return configs.read(path / RUN_FILE)
 

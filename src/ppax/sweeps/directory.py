@@ -32,7 +32,8 @@ from ppax.sweeps.search import Optuna
 from ppax.sweeps.search.decisions import DECISIONS
 from ppax.types import ConfigError
 
-SWEEP_FILE, RECORD, RESULT, BEST, MEMBERS = "sweep.toml", "sweep.json", "result.json", "best.toml", "members"
+SWEEP_FILE = config.SWEEP_FILE
+RECORD, RESULT, BEST, MEMBERS = "sweep.json", "result.json", "best.toml", "members"
 STUDY_FILE, PROGRESS = "study.db", "sweep.jsonl"
 TRAINED = (MEMBERS, DECISIONS, STUDY_FILE, PROGRESS, RESULT, BEST)  # written after SWEEP_FILE
 # Options of sweep.toml that a user may edit while the sweep is stopped: they change no result

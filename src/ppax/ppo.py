@@ -18,17 +18,18 @@ from jax.flatten_util import ravel_pytree
 
 from ppax import protocols, types
 from ppax.advantages import GAE
-from ppax.arrays.metrics import pack, unpack
+from ppax.arrays.metrics import Table, pack
 from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.critics import Regression
 from ppax.critics.base import adapt, rescaled, value_losses
+from ppax.gradients import Plain
 from ppax.intrinsic import NoIntrinsic
 from ppax.learning import auxiliary, batches, exploration, normalization, recompute, rewards
 from ppax.learning.descent import Step, UpdateData, UpdateState, descend
 from ppax.learning.diagnostics import History, update_metrics
 from ppax.learning.entropy_target import EntropyTarget
 from ppax.learning.forward import Again, draw_key, forward, in_float32, replay
-from ppax.learning.gradient import mean_gradient
+from ppax.learning.gradient import by_rule, mean_gradient
 from ppax.learning.kl_control import KLControl
 from ppax.learning.stored import evaluate_in_chunks
 from ppax.losses import ClippedSurrogate, NoAuxiliary
@@ -54,6 +55,7 @@ class PPO:
     intrinsic: protocols.IntrinsicReward = slot("intrinsic", "reward added to the environment's", default=NoIntrinsic())
     critic: protocols.Critic = slot("critic", "value loss", default=Regression())
     minibatch: protocols.Minibatches = slot("minibatch", "sampling of minibatches", default=Shuffle())
+    gradient: protocols.GradientRule = slot("gradient", "gradient of a gradient step", default=Plain())
     optimizer: protocols.Optimizer = slot("optimizer", "optimiser", default=Adam())
     schedule: protocols.Schedule = slot("schedule", "annealing of numbers over training", default=Constant())
     kl: KLControl = KLControl()
@@ -178,9 +180,13 @@ class PPO:
         index, valid, targets, weights, learns, acts, extra = minibatch
         loss = partial(self._loss, data, self.kl.loss(state.kl, self.loss))
         chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype, data.experience.steps.obs, self.network)
-        gradient, metrics = mean_gradient(loss, state.params, (index, targets, weights), valid, chunk_rows)
+
+        def gradient_at(params: Params) -> protocols.LossGradient:
+            return mean_gradient(loss, params, (index, targets, weights), valid, chunk_rows).unpacked()
+
+        gradient, metrics = by_rule(self.gradient, gradient_at, state.params)
         kl = self.kl.adapt(state.kl, self.learning_rate, metrics, acts)
-        table = unpack(metrics) | extra | {"grad_norm": optax.tree.norm(gradient)} | self.kl.step_metrics(kl)
+        table = Table({}) | metrics | extra | {"grad_norm": optax.tree.norm(gradient)} | self.kl.step_metrics(kl)
         tx = clipped(self.optimizer, self.kl.learning_rate(kl, self.learning_rate), self.max_grad_norm, self.num_epochs)
         state = descend(tx, self.optimizer.elementwise, data.to_params, state, gradient, self.kl.goes_on(kl, learns))
         return state._replace(kl=kl), History(pack(table), learns, acts)

@@ -4,7 +4,29 @@ from breaks.base import Mutation
 
 CHECKS = "tests/checks/test_broken.py::"
 DIRECTORY = "tests/run/test_directory.py::"
+RULES = "tests/gradients/test_rules.py::"
 MUTATIONS = [
+    Mutation(
+        "a gradient step ignores the agent's gradient rule",
+        "found = rule(own, gradient_at, params)",
+        "found = own",
+        (RULES + "test_a_rule_changes_the_step_of_sgd_by_its_factor",),
+        "learning/gradient.py",
+    ),
+    Mutation(
+        "a gradient rule gets the gradient at the current parameters for any",
+        "return mean_gradient(loss, params, (index",
+        "return mean_gradient(loss, state.params, (index",
+        (RULES + "test_sharpness_aware_step_is_the_gradient_after_a_climb_of_length_rho",),
+        "ppo.py",
+    ),
+    Mutation(
+        "metrics of a gradient rule take the place of the loss's",
+        "if name in own.metrics and x is not own.metrics[name]]",
+        "if False]",
+        (RULES + "test_results_that_are_no_gradient_are_refused",),
+        "learning/gradient.py",
+    ),
     Mutation(
         "a part that chooses among the sequences fails the self-test",
         "promised = isinstance(agent.minibatch, Shuffle)",

@@ -7,6 +7,20 @@ PAGE = "tests/reports/test_page.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "a run that failed has the return of its last row",
+        'if self.evaluation or self.stopped.get("kind") == FAULT:',
+        "if False:",
+        ("tests/sweeps/test_searching.py::test_sweep_best_run_file_and_comparison_name_the_same_winner",),
+        "reports/records.py",
+    ),
+    Mutation(
+        "a narrow terminal gets one block of columns",
+        "if width is None or len(GAP.join(column[0] for column in padded)) <= width:",
+        "if True:",
+        ("tests/reports/test_aligned.py::test_columns_by_hand_in_one_block_and_in_two",),
+        "reports/aligned.py",
+    ),
+    Mutation(
         "the highest value of many rows is lost",
         "np.maximum.reduceat(values, first))",
         "mean)",

@@ -15,6 +15,20 @@ ROUNDS = "tests/sweeps/studies/test_rounds.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "a finished sweep is built and checked again when it is reloaded",
+        "            if _finished(path, recorded):\n",
+        "            if False:\n",
+        (RUNS + "test_reloading_a_finished_sweep_compiles_nothing",),
+        "sweeps/runs.py",
+    ),
+    Mutation(
+        "a sweep with a result counts as finished though a member lacks its evaluation",
+        "return ended and all(complete(directory.member_dir(path, one)) for one in recorded.members)",
+        "return ended",
+        (RUNS + "test_reloading_a_finished_sweep_compiles_nothing",),
+        "sweeps/runs.py",
+    ),
+    Mutation(
         "draws of two options are the same numbers",
         "np.random.default_rng([seed, zlib.crc32(path.encode()), draw])",
         "np.random.default_rng([seed, draw])",

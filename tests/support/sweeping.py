@@ -1,5 +1,6 @@
-"""Helpers of tests of sweeps: programs that are compiled once, a signal at an iteration."""
+"""Helpers of tests of sweeps: programs that are compiled once, a count of compilations, a signal at an iteration."""
 
+import contextlib
 import signal
 
 import jax
@@ -18,6 +19,23 @@ def compiled_once(make):
         return kept[key]
 
     return once
+
+
+@contextlib.contextmanager
+def compilations():
+    """Yield a list that gets an entry for each program that JAX compiles, those of earlier tests included."""
+    found = []
+
+    def note(name, duration, **rest):
+        if name == "/jax/core/compile/backend_compile_duration":
+            found.append(duration)
+
+    jax.clear_caches()
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        yield found
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
 
 
 def signalling(log, iteration):

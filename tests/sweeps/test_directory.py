@@ -1,10 +1,12 @@
 """Record of a sweep: nothing of another sweep is adopted, and an edit of its files is no silent change."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from ppax import config
+from ppax.cli import main
 from ppax.run.directory import OF_SWEEP, RunDirectory
 from ppax.sweeps import directory, member, packing, plan
 from ppax.sweeps.alone import train_alone
@@ -135,3 +137,15 @@ def test_a_member_on_the_host_with_another_run_file_is_refused(tmp_path):
     (tmp_path / "run.toml").write_text(config.to_toml(own | {"total_steps": 32}))
     with pytest.raises(ConfigError, match="total_steps was 32 and is 16"):
         train_alone(pack.tasks[0], tmp_path, None)
+
+
+@pytest.mark.parametrize("command", ["sweep", "train", "evaluate", "play", "doctor"])
+def test_commands_for_runs_say_what_to_write_for_the_directory_of_a_sweep(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "sweep.toml").write_text('env = "CartPole-v1"\n')
+    assert main.main([command, "mine"]) == 2
+    assert capsys.readouterr().err == (
+        f"ppax: mine is the directory of a sweep, whose runs are in {Path('mine/members')}; `ppax resume mine` "
+        f"continues it or prints its table, `ppax sweep {Path('mine/sweep.toml')}` begins it again\n"
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweeping import compiled_once, signalling
+from sweeping import compilations, compiled_once, signalling
 
 import ppax
 from ppax import config
@@ -156,6 +156,30 @@ def test_the_result_ranks_settings_by_the_iqm_over_seeds(whole):
     assert len(table) == 13
     assert table[1].startswith(best.name)
     assert sum("dropped: iteration 1" in line for line in table) == 4
+
+
+def test_reloading_a_finished_sweep_compiles_nothing(whole, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(whole.run_dir, copy)
+    with compilations() as compiled:
+        again = ppax.resume_sweep(copy)
+    assert compiled == []
+    assert capsys.readouterr().out == ""
+    assert str(again) == str(whole)
+    assert again.best.read_text() == whole.best.read_text()
+    # without a score a member is evaluated again, and that is compiled
+    (members_of(copy)[0] / "evaluation.json").unlink()
+    with compilations() as compiled:
+        assert str(ppax.resume_sweep(copy)) == str(whole)
+    assert compiled
+
+
+def test_pictures_that_are_missing_are_drawn_when_a_sweep_is_reloaded(whole, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(whole.run_dir, copy)
+    (copy / "members.png").unlink()
+    ppax.resume_sweep(copy)
+    assert (copy / "members.png").exists()
 
 
 def test_members_are_ordinary_runs(whole, tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from sweeping import compiled_once, signalling
+from sweeping import compilations, compiled_once, signalling
 
 import ppax
 from ppax import config
@@ -235,6 +235,17 @@ def test_a_population_copies_and_perturbs(whole, tmp_path, monkeypatch):
             assert after[0]["learning_rate"] == pytest.approx(row["values"]["agent.learning_rate"], rel=1e-6)
     assert len(result.settings) == MEMBERS
     assert result.lineage[-1].values == result.settings[0].values
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_reloading_a_finished_search_compiles_nothing(whole, name, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(whole(name).run_dir, copy)
+    with compilations() as compiled:
+        again = ppax.resume_sweep(copy)
+    assert compiled == []
+    assert str(again) == str(whole(name))
+    assert again.best.read_text() == whole(name).best.read_text()
 
 
 def test_the_best_run_file_has_the_schedule_of_the_lineage(whole):
@@ -668,3 +679,46 @@ def test_of_settings_with_failed_seeds_the_one_with_fewer_is_best(tmp_path):
             (path / "evaluation.json").write_text(json.dumps({"mean_return": score, "std_return": 0.0}))
     result = results.conclude(tmp_path, plan.read({"agent.gamma": [0.9, 0.99]}), members, 8)
     assert [setting.values["agent.gamma"] for setting in result.settings] == [0.99, 0.9]
+
+
+# Scores of three seeds by learning rate; None: dropped, math.nan: no episode of the evaluation has ended
+CASES = {
+    "a failed seed is the worst, whatever its return in training": {
+        1e-3: (50.0, 50.0, None),
+        1e-2: (1.0, 2.0, 3.0),
+    },
+    "an evaluation without an episode is none": {1e-3: (50.0, math.nan, 50.0), 1e-2: (1.0, 2.0, 3.0)},
+    "fewer failed seeds are better": {1e-3: (None, None, 90.0), 1e-2: (None, 5.0, 5.0)},
+    "of equal IQMs the one with the higher bound is best": {1e-3: (0.0, 20.0, 40.0), 1e-2: (19.0, 20.0, 21.0)},
+    "of equals the first is best": {1e-2: (7.0, 7.0, 7.0), 1e-3: (7.0, 7.0, 7.0)},
+}
+
+
+@pytest.mark.parametrize("scores", CASES.values(), ids=CASES)
+def test_sweep_best_run_file_and_comparison_name_the_same_winner(scores, tmp_path):
+    run_config = config.resolve(BASE)
+    table = plan.read({"agent.learning_rate": list(scores), "seeds": 3})
+    members = plan.members_of(run_config, table)
+    for one in members:
+        path, score = directory.member_dir(tmp_path, one), scores[one.values["agent.learning_rate"]][one.seed]
+        path.mkdir(parents=True)
+        (path / "run.toml").write_text(config.to_toml(one.config))
+        (path / "metrics.jsonl").write_text(
+            json.dumps({"iteration": 3, "env_steps": 9, "episode_return": 400.0}) + "\n"
+        )
+        end = {"kind": "done" if score is not None else "fault", "iteration": 3, "env_steps": 9}
+        (path / "stopped.json").write_text(json.dumps(end))
+        if score is not None:
+            known = None if math.isnan(score) else score
+            (path / "evaluation.json").write_text(
+                json.dumps({"mean_return": known, "std_return": 0.0, "iterations": 3})
+            )
+    result, compared = results.conclude(tmp_path, table, members, 8), ppax.compare([tmp_path])
+    assert result.settings[0].values["agent.learning_rate"] == 1e-2
+    if math.isfinite(result.settings[0].iqm):
+        assert config.read(result.best)["agent"]["learning_rate"] == 1e-2
+    else:
+        assert result.best is None
+    order = [f"learning_rate = {one.values['agent.learning_rate']:g}" for one in result.settings]
+    assert [one.label for one in compared.settings] == order
+    np.testing.assert_array_equal([one.standing.iqm for one in compared.settings], [one.iqm for one in result.settings])

@@ -40,6 +40,7 @@ SLOTS = {
     "intrinsic": protocols.IntrinsicReward,
     "critic": protocols.Critic,
     "minibatch": protocols.Minibatches,
+    "gradient": protocols.GradientRule,
     "optimizer": protocols.Optimizer,
     "schedule": Schedule,
     "logger": protocols.LoggerPart,

@@ -9,6 +9,7 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 RUN = (
+    "change_the_update",
     "extending",
     "fine_tuning",
     "first_run",

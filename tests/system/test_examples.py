@@ -19,7 +19,7 @@ OPTIONAL = {
     "tic_tac_toe": "pettingzoo",
 }
 
-SHORTER = {"sweep": 24}  # iterations
+SHORTER = {"own_update": 20, "sweep": 24}  # iterations
 
 # Bounds of the results of `main`, below those observed; in comments the result of an untrained policy
 RESULTS = {
@@ -44,6 +44,7 @@ RESULTS = {
     "own_network_linen": lambda score: score >= 60.0,
     "own_network_nnx": lambda score: score >= 60.0,
     "own_parts": lambda length: length <= 5.5,  # untrained 10 and more; the shortest way takes 5
+    "own_update": lambda scores: min(scores.values()) >= 100.0,  # 22 without training
     "pursuit": lambda shares: all(0.0 < share <= 1.0 for share in shares),  # prey and hunters learn against each other
     "simulator_tensors": lambda length: length >= 100.0,  # 16; at most 200
     "sweep": lambda table: np.all(np.mean(table, axis=1)[2:] >= 100.0),  # 22; for the two larger rates

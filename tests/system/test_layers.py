@@ -20,7 +20,7 @@ LEVELS = [
     {"arrays", "program.sharding", "program.platforms", "program.clusters", "program.hoisting", "program.tracing"},
     {"program.layout"},
     {"distributions"},
-    {"advantages", "losses", "critics", "minibatches", "schedules", "optimizers", "envs"},
+    {"advantages", "losses", "critics", "minibatches", "gradients", "schedules", "optimizers", "envs"},
     {"networks", "learning"},
     {"intrinsic", "phases", "prediction"},  # networks of their own that learn
     {"ppo"},

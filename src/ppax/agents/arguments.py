@@ -37,6 +37,7 @@ PARTS = {
     "phase": (("__call__", "init"), "ppax.phases.NoPhase()"),
     "critic": (("init", "value", "error", "update", "metrics"), "ppax.critics.Regression()"),
     "minibatch": (("__call__", "size"), "ppax.minibatches.Shuffle()"),
+    "gradient": (("__call__",), "ppax.gradients.Plain()"),
     "optimizer": (("__call__",), "ppax.optimizers.Adam()"),
     "schedule": (("__call__",), "ppax.schedules.Constant()"),
 }  # parts of PPO except its network: required methods, and the default that an error message suggests

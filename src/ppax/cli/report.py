@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ppax.reports.aligned import terminal_width
 from ppax.reports.comparison import of_records
 from ppax.reports.curves import BANDS, CONFIDENCE
 from ppax.reports.long_table import long_table, to_csv
@@ -46,7 +47,7 @@ def run_compare(options: argparse.Namespace, say: Any) -> dict[str, Any]:
         require_place(options.csv, "rows.csv")
     records = records_of(options.runs)
     compared = of_records(records)
-    say(str(compared))
+    say(compared.table(terminal_width()))
     if options.csv is not None:
         safe_files.write_text(options.csv, to_csv(long_table(records)))
         say(f"rows: {options.csv}")

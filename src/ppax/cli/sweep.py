@@ -16,6 +16,7 @@ from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail, flag
 from ppax.cli.options import add_dry_run, add_option, add_overwrite, parse_run
 from ppax.cli.output import print_json, print_plan, say
 from ppax.options import LISTS, Config, Option, meant
+from ppax.reports.aligned import terminal_width
 from ppax.storage import untrusted
 from ppax.storage.paths import quoted, relative
 from ppax.sweeps import SweepResult, plan, resume_sweep
@@ -210,7 +211,7 @@ def _seeds(text: str | None) -> Any:
 
 def _report(options: argparse.Namespace, result: SweepResult) -> int:
     """Print the table with the next commands; return the exit code."""
-    say(options, str(result))
+    say(options, result.table(terminal_width()))
     for member in result.dropped:
         text = f"member {member.run_dir.name} was dropped: {member.dropped}"
         say(options, f"{text}; `ppax resume {quoted(member.run_dir)}` says why")

@@ -7,7 +7,7 @@ from ppax.config.description import describe, describe_part, describe_run
 from ppax.config.outside_names import named, outside, require_asked
 from ppax.config.own_environments import own_environment
 from ppax.config.own_parts import import_paths, package_of, plain, require_trusted, without_parts
-from ppax.config.run_files import RUN_FILE, file_of, find, parse, preset, presets, read, to_toml
+from ppax.config.run_files import RUN_FILE, SWEEP_FILE, file_of, find, of_sweep, parse, preset, presets, read, to_toml
 from ppax.config.run_settings import (
     BestSettings,
     EvalSettings,
@@ -43,6 +43,7 @@ __all__ = [
     "RUN_FILE",
     "SEARCH",
     "SWEEP",
+    "SWEEP_FILE",
     "BestSettings",
     "Built",
     "Choices",
@@ -71,6 +72,7 @@ __all__ = [
     "named",
     "num_envs_for",
     "objects_of",
+    "of_sweep",
     "options",
     "other_parts",
     "outside",

@@ -11,6 +11,7 @@ from ppax import imports
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.config.own_parts import own_class, own_name
 from ppax.critics import PopArt, Quantile, Regression, TwoHot
+from ppax.gradients import Plain
 from ppax.imitation import BehaviourCloning, Distillation, clone, distill
 from ppax.intrinsic import RND, NoIntrinsic, OwnCritic
 from ppax.loggers import MLflow, TensorBoard, WandB
@@ -84,6 +85,7 @@ PARTS: dict[str, dict[str, type]] = {
     "intrinsic": {"none": NoIntrinsic, "rnd": RND, "own_critic": OwnCritic},
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt, "quantile": Quantile},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
+    "gradient": {"plain": Plain},
     "optimizer": {
         "adam": Adam,
         "adamw": AdamW,

@@ -16,9 +16,11 @@ from ppax.config.run_settings import Log
 from ppax.networks import Tower
 from ppax.options import NONE, Config, flatten, unflatten
 from ppax.storage import untrusted
+from ppax.storage.paths import quoted
 from ppax.types import ConfigError
 
 RUN_FILE = "run.toml"  # name of the run file in a run directory
+SWEEP_FILE = "sweep.toml"  # name of the run file in the directory of a sweep
 # Other spellings of None, by the end of an option's path
 SPELLINGS = {
     f"{table}.{field.name}": field.metadata["none"]
@@ -100,8 +102,19 @@ def file_of(target: str) -> Path | None:
     if (path / RUN_FILE).is_file():
         return path / RUN_FILE
     if path.is_dir() and target.partition("/")[0] not in (*envs.SUITES, *envs.HOST_SUITES):
-        raise ConfigError(f"{path} is a directory without {RUN_FILE}: must be a run directory, a run file or a name")
+        remedy = f"{path} is a directory without {RUN_FILE}: must be a run directory, a run file or a name"
+        raise ConfigError(of_sweep(path) or remedy)
     return None
+
+
+def of_sweep(path: Path) -> str:
+    """Text that a directory is that of a sweep and no run directory, with the commands for it; "" for others."""
+    if not (path / SWEEP_FILE).is_file():
+        return ""
+    return (
+        f"{path} is the directory of a sweep, whose runs are in {path / 'members'}; `ppax resume {quoted(path)}` "
+        f"continues it or prints its table, `ppax sweep {quoted(path / SWEEP_FILE)}` begins it again"
+    )
 
 
 def find(target: str) -> Config:

@@ -16,9 +16,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from ppax.arrays.metrics import Summary, merge, nothing, pack
+from ppax.arrays.metrics import Summary, Table, merge, nothing, pack, unpack
 from ppax.program import sharding
-from ppax.types import LossOutput, Params, PyTree
+from ppax.protocols import GradientRule, LossGradient
+from ppax.types import ConfigError, LossOutput, Params, PyTree
 
 
 class Gradient(NamedTuple):
@@ -29,6 +30,10 @@ class Gradient(NamedTuple):
 
     vector: Array  # [P]
     metrics: Summary
+
+    def unpacked(self) -> LossGradient:
+        """The same with metrics by name."""
+        return LossGradient(self.vector, unpack(self.metrics))
 
 
 def mean_gradient(
@@ -70,6 +75,27 @@ def mean_gradient(
     shape = jax.eval_shape(weighted_gradient, *jax.tree.map(lambda x: x[0], stacked))
     zeros = Gradient(jnp.zeros(shape.vector.shape, shape.vector.dtype), nothing(shape.metrics))
     return _sum_over_devices(jax.lax.scan(add, zeros, stacked)[0])
+
+
+def by_rule(rule: GradientRule, gradient_at: Callable[[Params], LossGradient], params: Params) -> LossGradient:
+    """Gradient of a step by the agent's rule, with the metrics of the loss at `params` and those of the rule.
+
+    Raises ConfigError for a result that is no gradient of `params`, or a metric that exists already.
+    """
+    own = gradient_at(params)
+    found = rule(own, gradient_at, params)
+    remedy = f"agent.gradient: {type(rule).__name__} must return ppax.protocols.LossGradient(vector, metrics)"
+    if not isinstance(found, LossGradient):
+        raise ConfigError(f"{remedy}; it returned a {type(found).__name__}")
+    shapes = {"vector": jnp.shape(found.vector)} | {name: jnp.shape(x) for name, x in found.metrics.items()}
+    for name, shape in shapes.items():
+        wanted = own.vector.shape if name == "vector" else ()
+        if shape != wanted:
+            raise ConfigError(f"{remedy}; {name!r} has shape {list(shape)} and must have {list(wanted)}")
+    taken = [name for name, x in found.metrics.items() if name in own.metrics and x is not own.metrics[name]]
+    if taken:
+        raise ConfigError(f"{remedy}; the metric {taken[0]!r} of the loss exists already, choose another name")
+    return LossGradient(found.vector, Table({}) | own.metrics | found.metrics)
 
 
 class Chunks(NamedTuple):

@@ -16,7 +16,16 @@ from ppax.protocols.auxiliary import (
 )
 from ppax.protocols.backends import Backend, Scene, Training, WholeEpisodes
 from ppax.protocols.environments import Environment
-from ppax.protocols.learning import Advantage, Loss, Minibatches, Optimizer, PolicyTerms, Schedule
+from ppax.protocols.learning import (
+    Advantage,
+    GradientRule,
+    Loss,
+    LossGradient,
+    Minibatches,
+    Optimizer,
+    PolicyTerms,
+    Schedule,
+)
 from ppax.protocols.networks import Adapted, Critic, Distribution, MadeForSpaces, Network, Rescale
 from ppax.protocols.rewards import IntrinsicReward, IntrinsicRewards, KeepingPhase, Phase, Phased
 from ppax.protocols.runs import (
@@ -52,6 +61,7 @@ __all__ = [
     "Environment",
     "FileLogger",
     "Followed",
+    "GradientRule",
     "Guided",
     "IntrinsicReward",
     "IntrinsicRewards",
@@ -60,6 +70,7 @@ __all__ = [
     "Logger",
     "LoggerPart",
     "Loss",
+    "LossGradient",
     "MadeForSpaces",
     "Minibatches",
     "Network",

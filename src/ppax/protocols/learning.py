@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from jax import Array
 
-from ppax.types import Batch, Key, MinibatchIndices, Scalar, Targets, Transition
+from ppax.types import Batch, Key, MinibatchIndices, Params, Scalar, Targets, Transition
 
 
 class Advantage(Protocol):
@@ -36,6 +36,26 @@ class Loss(Protocol):
         """Terms of rows [N] from the current policy's distribution and the batch; its advantages are standardised.
 
         Rows are neither masked nor weighted here: `losses.base.total_loss` takes the means.
+        """
+
+
+class LossGradient(NamedTuple):
+    """Gradient of a minibatch's loss, all terms included, and metrics by name, [] each."""
+
+    vector: Array  # [P] in the order of `jax.flatten_util.ravel_pytree(params)`
+    metrics: Mapping[str, Array] = {}  # logged as means over gradient steps, or as `arrays.metrics.reduced` declares
+
+
+class GradientRule(Protocol):
+    """Gradient protocol: gradient of a gradient step, from that of the minibatch's loss at any parameters."""
+
+    def __call__(
+        self, gradient: LossGradient, gradient_at: Callable[[Params], LossGradient], params: Params
+    ) -> LossGradient:
+        """Gradient [P] for the optimiser, before clipping, and further metrics; those of `gradient` are logged anyway.
+
+        `gradient` is that of the loss at `params`, `gradient_at` computes it at other parameters: a forward and a
+        backward pass over the whole minibatch, also with several devices and with gradient accumulation.
         """
 
 

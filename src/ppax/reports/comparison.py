@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ppax.reports import aligned
 from ppax.reports.groups import Group, differences, groups_of, short_names
 from ppax.reports.records import EVALUATED, RETURN, Record
 from ppax.reports.statistics import Standing
@@ -13,9 +14,8 @@ from ppax.reports.summary import return_text
 from ppax.reports.words import count_text, duration_text, number_text, short_count, shortened, value_text
 from ppax.types import printable
 
-CELL = 32  # maximum number of characters of a cell
+CELL, SETTING = 32, 72  # maximum number of characters of a cell, and of one that tells settings apart
 OPTIONS = 8  # maximum number of options in the table
-GAP = "  "
 
 
 class Ranked(NamedTuple):
@@ -54,19 +54,23 @@ class Comparison(NamedTuple):
 
     def __str__(self) -> str:
         """Table with a row per run and, where settings have several seeds, one of the settings before it."""
+        return self.table()
+
+    def table(self, width: int | None = None) -> str:
+        """The same, in blocks of columns where lines would be longer than `width`."""
         names = short_names(list(self.options))
         known = {name: values for name, values in self.results.items() if not all(map(math.isnan, values))}
         columns = [[COLUMNS[name].head, *map(COLUMNS[name].text, values)] for name, values in known.items()]
         columns += [[names[path], *map(value_text, values)] for path, values in list(self.options.items())[:OPTIONS]]
         columns += [["run", *self.runs], ["end", *map(shortened, self.ends)]]
-        tables = [_table(columns)]
+        tables = [_table(columns, "run", width)]
         if len(self.options) > OPTIONS:
             tables += [f"{len(self.options) - OPTIONS} more options differ: --json, or Comparison.options, has them"]
         if any(one.runs[1:] for one in self.settings) and self.settings[1:]:
             settings = [["IQM of the final return [95 %]", *(one.text for one in self.settings)]]
             settings += [["setting", *(one.label for one in self.settings)]]
             settings += [["runs", *(str(len(one.runs)) for one in self.settings)]]
-            tables = [_table(settings), *tables]
+            tables = [_table(settings, settings[0][0], width), *tables]
         return "\n\n".join(tables)
 
 
@@ -120,24 +124,18 @@ def _ranked(group: Group) -> Ranked:
     return Ranked(group.env, group.label, list(map(_name, group.records)), group.standing, return_text(group))
 
 
-def _table(columns: Sequence[Sequence[str]]) -> str:
+def _table(columns: Sequence[Sequence[str]], key: str, width: int | None) -> str:
     """Aligned columns: numbers to the right, the texts of runs, settings and ends to the left."""
-    cells = [[_cell(text, column[0] == "run") for text in column] for column in columns]
-    widths = [max(map(len, column)) for column in cells]
-    left = [column[0] in ("run", "end", "setting") for column in columns]
-    padded = [
-        [text.ljust(width) if to_left else text.rjust(width) for text in column]
-        for column, width, to_left in zip(cells, widths, left, strict=True)
-    ]
-    return "\n".join(GAP.join(row).rstrip() for row in zip(*padded, strict=True))
+    cells = [[_cell(text, column[0]) for text in column] for column in columns]
+    return aligned.table(cells, ("run", "end", "setting"), key, width)
 
 
-def _cell(text: str, is_path: bool) -> str:
+def _cell(text: str, head: str) -> str:
     """Text of one cell; of a path, the end is kept."""
-    text = printable(text)
-    if len(text) <= CELL:
+    text, most = printable(text), SETTING if head == "setting" else CELL
+    if len(text) <= most:
         return text
-    return f"…{text[1 - CELL :]}" if is_path else f"{text[: CELL - 1]}…"
+    return f"…{text[1 - most :]}" if head == "run" else f"{text[: most - 1]}…"
 
 
 def _finite(value: float) -> float | None:

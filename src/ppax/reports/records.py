@@ -25,6 +25,7 @@ from ppax.types import ConfigError
 
 MEMBERS = "members"  # folder of the runs in the directory of a sweep
 JSON_LIMIT = 2**20  # bytes of stopped.json; far above the size of a valid file
+FAULT = "fault"  # kind of the end of a run of which an iteration was not finite
 EVALUATED, RETURN = "eval_return", "episode_return"  # metrics of learning curves, the better one first
 # Sizes of values: a diverged run has larger ones, which are cut so that sums stay finite, and smaller ones are 0
 LARGEST, SMALLEST = 1e100, 1e-100
@@ -77,8 +78,13 @@ class Record(NamedTuple):
 
     @property
     def final_return(self) -> float:
-        """Mean return of the final evaluation; where it lacks, of the last one in training, or of the last log row."""
-        numbers = (self.result("mean_return"), self.last(EVALUATED), self.last(RETURN))
+        """Mean return of the final evaluation; where it lacks, of the last one in training, or of the last log row.
+
+        NaN, no score, if no episode of the final evaluation has ended, or if an iteration was not finite.
+        """
+        if self.evaluation or self.stopped.get("kind") == FAULT:
+            return self.result("mean_return")
+        numbers = (self.last(EVALUATED), self.last(RETURN))
         return next((number for number in numbers if math.isfinite(number)), math.nan)
 
     @property

@@ -40,13 +40,13 @@ from ppax.storage import safe_files, untrusted
 from ppax.storage.paths import absolute, quoted, relative
 from ppax.types import ConfigError, printable
 
-RUN_FILE, LOCK, OWNER = configs.RUN_FILE, ".lock", ".owner"
+RUN_FILE, SWEEP_FILE, LOCK, OWNER = configs.RUN_FILE, configs.SWEEP_FILE, ".lock", ".owner"
 FOLDERS = ("checkpoints", "best")  # directories that hold checkpoints
 ABOUT, ROWS, STOPPED, EVALUATION = "about.json", "metrics.jsonl", "stopped.json", "evaluation.json"
 POLICY = "policy.json"
 OF_START = (ROWS, "metrics.csv", STOPPED, EVALUATION, "mlflow.json")  # files of a start that has trained nothing yet
 # Sweep directory (sweeps/directory.py): its run file, its record, and names that are written after them
-SWEEP_FILE, RECORD, MEMBERS = "sweep.toml", "sweep.json", "members"
+RECORD, MEMBERS = "sweep.json", "members"
 STUDY = ("study.db", "study.db-journal", "study.db-wal", "study.db-shm")
 OF_SWEEP = (MEMBERS, "search.jsonl", *STUDY, "sweep.jsonl", "result.json", "best.toml")
 OWNER_LIMIT, ABOUT_LIMIT, TABLE_LIMIT = 2**16, 2**24, 2**20  # bytes; far above the size of a valid file
@@ -214,7 +214,7 @@ def find(path: Path) -> Config:
     if path.name == RUN_FILE and path.is_file():
         raise ConfigError(f"{path} is a run file, not a run directory; nearest valid value: {path.parent}")
     if not (path / RUN_FILE).is_file():
-        raise ConfigError(f"{path} is not a run directory: it has no {RUN_FILE}")
+        raise ConfigError(configs.of_sweep(path) or f"{path} is not a run directory: it has no {RUN_FILE}")
     refuse_unusual(path)
     return configs.read(path / RUN_FILE)
 

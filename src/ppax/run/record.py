@@ -28,7 +28,19 @@ from ppax.storage.manifest import CheckpointError
 from ppax.types import ConfigError
 
 # Fields of PPO that only learning reads
-LEARNING = ("advantage", "loss", "auxiliary", "phase", "minibatch", "optimizer", "schedule", "kl", "entropy", "program")
+LEARNING = (
+    "advantage",
+    "loss",
+    "auxiliary",
+    "phase",
+    "minibatch",
+    "gradient",
+    "optimizer",
+    "schedule",
+    "kl",
+    "entropy",
+    "program",
+)
 # Libraries whose functions make environments by name
 LIBRARIES = ("ppax", "gymnasium", "pettingzoo", "envpool", "ale_py")
 SOURCE = "init_from"

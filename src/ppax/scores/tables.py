@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from ppax.reports import aligned
 from ppax.scores.campaign import Outcome
 from ppax.scores.results import FAILED, Score
 from ppax.types import printable
@@ -13,13 +14,15 @@ RED, PLAIN = "\033[31m", "\033[0m"
 HEAD = ("row", "target", "IQM [95 %]", "mean +- std", "min", "random", "threshold", "reference", "steps", "time", "")
 
 
-def terminal_table(outcomes: Sequence[Outcome], color: bool) -> str:
-    """Aligned table of all outcomes; rows that fall short are red if `color`."""
+def terminal_table(outcomes: Sequence[Outcome], color: bool, width: int | None = None) -> str:
+    """Aligned table of all outcomes, in blocks of at most `width`; rows that fall short are red if `color`."""
     rows = [HEAD, *(tuple(map(printable, _cells(outcome))) for outcome in outcomes)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     red = [False, *(color and outcome.failed for outcome in outcomes)]
-    return "\n".join(f"{RED}{line}{PLAIN}" if is_red else line for line, is_red in zip(lines, red, strict=True))
+    blocks = aligned.blocks(list(zip(*rows, strict=True)), HEAD, HEAD[0], width)
+    return "\n\n".join(
+        "\n".join(f"{RED}{line}{PLAIN}" if is_red else line for line, is_red in zip(lines, red, strict=True))
+        for lines in blocks
+    )
 
 
 def _cells(outcome: Outcome) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from ppax.program.backends import backend_of
 from ppax.program.compiled import strong
 from ppax.protocols import Agent
 from ppax.run.fit import check_plan, require_valid
-from ppax.run.restore import require_memory, state_shapes
+from ppax.run.restore import planned_iterations, require_memory, state_shapes
 from ppax.sweeps.plan import Member
 from ppax.types import ConfigError, TrainState
 
@@ -69,6 +69,14 @@ def packed(members: Iterable[Member]) -> list[Pack]:
     for env in made.values():
         env.close()  # those on the host are made anew for each member
     return packs
+
+
+def planned_of(member: Member) -> int:
+    """Return the iterations of a member, without checks."""
+    _, _, env, run = _built(member, {})
+    total = planned_iterations(env, run)
+    env.close()
+    return total
 
 
 def _built(member: Member, made: dict[str, Env]) -> Task:

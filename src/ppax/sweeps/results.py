@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ppax import config
 from ppax.options import Config
+from ppax.reports import aligned
 from ppax.reports.statistics import Standing, standing_of, statistics_of
 from ppax.scores.results import finite
 from ppax.scores.tables import number
@@ -86,6 +87,10 @@ class SweepResult:
 
     def __str__(self) -> str:
         """Return the table: a row for each member, settings best first, IQM in the first row of a setting."""
+        return self.table()
+
+    def table(self, width: int | None = None) -> str:
+        """Return the same, in blocks of columns where lines would be longer than `width`."""
         paths = list(self.settings[0].values)
         names = [path.removeprefix("agent.") for path in paths]
         rows = [["member", *names, SEED, "score", "std", "IQM [95 %]", ""]]
@@ -96,11 +101,10 @@ class SweepResult:
                 iqm_text = f"{number(setting.iqm) if math.isfinite(setting.iqm) else '-'}{interval}"
                 scores = [number(member.score), number(member.std), "" if place else iqm_text]
                 rows.append([*own, *scores, f"dropped: {member.dropped}" if member.dropped else member.stopped])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(x.ljust(width) for x, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        table = aligned.table(list(zip(*rows, strict=True)), rows[0], rows[0][0], width)
         stages = [f"  from iteration {x.iteration}, member {x.member}: {described(x.values)}" for x in self.lineage]
         return "\n".join(
-            [*lines, *(["best lineage:", *stages] if stages else []), *([self.study] if self.study else [])]
+            [table, *(["best lineage:", *stages] if stages else []), *([self.study] if self.study else [])]
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from ppax.sweeps import directory, pictures, plan
 from ppax.sweeps.directory import Recorded
 from ppax.sweeps.distributions import Distribution
 from ppax.sweeps.member import complete, end_of
-from ppax.sweeps.packing import Pack, packed
+from ppax.sweeps.packing import Pack, packed, planned_of
 from ppax.sweeps.packs import Place, Programs, train_stages
 from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.placing.settings import Cluster
@@ -220,10 +220,27 @@ def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = N
         recorded = _as_begun(path, directory.read(path))
         placing.check(cluster, recorded.plan.search)
         with RunDirectory(path):
+            if _finished(path, recorded):
+                return _concluded_again(path, recorded)
             members = recorded.members
             if isinstance(recorded.plan.search, Optuna):
                 members = plan.members_of(recorded.run_config, recorded.plan)
             return _train(path, recorded, packed(members), cluster)
+
+
+def _finished(path: Path, recorded: Recorded) -> bool:
+    """Return whether a sweep has its result; a study may get further trials."""
+    ended = (path / directory.RESULT).is_file() and not isinstance(recorded.plan.search, Optuna)
+    return ended and all(complete(directory.member_dir(path, one)) for one in recorded.members)
+
+
+def _concluded_again(path: Path, recorded: Recorded) -> SweepResult:
+    """Return the result of a finished sweep from the files of its members, which compiles nothing."""
+    total = planned_of(recorded.members[0]) if recorded.plan.search.perturbs else 0
+    result = conclude(path, recorded.plan, recorded.members, total)
+    if not (path / pictures.MEMBERS).exists():
+        _draw(result)
+    return result
 
 
 def _as_begun(path: Path, recorded: Recorded) -> Recorded:
@@ -273,11 +290,15 @@ def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Clust
     result = conclude(path, recorded.plan, recorded.members, total)
     if best is not None:
         result = conclude_study(result, recorded, best)
+    _draw(result)
+    return result
+
+
+def _draw(result: SweepResult) -> None:
     try:
         pictures.draw(result)
     except ImportError as error:
-        warnings.warn(f"no pictures: {error}", stacklevel=3)
-    return result
+        warnings.warn(f"no pictures: {error}", stacklevel=4)
 
 
 def _rounds() -> Any:

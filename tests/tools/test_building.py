@@ -86,6 +86,12 @@ def test_parts_may_be_objects():
     assert config.describe_run(*built) == config.describe_run(*same)
 
 
+def test_evaluation_is_that_of_fit():
+    settings = ppax.EvalSettings(every=10, episodes=3)
+    by_object, by_table = ppax.build("CartPole-v1", evaluation=settings), ppax.build("CartPole-v1", eval={"every": 10})
+    assert (by_object.run.eval, by_table.run.eval.every) == (settings, 10)
+
+
 def test_other_settings_follow_from_objects():
     """With a memory minibatches are of whole sequences: 16 environments give at most 16."""
     env = ppax.make("CartPole-v1-masked", 16)

@@ -85,7 +85,8 @@ def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
             'agent: must be a table of options, as agent={"learning_rate": 1e-4}; an agent that you have built trains '
             "with ppax.fit(agent, env)"
         )
-    others = {name: x for name, x in options.items() if name != "agent"}
+    # `fit` has no argument `eval`, which is a function of Python
+    others = {"eval" if name == "evaluation" else name: x for name, x in options.items() if name != "agent"}
     given = {name: config.describe(x) if dataclasses.is_dataclass(x) else x for name, x in others.items()}
     slots = choices_of(PPO)
     parts = {

@@ -48,7 +48,7 @@ def test_a_finding_ends_in_a_command_that_repeats_the_run_with_its_option(run, c
     words = shlex.split(command)
     assert words[2] == str(path / "run.toml")
     changed = options.parse_run("train", words[2:], options.add_train)[1]
-    expected = config.resolve(config.read(path / "run.toml"))
+    expected = config.resolve(config.completed(config.read(path / "run.toml")).config)
     expected["agent"]["learning_rate"] = 1e-3
     assert config.resolve(changed) == expected
 

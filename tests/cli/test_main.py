@@ -285,7 +285,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(trained, argum
     def played(*_, **__):
         raise AssertionError("the policy is played first")
 
-    monkeypatch.setattr("ppax.cli.play.play", played)
+    monkeypatch.setattr("ppax.tools.film.play", played)
     Path("x.gif").mkdir()
     verb, *rest = arguments
     assert call(verb, trained[0], *rest) == 2
@@ -359,7 +359,7 @@ def shown(value):
 def test_help_has_every_option_and_its_default(capsys, target):
     assert call("train", target, "--help", "all") == 0
     text = " ".join(capsys.readouterr().out.split())
-    plan = config.find(target)
+    plan = config.completed(config.find(target)).config
     defaults = dict(config.flatten(config.resolve(plan)))
     for option in config.options(plan):
         flag = "--" + option.path.replace("_", "-")
@@ -375,7 +375,7 @@ def test_help_shows_common_options_and_how_to_list_all(capsys):
     text = capsys.readouterr().out
     flags = re.findall(r"(?m)^  (--(?!no-)[a-z.-]+)", text[text.index("usual options") :])
     assert flags == ["--" + path.replace("_", "-") for path in options.USUAL]
-    assert len(flags) == 21
+    assert len(flags) == 22
     assert "--help PART" in text
     assert "agent.loss" in text
     assert "--agent.loss.dual-clip" not in text
@@ -481,7 +481,7 @@ def test_every_option_can_be_given(parse, path):
     else:
         given = [flag, value]
     before = [] if path.endswith("schedule.part") else ["--agent.schedule.part", "linear"]
-    plan = parse("CartPole-v1", *before, *given)
+    plan = parse("Pendulum-v1", *before, *given)  # a preset: no environment is made
     assert dict(config.flatten(plan))[path] == ([value] if option.many else value)
 
 

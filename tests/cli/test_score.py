@@ -17,7 +17,7 @@ SMALL = "options = { num_envs = 4, num_steps = 32, agent.num_epochs = 1, agent.n
 CONTROLS = """
 [[row]]
 name = "short"
-preset = "CartPole-v1"
+target = "CartPole-v1"
 steps = 256
 threshold = 5
 {small}
@@ -83,12 +83,12 @@ def test_what_to_measure_must_be_named(capsys, tmp_path):
 KILLED = """
 [[row]]
 name = "first"
-preset = "CartPole-v1"
+target = "CartPole-v1"
 steps = 256
 {small}
 [[row]]
 name = "second"
-preset = "gymnasium/CartPole-v1"
+target = "gymnasium/CartPole-v1"
 steps = 8_192
 {small}
 """
@@ -127,12 +127,15 @@ def test_presets_are_listed_with_their_scores(capsys, monkeypatch):
     assert call("presets", "--json") == 0
     listed = json.loads(capsys.readouterr().out)
     assert listed == {"CartPole-v1": measured._asdict(), "styles/brax": None}
-    assert score.preset_line("CartPole-v1").startswith("preset CartPole-v1: 499.5 (IQM of 5 seeds")
-    assert score.preset_line("styles/brax") == "preset styles/brax: not measured"
-    assert score.preset_line("run.toml") is None
+    monkeypatch.setattr(score, "scores_by_target", lambda: {"CartPole-v1": measured, "Pendulum-v1": measured})
+    assert score.score_line("CartPole-v1", None).startswith("published score of CartPole-v1: 499.5 (IQM of 5 seeds")
+    assert score.score_line("Pendulum-v1", "Pendulum-v1").startswith("preset Pendulum-v1: 499.5 (IQM of 5 seeds")
+    assert score.score_line("Pendulum-v1", None) == ""  # its score is that of the preset
+    assert score.score_line("run.toml", "styles/brax") == "preset styles/brax: not measured"
+    assert score.score_line("run.toml", None) == ""
 
 
 def test_training_a_preset_says_its_score(capsys, tmp_path):
     tiny = ["--num-envs", 4, "--num-steps", 8, "--total-steps", 32, "--agent.network.hidden", 8, "--eval.episodes", 1]
     assert call("train", "Pendulum-v1", *tiny, "--run-dir", tmp_path / "run", "--log.console", "false") == 0
-    assert score.preset_line("Pendulum-v1") in capsys.readouterr().out
+    assert score.score_line("Pendulum-v1", "Pendulum-v1") in capsys.readouterr().out

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import metadata
 
+STOPPED = 75  # exit code of a stopped run
 COMMANDS = {  # help by name
     "train": "train an agent on an environment, or by a preset or a run file",
     "sweep": "train many settings and seeds of a run together",
@@ -42,9 +45,19 @@ def main() -> int:
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help", "--version"):
         describe(arguments[:1])
-    from ppax.cli.main import main as run
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # an exception in a library that is half loaded may be lost, or another
+        signal.signal(signal.SIGINT, _stopped)
+    from ppax.cli.main import main as run  # loads JAX, for seconds
 
+    signal.signal(signal.SIGINT, before)
     return run(arguments)
+
+
+def _stopped(*_: object) -> None:
+    """End the process: Ctrl-C before anything has begun."""
+    print("ppax: stopped before anything began; nothing was written", file=sys.stderr, flush=True)
+    os._exit(STOPPED)
 
 
 if __name__ == "__main__":

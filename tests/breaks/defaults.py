@@ -1,4 +1,4 @@
-"""Breaks of the recommended settings."""
+"""Breaks of the settings that a run begins from."""
 
 from breaks.base import Mutation
 
@@ -75,5 +75,68 @@ MUTATIONS = [
         "kind.actions:",
         (TESTS + "test_other_distributions_and_deviations_are_kept",),
         DEFAULTS_FILE,
+    ),
+    Mutation(
+        "a preset with the name of the environment is not used",
+        'name = given.get(PRESET, _named_as(given.get("env")))',
+        "name = given.get(PRESET)",
+        (TESTS + "test_a_run_file_may_name_a_preset_or_none",),
+        DEFAULTS_FILE,
+    ),
+    Mutation(
+        "no preset is a preset",
+        "if name is None or name == NONE:",
+        "if name is None:",
+        (TESTS + "test_a_run_file_may_name_a_preset_or_none",),
+        DEFAULTS_FILE,
+    ),
+    Mutation(
+        "a whole run file is completed again",
+        "if whole.keys() <= dict(flatten(given)).keys():",
+        "if False:",
+        (TESTS + "test_a_whole_configuration_is_left_as_it_is",),
+        DEFAULTS_FILE,
+    ),
+    Mutation(
+        "a preset at another number of steps says nothing",
+        "return Completed(started, _other_length(started))",
+        "return Completed(started)",
+        (TESTS + "test_presets_on_the_command_line",),
+        DEFAULTS_FILE,
+    ),
+    Mutation(
+        "run files have the defaults of the classes in sweeps",
+        "config.resolve(config.completed(run_config).config)",
+        "config.resolve(run_config)",
+        ("tests/sweeps/test_runs.py::test_a_sweep_begins_from_the_settings_of_ppax_train",),
+        "sweeps/runs.py",
+    ),
+    Mutation(
+        "objects of an agent's options are forgotten",
+        "return dataclasses.replace(agent, **parts)",
+        "return agent",
+        ("tests/tools/test_building.py::test_parts_may_be_objects",),
+        "tools/building.py",
+    ),
+    Mutation(
+        "a memory that is an object has no whole sequences",
+        "if name not in parts} | _network(parts)",
+        "if name not in parts}",
+        ("tests/tools/test_building.py::test_other_settings_follow_from_objects",),
+        "tools/building.py",
+    ),
+    Mutation(
+        "evaluate takes the modes whatever the run's settings say",
+        "deterministic = settings.deterministic if deterministic is None else deterministic",
+        "deterministic = True if deterministic is None else deterministic",
+        ("tests/tools/test_building.py::test_evaluate_has_the_settings_of_the_run",),
+        "run/result.py",
+    ),
+    Mutation(
+        "an interrupt while JAX is loaded is left to the libraries",
+        "signal.signal(signal.SIGINT, _stopped)",
+        "pass",
+        ("tests/cli/test_command.py::test_ctrl_c_while_jax_is_loaded_ends_in_one_line",),
+        "ppax_command.py",
     ),
 ]

@@ -909,7 +909,7 @@ LATER = [
     ),
     Mutation(
         "evaluation with the numbers of training",
-        "        env = for_evaluation(self.env, self.eval_env_params)\n",
+        "        env = for_evaluation(self.env, settings.env_params)\n",
         "        env = self.env\n",
         (PARAMS + "test_a_run_records_env_params_and_evaluation_has_its_own",),
     ),

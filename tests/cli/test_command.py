@@ -1,5 +1,6 @@
 """Entry of the command: version and help without JAX, all commands listed, any other argument to the command line."""
 
+import os
 import subprocess
 import sys
 
@@ -53,3 +54,30 @@ def test_the_whole_command_line_has_the_same_version_and_help(capsys):
     with pytest.raises(SystemExit) as stop:
         main.main(["--nonsense"])
     assert stop.value.code == 2
+
+
+INTERRUPTED = """
+import os, signal, sys
+
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "jaxlib":
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["ppax", "train", "CartPole-v1", "--run-dir", "run"]
+import ppax_command
+
+sys.exit(ppax_command.main())
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGINT")
+def test_ctrl_c_while_jax_is_loaded_ends_in_one_line(tmp_path):
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (75, "ppax: stopped before anything began; nothing was written\n")
+    assert list(tmp_path.iterdir()) == []

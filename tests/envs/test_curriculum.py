@@ -124,7 +124,7 @@ def test_evaluation_has_the_end_of_the_course():
     assert run.evaluate(4).mean_return == 24.0
     learner = run.state.learner
     assert ppax.evaluate(run.agent, env, learner, jax.random.key(0), 4).mean_return == 24.0
-    own = dataclasses.replace(run, eval_env_params={"wind": {"speed": 1.0}})
+    own = dataclasses.replace(run, eval_settings=ppax.EvalSettings(env_params={"wind": {"speed": 1.0}}))
     assert own.evaluate(4).mean_return == 4.0
     assert run.history[0]["env.speed"] == 2.0
 

@@ -355,6 +355,18 @@ def test_a_directory_in_use_or_with_a_sweep_is_refused(whole, tmp_path):
         ppax.resume_sweep(tmp_path)
 
 
+@pytest.mark.parametrize("target", ["CartPole-v1", {"env": "CartPole-v1"}, "mine.toml"])
+def test_a_sweep_begins_from_the_settings_of_ppax_train(target, tmp_path, monkeypatch):
+    """The first thing that a sweep does with its configuration is replaced; nothing trains."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text('env = "CartPole-v1"\n[sweep]\nseeds = 2\n')
+    started = []
+    monkeypatch.setattr(runs, "start", lambda run_config, *_, **__: started.append(run_config))
+    ppax.sweep_runs(target, seeds=2)
+    assert started == [config.resolve(config.completed({"env": "CartPole-v1"}).config)]
+    assert started[0]["num_steps"] == 32  # by the class: 128
+
+
 def test_what_build_returns_is_a_target():
     built = ppax.build("CartPole-v1", total_steps=640)
     assert config.resolve(runs.config_of(built)) == config.resolve(config.describe_run(*built))

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -92,6 +93,18 @@ def test_evaluation_is_that_of_fit():
     assert (by_object.run.eval, by_table.run.eval.every) == (settings, 10)
 
 
+def test_evaluate_has_the_settings_of_the_run():
+    """As after `ppax train`: sampled actions where the settings say so, and their number of episodes."""
+    run = ppax.build("CartPole-v1", **TINY, agent=TINY_AGENT, eval={"episodes": 3, "deterministic": False}).fit()
+    own, sampled, modes = run.evaluate(), run.evaluate(3, deterministic=False), run.evaluate(3, deterministic=True)
+    assert own.returns.tolist() == sampled.returns.tolist()
+    assert own.returns.tolist() != modes.returns.tolist()
+
+
+def test_a_run_to_start_from_is_named_as_in_fit():
+    assert ppax.build("CartPole-v1", init_from="runs/a").run.init_from.run == "runs/a"
+
+
 def test_other_settings_follow_from_objects():
     """With a memory minibatches are of whole sequences: 16 environments give at most 16."""
     env = ppax.make("CartPole-v1-masked", 16)
@@ -151,6 +164,8 @@ def test_files_directories_and_configurations(tmp_path):
         ("CartPole-v1", {"agent": 3}, "agent: must be a table of options"),
         ("CartPole-v1", {"preset": "rl8"}, "did you mean 'styles/rl8'"),
         (3, {}, "env: a int is no environment"),
+        (gymnasium.Env, {}, r"write ppax.envs.host\(Env, 8\)"),
+        (Line, {}, r"env: Line is a class: write ppax.envs.VectorEnv\(Line\(\), num_envs=64\)"),
         (
             "Pursuit-3",
             {"agents": "independent", "agent": {"loss": ppax.losses.SPO()}},

@@ -146,6 +146,14 @@ def require_env(env: Any) -> None:
     elif isinstance(env, gymnasium.Env):
         name = f'ppax.make("gymnasium/{env.spec.id}"), or ' if env.spec else ""
         remedy = f"is one gymnasium.Env: write {name}ppax.envs.host(f, num_envs=8), where f() makes one"
+    elif isinstance(env, type) and issubclass(env, gymnasium.Env):
+        raise ConfigError(f"env: {env.__name__} is a class of gymnasium.Env: write ppax.envs.host({env.__name__}, 8)")
+    elif isinstance(env, type):
+        name = env.__name__
+        raise ConfigError(
+            f"env: {name} is a class: write ppax.envs.VectorEnv({name}(), num_envs=64) if it is written in JAX, "
+            f"ppax.envs.host({name}, 8) if not"
+        )
     elif isinstance(env, GymVectorEnv):
         remedy = "is a vector environment of Gymnasium: write ppax.envs.host(env)"
     elif callable(getattr(env, "reset", None)) and callable(getattr(env, "step", None)):

@@ -234,11 +234,11 @@ def _evaluate(options: argparse.Namespace) -> int:
         return DONE
     agent, env, run = load_run(options.run)
     state = load_chosen(options.run, agent, env, run, options.best, options.step)
-    trained = TrainedRun(agent, env, state, [], options.run, eval_env_params=run.eval.env_params)
+    trained = TrainedRun(agent, env, state, [], options.run, eval_settings=run.eval)
     episodes = run.eval.episodes if options.episodes is None else options.episodes
     deterministic = run.eval.deterministic and not options.sampled
     evaluation = trained.evaluate(episodes, deterministic, options.seed)
-    say(options, evaluation_text(evaluation))
+    say(options, evaluation_text(evaluation, deterministic))
     print_json(options, result_of(trained, evaluation))
     return DONE
 

@@ -63,7 +63,7 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
     except KeyboardInterrupt:
         done = f"; training is done and saved: `ppax evaluate {path}{imports.flags()}` evaluates its policy"
         raise KeyboardInterrupt(done) from None
-    say(options, evaluation_text(evaluation))
+    say(options, evaluation_text(evaluation, settings.deterministic))
     say(options, f"run directory: {run.run_dir and relative(run.run_dir)}")
     say(options, "next:")
     trusting = imports.flags()
@@ -76,10 +76,10 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
     return fail(f"the last checkpoint could not be saved: {run.unsaved}", DISK) if run.unsaved else DONE
 
 
-def evaluation_text(evaluation: Evaluation) -> str:
-    """One line: mean return and length, episodes that are not in the mean, and the mean return of each agent."""
+def evaluation_text(evaluation: Evaluation, deterministic: bool) -> str:
+    """One line: actions, mean return and length, episodes that are not in the mean, mean return of each agent."""
     count = int(evaluation.finished.sum())
-    text = "evaluation: no episode has ended" if count == 0 else _means(evaluation, count)
+    text = "evaluation: no episode has ended" if count == 0 else _means(evaluation, count, deterministic)
     unfinished = len(evaluation.finished) - count
     text += f"; {unfinished} never ended and are not counted" if unfinished else ""
     text += f"; {evaluation.unplayed} were not played" if evaluation.unplayed else ""
@@ -88,10 +88,11 @@ def evaluation_text(evaluation: Evaluation) -> str:
     return "; ".join((text, *own, *agents))
 
 
-def _means(evaluation: Evaluation, count: int) -> str:
+def _means(evaluation: Evaluation, count: int, deterministic: bool) -> str:
     """Means over the `count` episodes that have ended."""
+    actions = "modes of the actions" if deterministic else "sampled actions"
     return (
-        f"evaluation over {count} episodes: mean return {evaluation.mean_return:.2f} "
+        f"evaluation over {count} episodes, {actions}: mean return {evaluation.mean_return:.2f} "
         f"(std {evaluation.std_return:.2f}, {evaluation.min_return:.2f} to {evaluation.max_return:.2f}), mean length "
         f"{evaluation.mean_length:.1f}, {evaluation.terminated_share:.0%} terminated, final reward "
         f"{evaluation.mean_final_reward:.3g}"

@@ -107,7 +107,7 @@ def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     deterministic = settings.deterministic and not options.sampled
     with for_evaluation(config.build_env(policy.spec.config), settings.env_params) as env:
         evaluation = policy.evaluate(env, episodes, deterministic, options.seed)
-    say(evaluation_text(evaluation))
+    say(evaluation_text(evaluation, deterministic))
     return evaluation.scores | {"bundle": str(options.run)}
 
 

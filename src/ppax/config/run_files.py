@@ -83,7 +83,10 @@ def preset(name: str) -> Config:
     known = presets()
     if name not in known:
         nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"no preset {name!r}; did you mean {nearest!r}? There are: {', '.join(known)}")
+        raise ConfigError(
+            f"no preset {name!r}; did you mean {nearest!r}? There are: {', '.join(known)}; "
+            "without one, and with none, a run has the defaults by the kind of its environment"
+        )
     return read(known[name])
 
 

@@ -137,9 +137,10 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
         return dataclasses.replace(env, env=params.adjust(env.env, env_params), made=made)
     if not settings.by_name:
         raise ConfigError(
-            f"env_params {', '.join(env_params)}: {env.name} is made by your own function, which must set them: "
-            "pass ppax.envs.host(functools.partial(MyEnv, gravity=9.8), ...) without env_params. To evaluate with "
-            "other parameters, make a second one and call ppax.evaluate"
+            f"env_params {', '.join(env_params)}: {env.name} is made by your own function: pass them to "
+            "ppax.envs.host(MyEnv, 8, env_params={...}), where a range is drawn at every reset, or set them in "
+            "functools.partial(MyEnv, gravity=9.8). To evaluate with other parameters, make a second one and call "
+            "ppax.evaluate"
         )
     arguments = settings.arguments() | {"env_params": merged}
     return grouped(make(settings.env, **arguments), dict(settings.players))

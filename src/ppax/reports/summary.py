@@ -82,6 +82,9 @@ def _which(groups: Sequence[Group]) -> str:
     count = sum(len(group.records) for group in groups)
     runs = f"{counted(count, 'run')} of PPO on {title_of(groups)}"
     if len(groups) == 1:
+        seeds = {value_text(record.config.get(SEED, "?")) for record in groups[0].records}
+        if len(seeds) < count:
+            return f"{runs} with the same settings; some have the same seed, too, and are one run repeated."
         return f"{runs}, which differ by their seed alone."
     settings = f"{runs} in {counted(len(groups), 'setting').lower()}"
     if len(groups) > LISTED:

@@ -209,7 +209,7 @@ class Loop:
             self.path,
             stopped=stopped,
             best=self.monitor.best,
-            eval_env_params=self.run.eval.env_params,
+            eval_settings=self.run.eval,
         )
 
     def _raise_not_finite(self, state: TrainState) -> NoReturn:

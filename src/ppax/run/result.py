@@ -44,6 +44,9 @@ class NumericalError(Exception):
     """Rollout, gradient or weights of an iteration are not finite; the state before the iteration is kept."""
 
 
+EVALUATED = config.EvalSettings()
+
+
 @dataclasses.dataclass(repr=False)
 class TrainedRun:
     """Trained policy with the history of its run: the result of `fit` and `resume`."""
@@ -60,7 +63,7 @@ class TrainedRun:
     stopped: str = ""  # condition or callback that ended the run, with the metric's value; "" if total_steps are done
     best: KeepBest | None = None  # best policy so far, with `best.metric`
     unsaved: str = ""  # error of the last checkpoint; "" if it was written
-    eval_env_params: Config = dataclasses.field(default_factory=dict)  # overrides of `eval.env_params`
+    eval_settings: config.EvalSettings = EVALUATED  # of the evaluation after training
 
     def __repr__(self) -> str:
         last = self.history[-1]["episode_return"] if self.history else float("nan")
@@ -126,9 +129,15 @@ class TrainedRun:
         rest = f" ({self.total_steps:,} of total_steps: {idle:,} only reset an environment{absent})" if idle else ""
         return f"{self.env_steps:,} steps{agents}{rest}"
 
-    def evaluate(self, episodes: int = 128, deterministic: bool = True, seed: int = 0) -> Evaluation:
-        """Evaluate the trained policy over whole episodes; does not change the run."""
-        env = for_evaluation(self.env, self.eval_env_params)
+    def evaluate(self, episodes: int | None = None, deterministic: bool | None = None, seed: int = 0) -> Evaluation:
+        """Evaluate the trained policy over whole episodes; does not change the run.
+
+        None: the run's own settings, `eval.episodes` and `eval.deterministic`, as after `ppax train`.
+        """
+        settings = self.eval_settings
+        episodes = settings.episodes if episodes is None else episodes
+        deterministic = settings.deterministic if deterministic is None else deterministic
+        env = for_evaluation(self.env, settings.env_params)
         with kept_programs():
             return evaluate(self.agent, env, self.state.learner, evaluation_key(seed), episodes, deterministic)
 

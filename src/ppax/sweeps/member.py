@@ -220,6 +220,6 @@ class MemberRun:
             steps_per_second=self.env_steps / max(self.seconds, 1e-9),
             stopped=self.monitor.stop_reason,
             best=self.monitor.best,
-            eval_env_params=settings.env_params,
+            eval_settings=settings,
         )
         record_evaluation(trained, trained.evaluate(settings.episodes, settings.deterministic, self.run.seed))

@@ -88,6 +88,8 @@ def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
     # `fit` has no argument `eval`, which is a function of Python
     others = {"eval" if name == "evaluation" else name: x for name, x in options.items() if name != "agent"}
     given = {name: config.describe(x) if dataclasses.is_dataclass(x) else x for name, x in others.items()}
+    if isinstance(given.get("init_from"), str | Path):  # as in `fit`, and as --init-from
+        given["init_from"] = {"run": str(given["init_from"])}
     slots = choices_of(PPO)
     parts = {
         name: x
@@ -122,7 +124,7 @@ def _code_of(given: Config) -> set[str]:
 
 def _vectorised(env: Any, given: Config) -> Env:
     """Return `env`, or copies of a single environment written in JAX: `num_envs`, or as many as its settings say."""
-    if is_env(env) or isinstance(env, gymnasium.Env) or not hasattr(env, "num_agents"):
+    if is_env(env) or isinstance(env, gymnasium.Env | type) or not hasattr(env, "num_agents"):
         require_env(env)
         return env  # type: ignore[no-any-return]
     require_adapted(env)

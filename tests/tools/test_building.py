@@ -106,10 +106,10 @@ def test_a_run_to_start_from_is_named_as_in_fit():
 
 
 def test_other_settings_follow_from_objects():
-    """With a memory minibatches are of whole sequences: 16 environments give at most 16."""
+    """With a memory minibatches are of whole sequences: 16 environments give at most 16, rows would give 32."""
     env = ppax.make("CartPole-v1-masked", 16)
     network = ppax.networks.network(env, memory=ppax.networks.memories.GRU(8))
-    built = ppax.build(env, preset="none", agent={"network": network})
+    built = ppax.build(env, preset="none", num_steps=1024, agent={"network": network})
     assert built.agent.network is network
     assert 16 % built.agent.minibatch.num_minibatches == 0
     jax.eval_shape(lambda: ppax.start(built.agent, env, built.run.num_steps, jax.random.key(0)))

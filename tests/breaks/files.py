@@ -97,8 +97,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "checkpoints of another run beside a new one",
-        "if (path / name).is_dir() and any((path / name).iterdir()):",
-        "if False:",
+        "        _refuse_remains(path, remains)\n        return None",
+        "        return None",
         (RUN_DIR + "test_a_directory_with_checkpoints_but_no_run_file_is_refused",),
         "run/directory.py",
     ),

@@ -109,8 +109,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an evaluation without episodes in nan",
-        '"evaluation: no episode has ended" if count == 0 else _means(evaluation, count)',
-        "_means(evaluation, count)",
+        '"evaluation: no episode has ended" if count == 0 else _means(evaluation, count, deterministic)',
+        "_means(evaluation, count, deterministic)",
         ("tests/cli/test_output.py::test_an_evaluation_without_a_finished_episode_has_no_nan",),
         "cli/output.py",
     ),

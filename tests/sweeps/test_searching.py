@@ -42,7 +42,7 @@ BASE = {
     "num_envs": 4,
     "num_steps": 32,
     "total_steps": 1024,  # 8 iterations
-    "agent": {"num_epochs": 1, "network": {"hidden": [8]}},
+    "agent": {"num_epochs": 1, "network": {"hidden": [8]}, "schedule": {"part": "constant"}},
     "eval": {"episodes": 2},
     "log": {"console": False, "checkpoint_every": 1, "keep": 1},
 }

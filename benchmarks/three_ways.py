@@ -3,8 +3,9 @@
     python benchmarks/three_ways.py                # ten environments, some eight minutes on two cores
     python benchmarks/three_ways.py CartPole-v1    # these alone
 
-Each environment trains three times with seed 0: `ppax.build(ENV, total_steps=N).fit()`, `ppax train FILE` with a file of two
-lines, `ppax train ENV --total-steps N`. A line each: whether the recorded run files are equal, the preset, the three scores.
+Each environment trains three times with seed 0: `ppax.build(ENV, total_steps=N).fit()`, `ppax train FILE` with a file
+of two lines, `ppax train ENV --total-steps N`. A line each: whether the recorded run files are equal, the preset, the
+three scores.
 """
 
 from __future__ import annotations

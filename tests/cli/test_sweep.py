@@ -1,5 +1,6 @@
 """`ppax sweep`: values on the command line and in a run file, JSON, `ppax resume` of a sweep directory."""
 
+import argparse
 import json
 import os
 import random
@@ -16,6 +17,8 @@ from ppax import config
 from ppax.cli import main, sweep
 from ppax.run import checkpoint
 from ppax.sweeps import Choice, LogUniform
+from ppax.sweeps.results import MemberResult, SettingResult, SweepResult
+from ppax.sweeps.search.lineage import Stage
 from ppax.training import MEASURED
 
 FILE = """
@@ -190,6 +193,18 @@ def test_a_sweep_killed_five_times_at_random_ends_with_the_same_bits(file, tmp_p
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("search", ["pbt", "grid"])
+def test_what_comes_next_is_the_best_policy_of_a_population_and_else_the_best_setting(search, tmp_path, capsys):
+    member = MemberResult(1, {"seed": 0}, 0, 500.0, 0.0, 640, "", tmp_path / "members" / "001")
+    setting = SettingResult({"agent.gamma": 0.9}, (member,), 500.0, 500.0, 500.0)
+    lineage = (Stage(0, 1, {"agent.gamma": 0.9}),) if search == "pbt" else ()
+    result = SweepResult(tmp_path, (setting,), tmp_path / "best.toml", lineage)
+    sweep._report(argparse.Namespace(json=False), result)
+    text = capsys.readouterr().out
+    assert (f"ppax evaluate {member.run_dir} --episodes 1000" in text) is (search == "pbt")
+    assert (f"ppax train {result.best}" in text) is (search == "grid")
+
+
 @pytest.mark.parametrize("search", ["halving --search.eta 2", "asha --search.eta 2", "pbt --search.interval 25"])
 def test_a_search_killed_at_random_ends_with_the_same_bits(file, search, tmp_path):
     """Real processes, SIGKILL: 16 members of 1,000 iterations, with all decisions."""

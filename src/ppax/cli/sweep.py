@@ -221,6 +221,10 @@ def _report(options: argparse.Namespace, result: SweepResult) -> int:
     trusting = imports.flags()
     drawn = ", ".join(name for name in (MEMBERS, PARALLEL) if (result.run_dir / name).exists())
     say(options, f"sweep directory: {relative(result.run_dir)}{f', with {drawn}' if drawn else ''}\nnext:")
-    say(options, f"  ppax train {quoted(result.best)}{trusting}   # the best setting alone")
+    if result.lineage:  # values have changed while it trained: its last ones do not repeat it
+        best = result.settings[0].members[0].run_dir
+        say(options, f"  ppax evaluate {quoted(best)} --episodes 1000{trusting}   # the best policy")
+    else:
+        say(options, f"  ppax train {quoted(result.best)}{trusting}   # the best setting alone")
     say(options, f"  ppax report {quoted(result.run_dir)} --no-video{trusting}")
     return DONE

@@ -192,7 +192,6 @@ def test_a_sweep_killed_five_times_at_random_ends_with_the_same_bits(file, tmp_p
     assert contents(killed) == contents(whole)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("search", ["pbt", "grid"])
 def test_what_comes_next_is_the_best_policy_of_a_population_and_else_the_best_setting(search, tmp_path, capsys):
     member = MemberResult(1, {"seed": 0}, 0, 500.0, 0.0, 640, "", tmp_path / "members" / "001")
@@ -205,6 +204,7 @@ def test_what_comes_next_is_the_best_policy_of_a_population_and_else_the_best_se
     assert (f"ppax train {result.best}" in text) is (search == "grid")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("search", ["halving --search.eta 2", "asha --search.eta 2", "pbt --search.interval 25"])
 def test_a_search_killed_at_random_ends_with_the_same_bits(file, search, tmp_path):
     """Real processes, SIGKILL: 16 members of 1,000 iterations, with all decisions."""

@@ -194,7 +194,7 @@ def test_a_sweep_killed_five_times_at_random_ends_with_the_same_bits(file, tmp_p
 
 @pytest.mark.parametrize("search", ["pbt", "grid"])
 def test_what_comes_next_is_the_best_policy_of_a_population_and_else_the_best_setting(search, tmp_path, capsys):
-    member = MemberResult(1, {"seed": 0}, 0, 500.0, 0.0, 640, "", tmp_path / "members" / "001")
+    member = MemberResult(1, {"agent.gamma": 0.9}, 0, 500.0, 0.0, 640, "", tmp_path / "members" / "001")
     setting = SettingResult({"agent.gamma": 0.9}, (member,), 500.0, 500.0, 500.0)
     lineage = (Stage(0, 1, {"agent.gamma": 0.9}),) if search == "pbt" else ()
     result = SweepResult(tmp_path, (setting,), tmp_path / "best.toml", lineage)

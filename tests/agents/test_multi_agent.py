@@ -217,7 +217,7 @@ def test_a_run_file_and_a_command_line_say_it():
 @pytest.mark.parametrize("agents", ["independent", "shared"])
 def test_independent_with_one_agent_is_said_to_change_nothing(agents, monkeypatch):
     fits = importlib.import_module("ppax.run.fit")
-    monkeypatch.setattr(fits, "prepare", lambda *_: pytest.fail("far enough"))
+    monkeypatch.setattr(fits, "record_start", lambda *_: pytest.fail("far enough"))
     agent, env, run = config.build({"env": "CartPole-v1", "num_envs": 4, "agents": agents})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -194,7 +194,7 @@ def test_a_changed_environment_made_by_name_stays_changed():
     [
         (own, "unknown option 'env_params.slop'; did you mean 'slope'"),
         (lambda: VectorEnv(Bare(), 4), "this environment has no parameters; .* declared with ppax.number"),
-        (lambda: host(lambda: gymnasium.make("CartPole-v1"), 2), r"ppax.envs.host\(functools.partial\("),
+        (lambda: host(lambda: gymnasium.make("CartPole-v1"), 2), r"ppax.envs.host\(MyEnv, 8, env_params="),
     ],
 )
 def test_parameters_that_cannot_be_set_are_refused_with_the_remedy(env, message):

@@ -126,8 +126,9 @@ def test_towers_of_other_sizes_by_hand():
 
 
 def test_default_sizes_count_the_memory_of_a_tower():
-    given = {"env": "CartPole-v1-masked", "agent": {"network": {"critic": {"memory": {"part": "gru"}}}}}
-    plain = config.completed({"env": "CartPole-v1-masked"}).config["agent"]["minibatch"]["num_minibatches"]
+    base = {"env": "CartPole-v1-masked", "preset": "none"}
+    given = base | {"agent": {"network": {"critic": {"memory": {"part": "gru"}}}}}
+    plain = config.completed(base).config["agent"]["minibatch"]["num_minibatches"]
     both = config.completed(given).config["agent"]["minibatch"]["num_minibatches"]
     whole = config.completed({**given, "agent": {"network": {"memory": {"part": "gru"}}}}).config
     assert both == whole["agent"]["minibatch"]["num_minibatches"]

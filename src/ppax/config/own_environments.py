@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import tomllib
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +18,7 @@ from ppax.envs.wrappers import params
 from ppax.envs.wrappers.places import places, plain, value_at
 from ppax.options import Config
 from ppax.program.backends import backend_of
+from ppax.storage import untrusted
 
 ABSENT = object()  # default of an argument without one
 
@@ -118,7 +118,7 @@ def as_data(value: Any, default: Any) -> Any:
     elif isinstance(default, tuple) and isinstance(data, list):
         return ABSENT  # it would come back as a tuple
     try:
-        again = tomllib.loads(to_toml({"env_params": {"x": data}}))["env_params"]["x"]
+        again = untrusted.from_toml(to_toml({"env_params": {"x": data}}))["env_params"]["x"]
     except (TypeError, ValueError, AttributeError):
         return ABSENT
     return data if type(again) is type(data) and again == data and not params.is_range(data) else ABSENT

@@ -127,7 +127,7 @@ def test_evaluation_reports_each_agent():
     agent, learner, _ = rollout_of(env)
     result = ppax.evaluate(agent, env, learner, jax.random.key(2), 14)
     lengths = {name: set(one.lengths.tolist()) for name, one in result.by_agent.items()}
-    assert lengths == {"agent_0": {2}, "agent_1": {4}, "agent_2": {5}, "agent_3": {3}}
+    assert lengths == {"a": {2}, "b": {4}, "c": {5}, "d": {3}}
     assert sum(len(one.returns) for one in result.by_agent.values()) == 14
     assert result.unplayed == 0
 
@@ -152,7 +152,7 @@ def test_evaluation_ends_if_an_agent_never_appears():
     assert result.unplayed == 2
     assert Never.steps < 200
     assert result.lengths.tolist() == [2, 4, 5, 2, 4, 5]
-    assert len(result.by_agent["agent_3"].returns) == 0
+    assert len(result.by_agent["d"].returns) == 0
 
 
 @pytest.mark.parametrize("memory", [memories.NoMemory(), memories.GRU(4)], ids=lambda x: type(x).__name__)

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import ppax
-from ppax import config
+from ppax import config, imports
 from ppax.types import EnvReset, EnvStep
 
 TINY = {"num_envs": 2, "num_steps": 4, "total_steps": 16, "log": {"console": False}}
@@ -176,6 +176,12 @@ def test_files_directories_and_configurations(tmp_path):
 def test_what_cannot_work_is_refused(target, options, message):
     with pytest.raises(ppax.ConfigError, match=message):
         ppax.build(target, **options)
+
+
+def test_code_that_an_option_names_takes_trust():
+    """Options may come from a file of somebody else: ppax.build(env, **read)."""
+    with pytest.raises(imports.Untrusted, match="corp_losses"):
+        ppax.build("CartPole-v1", agent={"loss": {"part": "corp_losses:Loss"}})
 
 
 def test_an_agent_in_place_of_its_options_is_refused():

@@ -60,7 +60,8 @@ def build(target: Target, **options: Any) -> Built:
     """
     given, parts = _as_data(options)
     with ExitStack() as stack:
-        stack.enter_context(imports.trusting(_code_of(given) | {one.name for one in config.outside(given).values()}))
+        in_use = _code_of({"agent": _network(parts)})  # classes of an object; those that options name take trust
+        stack.enter_context(imports.trusting(in_use | {one.name for one in config.outside(given).values()}))
         if isinstance(target, str | Path):
             file, env, found = config.file_of(str(target)), None, config.find(str(target))
             stack.enter_context(imports.trusting((), within=[] if file is None else [file.parent]))

@@ -1,6 +1,7 @@
 """`ppax.build`: the run of `ppax train` in Python, with options and parts as objects."""
 
 import dataclasses
+import sys
 
 import gymnasium
 import jax
@@ -178,10 +179,13 @@ def test_what_cannot_work_is_refused(target, options, message):
         ppax.build(target, **options)
 
 
-def test_code_that_an_option_names_takes_trust():
+def test_code_that_an_option_names_takes_trust(tmp_path, monkeypatch):
     """Options may come from a file of somebody else: ppax.build(env, **read)."""
+    (tmp_path / "corp_losses.py").write_text("from ppax.losses import SPO as Loss")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(imports.Untrusted, match="corp_losses"):
         ppax.build("CartPole-v1", agent={"loss": {"part": "corp_losses:Loss"}})
+    assert "corp_losses" not in sys.modules
 
 
 def test_an_agent_in_place_of_its_options_is_refused():

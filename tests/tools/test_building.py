@@ -1,6 +1,7 @@
 """`ppax.build`: the run of `ppax train` in Python, with options and parts as objects."""
 
 import dataclasses
+import importlib
 import sys
 
 import gymnasium
@@ -186,6 +187,15 @@ def test_code_that_an_option_names_takes_trust(tmp_path, monkeypatch):
     with pytest.raises(imports.Untrusted, match="corp_losses"):
         ppax.build("CartPole-v1", agent={"loss": {"part": "corp_losses:Loss"}})
     assert "corp_losses" not in sys.modules
+
+
+def test_an_object_of_a_class_that_can_be_imported_takes_no_trust(tmp_path, monkeypatch):
+    text = "import ppax\n@ppax.part\nclass Own(ppax.networks.memories.GRU):\n    pass\n"
+    (tmp_path / "corp_memories.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    env = ppax.make("CartPole-v1", 4)
+    network = ppax.networks.network(env, memory=importlib.import_module("corp_memories").Own(8))
+    assert ppax.build(env, agent={"network": network}).agent.network is network
 
 
 def test_an_agent_in_place_of_its_options_is_refused():

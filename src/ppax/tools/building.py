@@ -60,8 +60,9 @@ def build(target: Target, **options: Any) -> Built:
     """
     given, parts = _as_data(options)
     with ExitStack() as stack:
-        in_use = _code_of({"agent": _network(parts)})  # classes of an object; those that options name take trust
-        stack.enter_context(imports.trusting(in_use | {one.name for one in config.outside(given).values()}))
+        # classes of an object are in use already; those that options name take trust
+        stack.enter_context(imports.trusting(_code_of({"agent": _network(parts)})))
+        stack.enter_context(imports.trusting({one.name for one in config.outside(given).values()}))
         if isinstance(target, str | Path):
             file, env, found = config.file_of(str(target)), None, config.find(str(target))
             stack.enter_context(imports.trusting((), within=[] if file is None else [file.parent]))

@@ -97,7 +97,7 @@ def test_an_evaluation_has_the_names_of_the_agents():
     assert list(evaluation.by_agent) == list(COLORS)
     assert 21.0 <= evaluation.by_agent["red_0"].mean_return <= 22.0
     assert 160.0 <= evaluation.by_agent["blue_0"].mean_return <= 162.5
-    assert "; red_0 2" in evaluation_text(evaluation)
+    assert "; red_0 2" in evaluation_text(evaluation, True)
     assert evaluation.columns["eval_length/red_0"] == 2.0
     assert "mean_return/blue_1" in evaluation.scores
 

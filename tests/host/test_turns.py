@@ -212,10 +212,10 @@ def test_rewards_of_the_turns_of_others_count_in_evaluations():
     run = ppax.fit(agent, env, total_steps=2 * 2 * 8, num_steps=8, log=ppax.Log(console=False))
     evaluation = run.evaluate(8)
     returns = {name: one.mean_return for name, one in evaluation.by_agent.items()}
-    assert returns == {"agent_0": -4.0, "agent_1": 6.5}
-    assert {name: one.mean_length for name, one in evaluation.by_agent.items()} == {"agent_0": 2.0, "agent_1": 1.0}
-    assert run.history[-1]["episode_return/agent_0"] == -4.0
-    assert run.history[-1]["episode_return/agent_1"] == 6.5
+    assert returns == {"a": -4.0, "b": 6.5}
+    assert {name: one.mean_length for name, one in evaluation.by_agent.items()} == {"a": 2.0, "b": 1.0}
+    assert run.history[-1]["episode_return/a"] == -4.0
+    assert run.history[-1]["episode_return/b"] == 6.5
 
 
 def test_self_play_rates_games_by_all_rewards():

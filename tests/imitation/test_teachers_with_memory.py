@@ -75,12 +75,12 @@ def two_iterations(agent, env):
 
 @functools.cache
 def step_of(teacher):
-    """Compiled step of a teacher: next memory, log-probability of the mode, and distribution."""
+    """Compiled step of a teacher: next memory, that of its critic too, log-probability of the mode, and distribution."""
 
     def step(carry, obs, first):
         out = teacher.agent.policy(teacher.learner, carry, obs, first, None)
-        acted = teacher.step(carry, obs, first)
-        return acted.carry, acted.log_prob, out.distribution
+        acted = teacher.step(teacher.actor.memory.reduced(carry), obs, first)
+        return out.carry, acted.log_prob, out.distribution
 
     return jax.jit(step, compiler_options=QUICK)
 
@@ -121,7 +121,7 @@ def test_targets_are_those_of_a_teacher_that_is_stepped_row_by_row(name):
     """Over two rollouts, in which episodes end and go on from one to the other."""
     teacher = teacher_with(MEMORIES[name])
     agent = pupil(MAZE, teacher)
-    carry = teacher.initial_carry(4)
+    carry = teacher.agent.initial_carry(4)
     went_on = False
     for before, rollout, after, metrics in two_iterations(agent, MAZE):
         steps = rollout.steps
@@ -133,7 +133,7 @@ def test_targets_are_those_of_a_teacher_that_is_stepped_row_by_row(name):
         assert goes_on.any()
         for x, y in zip(kept(after.actor.auxiliary), kept(carry), strict=True):
             np.testing.assert_allclose(x[goes_on], y[goes_on], atol=1e-5)
-        forgot, _ = stepped(teacher, teacher.initial_carry(4), steps.obs, jnp.ones_like(steps.first))
+        forgot, _ = stepped(teacher, teacher.agent.initial_carry(4), steps.obs, jnp.ones_like(steps.first))
         assert abs(divergence(forgot, own, valid) / divergence(wanted, own, valid) - 1.0) > 1e-4  # memory matters
         went_on |= bool((~np.asarray(steps.first[0])).any()) and any(np.any(x) for x in before.actor.auxiliary)
     assert went_on
@@ -146,7 +146,7 @@ def test_minibatches_of_short_sequences_have_the_targets_of_the_whole_rollout():
     agent = pupil(env, teacher, memory=GRU(2), seq_len=4, minibatch=Shuffle(4))
     (before, rollout, _, metrics), _ = two_iterations(agent, env)
     steps = rollout.steps
-    wanted, _ = stepped(teacher, teacher.initial_carry(4), steps.obs, steps.first)
+    wanted, _ = stepped(teacher, teacher.agent.initial_carry(4), steps.obs, steps.first)
     me = ppax.Policy(agent, before.learner, teacher.spec)
     own, _ = stepped(me, agent.initial_carry(4), steps.obs, steps.first)
     assert (np.asarray(steps.valid).reshape(2, 4, 4).sum(1) == 3).all()
@@ -173,7 +173,7 @@ def many_agents(kind):
 )
 def test_each_stream_of_many_agents_has_the_memory_of_its_own(kind, vmapped_keys):
     agent, env, teacher = many_agents(kind)
-    carry = teacher.initial_carry(8 if kind == "Independent" else 4)
+    carry = teacher.agent.initial_carry(8 if kind == "Independent" else 4)
     for _, rollout, after, _ in two_iterations(agent, env):
         obs, first, found = rollout.steps.obs, rollout.steps.first, after.actor.auxiliary
         if kind != "Independent":
@@ -206,7 +206,7 @@ def test_on_the_host_the_memory_goes_on_from_rollout_to_rollout(monkeypatch):
     obs, first, found = (np.concatenate([row[name] for row in rows]) for name in ("obs", "first", "log_probs"))
     assert not first[5].all() or not first[10].all()
     assert first[1:].any()
-    wanted, _ = stepped(teacher, teacher.initial_carry(2), obs, first)
+    wanted, _ = stepped(teacher, teacher.agent.initial_carry(2), obs, first)
     np.testing.assert_allclose(found, wanted.log_probs, atol=1e-5)
 
 

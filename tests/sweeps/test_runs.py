@@ -23,7 +23,12 @@ BASE = {
     "num_envs": 4,
     "num_steps": 16,
     "total_steps": 640,  # 10 iterations
-    "agent": {"num_epochs": 1, "network": {"hidden": [8]}},
+    "agent": {
+        "num_epochs": 1,
+        "minibatch": {"num_minibatches": 4},
+        "network": {"hidden": [8]},
+        "schedule": {"part": "constant"},
+    },
     "eval": {"episodes": 4, "every": 5},
     "log": {"console": False, "checkpoint_every": 3, "keep": 1},
 }

@@ -181,8 +181,7 @@ def test_frames_are_scaled_by_area_averaging():
 def test_preset_network_of_the_paper_scales_pixels_once():
     """The preset on the fake game: convolutions, one dense layer of 512 with relu, shared by policy and value."""
     env = host(partial(game, size=84), 2, name="atari/Small")
-    plan = config.find("atari/Breakout")
-    plan["num_envs"] = 2
+    plan = config.completed({**config.find("atari/Breakout"), "num_envs": 2}, env).config
     agent, _, run = config.build(plan, env)
     (entry,) = entries(env.observation_space)
     assert entry.pixels

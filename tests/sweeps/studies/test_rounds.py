@@ -241,7 +241,7 @@ def test_a_worker_waits_for_the_trials_of_others(tmp_path, monkeypatch):
     search = Optuna(trials=3, batch=2, sampler="random", storage=url, patience=2)
     (tmp_path / "lost").mkdir()
     plan = runs.plan.read({**VALUES, "seeds": SEEDS, "search": search})
-    lost = Study(tmp_path / "lost", plan, runs._decided(config.resolve(BASE), plan))
+    lost = Study(tmp_path / "lost", plan, runs._decided(config.resolve(config.completed(BASE).config), plan))
     left = lost.ask(2)
     monkeypatch.setattr(rounds, "WAIT_SECONDS", 0.2)
     result = swept(tmp_path / "alive", search=search)

@@ -75,7 +75,7 @@ def two_iterations(agent, env):
 
 @functools.cache
 def step_of(teacher):
-    """Compiled step of a teacher: next memory, that of its critic too, log-probability of the mode, and distribution."""
+    """Compiled step of a teacher: next memory (its critic's too), log-probability of the mode, and distribution."""
 
     def step(carry, obs, first):
         out = teacher.agent.policy(teacher.learner, carry, obs, first, None)

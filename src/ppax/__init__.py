@@ -15,16 +15,14 @@ from ppax import (
     critics,
     distributions,
     envs,
+    extensions,
     gradients,
     imitation,
-    intrinsic,
     loggers,
     losses,
     minibatches,
     networks,
     optimizers,
-    phases,
-    prediction,
     protocols,
     schedules,
 )
@@ -36,6 +34,7 @@ from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log
 from ppax.envs import EnvError, make
 from ppax.evaluation import Evaluation, evaluate
 from ppax.imports import trust
+from ppax.learning.extension import Extension
 from ppax.names import in_python, meaning
 from ppax.parts import number, part, slot, static
 from ppax.ppo import PPO
@@ -162,19 +161,18 @@ __all__ = [  # noqa: RUF022  # in groups
     # Environments
     "envs",
     "imitation",
-    "intrinsic",
     "make",
     # Parts of an agent, and how to write one
     "advantages",
     "critics",
     "distributions",
+    "Extension",
+    "extensions",
     "gradients",
     "losses",
     "minibatches",
     "networks",
     "optimizers",
-    "phases",
-    "prediction",
     "protocols",
     "schedules",
     "number",

@@ -64,7 +64,7 @@ def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
         episode_return=zeros,
         episode_length=jnp.zeros(env.num_streams, jnp.int32),
         reward_trace=zeros,
-        **agent.initial_streams(env.num_streams)._asdict(),
+        extensions=agent.init_streams(env.num_streams),
     )
 
 
@@ -207,7 +207,7 @@ def with_last_value(agent: Agent, learner: LearnerState, actor: ActorState, rows
     """
     # The new carry is dropped: the next rollout evaluates this observation again, from the same carry
     last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
-    rollout = Rollout(rows.steps, last.value, rows.counts.reward_trace, actor.obs, actor.intrinsic, actor.auxiliary)
+    rollout = Rollout(rows.steps, last.value, rows.counts.reward_trace, actor.obs, actor.extensions)
     return Collected(actor, rollout, finished_episodes(over, rows.counts, rows.metrics))
 
 

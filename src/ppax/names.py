@@ -167,14 +167,14 @@ TABLE = (
         ("grad_norm", "grad_clip"),
     ),
     Setting(
-        "agent.kl.target_kl",
-        "ppax.PPO(network, kl=ppax.learning.kl_control.KLControl(target_kl=...))",
+        "agent.extensions.kl_control.target_kl",
+        "ppax.PPO(network, extensions=(ppax.extensions.KLControl(target_kl=...),))",
         ("target_kl",),
         ("target_kl",),
     ),
     Setting(
-        "agent.kl.rate_target",
-        "ppax.PPO(network, kl=ppax.learning.kl_control.KLControl(rate_target=...))",
+        "agent.extensions.kl_control.rate_target",
+        "ppax.PPO(network, extensions=(ppax.extensions.KLControl(rate_target=...),))",
         others=("desired_kl", "kl_threshold"),
     ),
     Setting(

@@ -58,7 +58,7 @@ def options_of(cls: type) -> Mapping[str, Option]:
 def is_option(field: dataclasses.Field[Any], hint: Any) -> bool:
     """Return whether a field of a part is a setting: numbers, booleans and texts with a default."""
     default = field.default
-    if default is dataclasses.MISSING:  # set from the environment
+    if default is dataclasses.MISSING or "named" in field.metadata:  # set from the environment, or by the table's name
         return False
     if field.metadata.get("static"):
         return option_of(field, hint, "").kind in (bool, int, float, str)
@@ -177,6 +177,10 @@ def check_numbers(part: Any, path: str = "agent") -> None:
         value, where = getattr(part, field.name), f"{path}.{field.name}"
         limits = {name: field.metadata[name] for name in LIMITS if name in field.metadata}
         value = dict(value) if "slot_table" in field.metadata else value
+        if "slot_chain" in field.metadata:
+            for one in value:
+                check_numbers(one, f"{where}.{getattr(one, 'name', '') or type(one).__name__}")
+            continue
         if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
             check_numbers(value, where)
         elif limits and not isinstance(value, jax.core.Tracer):
@@ -211,6 +215,8 @@ def meant(path: str, known: Collection[str], written: Callable[[str, str], str])
     `written(option, value)` is the text of an option with a value, which is "" for any.
     """
     row, option = names.meaning(path.rpartition(".")[2]), nearest(path, known)
+    if row and row.option.startswith("agent.extensions."):  # an option of a table that may not be there yet
+        return f"; did you mean {written(row.option, row.value)}{row.difference}?"
     if row and not row.option:
         return f"; write {names.in_python(row)} in Python"
     if row and f".{option}".endswith(f".{row.option}"):

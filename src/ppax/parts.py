@@ -68,6 +68,18 @@ def slot_table(name: str, doc: str) -> Any:
     return dataclasses.field(default=(), metadata={"static": True, "slot_table": name, "doc": doc})
 
 
+def slot_chain(name: str, doc: str, *, default: tuple[Any, ...] = ()) -> Any:
+    """Declare a field of parts of the kind `name` in their order; in a run file a table for each, by its name."""
+    return dataclasses.field(default=default, metadata={"slot_chain": name, "doc": doc})
+
+
+def slot_chains(cls: type) -> dict[str, str]:
+    """Return the fields of `cls` that hold parts in their order, each with the kind of its parts."""
+    return {
+        field.name: field.metadata["slot_chain"] for field in dataclasses.fields(cls) if "slot_chain" in field.metadata
+    }
+
+
 def slot_tables(cls: type) -> dict[str, str]:
     """Return the fields of `cls` that hold parts by key, each with the kind of its parts."""
     return {
@@ -157,7 +169,7 @@ def _remedy(cls: type, name: str) -> str:
     return names.remedy(name, [field.name for field in fields])
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(number, static, slot, dataclasses.field))
+@dataclass_transform(frozen_default=True, field_specifiers=(number, static, slot, slot_chain, dataclasses.field))
 def part(cls: type[T]) -> type[T]:
     """Class decorator: a frozen dataclass that is a JAX pytree; fields are leaves or subtrees, unless `static()`."""
     cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise dataclass writes the signature there

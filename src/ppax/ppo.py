@@ -1,13 +1,14 @@
-"""Proximal Policy Optimization: the agent and its whole learning phase, top to bottom.
+"""Proximal Policy Optimization: the agent, and its whole learning phase from top to bottom in `update`.
 
-Schulman et al. 2017, https://arxiv.org/abs/1707.06347. `update` calls `_prepare`, then `_epoch` num_epochs times.
+Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Axes: T steps of a rollout, B streams (environments times
+agents); M sequences of L steps, cut from the rollout; m sequences of a minibatch, which are N = m * L rows in a loss.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,29 +19,51 @@ from jax.flatten_util import ravel_pytree
 
 from ppax import protocols, types
 from ppax.advantages import GAE
-from ppax.arrays.metrics import Table, pack
+from ppax.arrays.metrics import Table, pack, reduced
 from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.critics import Regression
-from ppax.critics.base import adapt, rescaled, value_losses
+from ppax.critics.base import rescaled, value_losses
 from ppax.gradients import Plain
-from ppax.intrinsic import NoIntrinsic
-from ppax.learning import auxiliary, batches, exploration, normalization, recompute, rewards
-from ppax.learning.descent import Step, UpdateData, UpdateState, descend
+from ppax.learning import batches, exploration, normalization, recompute
+from ppax.learning.descent import descend
 from ppax.learning.diagnostics import History, update_metrics
-from ppax.learning.entropy_target import EntropyTarget
-from ppax.learning.forward import Again, draw_key, forward, in_float32, replay
+from ppax.learning.extension import Chain, Extension, Learned, Rows
+from ppax.learning.forward import forward, forward_sequences, in_float32
 from ppax.learning.gradient import by_rule, mean_gradient
-from ppax.learning.kl_control import KLControl
 from ppax.learning.stored import evaluate_in_chunks
-from ppax.losses import ClippedSurrogate, NoAuxiliary
+from ppax.losses import ClippedSurrogate
 from ppax.losses.base import total_loss, with_metrics
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
-from ppax.parts import number, part, slot, static
-from ppax.phases import NoPhase
+from ppax.parts import number, part, slot, slot_chain, static
 from ppax.program.layout import AUTO, WHERE_SAFE, Program
 from ppax.schedules import Constant, anneal_parts
-from ppax.types import Batch, Key, LearnerState, LossOutput, Params, PyTree, Rollout, Scalar, Transition
+from ppax.types import (
+    Acting,
+    Batch,
+    Key,
+    LearnerState,
+    LossOutput,
+    Params,
+    PyTree,
+    Rollout,
+    Scalar,
+    Targets,
+    Transition,
+)
+
+DRAWS = 2**32 - 2  # folded into the first epoch's key for the draws of extensions' losses (`Rows.draw`)
+
+
+class DescentState(NamedTuple):
+    """Carry of the scans over epochs and gradient steps."""
+
+    params: Params  # of the network, and of extensions that train some
+    vector: Array  # [P] `params` flattened: an elementwise optimiser needs few operations on one vector
+    opt_state: PyTree
+    extensions: dict[str, PyTree]  # states inside the update, by name
+    targets: Targets | None  # [M, L] with recompute = minibatch, else None
+    epoch: Array  # [] number of the epoch, from 0
 
 
 @part
@@ -50,25 +73,20 @@ class PPO:
     network: protocols.Network = slot("network", "actor-critic network")
     advantage: protocols.Advantage = slot("advantage", "advantage estimator", default=GAE())
     loss: protocols.Loss = slot("loss", "policy loss", default=ClippedSurrogate())
-    auxiliary: protocols.AuxiliaryLoss = slot("auxiliary", "auxiliary loss added to PPO's loss", default=NoAuxiliary())
-    phase: protocols.Phase = slot("phase", "auxiliary phase after the gradient steps", default=NoPhase())
-    intrinsic: protocols.IntrinsicReward = slot("intrinsic", "reward added to the environment's", default=NoIntrinsic())
     critic: protocols.Critic = slot("critic", "value loss", default=Regression())
     minibatch: protocols.Minibatches = slot("minibatch", "sampling of minibatches", default=Shuffle())
     gradient: protocols.GradientRule = slot("gradient", "gradient of a gradient step", default=Plain())
     optimizer: protocols.Optimizer = slot("optimizer", "optimiser", default=Adam())
     schedule: protocols.Schedule = slot("schedule", "annealing of numbers over training", default=Constant())
-    kl: KLControl = KLControl()
-    entropy: EntropyTarget = EntropyTarget()
+    extensions: tuple[Extension, ...] = slot_chain(
+        "extension", "what PPO can do without, in the order of the tables", default=()
+    )
     program: Program = Program()
     learning_rate: Scalar = number("learning rate of the optimiser", default=3e-4, low=0.0)
     gamma: Scalar = number("discount factor of future rewards", default=0.99, low=0.0, high=1.0)
     vf_coef: Scalar = number("value coefficient: weight of the value loss", default=0.5, low=0.0)
     ent_coef: Scalar = number("entropy coefficient: weight of the entropy bonus", default=0.0, low=0.0)
     max_grad_norm: Scalar | None = number("gradient clipping: largest global norm; none: off", default=0.5, above=0.0)
-    reward_spread_decay: Scalar | None = number(
-        "reward spreading: d in r'_t = r_t + d r'_{t+1} within an episode; none: off", default=None, low=0.0, high=1.0
-    )
     num_epochs: int = static("passes over each rollout in one update", default=4, low=1)
     seq_len: int | None = static(
         "steps of a sequence; default: num_steps if recurrent or recompute = minibatch, else 1", default=None, low=1
@@ -97,120 +115,142 @@ class PPO:
 
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
         """Create a learner for observations of `observation_space`; ConfigError where options contradict each other."""
-        self.kl.check(self.num_epochs * self.minibatch.num_minibatches)
         recompute.check_ratios(self.advantage, self.recompute)
         critic_state, rescale = self.critic.init()
         params = rescaled(self.network, in_float32(self.network.init(key, self.critic.num_values)), rescale)
-        own = auxiliary.init(self, params, observation_space, key)
-        moments = clipped(self.optimizer, self.learning_rate, self.max_grad_norm, self.num_epochs).init
-        trained = auxiliary.joined(params, own)
-        opt_state = in_float32(moments(ravel_pytree(trained)[0] if self.optimizer.elementwise else trained))
-        stats = normalization.initial(observation_space, self.normalize_obs, self.normalize_reward)
-        intrinsic = self.intrinsic.init(self.network, observation_space, jax.random.fold_in(key, rewards.INTRINSIC))
-        rest = self.kl.init(self.loss), critic_state, intrinsic, self.entropy.init(self.ent_coef), own
-        phase = self.phase.init(self, observation_space, jax.random.fold_in(key, rewards.PHASE))
-        return LearnerState(params, opt_state, *stats, *rest, phase)
+        obs_stats, reward_stats = normalization.initial(observation_space, self.normalize_obs, self.normalize_reward)
+        extensions = Chain(self.extensions)
+        states = extensions.init(self, observation_space, key)
+        learner = LearnerState(params, (), obs_stats, reward_stats, critic_state, states)
+        trained = extensions.trained(learner)
+        optimizer = clipped(self.optimizer, self.learning_rate, self.max_grad_norm, self.num_epochs)
+        opt_state = optimizer.init(ravel_pytree(trained)[0] if self.optimizer.elementwise else trained)
+        return learner._replace(opt_state=in_float32(opt_state))
 
     def act(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> types.Decision:
         """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
         policy = self.policy(learner, carry, obs, first, action_mask)
-        return auxiliary.guided(self.auxiliary, policy, exploration.sample(policy, key), (obs, first, action_mask), key)
+        decision = exploration.sample(policy, key)
+        return Chain(self.extensions).act(policy, decision, obs, first, action_mask, key)
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> types.Update:
         """Learn from one rollout: targets, then `num_epochs` epochs of minibatches; `key` is [] or [num_epochs]."""
-        intrinsic = self.intrinsic(self.network, learner.intrinsic, rollout)
-        rollout, streams = auxiliary.with_inputs(self.auxiliary, rollout)
-        added = intrinsic.reward, intrinsic.advantage
-        learner, experience = self._prepare(learner._replace(intrinsic=intrinsic.state), rollout, *added)
-        steps, targets, _ = experience
-        learner = auxiliary.together(adapt(self.critic, self.network, self.phase, learner, targets.value, steps.valid))
-        rows = batches.row_masks(steps), len(rollout.steps.valid)
-        key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
-        vector, to_params = ravel_pytree(learner.params)
-        data = UpdateData(learner, experience, *rows, to_params, draw_key(key))
-        own = self.kl.begin(learner.control), targets if self.recompute == "minibatch" else None
-        state = UpdateState(learner.params, vector, learner.opt_state, *own, jnp.int32(0))
-        state, history = jax.lax.scan(partial(self._epoch, data), state, key)
-        control = self.kl.end(state.kl, history.metrics, history.acts)
-        learner = auxiliary.apart(learner._replace(params=state.params, opt_state=state.opt_state, control=control))
-        learner, phase_metrics = self.phase(self, learner, Batch(steps, targets))
-        learner = normalization.with_obs(learner, steps)  # after learning, which must use the same statistics as acting
-        metrics = update_metrics(Batch(steps, targets), data.rows.choices, history)
-        learner, metrics = self.entropy.adapt(learner, metrics, history.acts, self.ent_coef)
-        metrics |= self.kl.metrics(control, self.loss, self.learning_rate)
-        metrics |= self.critic.metrics(learner.critic, targets.value, steps.valid)
-        metrics |= phase_metrics
-        metrics = rewards.with_intrinsic(metrics, intrinsic, rollout.steps.valid)
-        return types.Update(learner, metrics, intrinsic=intrinsic.streams, auxiliary=streams)
+        extensions = Chain(self.extensions)
+        keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
 
-    def _prepare(
-        self, learner: LearnerState, rollout: Rollout, intrinsic: Array | None = None, advantage: Array | None = None
-    ) -> batches.Prepared:
-        """Scale rewards, compute targets from the stored values, and cut steps and targets into sequences [M, L]."""
-        learner, steps = rewards.learned(learner, rollout, self.reward_spread_decay, intrinsic)
-        next_value = jax.vmap(batches.next_values, (1, 0), 1)(steps, rollout.last_value)
-        targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
-        targets = rewards.with_advantage(targets, advantage)
+        # Rewards [T, B] to learn from; targets from the values that the policy had while it acted (eq. 11)
+        learner, reward = normalization.normalize_rewards(learner, rollout)
+        learner, steps, reward, streams, metrics_before = extensions.before(self, learner, rollout, reward)
+        rewarded = dataclasses.replace(steps, reward=reward)
+        next_value = jax.vmap(batches.next_values, (1, 0), 1)(rewarded, rollout.last_value)
+        targets = jax.vmap(self.advantage, (1, 1, None), 1)(rewarded, next_value, self.gamma)
+        targets = extensions.targets(targets, steps)
+
+        # Sequences [M, L], of which minibatches are drawn
         length = self.sequence_length(len(steps.valid))
-        if self.recompute == "never":
-            return learner, batches.cut(rollout.steps, targets, length)
-        return learner, recompute.cut_with_inputs(rollout.steps, targets, steps.reward, next_value, length, advantage)
+        batch: Batch = batches.cut(steps, targets, length)
+        inputs: Any = None
+        if self.recompute != "never":
+            batch, inputs = recompute.with_inputs(batch, steps, reward, next_value, length)
+        row_masks = batches.row_masks(batch.steps)
+        make_minibatch = partial(batches.make_minibatch, row_masks, self.normalize_advantage)
+        recomputed = partial(recompute.recomputed_targets, self, extensions)
+        chunk_rows = self.program.rows(batch.steps.valid.shape[1], self.compute_dtype, batch.steps.obs, self.network)
 
-    def _epoch(self, data: UpdateData, state: UpdateState, key: Key) -> Step:
-        """Draw the minibatches of one epoch, and take a gradient step on each."""
-        steps, targets, _ = data.experience
-        recomputed = partial(recompute.recomputed_targets, self.evaluate_actions, self.advantage, self.gamma)
-        make_minibatch = partial(batches.make_minibatch, data.rows, self.normalize_advantage)
-        if state.targets is not None:
-            drawn = self.minibatch(Batch(steps, state.targets), key)
-            step = partial(recompute.before_step, recomputed, make_minibatch, self._gradient_step, data)
-            state, history = jax.lax.scan(step, state, drawn)
-        else:
-            if self.recompute == "epoch":
-                targets = recompute.before_epoch(recomputed, data, state.params)
-            drawn = self.minibatch(Batch(steps, targets), key)
-            minibatches = jax.vmap(partial(make_minibatch, targets))(drawn)  # at once: fewer operations in the loop
-            state, history = jax.lax.scan(partial(self._gradient_step, data), state, minibatches)
-        return state._replace(epoch=state.epoch + 1), history
+        # The critic's own statistics, before the gradient steps; V stays the same
+        critic_state, rescale = self.critic.update(learner.critic, batch.targets.value, batch.steps.valid)
+        if rescale is not None:
+            params = self.network.rescale_value(learner.params, *rescale)
+            learner = learner._replace(params=params, extensions=extensions.rescale_value(learner.extensions, *rescale))
+        learner = learner._replace(critic=critic_state)
 
-    def _gradient_step(self, data: UpdateData, state: UpdateState, minibatch: batches.Minibatch) -> Step:
-        """Compute the gradient of a minibatch's loss, apply the KL controls, and take one optimiser step."""
-        index, valid, targets, weights, learns, acts, extra = minibatch
-        loss = partial(self._loss, data, self.kl.loss(state.kl, self.loss))
-        chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype, data.experience.steps.obs, self.network)
+        draw_key = jax.vmap(lambda one: jax.random.fold_in(one, DRAWS))(keys)[0]
+        trained = extensions.trained(learner)
+        vector, to_params = ravel_pytree(trained)
 
-        def gradient_at(params: Params) -> protocols.LossGradient:
-            return mean_gradient(loss, params, (index, targets, weights), valid, chunk_rows).unpacked()
+        def loss(agent: PPO, params: Params, sequences: Any, valid: Array) -> LossOutput:
+            """Mean loss of `sequences` (index [m], targets and weights [m, L]) over their rows where `valid` [m, L]."""
+            index, targets, weights = sequences
+            steps = dataclasses.replace(jax.tree.map(lambda x: x[index], batch.steps), valid=valid)
+            current = learner._replace(params=params)
+            policy = forward_sequences(agent, current, steps)
+            rows = to_rows(Batch(steps, targets, weights))
+            surrogate = agent.loss(policy.distribution, rows)  # eq. 7
+            value = value_losses(agent.critic, learner.critic, policy.value_outputs, rows)
+            further = extensions.terms(Rows(agent, (), (), rows, policy, current, steps, draw_key, index))
+            surrogate = with_metrics(surrogate, policy.distribution)
+            entropy = policy.distribution.entropy()
+            return total_loss(surrogate, value, entropy, *further, rows, agent.vf_coef, agent.ent_coef)  # eq. 9
 
-        gradient, metrics = by_rule(self.gradient, gradient_at, state.params)
-        kl = self.kl.adapt(state.kl, self.learning_rate, metrics, acts)
-        table = Table({}) | metrics | extra | {"grad_norm": optax.tree.norm(gradient)} | self.kl.step_metrics(kl)
-        tx = clipped(self.optimizer, self.kl.learning_rate(kl, self.learning_rate), self.max_grad_norm, self.num_epochs)
-        state = descend(tx, self.optimizer.elementwise, data.to_params, state, gradient, self.kl.goes_on(kl, learns))
-        return state._replace(kl=kl), History(pack(table), learns, acts)
+        def gradient_step(state: DescentState, minibatch: batches.Minibatch) -> tuple[DescentState, History]:
+            """Compute the gradient of a minibatch's loss, and take one optimiser step."""
+            index, valid, targets, weights, learns, acts, extra = minibatch
+            agent = extensions.numbers(self, state.extensions)
 
-    def _loss(self, data: UpdateData, loss: protocols.Loss, params: Params, sequences: Any, valid: Array) -> LossOutput:
-        """Mean loss of `sequences` (index [m], targets and weights [m, L]) over their rows where `valid` [m, L]."""
-        index, *of_rows = sequences
-        steps = dataclasses.replace(jax.tree.map(lambda x: x[index], data.experience.steps), valid=valid)
-        learner, batch = data.learner._replace(params=params), to_rows(Batch(steps, *of_rows))
-        policy = replay(self.network, self.critic, self.compute_dtype, learner, steps)
-        value = value_losses(self.critic, learner.critic, policy.value_outputs, batch)
-        terms = with_metrics(loss(policy.distribution, batch), policy.distribution)
-        again = Again(self, loss, learner, steps, policy, data.key, index)
-        beside = self.auxiliary(params, policy.features, batch._replace(again=again))
-        ent_coef = self.entropy.coef(learner.entropy, self.ent_coef)
-        return total_loss(terms, value, policy.distribution.entropy(), beside, batch, self.vf_coef, ent_coef)
+            def gradient_at(params: Params) -> protocols.LossGradient:
+                sequences = index, targets, weights
+                return mean_gradient(partial(loss, agent), params, sequences, valid, chunk_rows).unpacked()
+
+            gradient, metrics = by_rule(self.gradient, gradient_at, state.params)
+            inner, proceed, observed = extensions.observe(self, state.extensions, metrics, acts)
+            agent = extensions.numbers(self, inner)
+            optimizer = clipped(agent.optimizer, agent.learning_rate, agent.max_grad_norm, agent.num_epochs)
+            goes_on = learns if proceed is None else learns & proceed
+            state = descend(optimizer, self.optimizer.elementwise, to_params, state, gradient, goes_on)
+            table = Table({}) | metrics | extra | {"grad_norm": optax.tree.norm(gradient)} | observed
+            return state._replace(extensions=inner), History(pack(table), learns, acts)
+
+        def recomputing_step(state: DescentState, drawn: types.MinibatchIndices) -> tuple[DescentState, History]:
+            """Recompute the targets of the sequences `drawn`, then take a gradient step on them."""
+            sequences = jax.tree.map(lambda x: x[drawn.index], (batch.steps, inputs))
+            fresh = recomputed(learner._replace(params=state.params), *sequences)
+            targets = jax.tree.map(lambda x, new: x.at[drawn.index].set(new), state.targets, fresh)
+            return gradient_step(state._replace(targets=targets), make_minibatch(targets, drawn))
+
+        def epoch(state: DescentState, key: Key) -> tuple[DescentState, History]:
+            """Draw the minibatches of one epoch, and take a gradient step on each."""
+            if state.targets is not None:
+                drawn = self.minibatch(Batch(batch.steps, state.targets), key)
+                state, history = jax.lax.scan(recomputing_step, state, drawn)
+            else:
+                targets = batch.targets
+                if self.recompute == "epoch":
+                    current = learner._replace(params=state.params)
+                    targets = recompute.over_rollout(recomputed, current, batch.steps, inputs, len(steps.valid))
+                drawn = self.minibatch(Batch(batch.steps, targets), key)
+                minibatches = jax.vmap(partial(make_minibatch, targets))(drawn)  # at once: fewer operations in the loop
+                state, history = jax.lax.scan(gradient_step, state, minibatches)
+            return state._replace(epoch=state.epoch + 1), history
+
+        stored = batch.targets if self.recompute == "minibatch" else None
+        inner = extensions.begin(learner)
+        state = DescentState(trained, vector, learner.opt_state, inner, stored, jnp.int32(0))
+        state, history = jax.lax.scan(epoch, state, keys)
+        learner = extensions.with_trained(learner._replace(opt_state=state.opt_state), state.params)
+
+        metrics = update_metrics(batch, row_masks.choices, history) | metrics_before
+        learned = Learned(batch, history, metrics)
+        learner, metrics = extensions.after(self, learner, state.extensions, learned)
+        # after learning, which must use the same statistics as acting
+        learner = normalization.with_obs(learner, batch.steps)
+        learning_rate = extensions.numbers(self, state.extensions).learning_rate
+        metrics |= reduced("last", {"learning_rate": jnp.float32(learning_rate)})
+        metrics |= self.critic.metrics(learner.critic, batch.targets.value, batch.steps.valid)
+        return types.Update(learner, metrics, extensions=streams)
 
     def initial_carry(self, num_streams: int) -> PyTree:
         """Memory at the start of an episode, [B, ...]."""
         return exploration.remembered(self.start_carry(num_streams))
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Carry at the start of collection, [B, ...]: memory, and noise and guide of acting (`types.Exploring`)."""
-        return auxiliary.with_guide(self.auxiliary, self.network.initial_carry(), num_streams)
+        """Carry at the start of collection, [B, ...]: the memory, and states of acting if there are any (`Acting`)."""
+        carry = batches.repeated(in_float32(self.network.initial_carry()), num_streams)
+        states = Chain(self.extensions).init_acting(num_streams)
+        if not states:
+            return carry
+        return carry._replace(extensions=states) if isinstance(carry, Acting) else Acting(carry, (), states)
 
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
@@ -221,7 +261,7 @@ class PPO:
 
     def evaluate_actions(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
         """Return V and the log-probability of the stored action, both [M, L], for stored sequences [M, L]."""
-        policy = replay(self.network, self.critic, self.compute_dtype, learner, steps)
+        policy = forward_sequences(self, learner, steps)
         return to_pairs((policy.value, policy.distribution.log_prob(to_rows(steps.action))), steps.valid.shape[1])
 
     def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
@@ -230,10 +270,9 @@ class PPO:
         rows = self.program.rows(length, self.compute_dtype, steps.obs, self.network)
         return evaluate_in_chunks(partial(self.evaluate_actions, learner), steps, length, rows)
 
-    def initial_streams(self, num_streams: int) -> types.StreamStates:
-        """First states of intrinsic reward and auxiliary loss for each stream, [B, ...]."""
-        own = auxiliary.initial_streams(self.auxiliary, num_streams)
-        return types.StreamStates(self.intrinsic.initial_streams(num_streams), own)
+    def init_streams(self, num_streams: int) -> PyTree:
+        """First states of the extensions for each stream, [B, ...], by name."""
+        return Chain(self.extensions).init_streams(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
         """Sequence length L: `seq_len`, or by default `num_steps` if a target or memory spans several steps, else 1."""
@@ -254,4 +293,5 @@ class PPO:
 
     def check(self) -> None:
         """Raise ConfigError for numbers that contradict each other; they must be concrete, without tracers."""
-        jax.eval_shape(lambda: (self.critic.init(), self.entropy.init(self.ent_coef), self.annealed(*jnp.zeros(2))))
+        Chain(self.extensions).check(self)
+        jax.eval_shape(lambda: (self.critic.init(), self.annealed(*jnp.zeros(2))))

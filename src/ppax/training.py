@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.agents.arguments import require_arguments, require_fit
-from ppax.agents.buffers import with_buffers
 from ppax.agents.logged import EPISODE_METRICS, annealed_numbers, episode_metrics
 from ppax.agents.player_names import with_names
 from ppax.agents.precision import in_training
@@ -24,6 +23,7 @@ from ppax.envs import Env, require_native, scheduled
 from ppax.envs.curriculum import Scheduled
 from ppax.envs.ranges import adapted, first_ranges
 from ppax.envs.vector import VectorEnv
+from ppax.learning.exploration import remembered
 from ppax.learning.finiteness import bad_leaves, either, not_finite
 from ppax.names import refusing_unknown
 from ppax.options import check_numbers
@@ -31,7 +31,7 @@ from ppax.program import sharding
 from ppax.program.sharding import SAME, SPLIT
 from ppax.program.tracing import renewed
 from ppax.protocols import Agent
-from ppax.types import Collected, ConfigError, Key, TrainState
+from ppax.types import Collected, ConfigError, Key, PyTree, Rollout, TrainState, Transition
 
 LOOPS = "call ppax.fit(agent, env, total_steps), or ppax.compile(agent, env, state), which is called like ppax.train"
 # Columns of time and memory in log rows, which differ between two runs of one configuration; STAGES: on the host only
@@ -80,7 +80,49 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
     )
     # Copies, as two fields may hold the same array (an environment may return its state as its observation), and one
     # buffer cannot be donated twice
-    return place(agent, env, jax.tree.map(jnp.copy, with_buffers(agent, state)))
+    return place(agent, env, jax.tree.map(jnp.copy, allocated(agent, state)))
+
+
+def allocated(agent: Agent, state: TrainState) -> TrainState:
+    """Return `state` with zeros for what the first update adds to the learner: rollouts that an extension keeps."""
+    extensions = [one for learner, _ in agent.learners(state.actor.first.shape[0]) for one in learner.extensions]
+    if not any(extension.grows for extension in extensions):
+        return state
+    # shapes come from a whole update: how a rollout is split among learners is known to the agent alone
+    after = jax.eval_shape(lambda key: agent.update(state.learner, _rollout(agent, state), key), jax.random.key(0))
+    present = dict(jax.tree_util.tree_leaves_with_path(state.learner))
+
+    def one(path: Any, shape: Any) -> Any:
+        return present[path] if path in present else jnp.zeros(shape.shape, shape.dtype)
+
+    return dataclasses.replace(state, learner=jax.tree_util.tree_map_with_path(one, after.learner))
+
+
+def _rollout(agent: Agent, state: TrainState) -> Rollout:
+    """Rollout of the right shapes, in which every step is the current one."""
+    actor, length = state.actor, agent.sequence_length(state.num_steps)
+
+    def stacked(tree: PyTree, count: int = state.num_steps) -> PyTree:
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
+
+    def action(key: Key) -> PyTree:
+        return agent.act(state.learner, actor.carry, actor.obs, actor.first, actor.action_mask, key).action
+
+    number, flag = stacked(actor.reward_trace), stacked(actor.first)
+    steps = Transition(
+        obs=stacked(actor.obs),
+        action=stacked(action(jax.random.key(0))),
+        log_prob=number,
+        value=number,
+        reward=number,
+        terminated=flag,
+        truncated=flag,
+        first=flag,
+        valid=flag,
+        carry=stacked(remembered(actor.carry), state.num_steps // length),
+        action_mask=stacked(actor.action_mask),
+    )
+    return Rollout(steps, actor.reward_trace, number, actor.obs, actor.extensions)
 
 
 def place(agent: Agent, env: Env, state: TrainState) -> TrainState:
@@ -202,8 +244,8 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
         due = (state.iteration + 1) % period == 0
         collected = force_reset(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
     actor, rollout, episodes = collected
-    learner, metrics, current, replaced, intrinsic, auxiliary = annealed.update(state.learner, rollout, update_keys)
-    actor = actor._replace(intrinsic=intrinsic, auxiliary=auxiliary)
+    learner, metrics, current, replaced, extensions = annealed.update(state.learner, rollout, update_keys)
+    actor = actor._replace(extensions=extensions)
     if current is not None:
         episodes = zero_rows(current, episodes)
     if replaced is not None:

@@ -39,7 +39,7 @@ class Transition:
     carry: PyTree  # [T / L, B, ...] before each sequence's first step, after the cut [M, 1, ...]; () if feedforward
     action_mask: PyTree | None = None  # [T, B, n] True = allowed; a tree like the action (arrays/masks.py)
     final_value: Array | None = None  # [T, B] V of a truncated episode's last observation; None: the next row's value
-    auxiliary: PyTree = ()  # [T, B, ...] further inputs of the auxiliary loss, in an update; () if it has none
+    extras: PyTree = ()  # [T, B, ...] further inputs of each row by extension, in an update; () if there are none
 
     @property
     def ended(self) -> Array:
@@ -70,8 +70,7 @@ class Rollout(NamedTuple):
     last_value: Array  # [B] V of the observation after the last step
     reward_trace: Array  # [T, B] running discounted return, for reward normalisation
     last_obs: PyTree = None  # [B, ...] observation after the last step
-    intrinsic: PyTree = ()  # [B, ...] `ActorState.intrinsic` before the rollout
-    auxiliary: PyTree = ()  # [B, ...] `ActorState.auxiliary` before the rollout
+    extensions: PyTree = ()  # [B, ...] `ActorState.extensions` before the rollout
     played: Played | None = None  # of an environment in which agents act in turns; None: all steps are rows
 
 
@@ -88,7 +87,6 @@ class Batch(NamedTuple):
     steps: Transition  # [M, L] or [N]
     targets: Targets
     weights: Any = None  # losses.base.RowWeights [N], in a loss; None: 1 for every row
-    again: Any = None  # protocols.Again, in an auxiliary loss: forward pass of the network on other inputs
 
 
 class MinibatchIndices(NamedTuple):
@@ -127,8 +125,7 @@ class Update(NamedTuple):
     metrics: Any  # arrays.metrics.Table
     current: Array | None = None  # [B] streams of current learners, whose episodes are logged; None: all
     replaced: PyTree | None = None  # by group [E * A_g] past selves that were replaced: carries restart; None: none
-    intrinsic: PyTree = ()  # [B, ...] the next `ActorState.intrinsic`
-    auxiliary: PyTree = ()  # [B, ...] the next `ActorState.auxiliary`
+    extensions: PyTree = ()  # [B, ...] the next `ActorState.extensions`
 
 
 class Requirements(NamedTuple):
@@ -151,27 +148,26 @@ class Episodes(NamedTuple):
     metrics: Mapping[str, Array] = {}  # [B] sums of the environment's metrics at their last steps
 
 
+class ExtensionState(NamedTuple):
+    """State of an extension in a learner."""
+
+    state: PyTree = ()  # networks, optimiser, statistics; () if it has none
+    params: Params = ()  # trained by the loss with the network's; () if it has none
+
+
 class LearnerState(NamedTuple):
     """State of learning that `update` reads and changes: parameters, optimiser state, running statistics."""
 
-    params: Params
+    params: Params  # of the network
     opt_state: PyTree
     obs_stats: PyTree  # running statistics of observations; None when off
     reward_stats: PyTree  # running statistics of discounted returns; None when off
-    control: PyTree = ()  # adaptive learning rate and KL coefficient (learning/kl_control.py); () when off
     critic: PyTree = ()  # state of the critic, such as PopArt's statistics (critics/); () if it has none
-    intrinsic: PyTree = ()  # state of the intrinsic reward: networks, optimiser, statistics; () if it has none
-    entropy: PyTree = ()  # change of log ent_coef (learning/entropy_target.py); () when off
-    auxiliary: Params = ()  # parameters of the auxiliary loss, trained with the network's; () if it has none
-    phase: PyTree = ()  # state of the auxiliary phase; () if there is none
+    extensions: Mapping[str, ExtensionState] = {}  # of each extension, by name
 
 
 # Fields of a LearnerState that acting does not read, with the empty values that replace them
-OF_LEARNING: Mapping[str, Any] = {
-    "opt_state": (),
-    "reward_stats": None,
-    **dict.fromkeys(("control", "intrinsic", "entropy", "auxiliary", "phase"), ()),
-}
+OF_LEARNING: Mapping[str, Any] = {"opt_state": (), "reward_stats": None, "extensions": {}}
 
 
 class ActorState(NamedTuple):
@@ -185,15 +181,7 @@ class ActorState(NamedTuple):
     episode_return: Array  # [B] of the running episode, undiscounted
     episode_length: Array  # [B] of the running episode, in steps
     reward_trace: Array  # [B] running discounted return, for reward normalisation
-    intrinsic: PyTree = ()  # [B, ...] state of the intrinsic reward for each stream; () if it has none
-    auxiliary: PyTree = ()  # [B, ...] state of the auxiliary loss for each stream; () if it has none
-
-
-class StreamStates(NamedTuple):
-    """States of an agent's parts for each stream, [B, ...], fields of `ActorState`; by group with groups."""
-
-    intrinsic: PyTree
-    auxiliary: PyTree
+    extensions: PyTree = ()  # [B, ...] states of each extension by name; by group with groups
 
 
 class Collected(NamedTuple):
@@ -305,19 +293,12 @@ class Noise(NamedTuple):
     every: Array  # [] int32, steps between two draws
 
 
-class Guide(NamedTuple):
-    """State of an auxiliary loss that replaces the policy's action in some steps (protocols.AuxiliaryGuide)."""
-
-    memory: PyTree  # [B, ...]
-    acts: Array  # [B] bool: the latest action was the guide's
-
-
-class Exploring(NamedTuple):
-    """Carry of a policy during collection: the network's memory, and the noise and guide, which acting alone reads."""
+class Acting(NamedTuple):
+    """Carry of a policy during collection: the network's memory, and states that acting alone reads."""
 
     memory: PyTree  # [B, ...] carry of the network
-    noise: Noise | tuple[()]  # [B, ...] gSDE noise, held for several steps; () without gSDE
-    guide: Guide | tuple[()] = ()  # [B, ...]; () if the policy acts alone
+    noise: Noise | tuple[()] = ()  # [B, ...] gSDE noise, held for several steps; () without gSDE
+    extensions: Mapping[str, PyTree] = {}  # [B, ...] of extensions that act, by name
 
 
 class Memory(NamedTuple):

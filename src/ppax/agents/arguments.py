@@ -21,6 +21,7 @@ from ppax.envs import Env, HostEnv
 from ppax.envs.hosting.arrays import leaves_of
 from ppax.envs.suites.registry import require_adapted
 from ppax.envs.vector import VectorEnv
+from ppax.learning.extension import Chain, Extension, name_of
 from ppax.networks.composed import Composed, require_made_for
 from ppax.networks.head_for import off_scale
 from ppax.ppo import PPO
@@ -32,9 +33,6 @@ AGENTS: tuple[type[Agent], ...] = (PPO, Independent, Groups, SelfPlay)
 PARTS = {
     "advantage": (("__call__",), "ppax.advantages.GAE()"),
     "loss": (("__call__",), "ppax.losses.ClippedSurrogate()"),
-    "auxiliary": (("__call__",), "ppax.losses.NoAuxiliary()"),
-    "intrinsic": (("__call__", "init", "initial_streams"), "ppax.intrinsic.NoIntrinsic()"),
-    "phase": (("__call__", "init"), "ppax.phases.NoPhase()"),
     "critic": (("init", "value", "error", "update", "metrics"), "ppax.critics.Regression()"),
     "minibatch": (("__call__", "size"), "ppax.minibatches.Shuffle()"),
     "gradient": (("__call__",), "ppax.gradients.Plain()"),
@@ -94,13 +92,15 @@ def require_overlap(agent: Agent, env: Env, overlap: int, iterations_per_env_res
             f"already collected; leave out overlap or {other}"
         )
     for learner, _ in agent.learners(env.num_streams):
-        # between the policy that acted and the one that learns lies the whole update before: the controls would measure
+        # between the policy that acted and the one that learns lies the whole update before: KL controls would measure
         # and limit that one, and an early stop would skip updates before their first gradient step
-        for name in learner.kl.targets:
-            raise ConfigError(
-                f"overlap = {overlap}: kl.{name} controls the KL to the policy that acted, which is one update old and "
-                f"so also of the update before; leave out overlap or kl.{name}"
-            )
+        for name, extension in Chain(learner.extensions).by_name.items():
+            if extension.needs_latest_policy:
+                option = f"extensions.{name}.{extension.needs_latest_policy}"
+                raise ConfigError(
+                    f"overlap = {overlap}: {option} compares with the policy that acted, which is one update old; "
+                    f"leave out overlap or {option}"
+                )
 
 
 def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
@@ -208,6 +208,16 @@ def require_ppo(agent: Any, name: str) -> None:
         if not _has(value, methods):
             raise ConfigError(f"{name}.{field}: {_short(value)} is no part: write {field}={default}")
         _require_tree(value, f"{name}.{field}")
+    if not isinstance(agent.extensions, tuple | list):
+        raise ConfigError(f"{name}.extensions: must be a tuple, extensions=({_short(agent.extensions)},)")
+    for extension in agent.extensions:
+        if not isinstance(extension, Extension):
+            raise ConfigError(
+                f"{name}.extensions: {_short(extension)} is no extension: write a class, class {_named(extension)}"
+                "(ppax.Extension), with the decorator @ppax.part, and pass an object of it"
+            )
+        _require_tree(extension, f"{name}.extensions.{name_of(extension)}")
+    Chain(agent.extensions)
     require_static(agent, name)
 
 
@@ -220,8 +230,9 @@ def require_static(tree: Any, name: str) -> None:
                 f"{path}: an array, but this field is static (compiled into the program) and cannot be swept. "
                 f"Give a plain {field.name}, and call ppax.fit or ppax.sweep once for each value"
             )
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            require_static(value, path)
+        for one in value if isinstance(value, tuple) and "slot_chain" in field.metadata else (value,):
+            if dataclasses.is_dataclass(one) and not isinstance(one, type):
+                require_static(one, path if one is value else f"{path}.{type(one).__name__}")
 
 
 def require_single_policy(agent: Agent, what: str) -> PPO:
@@ -241,6 +252,10 @@ def _require_tree(value: Any, name: str) -> None:
 def _has(value: Any, methods: tuple[str, ...]) -> bool:
     """Return whether `value` is an object, and no class, with these methods."""
     return not isinstance(value, type) and all(callable(getattr(value, method, None)) for method in methods)
+
+
+def _named(value: Any) -> str:
+    return value.__name__ if isinstance(value, type) else type(value).__name__
 
 
 def _short(value: Any) -> str:

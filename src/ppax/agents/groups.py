@@ -29,7 +29,6 @@ from ppax.types import (
     Requirements,
     Rollout,
     Scalar,
-    StreamStates,
     Transition,
     Update,
     part,
@@ -37,7 +36,7 @@ from ppax.types import (
 )
 
 # OWN_TREES: fields of Transition that are dicts by group or exist only in an update; FLAT: the others, [T, B]
-OWN_TREES = ("obs", "action", "carry", "action_mask", "auxiliary")
+OWN_TREES = ("obs", "action", "carry", "action_mask", "extras")
 FLAT = tuple(field.name for field in dataclasses.fields(Transition) if field.name not in OWN_TREES)
 
 
@@ -106,8 +105,7 @@ class Groups:
             updates[name] = agent.update(learner[name], rollouts[name], keys)
         learners = {name: update.learner for name, update in updates.items()}
         metrics = of_groups({name: update.metrics for name, update in updates.items()})
-        streams = ({name: getattr(one, field) for name, one in updates.items()} for field in StreamStates._fields)
-        return Update(learners, metrics, None, None, *streams)
+        return Update(learners, metrics, extensions={name: update.extensions for name, update in updates.items()})
 
     def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:
         """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout."""
@@ -127,13 +125,10 @@ class Groups:
         envs = num_streams // self.num_agents
         return {name: self.agents[name].start_carry(envs * size) for name, size in self.sizes}
 
-    def initial_streams(self, num_streams: int) -> StreamStates:
-        """Return the first states of intrinsic rewards and auxiliary losses for each stream, by group."""
+    def init_streams(self, num_streams: int) -> PyTree:
+        """Return the first states of extensions for each stream, by group and name."""
         envs = num_streams // self.num_agents
-        each = {name: self.agents[name].initial_streams(envs * size) for name, size in self.sizes}
-        return StreamStates(
-            *({name: getattr(one, field) for name, one in each.items()} for field in StreamStates._fields)
-        )
+        return {name: self.agents[name].init_streams(envs * size) for name, size in self.sizes}
 
     def sequence_length(self, num_steps: int) -> int:
         """Steps between two stored carries: greatest common divisor of the sequence lengths of recurrent groups."""
@@ -203,9 +198,13 @@ class Groups:
     def rollout(self, name: str, rollout: Rollout) -> Rollout:
         """Return the part of a rollout that belongs to the group `name`."""
         last_value, reward_trace = self.apart(rollout.last_value)[name], self.apart(rollout.reward_trace, 1)[name]
-        of_streams = rollout.last_obs, rollout.intrinsic or None, rollout.auxiliary or None
-        own = (_of(tree, name) for tree in of_streams)
-        return Rollout(self.steps(name, rollout.steps), last_value, reward_trace, *own)
+        return Rollout(
+            steps=self.steps(name, rollout.steps),
+            last_value=last_value,
+            reward_trace=reward_trace,
+            last_obs=_of(rollout.last_obs, name),
+            extensions=rollout.extensions[name] if rollout.extensions else (),
+        )
 
     def steps(self, name: str, steps: Transition) -> Transition:
         """Return the steps [T, E * A_g] of the group `name` among all steps [T, B]."""

@@ -1,4 +1,4 @@
-"""Independent learning: every player has its own parameters, optimiser, statistics and KL control.
+"""Independent learning: every player has its own parameters, optimiser, statistics and extensions.
 
 De Witt et al., "Is independent learning all you need in the StarCraft multi-agent challenge?", 2020,
 https://arxiv.org/abs/2011.09533. Parameter sharing needs no such class: there all agents of all environments are
@@ -30,7 +30,6 @@ from ppax.types import (
     PyTree,
     Requirements,
     Rollout,
-    StreamStates,
     Transition,
     Update,
     part,
@@ -82,16 +81,27 @@ class Independent:
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
         """Update every player's learner on its own streams; `key` is one key, or [num_epochs]."""
-        steps, last_value, trace, *of_streams = rollout._replace(played=None)
-        by_player = jax.tree.map(lambda x: jnp.moveaxis(self._apart(x, 0), 1, 0), (last_value, *of_streams))
-        own = Rollout(self.own(steps), by_player[0], self.own(trace), *by_player[1:])
+        own = self.rollouts(rollout)
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         players = jnp.arange(self.num_agents)
         keys = jax.vmap(lambda one: jax.vmap(jax.random.fold_in, (None, 0))(one, players))(key)  # [num_epochs, A]
         update: Update = jax.vmap(PPO.update, (0, 0, 0, 1))(self.players(), learner, own, keys)
-        players_streams = update.intrinsic, update.auxiliary
-        streams = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]), players_streams)
-        return Update(update.learner, of_players(update.metrics, self.num_agents), None, None, *streams)
+        streams = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]), update.extensions)
+        return Update(update.learner, of_players(update.metrics, self.num_agents), extensions=streams)
+
+    def rollouts(self, rollout: Rollout) -> Rollout:
+        """Split a rollout of all streams by player: leaves are [A, ...]."""
+
+        def by_player(x: Array) -> Array:
+            return jnp.moveaxis(self._apart(x, 0), 1, 0)
+
+        return Rollout(
+            steps=self.own(rollout.steps),
+            last_value=by_player(rollout.last_value),
+            reward_trace=self.own(rollout.reward_trace),
+            last_obs=jax.tree.map(by_player, rollout.last_obs),
+            extensions=jax.tree.map(by_player, rollout.extensions),
+        )
 
     def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
         """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout."""
@@ -106,9 +116,9 @@ class Independent:
         """Return the carry at the start of collection, [B, ...]."""
         return self.agent.start_carry(num_streams)
 
-    def initial_streams(self, num_streams: int) -> StreamStates:
-        """Return the first states of intrinsic reward and auxiliary loss for each stream, [B, ...]."""
-        return self.agent.initial_streams(num_streams)
+    def init_streams(self, num_streams: int) -> PyTree:
+        """Return the first states of extensions for each stream, [B, ...], by name."""
+        return self.agent.init_streams(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
         """Return the sequence length L, the same for all players."""

@@ -55,14 +55,13 @@ def members_of(agent: Any, env: Any, learner: Any, carry: Any, rollout: Rollout,
 def _players(one: Member, names: Sequence[str]) -> Iterator[Member]:
     """Yield the players of independent learning."""
     agent: Independent = one.agent
-    steps, last_value, trace, *of_streams = one.rollout._replace(played=None)
-    by_row, by_stream = agent.own((steps, trace)), (last_value, one.carry, *of_streams)
-    first_rows = agent.own(jax.tree.map(lambda x: x[None], by_stream))  # [A, 1, E, ...]
+    rollouts = agent.rollouts(one.rollout)  # [A, ...]
+    carries = agent.own(jax.tree.map(lambda x: x[None], one.carry))  # [A, 1, E, ...]
     env = one.env._replace(num_streams=one.env.num_envs)
     for place, name in enumerate(names):
-        (own_steps, own_trace), learner = (jax.tree.map(lambda x: x[place], x) for x in (by_row, one.learner))  # noqa: B023
-        value, carry, *others = jax.tree.map(lambda x: x[place, 0], first_rows)  # noqa: B023
-        yield Member(name, agent.player(place), learner, carry, Rollout(own_steps, value, own_trace, *others), env)
+        learner, rollout = (jax.tree.map(lambda x: x[place], x) for x in (one.learner, rollouts))  # noqa: B023
+        carry = jax.tree.map(lambda x: x[place, 0], carries)  # noqa: B023
+        yield Member(name, agent.player(place), learner, carry, rollout, env)
 
 
 def _env_of(env: Any, num_envs: int, size: int) -> MemberEnv:

@@ -15,7 +15,7 @@ from jax import Array
 
 from ppax.agents.ratings import win_probability
 from ppax.parts import Interval
-from ppax.types import OF_LEARNING, Key, PyTree, Rollout, Scalar, StreamStates, Update, number, part, static
+from ppax.types import OF_LEARNING, Key, PyTree, Rollout, Scalar, Update, number, part, static
 
 
 class SelfPlayState(NamedTuple):
@@ -104,7 +104,7 @@ def win_chance(learner: SelfPlayState, name: str) -> Array:
 
 
 def snapshot(learners: dict[str, Any]) -> dict[str, Any]:
-    """Return learners without their training state (optimiser, reward statistics, KL control)."""
+    """Return learners without their training state (optimiser, reward statistics, extensions)."""
     return {name: learner._replace(**OF_LEARNING) for name, learner in learners.items()}
 
 
@@ -125,19 +125,22 @@ def without_streams(rollout: Rollout, rows: slice) -> Rollout:
         before = jax.lax.slice_in_dim(x, 0, rows.start, axis=axis)
         return jnp.concatenate([before, jax.lax.slice_in_dim(x, rows.stop, x.shape[axis], axis=axis)], axis)
 
-    of_streams = rollout.last_obs, rollout.intrinsic, rollout.auxiliary
-    steps, own = jax.tree.map(lambda x: drop(x, 1), rollout.steps), jax.tree.map(lambda x: drop(x, 0), of_streams)
-    return Rollout(steps, drop(rollout.last_value, 0), drop(rollout.reward_trace, 1), *own)
+    return Rollout(
+        steps=jax.tree.map(lambda x: drop(x, 1), rollout.steps),
+        last_value=drop(rollout.last_value, 0),
+        reward_trace=drop(rollout.reward_trace, 1),
+        last_obs=jax.tree.map(lambda x: drop(x, 0), rollout.last_obs),
+        extensions=jax.tree.map(lambda x: drop(x, 0), rollout.extensions),
+    )
 
 
-def with_streams(before: Mapping[str, Rollout], learned: Update, rows: Mapping[str, slice]) -> StreamStates:
-    """States of all streams after an update by group; `rows` are those of past selves, whose states stay."""
+def with_streams(before: Mapping[str, Rollout], learned: Update, rows: Mapping[str, slice]) -> dict[str, PyTree]:
+    """States of extensions in all streams after an update, by group; in the `rows` of past selves they stay."""
 
     def one(old: Array, new: Array, own: slice) -> Array:
         return jnp.concatenate([new[: own.start], old[own], new[own.start :]])
 
-    def each(field: str) -> dict[str, PyTree]:
-        pairs = {name: (getattr(before[name], field), getattr(learned, field)[name]) for name in rows}
-        return {name: jax.tree.map(partial(one, own=rows[name]), *pair) for name, pair in pairs.items()}
-
-    return StreamStates(each("intrinsic"), each("auxiliary"))
+    return {
+        name: jax.tree.map(partial(one, own=own), before[name].extensions, learned.extensions[name])
+        for name, own in rows.items()
+    }

@@ -20,7 +20,7 @@ from ppax.agents.opponents import Pool as Pool
 from ppax.agents.opponents import SelfPlayState as SelfPlayState
 from ppax.agents.opponents import by_opponent, pool_of, win_chance, with_snapshot, with_streams, without_streams
 from ppax.arrays.metrics import reduced
-from ppax.learning.auxiliary import guides
+from ppax.learning.extension import Chain
 from ppax.ppo import PPO
 from ppax.program.layout import Program
 from ppax.types import (
@@ -33,7 +33,6 @@ from ppax.types import (
     Requirements,
     Rollout,
     Scalar,
-    StreamStates,
     Transition,
     Update,
     part,
@@ -108,7 +107,7 @@ class SelfPlay:
         metrics = learned.metrics | reduced("last", self._ratings(after))
         current = seating.current_agents(self._blocks(), self.num_envs, self.num_agents)
         streams = with_streams(whole, learned, {block.name: block.rows for block in self._blocks()})
-        return Update(after, metrics, jnp.asarray(current.reshape(-1)), self.replaced(learner, after), *streams)
+        return Update(after, metrics, jnp.asarray(current.reshape(-1)), self.replaced(learner, after), streams)
 
     def _rate(self, learner: SelfPlayState, rollout: Rollout) -> SelfPlayState:
         """Update Elo ratings from the episodes that ended in a rollout: at autoreset steps, in which no agent acts."""
@@ -187,8 +186,9 @@ class SelfPlay:
                 "self_play: takes at least two groups that play against each other; this environment has one"
             )
         for one in (learner for agent in self.agent.agents.values() for learner, _ in agent.learners(1)):
-            if guides(one.auxiliary):
-                raise ConfigError("auxiliary.beta: in self-play no teacher acts in the policy's place; must be none")
+            acting = Chain(one.extensions).init_acting(1)
+            if acting:
+                raise ConfigError(f"extensions.{next(iter(acting))}: in self-play none acts in the policy's place")
             if one.program.devices not in (None, 1):
                 raise ConfigError(f"program.devices = {one.program.devices}: self-play runs on one; write 1")
         block = self._blocks()[0].envs
@@ -211,9 +211,9 @@ class SelfPlay:
         """Return the memory at the start of an episode, by group."""
         return self.agent.initial_carry(num_streams)
 
-    def initial_streams(self, num_streams: int) -> StreamStates:
-        """Return the first states of intrinsic rewards and auxiliary losses for each stream, by group."""
-        return self.agent.initial_streams(num_streams)
+    def init_streams(self, num_streams: int) -> PyTree:
+        """Return the first states of extensions for each stream, by group and name."""
+        return self.agent.init_streams(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
         """Steps between two carries that a rollout stores."""

@@ -15,10 +15,8 @@ from jax import Array
 from ppax.envs import Env
 from ppax.learning.diagnostics import Update
 from ppax.learning.exploration import remembered
-from ppax.learning.kl_control import KLControl
 from ppax.minibatches import Shuffle
 from ppax.optimizers import SGD
-from ppax.phases import NoPhase
 from ppax.program.backends import backend_of
 from ppax.program.layout import run_once_options
 from ppax.protocols import Agent
@@ -115,12 +113,13 @@ def _replay_program(agent: Any) -> Callable[..., Replay]:
 
 
 def _probe_program(agent: Any, env: Any) -> Callable[..., Update]:
-    plain: Any = {"max_grad_norm": None, "num_epochs": 1, "kl": KLControl(), "minibatch": Shuffle(1)}
+    plain: Any = {"max_grad_norm": None, "num_epochs": 1, "minibatch": Shuffle(1)}
 
     def update(learner: LearnerState, rollout: Rollout, key: Key) -> Update:
-        probe = dataclasses.replace(agent, optimizer=SGD(), learning_rate=RATE, phase=NoPhase(), **plain)
+        # extensions stay: their terms are part of the loss
+        probe = dataclasses.replace(agent, optimizer=SGD(), learning_rate=RATE, **plain)
         fresh = probe.init(env.observation_space, jax.random.key(0))
-        return probe.update(learner._replace(opt_state=fresh.opt_state, control=fresh.control), rollout, key)
+        return probe.update(learner._replace(opt_state=fresh.opt_state), rollout, key)
 
     return fast_compiled(update)
 

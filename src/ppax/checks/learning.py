@@ -15,12 +15,10 @@ from ppax.checks import oracle
 from ppax.checks.context import CheckContext, differing_leaves, fast_compiled, gradient, named_leaves
 from ppax.checks.report import Finding, none_of, skip, within
 from ppax.collection import collect
-from ppax.intrinsic import NoIntrinsic
 from ppax.minibatches import Shuffle
 from ppax.ppo import PPO
 from ppax.program import sharding
 from ppax.program.sharding import SAME, SPLIT
-from ppax.protocols import AuxiliaryModel
 from ppax.types import Batch, Key, PyTree, Rollout, Targets, Transition
 
 STREAMS, STEPS = 16, 128  # size of the part of the rollout on which advantages are compared
@@ -130,10 +128,9 @@ def check_empty_rows(context: CheckContext, key: Key) -> Finding:
     steps, invalid = context.rollout.steps, ~context.rollout.steps.valid
     if not invalid.any():
         return skip("every row of the rollout is valid: no episode ended in it")
-    # the invalid row after a truncation holds the final observation, whose value is bootstrapped; an intrinsic reward
-    # and a prediction read that after a termination, too
-    predicts = isinstance(context.agent.auxiliary, AuxiliaryModel)
-    read = steps.truncated if isinstance(context.agent.intrinsic, NoIntrinsic) and not predicts else steps.ended
+    # the invalid row after a truncation holds the final observation, whose value is bootstrapped; extensions may read
+    # that after a termination, too (`learning.following`)
+    read = steps.ended if context.agent.extensions else steps.truncated
     final = jnp.concatenate([jnp.zeros_like(invalid[:1]), read[:-1]])
     unused = invalid & ~final
     poisoned = dataclasses.replace(
@@ -208,7 +205,7 @@ def _with_empty(rollout: Rollout) -> Rollout:
     empty = dataclasses.replace(rollout.steps, valid=jnp.zeros_like(rollout.steps.valid))
     steps = jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=1), rollout.steps, empty)
     trace = jnp.concatenate([rollout.reward_trace] * 2, axis=1)
-    of_streams = rollout.last_value, rollout.last_obs, rollout.intrinsic, rollout.auxiliary
+    of_streams = rollout.last_value, rollout.last_obs, rollout.extensions
     last_value, *others = jax.tree.map(lambda x: jnp.concatenate([x, x]), of_streams)
     return Rollout(steps, last_value, trace, *others)
 

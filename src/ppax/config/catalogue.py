@@ -11,29 +11,35 @@ from ppax import imports
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.config.own_parts import own_class, own_name
 from ppax.critics import PopArt, Quantile, Regression, TwoHot
+from ppax.extensions import (
+    PPG,
+    RND,
+    EntropyTarget,
+    FeatureNorm,
+    KLControl,
+    NextObservation,
+    OwnCritic,
+    RewardSpreading,
+    SelfPrediction,
+    Symmetry,
+)
 from ppax.gradients import Plain
 from ppax.imitation import BehaviourCloning, Distillation, clone, distill
-from ppax.intrinsic import RND, NoIntrinsic, OwnCritic
 from ppax.loggers import MLflow, TensorBoard, WandB
 from ppax.losses import (
     DPO,
     SPO,
     ClippedSurrogate,
-    FeatureNorm,
     KLPenalty,
-    NoAuxiliary,
     NoPolicyLoss,
     Rollback,
-    Symmetry,
 )
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Composed, encoders, memories, network
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
 from ppax.options import check_limits
-from ppax.parts import slot_lists, slot_tables, slots
-from ppax.phases import PPG, NoPhase
+from ppax.parts import slot_chains, slot_lists, slot_tables, slots
 from ppax.ppo import PPO
-from ppax.prediction import NextObservation, SelfPrediction
 from ppax.protocols import MadeForSpaces
 from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 
@@ -72,17 +78,20 @@ PARTS: dict[str, dict[str, type]] = {
         "rollback": Rollback,
         "none": NoPolicyLoss,
     },
-    "auxiliary": {
-        "none": NoAuxiliary,
+    "extension": {
+        "kl_control": KLControl,
+        "entropy_target": EntropyTarget,
+        "reward_spreading": RewardSpreading,
+        "rnd": RND,
+        "own_critic": OwnCritic,
+        "ppg": PPG,
         "feature_norm": FeatureNorm,
         "symmetry": Symmetry,
-        "distillation": Distillation,
-        "cloning": BehaviourCloning,
         "self_prediction": SelfPrediction,
         "next_observation": NextObservation,
+        "distillation": Distillation,
+        "behaviour_cloning": BehaviourCloning,
     },
-    "phase": {"none": NoPhase, "ppg": PPG},
-    "intrinsic": {"none": NoIntrinsic, "rnd": RND, "own_critic": OwnCritic},
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt, "quantile": Quantile},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
     "gradient": {"plain": Plain},
@@ -146,6 +155,11 @@ def table_choices_of(cls: type) -> dict[str, Choices]:
     return {field: Choices(kind, PARTS.get(kind, {})) for field, kind in slot_tables(cls).items()}
 
 
+def chain_choices_of(cls: type) -> dict[str, Choices]:
+    """Return the fields of `cls` that hold parts in their order, with the choices of each by name."""
+    return {field: Choices(kind, PARTS.get(kind, {})) for field, kind in slot_chains(cls).items()}
+
+
 def list_choices_of(cls: type) -> dict[str, Choices]:
     """Return the fields of `cls` that hold lists of parts, with the choices of each by name."""
     return {field: Choices(kind, PARTS.get(kind, {})) for field, kind in slot_lists(cls).items()}
@@ -159,8 +173,9 @@ def constructor(cls: type, env: Any) -> Callable[..., Any]:
 
 
 def keyed_fields() -> set[str]:
-    """Return the names of all fields that hold parts by key, in the parts of the catalogue."""
-    return {field for kind in PARTS.values() for cls in kind.values() for field in slot_tables(cls)}
+    """Return the names of all fields that hold parts by key or name, in the parts of the catalogue and PPO."""
+    parts = (cls for kind in PARTS.values() for cls in kind.values())
+    return {field for cls in (PPO, *parts) for field in (*slot_tables(cls), *slot_chains(cls))}
 
 
 def part_fields(root: type) -> set[str]:

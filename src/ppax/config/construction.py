@@ -13,13 +13,22 @@ from ppax.agents.independent import Independent
 from ppax.agents.opponents import Pool
 from ppax.agents.self_play import SelfPlay
 from ppax.config import group_tables
-from ppax.config.catalogue import AGENT, Choices, choices_of, constructor, list_choices_of, table_choices_of
+from ppax.config.catalogue import (
+    AGENT,
+    Choices,
+    chain_choices_of,
+    choices_of,
+    constructor,
+    list_choices_of,
+    table_choices_of,
+)
 from ppax.config.outside_names import require_asked, require_asked_of_env
 from ppax.config.own_environments import own_environment
 from ppax.config.own_parts import require_tree, require_trusted
 from ppax.config.run_settings import NO_POOL, Run, in_iterations
 from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve, resolve_part
 from ppax.envs import Env
+from ppax.learning.extension import Extension, name_of
 from ppax.options import Config, hints_of, option_of
 from ppax.ppo import PPO
 from ppax.protocols import Agent, Schedule
@@ -137,10 +146,14 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     fields = {field.name: field for field in dataclasses.fields(cls)}
     hints, slots, lists = hints_of(cls), choices_of(cls), list_choices_of(cls)
-    tables = table_choices_of(cls)
+    tables, chains = table_choices_of(cls), chain_choices_of(cls)
     for name, value in config.items():
         if name in slots:
             arguments[name] = _part(slots[name], value, env, name)
+        elif name in chains:
+            arguments[name] = tuple(
+                _named(_part(chains[name], table, env, f"{name}.{key}"), key) for key, table in dict(value).items()
+            )
         elif name in lists:
             arguments[name] = tuple(_part(lists[name], table, env, name) for table in value)
         elif name in tables:
@@ -154,6 +167,11 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
         else:
             arguments[name] = value
     return arguments
+
+
+def _named(extension: Extension, name: str) -> Extension:
+    """Return an extension under the name of its table."""
+    return extension if name_of(extension) == name else dataclasses.replace(extension, name=name)
 
 
 def _part(choices: Choices, table: Config, env: Any, field: str) -> Any:

@@ -11,11 +11,12 @@ from ppax import imports
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
-from ppax.config.catalogue import AGENT, Choices, choices_of, list_choices_of, table_choices_of
+from ppax.config.catalogue import AGENT, Choices, chain_choices_of, choices_of, list_choices_of, table_choices_of
 from ppax.config.own_environments import own_environment
 from ppax.config.run_settings import Run
 from ppax.config.validation import is_section
 from ppax.envs import Env
+from ppax.learning.extension import name_of
 from ppax.options import Config, check_limits, check_value, flatten, hints_of, is_option, option_of, unflatten
 from ppax.ppo import PPO
 from ppax.protocols import Agent
@@ -45,7 +46,7 @@ def describe(part: Any, each: bool = False) -> Config:
         return describe(part.agent, each=True)
     config: Config = {"part": AGENT.name_of(part)} if isinstance(part, PPO) else {}
     hints, slots, lists = hints_of(part.__class__), choices_of(type(part)), list_choices_of(type(part))
-    tables = table_choices_of(type(part))
+    tables, chains = table_choices_of(type(part)), chain_choices_of(type(part))
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
         if field.name in slots:
@@ -53,6 +54,8 @@ def describe(part: Any, each: bool = False) -> Config:
         elif field.name in tables:
             inner = {key: _part(one, tables[field.name], each) for key, one in value}
             config |= unflatten(dict(flatten({field.name: inner}))) if inner else {}
+        elif field.name in chains:
+            config[field.name] = {name_of(one): _part(one, chains[field.name], each) for one in value}
         elif field.name in lists:
             config[field.name] = [_of_list(one, lists[field.name], field.name) for one in value]
         elif is_section(hints[field.name]):

@@ -23,6 +23,7 @@ METHODS: dict[str, tuple[str, ...]] = {kind: methods for kind, (methods, _) in C
     "encoder": ("init", "__call__"),
     "memory": ("init", "output_size", "initial_carry", "project_in", "scan", "project_out"),
     "optimizer": ("__call__", "elementwise"),
+    "extension": ("before", "terms", "after"),
     "logger": ("require", "open", "stores"),
     "search": ("check", "next_after", "decide"),
 }

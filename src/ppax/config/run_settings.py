@@ -119,8 +119,8 @@ class InitFrom:
     )
     keep: tuple[str, ...] = static(
         "fields of the learner that are taken; the others start anew. params: weights; obs_stats, reward_stats: "
-        "statistics of normalisation; critic: PopArt's statistics; opt_state: optimiser state; control: KL controls; "
-        "entropy: the learned entropy coefficient; intrinsic, auxiliary, phase: networks of these parts",
+        "statistics of normalisation; critic: PopArt's statistics; opt_state: optimiser state; extensions: their "
+        "networks, statistics and adapted numbers",
         default=("params", "obs_stats", "reward_stats", "critic"),
         choices=LearnerState._fields,
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 from ppax import imports, names
 from ppax.config import group_tables
-from ppax.config.catalogue import AGENT, PARTS, Choices, choices_of, list_choices_of, table_choices_of
+from ppax.config.catalogue import AGENT, PARTS, Choices, chain_choices_of, choices_of, list_choices_of, table_choices_of
 from ppax.config.own_parts import require_trusted, without_parts
 from ppax.config.run_settings import Run
 from ppax.options import (
@@ -61,9 +61,18 @@ def options(config: Config) -> Iterator[Option]:
 
 def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
     hints, slots, lists = hints_of(cls), choices_of(cls), list_choices_of(cls)
-    tables = table_choices_of(cls)
+    tables, chains = table_choices_of(cls), chain_choices_of(cls)
     for field in dataclasses.fields(cls):
         path = prefix + field.name
+        if field.name in chains:
+            given = _table(config, field.name, path)
+            if not given:
+                limits = {"choices": tuple(chains[field.name])}
+                yield Option(path, str, many=True, default=(), doc=field.metadata["doc"], limits=limits)
+            for key in given:
+                place = f"{path}.{key}"
+                yield from part_options(chains[field.name], _table(given, key, place, ".part"), place, key)
+            continue
         if field.name in lists:
             yield from _list_options(field, lists[field.name], config.get(field.name, []), path)
             continue

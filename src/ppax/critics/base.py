@@ -6,25 +6,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.protocols import Critic, Network, Phase, Rescale
-from ppax.types import Batch, LearnerState, Params, PyTree, Scalar
+from ppax.protocols import Critic, Network, Rescale
+from ppax.types import Batch, Params, PyTree, Scalar
 
 
 def rescaled(network: Network, params: Params, rescale: Rescale | None) -> Params:
     """Parameters with the value head changed by `rescale`; None: unchanged."""
     return params if rescale is None else network.rescale_value(params, *rescale)
-
-
-def adapt(
-    critic: Critic, network: Network, phase: Phase, learner: LearnerState, targets: Array, valid: Array
-) -> LearnerState:
-    """Learner with its critic updated from a rollout's targets [M, L]; policy and V, of all heads, do not change."""
-    state, rescale = critic.update(learner.critic, targets, valid)
-    if rescale is not None:
-        learner = learner._replace(
-            params=network.rescale_value(learner.params, *rescale), phase=phase.rescale_value(learner.phase, *rescale)
-        )
-    return learner._replace(critic=state)
 
 
 def value_losses(critic: Critic, state: PyTree, value_outputs: Array, batch: Batch) -> Array:

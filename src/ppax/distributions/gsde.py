@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.types import Exploring, Noise, PyTree
+from ppax.types import Acting, Noise, PyTree
 
 SMALLEST = 1e-6  # added to the variance, so that features of 0 have a density; as in Stable-Baselines3
 
 
-def start(memory: PyTree, shape: tuple[int, ...], every: int) -> Exploring:
+def start(memory: PyTree, shape: tuple[int, ...], every: int) -> Acting:
     """Return the carry of one stream before the first draw: `memory`, and a matrix of `shape` [F, d]."""
-    return Exploring(memory, Noise(jnp.zeros(shape, jnp.float32), jnp.int32(0), jnp.int32(every)))
+    return Acting(memory, Noise(jnp.zeros(shape, jnp.float32), jnp.int32(0), jnp.int32(every)))
 
 
 def log_std_of(features: Array, log_std: Array) -> Array:

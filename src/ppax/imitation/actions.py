@@ -30,7 +30,7 @@ def as_sampled(distribution: Any, action: PyTree) -> PyTree:
     if type(distribution) in (Normal, SquashedNormal, Beta):
         return _in_box(distribution, action.reshape(len(action), -1).astype(jnp.float32))
     raise ConfigError(
-        f"auxiliary: behaviour cloning needs a distribution whose map to actions has an inverse, not "
+        f"behaviour cloning needs a distribution whose map to actions has an inverse, not "
         f"{type(distribution).__name__}; must be one of {', '.join(known.__name__ for known in KNOWN)}"
     )
 

@@ -17,15 +17,15 @@ import jax.numpy as jnp
 
 from ppax.imitation.actions import as_sampled
 from ppax.imitation.demonstrations import FIELD, Recording, read
+from ppax.learning.extension import Extension, Rows, Terms
 from ppax.parts import PATH
-from ppax.protocols import AuxiliaryTerms
-from ppax.types import Batch, ConfigError, Params, PyTree, Scalar, number, part, static
+from ppax.types import ConfigError, Scalar, number, part, static
 
 REMEDY = 'demonstrations = "demos.npz"; in Python ppax.imitation.clone(env, demonstrations)'
 
 
 @part
-class BehaviourCloning:
+class BehaviourCloning(Extension):
     """Behaviour cloning: coef * negative log-likelihood of demonstrated actions. Pomerleau 1991,
     https://doi.org/10.1162/neco.1991.3.1.88
 
@@ -44,24 +44,24 @@ class BehaviourCloning:
     coef: Scalar = number("weight of the negative log-likelihood in the loss", default=1.0, low=0.0)
     data: Recording | None = static("the demonstrations, as `clone` holds them", default=None)
 
-    def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
+    def terms(self, rows: Rows) -> Terms:
         """Terms of rows [N]; ConfigError for a network with memory, and for importance weights."""
         if self.data is None:
             raise ConfigError(f"{FIELD}: behaviour cloning needs demonstrations: {REMEDY}")
-        if jax.tree.leaves(batch.steps.carry):
-            raise ConfigError("auxiliary: behaviour cloning is for networks without memory: rows are drawn one by one")
-        if batch.weights is not None and batch.weights.value is not None:
-            raise ConfigError("auxiliary: behaviour cloning has no importance weights: use minibatch = shuffle")
-        rows = self.data.rows()
-        drawn = batch.again.draw(rows.size)
-        obs, action = jax.tree.map(lambda x: jnp.asarray(x)[drawn], (rows.obs, rows.actions))
-        distribution = batch.again.forward(obs).distribution
+        if jax.tree.leaves(rows.sequences.carry):
+            raise ConfigError("behaviour cloning is for networks without memory: rows are drawn one by one")
+        if rows.batch.weights is not None and rows.batch.weights.value is not None:
+            raise ConfigError("behaviour cloning has no importance weights: use minibatch = shuffle")
+        demonstrated = self.data.rows()
+        drawn = rows.draw(demonstrated.size)
+        obs, action = jax.tree.map(lambda x: jnp.asarray(x)[drawn], (demonstrated.obs, demonstrated.actions))
+        distribution = rows.forward(obs).distribution
         log_prob = distribution.log_prob(as_sampled(distribution, action))
-        return AuxiliaryTerms({"cloning_loss": -self.coef * log_prob}, {"demonstration_log_prob": log_prob})
+        return Terms({"cloning_loss": -self.coef * log_prob}, {"demonstration_log_prob": log_prob})
 
 
 def clone(env: Any, demonstrations: Any = "", checksum: str = "", coef: Scalar = 1.0) -> BehaviourCloning:
-    """Return the auxiliary loss that clones `demonstrations` for the spaces of `env`.
+    """Return the extension that clones `demonstrations` for the spaces of `env`.
 
     `demonstrations` are the path of an .npz file, or a mapping, of the arrays `observations`, `actions`, `terminations`
     and `truncations`, episodes one after the other. A path is in the run file, so that a run continues from its

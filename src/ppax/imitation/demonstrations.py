@@ -24,7 +24,7 @@ from ppax.storage.zip_directory import require_short_directory
 from ppax.types import ConfigError, PyTree
 
 FIELDS = ("observations", "actions", "terminations", "truncations")
-FIELD = "auxiliary.demonstrations"
+FIELD = "cloning.demonstrations"
 ONE_ARRAY = b"\x93NUMPY"  # beginning of an .npy file
 DIRECTORY = 2**20  # bytes of the directory of an .npz file; an array takes 60
 SMALL, RATIO = 2**28, 100  # bytes that a file may unpack to in any case, and how many times its own size
@@ -73,7 +73,7 @@ class Recording:
         if self._loaded.checksum != self.checksum:
             raise ConfigError(
                 f"{FIELD}: others than at the run's start (SHA-256 {self._loaded.checksum[:12]}, recorded "
-                f"{self.checksum[:12]}): put the first ones back, or remove auxiliary.checksum to go on with these"
+                f"{self.checksum[:12]}): put the first ones back, or remove cloning.checksum to go on with these"
             )
         return self._loaded
 

@@ -13,19 +13,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays.sequences import where_rows, zero_rows
 from ppax.imitation.teachers import Teacher, initial_memory, teacher_of
+from ppax.learning.extension import Acted, Before, Extension, Rows, Terms
+from ppax.losses import NoPolicyLoss
 from ppax.parts import PATH
-from ppax.protocols import AuxiliaryTerms, Followed, Guided
-from ppax.types import Batch, ConfigError, Guide, Key, Params, PyTree, Rollout, Scalar, number, part, static
+from ppax.types import ConfigError, ExtensionState, ForwardPass, Key, PyTree, Rollout, Scalar, number, part, static
 
 REMEDY = 'teacher = "runs/teacher", a run directory or bundle; in Python ppax.imitation.distill(env, teacher)'
 
 
 @part
-class Distillation:
+class Distillation(Extension):
     """Distillation of a teacher policy: coef * KL(teacher || student) on the student's own steps. Rusu et al. 2016,
     https://arxiv.org/abs/1511.06295
 
@@ -52,47 +54,65 @@ class Distillation:
     )
     policy: Teacher | None = static("the teacher, as `distill` holds it", default=None)
 
-    def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
+        """Return no state; ConfigError where the teacher acts beside a policy loss, whose ratios would be wrong."""
+        if self.beta is not None and not isinstance(agent.loss, NoPolicyLoss):
+            raise ConfigError(
+                f"distillation.beta: some actions are the teacher's, whose probability ratio in "
+                f'{type(agent.loss).__name__} would be wrong; must be none, or with agent.loss = "none", in Python '
+                "loss=ppax.losses.NoPolicyLoss()"
+            )
+        return ExtensionState()
+
+    def terms(self, rows: Rows) -> Terms:
         """Terms of rows [N]; ConfigError where the distributions of teacher and student are not of one kind."""
-        wanted, own = batch.steps.auxiliary, batch.again.policy.distribution
+        wanted, own = rows.extras, rows.policy.distribution
         _require_alike(wanted, own)
         # rows that are not valid are zeros, of which some densities have no logarithm: NaN would reach the gradient
-        divergence = where_rows(batch.steps.valid, wanted, jax.lax.stop_gradient(own)).kl(own)
-        return AuxiliaryTerms({"distillation_loss": self.coef * divergence}, {"teacher_kl": divergence})
+        divergence = where_rows(rows.batch.steps.valid, wanted, jax.lax.stop_gradient(own)).kl(own)
+        return Terms({"distillation_loss": self.coef * divergence}, {"teacher_kl": divergence})
 
-    def initial_streams(self, num_streams: int) -> PyTree:
-        """Return the teacher's initial memory in each stream, which `follow` advances over each rollout."""
+    def init_streams(self, num_streams: int) -> PyTree:
+        """Return the teacher's initial memory in each stream, which `before` advances over each rollout."""
         return initial_memory(self.memory, num_streams)
 
-    def follow(self, rollout: Rollout) -> Followed:
-        """Return the distributions of the teacher's actions in a rollout [T, B], and its memory after it."""
+    def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
+        """Make the distributions of the teacher's actions in a rollout [T, B], and advance its memory."""
         steps = rollout.steps
         obs, action_mask = zero_rows(steps.valid, (steps.obs, steps.action_mask))
-        return Followed(*self._teacher().follow(rollout.auxiliary, obs, steps.first, action_mask))
+        distribution, memory = self._teacher().follow(streams, obs, steps.first, action_mask)
+        return Before(state, reward, distribution, memory)
 
-    def initial_guide(self, num_streams: int) -> Guide | None:
-        """Return the teacher's memory of each stream while it acts; None without `beta`.
+    def init_acting(self, num_streams: int) -> PyTree:
+        """Return the teacher's memory of each stream while it acts, and whether it has acted; () without `beta`.
 
-        It advances with every collected step; the memory of `initial_streams` advances once per rollout, in `follow`.
+        It advances with every collected step; the memory of `init_streams` advances once per rollout, in `before`.
         """
         if self.beta is None:
-            return None
-        return Guide(initial_memory(self.memory, num_streams), jnp.zeros(num_streams, bool))
+            return ()
+        return initial_memory(self.memory, num_streams), jnp.zeros(num_streams, bool)
 
     def act(
-        self, memory: PyTree, distribution: Any, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
-    ) -> Guided:
+        self,
+        acting: PyTree,
+        policy: ForwardPass,
+        action: PyTree,
+        obs: PyTree,
+        first: Array,
+        action_mask: PyTree | None,
+        key: Key,
+    ) -> Acted:
         """Act with probability `beta` in each step of each stream, by a sample of the teacher's distribution."""
         act_key, choice_key = (jax.vmap(jax.random.fold_in, (0, None))(key, number) for number in range(2))
-        acted = self._teacher().act(memory, obs, first, action_mask, act_key)
-        _require_alike(acted.distribution, distribution)
-        beta = 0.0 if self.beta is None else self.beta  # without it the carry has no guide, and nothing calls this
+        acted = self._teacher().act(acting[0], obs, first, action_mask, act_key)
+        _require_alike(acted.distribution, policy.distribution)
+        beta = 0.0 if self.beta is None else self.beta  # without it nothing calls this
         acts = jax.vmap(lambda one: jax.random.bernoulli(one, beta))(choice_key)
-        return Guided(acted.memory, acts, acted.action)
+        return Acted((acted.memory, acts), where_rows(acts, acted.action, action))
 
     def _teacher(self) -> Teacher:
         if self.policy is None:
-            raise ConfigError(f"auxiliary.teacher: distillation needs a teacher: {REMEDY}")
+            raise ConfigError(f"distillation.teacher: distillation needs a teacher: {REMEDY}")
         return self.policy
 
 
@@ -104,7 +124,7 @@ def distill(
     beta: Scalar | None = None,
     memory: tuple[str, ...] = (),
 ) -> Distillation:
-    """Return the auxiliary loss that distils `teacher` for the spaces of `env`.
+    """Return the extension that distils `teacher` for the spaces of `env`.
 
     `teacher` is the path of a run directory or bundle, which `ppax.load` reads, "hf://OWNER/NAME", or a `ppax.Policy`.
     With `beta`, each step's action is the teacher's with this probability (DAgger), which takes
@@ -114,7 +134,7 @@ def distill(
     agents.
     """
     if isinstance(teacher, str) and not teacher:
-        raise ConfigError(f'auxiliary.teacher = "": must be {REMEDY}')
+        raise ConfigError(f'distillation.teacher = "": must be {REMEDY}')
     spaces = env.observation_space, env.action_space
     policy = teacher_of(str(teacher) if isinstance(teacher, Path) else teacher, checksum, tuple(memory), *spaces)
     return Distillation(policy.source, policy.checksum if policy.source else "", coef, beta, policy.memory, policy)
@@ -125,6 +145,6 @@ def _require_alike(wanted: Any, own: Any) -> None:
     if jax.tree.structure(wanted) != jax.tree.structure(own):  # type: ignore[operator]
         names = type(wanted).__name__, type(own).__name__
         raise ConfigError(
-            f"auxiliary.teacher: its actions have the distribution {names[0]}, those of the student {names[1]}; must "
-            "be the same with the same bounds: give agent.network.distribution of the teacher's run"
+            f"distillation.teacher: its actions have the distribution {names[0]}, those of the student {names[1]}; "
+            "must be the same with the same bounds: give agent.network.distribution of the teacher's run"
         )

@@ -107,7 +107,8 @@ class Teacher:
             _require_same(self.source, self.checksum, checksum_of(policy))
             if memory_of(policy) != self.memory:
                 raise ConfigError(
-                    f"auxiliary.memory = {list(self.memory)}: the teacher {self.source!r} has {list(memory_of(policy))}"
+                    f"distillation.memory = {list(self.memory)}: the teacher {self.source!r} has "
+                    f"{list(memory_of(policy))}"
                 )
             self._policy = policy
         return self._policy.agent, jax.tree.map(jnp.asarray, self._policy.learner)
@@ -140,7 +141,7 @@ def initial_memory(arrays: tuple[str, ...], num_streams: int) -> tuple[Array, ..
     found = [(text, ARRAY.fullmatch(text)) for text in arrays]
     for text, match in found:
         if match is None:
-            raise ConfigError(f"auxiliary.memory: {text!r}; must be as 'float32[64]': leave it out, ppax writes it")
+            raise ConfigError(f"distillation.memory: {text!r}; must be as 'float32[64]': leave it out, ppax writes it")
     pairs = [(match[1], match[2]) for _, match in found if match is not None]
     return tuple(jnp.zeros((num_streams, *map(int, filter(None, sizes.split(",")))), kind) for kind, sizes in pairs)
 
@@ -170,20 +171,20 @@ def _loaded(source: str) -> Any:
 
     if not (source.startswith(REMOTE) or os.path.exists(source)):
         raise ConfigError(
-            f"auxiliary.teacher = {source!r}: does not exist; must be the run directory or bundle of the teacher. Put "
-            "it back, or write its new place there (in run.toml, for a run that is continued)"
+            f"distillation.teacher = {source!r}: does not exist; must be the run directory or bundle of the teacher. "
+            "Put it back, or write its new place there (in run.toml, for a run that is continued)"
         )
     try:
         return load(source)
     except Untrusted:  # says how to trust the packages of the teacher's network
         raise
     except (ConfigError, ValueError) as error:
-        raise ConfigError(f"auxiliary.teacher = {source!r}: {error}") from error
+        raise ConfigError(f"distillation.teacher = {source!r}: {error}") from error
 
 
 def _checked(policy: Any, name: str, wanted: tuple[spaces.Space, spaces.Space]) -> Any:
     """Return a policy; ConfigError unless it is one policy for the spaces `wanted`."""
-    field = f"auxiliary.teacher: {name}"
+    field = f"distillation.teacher: {name}"
     try:
         agent, spec, _ = policy.agent, policy.spec, policy.learner
     except AttributeError:
@@ -200,6 +201,6 @@ def _checked(policy: Any, name: str, wanted: tuple[spaces.Space, spaces.Space]) 
 def _require_same(source: str, recorded: str, found: str) -> None:
     if found != recorded:
         raise ConfigError(
-            f"auxiliary.teacher = {source!r}: another policy than that of the run's start (SHA-256 {found[:12]}, "
-            f"recorded {recorded[:12]}): put the first one back, or remove auxiliary.checksum to go on with this one"
+            f"distillation.teacher = {source!r}: another policy than that of the run's start (SHA-256 {found[:12]}, "
+            f"recorded {recorded[:12]}): put the first one back, or remove distillation.checksum to go on with this one"
         )

@@ -13,20 +13,9 @@ from ppax.arrays import masks
 from ppax.arrays.sequences import masked_mean, to_sequences, zero_rows
 from ppax.losses.base import RowWeights
 from ppax.program import sharding
-from ppax.types import LearnerState, Metrics, MinibatchIndices, PyTree, Targets, Transition
+from ppax.types import Batch, Metrics, MinibatchIndices, PyTree, Targets, Transition
 
 ALIKE = 4e-6  # std / |mean| below which float32 advantages are equal: a mean of millions has a relative error of 1e-6
-
-
-class Experience(NamedTuple):
-    """Sequences of a rollout, all-gathered: every device has the sequences of all devices."""
-
-    steps: Transition  # [M, L]
-    targets: Targets  # [M, L] from the stored values
-    inputs: Any  # recompute.TargetInputs; None: targets are not recomputed
-
-
-Prepared = tuple[LearnerState, Experience]  # learner with updated statistics, and the sequences to learn from
 
 
 def next_values(steps: Transition, last_value: Array) -> Array:
@@ -35,13 +24,16 @@ def next_values(steps: Transition, last_value: Array) -> Array:
     return value if steps.final_value is None else jnp.where(steps.ended, steps.final_value, value)
 
 
-def cut(steps: Transition, targets: Targets, length: int) -> Experience:
-    """Cut steps [T, B] into sequences of `length` steps; invalid rows become zero."""
+def cut(steps: Transition, targets: Targets, length: int) -> Batch:
+    """Cut steps and targets [T, B] into sequences [M, L] of `length` steps; invalid rows become zero.
+
+    All-gathered: every device has the sequences of all devices.
+    """
     starts = zero_rows(steps.valid[::length], steps.carry)
     steps = dataclasses.replace(steps, carry=())
     emptied = zero_rows(steps.valid, (steps, Targets(*jax.lax.stop_gradient(targets))))
     (steps, targets), carry = sharding.gather((to_sequences(emptied, length), to_sequences(starts, 1)))
-    return Experience(dataclasses.replace(steps, carry=carry), targets, None)
+    return Batch(dataclasses.replace(steps, carry=carry), targets)
 
 
 def pick(valid: Array, index: Array) -> Array:

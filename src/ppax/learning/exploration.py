@@ -12,26 +12,26 @@ from jax import Array
 
 from ppax.arrays.sequences import where_rows
 from ppax.distributions.gsde import standard_noise
-from ppax.types import Decision, Exploring, ForwardPass, Key, Noise, PyTree
+from ppax.types import Acting, Decision, ForwardPass, Key, Noise, PyTree
 
 
 def remembered(carry: PyTree) -> PyTree:
-    """Return the memory of the networks in a carry of any agent, without the noise and guide of acting."""
+    """Return the memory of the networks in a carry of any agent, without the states of acting."""
     return jax.tree.map(
-        lambda x: x.memory if isinstance(x, Exploring) else x, carry, is_leaf=lambda x: isinstance(x, Exploring)
+        lambda x: x.memory if isinstance(x, Acting) else x, carry, is_leaf=lambda x: isinstance(x, Acting)
     )
 
 
 def with_memory(carry: PyTree, memory: PyTree) -> PyTree:
     """Return `carry` with the next memory; all else stays."""
-    return carry._replace(memory=memory) if isinstance(carry, Exploring) else memory
+    return carry._replace(memory=memory) if isinstance(carry, Acting) else memory
 
 
 def sample(policy: ForwardPass, key: Key) -> Decision:
     """Sample an action for every stream: with the noise of its carry, or without one independently; key [] or [B]."""
     carry, distribution = policy.carry, policy.distribution
     keys = jax.random.split(key, policy.value.shape[0]) if key.ndim == 0 else key
-    if isinstance(carry, Exploring) and isinstance(carry.noise, Noise):
+    if isinstance(carry, Acting) and isinstance(carry.noise, Noise):
         noise = next_noise(carry.noise, keys)
         carry = carry._replace(noise=noise)
         action = distribution.from_noise(jax.vmap(standard_noise)(policy.noise_basis, noise.matrix))

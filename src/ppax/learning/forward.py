@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,12 +13,11 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays.sequences import swap_axes, to_pairs, to_rows
-from ppax.critics.base import value_losses
 from ppax.learning import normalization
 from ppax.learning.exploration import remembered, with_memory
 from ppax.program.layout import product_dtype, rounding
-from ppax.protocols import Critic, Loss, Network
-from ppax.types import Batch, ForwardPass, Key, LearnerState, Memory, Params, PyTree, Transition
+from ppax.protocols import Critic, Network
+from ppax.types import ForwardPass, Key, LearnerState, Memory, Params, PyTree, Transition
 
 
 def forward(
@@ -71,20 +69,11 @@ def precise(network: Network, compute_dtype: str, params: Params) -> Iterator[Pa
         yield cast(params, dtype)
 
 
-def replay(
-    network: Network, critic: Critic, compute_dtype: str, learner: LearnerState, steps: Transition
-) -> ForwardPass:
-    """Run the network over stored sequences [M, L], each from its stored initial carry."""
+def forward_sequences(agent: Any, learner: LearnerState, steps: Transition) -> ForwardPass:
+    """Run the network of `agent` (a PPO) over stored sequences [M, L], each from its stored initial carry."""
     carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
-    return forward(network, critic, compute_dtype, learner, carry, steps.obs, steps.first, steps.action_mask)
-
-
-DRAWS = 2**32 - 2  # folded into the update's keys for draws of auxiliary losses
-
-
-def draw_key(keys: Key) -> Key:
-    """Return the key for draws in an update, folded from its epochs' keys [num_epochs], which are not consumed."""
-    return jax.vmap(lambda key: jax.random.fold_in(key, DRAWS))(keys)[0]
+    options = agent.network, agent.critic, agent.compute_dtype
+    return forward(*options, learner, carry, steps.obs, steps.first, steps.action_mask)
 
 
 class StepShapes(NamedTuple):
@@ -117,50 +106,6 @@ def example_of(observation_space: spaces.Space) -> PyTree:
     """One observation of the space, of which only shapes are used."""
     # a copy, because sampling changes a space
     return jax.tree.map(jnp.asarray, copy.deepcopy(observation_space).sample())
-
-
-class Again(NamedTuple):
-    """Forward pass of the current network on other inputs for a minibatch's rows (`protocols.Again`)."""
-
-    agent: Any  # PPO: its network, critic and coefficients
-    loss: Loss
-    learner: LearnerState  # with the current parameters
-    steps: Transition  # [m, L]
-    policy: ForwardPass  # of the minibatch's own rows
-    key: Key  # of the update
-    index: Array  # type: ignore[assignment]  # [m] numbers of the sequences in the rollout
-
-    def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
-        """Run the network over other observations, rows [N]."""
-        obs, action_mask = to_pairs((obs, action_mask), self.steps.valid.shape[1])
-        steps = dataclasses.replace(self.steps, obs=obs, action_mask=action_mask)
-        return replay(self.agent.network, self.agent.critic, self.agent.compute_dtype, self.learner, steps)
-
-    def draw(self, size: int) -> Array:
-        """Draw a number below `size` for each row [N]."""
-        length = self.steps.valid.shape[1]
-        rows = to_rows(self.index[:, None] * length + jnp.arange(length)[None])
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(self.key, rows)
-        drawn: Array = jax.vmap(lambda one: jax.random.randint(one, (), 0, size))(keys)
-        return drawn
-
-    def inputs(self, obs: PyTree) -> PyTree:
-        """Network inputs for other observations, rows [N]: normalised, in float32."""
-        stats = self.learner.obs_stats
-        return in_float32(obs if stats is None else normalization.normalize_obs(stats, obs))
-
-    def encode(self, obs: PyTree) -> PyTree:
-        """Features of other observations, rows [N], before the memory."""
-        with precise(self.agent.network, self.agent.compute_dtype, self.learner.params) as params:
-            return in_float32(jax.vmap(self.agent.network.encode, (None, 0))(params, self.inputs(obs)))
-
-    def losses(self, batch: Batch) -> Array:
-        """PPO's own loss of other rows, [N], without weights."""
-        policy = self.forward(batch.steps.obs, batch.steps.action_mask)
-        value = value_losses(self.agent.critic, self.learner.critic, policy.value_outputs, batch)
-        ent_coef = self.agent.entropy.coef(self.learner.entropy, self.agent.ent_coef)
-        policy_loss = self.loss(policy.distribution, batch).loss - ent_coef * policy.distribution.entropy()
-        return policy_loss + self.agent.vf_coef * value
 
 
 def in_float32(tree: PyTree) -> PyTree:

@@ -6,7 +6,6 @@ merged by Chan et al. 1979 (parallel variance); moments are taken around the run
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -127,15 +126,22 @@ def normalize_obs(stats: PyTree, obs: PyTree, clip: float = CLIP) -> PyTree:
     return jax.tree.map(one, stats, obs, is_leaf=is_stats)
 
 
-def normalize_rewards(learner: LearnerState, rollout: Rollout) -> tuple[LearnerState, Transition]:
-    """Update the reward statistics by a rollout, on all devices, and scale its rewards with them."""
+class Rewarded(NamedTuple):
+    """Learner with updated statistics of rewards, and the scaled rewards of a rollout."""
+
+    learner: LearnerState
+    reward: Array  # [T, B]
+
+
+def normalize_rewards(learner: LearnerState, rollout: Rollout) -> Rewarded:
+    """Update the reward statistics by a rollout, on all devices, and scale its rewards; unchanged without statistics.
+
+    Rewards are divided by the standard deviation of the discounted return, without centring, and clipped at 10.
+    """
     steps = rollout.steps
+    if learner.reward_stats is None:
+        return Rewarded(learner, steps.reward)
     trace, valid = sharding.gather((rollout.reward_trace, steps.valid), axis=1)
     stats = update_stats(learner.reward_stats, trace, valid)
-    return learner._replace(reward_stats=stats), scale_rewards(stats, steps)
-
-
-def scale_rewards(stats: RunningStats, steps: Transition) -> Transition:
-    """Divide rewards [T, B] by the standard deviation of the discounted return, without centring; clipped at 10."""
     scaled = steps.reward * jax.lax.rsqrt(stats.var.high + EPSILON)
-    return dataclasses.replace(steps, reward=jnp.clip(scaled, -CLIP, CLIP))
+    return Rewarded(learner._replace(reward_stats=stats), jnp.clip(scaled, -CLIP, CLIP))

@@ -10,7 +10,7 @@ from jax import Array
 
 from ppax.arrays.metrics import Table, reduced
 from ppax.arrays.sequences import masked_means
-from ppax.protocols import AuxiliaryTerms, PolicyTerms
+from ppax.protocols import PolicyTerms
 from ppax.types import Batch, ConfigError, LossOutput, Scalar, Transition
 
 LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip range; it keeps ratios finite in float32
@@ -24,7 +24,7 @@ class RowWeights(NamedTuple):
     """
 
     policy: Array | None  # [N] of the policy and entropy terms, importance weights included
-    value: Array | None  # [N] of the value and auxiliary terms: importance weights
+    value: Array | None  # [N] of the value and further terms: importance weights
     acting: Array | None  # [N] of the policy's diagnostics (KL, ratios), without importance weights
 
 
@@ -50,28 +50,30 @@ def total_loss(
     policy: PolicyTerms,
     value: Array,
     entropy: Array,
-    auxiliary: AuxiliaryTerms,
+    further: Mapping[str, Array],
+    metrics: Mapping[str, Array],
     batch: Batch,
     vf_coef: Scalar,
     ent_coef: Scalar,
 ) -> LossOutput:
-    """Loss policy + vf_coef * value - ent_coef * entropy + auxiliary terms: weighted means of rows [N] over valid rows.
+    """Loss policy + vf_coef * value - ent_coef * entropy + further terms: weighted means of rows [N] over valid rows.
 
-    `value` are the critic's losses, `entropy` that of the policy.
+    Eq. 9 of Schulman et al. 2017. `value` are the critic's losses, `entropy` that of the policy; `further` terms and
+    `metrics`, which are only logged, are those of extensions.
     """
     _require_rows("loss", {"loss": policy.loss, "log_ratio": policy.log_ratio} | dict(policy.metrics), batch)
-    _require_rows("auxiliary", dict(auxiliary.losses) | dict(auxiliary.metrics), batch)
+    _require_rows("extensions", {**further, **metrics}, batch)
     weights = RowWeights(None, None, None) if batch.weights is None else batch.weights
     columns = [weighted(policy.loss, weights.policy), weighted(value, weights.value)]
     columns += [weighted(entropy, weights.policy)]
     columns += [weighted(x, weights.acting) for x in (k3(policy.log_ratio), *policy.metrics.values())]
-    columns += [weighted(x, weights.value) for x in (*auxiliary.losses.values(), *auxiliary.metrics.values())]
+    columns += [weighted(x, weights.value) for x in (*further.values(), *metrics.values())]
     names = ["policy_loss", "value_loss", "entropy", "approx_kl"]
-    names += [*policy.metrics, *auxiliary.losses, *auxiliary.metrics]
+    names += [*policy.metrics, *further, *metrics]
     _require_distinct(names)
     means = dict(zip(names, masked_means(columns, batch.steps.valid), strict=True))
     loss = means["policy_loss"] + vf_coef * means["value_loss"] - ent_coef * means["entropy"]
-    for name in auxiliary.losses:
+    for name in further:
         loss = loss + means[name]
     return LossOutput(loss, {"loss": loss} | means | ratio_extremes(policy.log_ratio, batch, weights))
 

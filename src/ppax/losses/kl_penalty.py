@@ -1,8 +1,8 @@
 """Surrogate objective with a KL penalty instead of the clip. Schulman et al. 2017, eq. 8,
 https://arxiv.org/abs/1707.06347
 
-The divergence is estimated from the stored log-probabilities (k3), which works for every distribution. `PPO.kl` may
-adapt the coefficient.
+The divergence is estimated from the stored log-probabilities (k3), which works for every distribution. The extension
+KLControl may adapt the coefficient.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""No policy objective: the auxiliary loss alone teaches the policy."""
+"""No policy objective: extensions alone teach the policy."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Composed:
         return params
 
     def initial_carry(self) -> PyTree:
-        """Return each torso's carry at the start of an episode; () without memory. With gSDE an Exploring."""
+        """Return each torso's carry at the start of an episode; () without memory. With gSDE an Acting."""
         carry = {name: torso.initial_carry() for name, torso in self.torsos().items()}
         memory = carry if jax.tree.leaves(carry) else ()
         return memory if self.gsde_steps is None else gsde.start(memory, self._log_std_shape(), self.gsde_steps)

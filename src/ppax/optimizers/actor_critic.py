@@ -44,7 +44,7 @@ class ActorCritic:
     )
     actor_keys: tuple[str, ...] = static(
         "top-level names of the actor's parameters; missing ones are ignored",
-        default=("actor", "policy", "log_std", "auxiliary"),
+        default=("actor", "policy", "log_std", "extensions"),
     )
     critic_keys: tuple[str, ...] = static(
         "top-level names of the critic's parameters; all must exist", default=("critic", "value")

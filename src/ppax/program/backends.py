@@ -23,12 +23,12 @@ from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.rendering import render
 from ppax.host import Clock, HostActor, HostEpisodes, HostTraining, Rollouts, make_policy, metric_names
 from ppax.host.scene import HostScene
-from ppax.losses import NoAuxiliary
+from ppax.ppo import PPO
 from ppax.program.compiled import CompiledTraining
 from ppax.program.episodes import CompiledEpisodes, CompiledScene
 from ppax.program.layout import run_once_options
 from ppax.program.tracing import renewed
-from ppax.protocols import Agent, AuxiliaryGuide, Backend, Scene, WholeEpisodes
+from ppax.protocols import Agent, Backend, Scene, WholeEpisodes
 from ppax.training import train
 from ppax.types import ActorState, Gathered, Key, PyTree, TrainState
 
@@ -40,13 +40,13 @@ def without_past_selves(agent: Agent) -> Any:
     return dataclasses.replace(agent, pool=dataclasses.replace(agent.pool, share=0.0))  # type: ignore[type-var]
 
 
-def without_guides(agent: Agent) -> Any:
-    """Return an agent whose policies act alone, without losses that act in their place in some steps (DAgger)."""
+def without_extensions(agent: Agent) -> Any:
+    """Return an agent whose policies act alone, without extensions that act in their place in some steps (DAgger)."""
 
     def one(node: Any) -> Any:
-        return NoAuxiliary() if isinstance(node, AuxiliaryGuide) else node
+        return dataclasses.replace(node, extensions=()) if isinstance(node, PPO) else node
 
-    return jax.tree.map(one, agent, is_leaf=lambda node: isinstance(node, AuxiliaryGuide))
+    return jax.tree.map(one, agent, is_leaf=lambda node: isinstance(node, PPO))
 
 
 def backend_of(env: Env) -> Backend:
@@ -149,7 +149,7 @@ class OnHost:
     ) -> Iterator[WholeEpisodes]:
         """Yield episodes in new environments, at most as many as there are, and close them."""
         require_fit(agent, self.env)
-        current = without_guides(without_past_selves(agent))
+        current = without_extensions(without_past_selves(agent))
         with contextlib.closing(HostEpisodes(current, self.env, episodes, deterministic, max_steps)) as played:
             yield played
 
@@ -157,7 +157,7 @@ class OnHost:
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
         """Yield the scene of one new environment that renders, and close it."""
         require_fit(agent, self.env)
-        one, current = with_rendering(self.env), without_guides(without_past_selves(agent))
+        one, current = with_rendering(self.env), without_extensions(without_past_selves(agent))
         with one.env:
             policy = make_policy(current, one.env, learner, deterministic)
             yield HostScene(HostActor(current, one.env, learner, key, policy), one)

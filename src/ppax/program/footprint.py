@@ -17,7 +17,7 @@ from ppax.types import ConfigError, TrainState
 
 STEP_BYTES = 20  # per step and stream, without observation and mask: reward, value, log-prob, trace, four flags
 MOST_ROWS = 2**31 - 1  # per rollout: rows are indexed in int32
-WIDTHS = "lower the widths of agent.network, or the rollouts that agent.phase keeps"
+WIDTHS = "lower the widths of agent.network, or the rollouts that the extension ppg keeps"
 EXHAUSTED = "RESOURCE_EXHAUSTED"  # start of XLA's out-of-memory message
 GROUPS = Path("/sys/fs/cgroup")
 

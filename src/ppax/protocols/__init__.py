@@ -4,16 +4,6 @@ Axes as in `types.py`: T steps of a rollout, B streams, M sequences of L steps, 
 """
 
 from ppax.protocols.agents import Agent
-from ppax.protocols.auxiliary import (
-    Again,
-    AuxiliaryGuide,
-    AuxiliaryLoss,
-    AuxiliaryModel,
-    AuxiliaryStreams,
-    AuxiliaryTerms,
-    Followed,
-    Guided,
-)
 from ppax.protocols.backends import Backend, Scene, Training, WholeEpisodes
 from ppax.protocols.environments import Environment
 from ppax.protocols.learning import (
@@ -27,7 +17,6 @@ from ppax.protocols.learning import (
     Schedule,
 )
 from ppax.protocols.networks import Adapted, Critic, Distribution, MadeForSpaces, Network, Rescale
-from ppax.protocols.rewards import IntrinsicReward, IntrinsicRewards, KeepingPhase, Phase, Phased
 from ppax.protocols.runs import (
     Artifact,
     Callback,
@@ -44,14 +33,8 @@ from ppax.protocols.searches import Copy, Search, Standings, Stop
 __all__ = [
     "Adapted",
     "Advantage",
-    "Again",
     "Agent",
     "Artifact",
-    "AuxiliaryGuide",
-    "AuxiliaryLoss",
-    "AuxiliaryModel",
-    "AuxiliaryStreams",
-    "AuxiliaryTerms",
     "Backend",
     "Callback",
     "ConditionState",
@@ -60,12 +43,7 @@ __all__ = [
     "Distribution",
     "Environment",
     "FileLogger",
-    "Followed",
     "GradientRule",
-    "Guided",
-    "IntrinsicReward",
-    "IntrinsicRewards",
-    "KeepingPhase",
     "LoggedRun",
     "Logger",
     "LoggerPart",
@@ -75,8 +53,6 @@ __all__ = [
     "Minibatches",
     "Network",
     "Optimizer",
-    "Phase",
-    "Phased",
     "PolicyTerms",
     "Rescale",
     "Row",

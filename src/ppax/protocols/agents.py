@@ -14,7 +14,6 @@ from ppax.types import (
     Requirements,
     Rollout,
     Scalar,
-    StreamStates,
     Transition,
     Update,
 )
@@ -71,13 +70,13 @@ class Agent(Protocol):
         """Return the memory at the start of an episode, [B, ...]."""
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return the carry at the start of collection, [B, ...]: the memory, and noise and guide of acting (Exploring).
+        """Return the carry at the start of collection, [B, ...]: the memory, and states of acting (`Acting`).
 
         `policy` and `act` take either; from a memory alone `act` draws independent noise, and the policy acts alone.
         """
 
-    def initial_streams(self, num_streams: int) -> StreamStates:
-        """Return the first states of intrinsic reward and auxiliary loss for each stream, [B, ...]."""
+    def init_streams(self, num_streams: int) -> PyTree:
+        """Return the first states of extensions for each stream, [B, ...], by name; with groups by group first."""
 
     def sequence_length(self, num_steps: int) -> int:
         """Return the number of steps between two carries that a rollout stores."""

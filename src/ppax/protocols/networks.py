@@ -44,7 +44,7 @@ class Network(Protocol):
     def initial_carry(self) -> PyTree:
         """Carry at the start of an episode, one stream; () for a feedforward network.
 
-        With gSDE it is an Exploring, whose `memory` is the carry that `remember` gets.
+        With gSDE it is an Acting, whose `memory` is the carry that `remember` gets.
         """
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:

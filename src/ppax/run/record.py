@@ -31,14 +31,11 @@ from ppax.types import ConfigError
 LEARNING = (
     "advantage",
     "loss",
-    "auxiliary",
-    "phase",
     "minibatch",
     "gradient",
     "optimizer",
     "schedule",
-    "kl",
-    "entropy",
+    "extensions",
     "program",
 )
 # Libraries whose functions make environments by name
@@ -94,7 +91,7 @@ def to_act(run_config: Config) -> Config:
 
 def without_learning(run_config: Config) -> Config:
     """Return the configuration with default parts instead of parts by import path that acting does not need."""
-    kept = {place: x for place, x in flatten(run_config) if ".auxiliary." not in f".{place}"}  # all: they name files
+    kept = {place: x for place, x in flatten(run_config) if ".extensions." not in f".{place}"}  # all: they name files
     return config.plain(unflatten(kept), lambda place: place.startswith("log.") or _of_learning(_in_agent(place)))
 
 

@@ -15,6 +15,7 @@ from ppax.collection import collect
 from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
 from ppax.host import Clock, for_overlap
+from ppax.learning.batches import cut, next_values
 from ppax.ppo import PPO
 from ppax.program import sharding
 from ppax.program.backends import backend_of
@@ -208,11 +209,14 @@ def _stages(agent: PPO, env: VectorEnv, state: TrainState, seconds: float) -> It
 
     duration, rollout = compiled(act, (SAME, SPLIT), COLLECTED, state.learner, state.actor)
     yield "rollout", duration
-    duration, experience = compiled(
-        lambda learner, rollout: agent._prepare(learner, rollout)[1], (SAME, COLLECTED), SAME, state.learner, rollout
-    )
+
+    def targets(rollout: Rollout) -> Batch:
+        next_value = jax.vmap(next_values, (1, 0), 1)(rollout.steps, rollout.last_value)
+        estimated = jax.vmap(agent.advantage, (1, 1, None), 1)(rollout.steps, next_value, agent.gamma)
+        return cut(rollout.steps, estimated, agent.sequence_length(num_steps))
+
+    duration, batch = compiled(targets, (COLLECTED,), SAME, rollout)
     yield "targets", duration
-    batch = Batch(experience.steps, experience.targets)
     duration, _ = _time(jax.jit(lambda batch: agent.minibatch(batch, jax.random.key(0))), seconds, batch)
     yield "shuffle", agent.num_epochs * duration
 

@@ -18,7 +18,7 @@ from ppax.types import LearnerState, PyTree
 
 SAME, OTHER, ONLY_HERE, ONLY_THERE, BESIDE = "same", "differs", "only here", "only there", "beside one that differs"
 # Fields with an optimiser's moments, and the fields of the weights that these are of
-WEIGHTS = {"opt_state": ("params", "auxiliary"), "phase": ("params",)}
+WEIGHTS = {"opt_state": ("params", "extensions"), "extensions": ("params",)}
 ROWS = 40  # largest number of rows in a message
 Names = dict[str, Any]
 
@@ -43,7 +43,7 @@ def compare(learners: Mapping[str, LearnerState], there: Mapping[str, np.ndarray
     known: list[str] = []  # names of fields, of all learners
     for group, learner in learners.items():
         known += [joined(group, field) for field in LearnerState._fields]
-        left = {field for field in present({group: learner}) if field not in keep}
+        left = {field for field in _with_weights({group: learner}) if field not in keep}
         kept = [field for field in LearnerState._fields if field in keep]
         for field in sorted(kept, key=lambda field: field in WEIGHTS):  # weights first: moments depend on them
             usable = left.isdisjoint(WEIGHTS.get(field, ()))
@@ -86,15 +86,28 @@ def present(learners: Mapping[str, LearnerState]) -> set[str]:
     return {name for own in learners.values() for name in own._fields if jax.tree.leaves(getattr(own, name))}
 
 
+def _with_weights(learners: Mapping[str, LearnerState]) -> set[str]:
+    """Names of the fields with parameters that the optimiser trains."""
+    trains = any(jax.tree.leaves(one.params) for own in learners.values() for one in own.extensions.values())
+    return {"params", "extensions"} if trains else {"params"}
+
+
 def weights_missing(learners: Mapping[str, LearnerState], keep: Collection[str]) -> dict[str, list[str]]:
     """Fields of `keep` with moments of weights that are not in `keep`, and the fields that lack."""
-    lacking = present(learners) - set(keep)
+    lacking = _with_weights(learners) - set(keep)
     missing = {field: [x for x in WEIGHTS[field] if x in lacking] for field in keep if field in WEIGHTS}
     return {field: names for field, names in missing.items() if names}
 
 
 def _of_field(prefix: str, tree: PyTree, field: str, there: Mapping[str, np.ndarray], usable: bool) -> Iterator[Row]:
     """Rows of one field of a learner."""
+    if field == "extensions":  # each as a whole
+        for name, one in tree.items():
+            yield from _of_field(joined(prefix, name), one, name, there, usable)
+        below = (name for name in sorted(there) if _below(name, prefix))
+        others = [x for x in below if not any(_below(x, joined(prefix, name)) for name in tree)]
+        yield from (Row(name, "-", text(there[name]), ONLY_THERE) for name in others)
+        return
     units = list(_units(prefix, tree, field))
     expected = {joined(prefix, dotted(path)) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]}
     extra = [name for name in sorted(there) if _below(name, prefix) and name not in expected]

@@ -201,7 +201,7 @@ RULES = (
     Rule(
         "kl_large",
         f"`approx_kl` above {KL_LARGE} in {OFTEN:.0%} of the rows",
-        "`agent.learning_rate`, `agent.kl.target_kl`",
+        "`agent.learning_rate`, `agent.extensions.kl_control.target_kl`",
         ("approx_kl",),
         kl_large,
     ),

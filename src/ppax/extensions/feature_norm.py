@@ -8,12 +8,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from ppax.protocols import AuxiliaryTerms
-from ppax.types import Batch, Params, PyTree, Scalar, number, part
+from ppax.learning.extension import Extension, Rows, Terms
+from ppax.types import Scalar, number, part
 
 
 @part
-class FeatureNorm:
+class FeatureNorm(Extension):
     """Penalty on large features: coef * mean square of each torso's features, summed over actor and critic.
 
     Merity et al. 2017, https://arxiv.org/abs/1708.01009
@@ -21,7 +21,7 @@ class FeatureNorm:
 
     coef: Scalar = number("weight of the features' mean square in the loss", default=1e-3, low=0.0)
 
-    def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
+    def terms(self, rows: Rows) -> Terms:
         """Terms of rows [N]."""
-        squares = [jnp.square(x).reshape(x.shape[0], -1).mean(axis=1) for x in jax.tree.leaves(features)]
-        return AuxiliaryTerms({"feature_norm_loss": self.coef * jnp.stack(squares).sum(axis=0)})
+        squares = [jnp.square(x).reshape(x.shape[0], -1).mean(axis=1) for x in jax.tree.leaves(rows.policy.features)]
+        return Terms({"feature_norm_loss": self.coef * jnp.stack(squares).sum(axis=0)})

@@ -6,20 +6,22 @@ https://arxiv.org/abs/1611.05397. One step ahead; the squared error over all num
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
+from ppax.extensions.prediction import init_model, predicted
+from ppax.learning.extension import Before, Extension, Rows, Terms
 from ppax.learning.following import Following, following_in_episode
 from ppax.learning.forward import example_of
-from ppax.prediction import model
-from ppax.protocols import AuxiliaryTerms, Network
-from ppax.types import Batch, ConfigError, Key, Params, PyTree, Rollout, Scalar, number, part, static
+from ppax.types import ConfigError, ExtensionState, Key, PyTree, Rollout, Scalar, number, part, static
 
 
 @part
-class NextObservation:
+class NextObservation(Extension):
     """Prediction of the next observation from features and action. Oh et al. 2015, https://arxiv.org/abs/1507.08750
 
     coef * mean squared error over the numbers of the observation, as the network gets them; bytes in units of 255,
@@ -29,28 +31,27 @@ class NextObservation:
     coef: Scalar = number("weight of the mean squared error of the predicted observation", default=0.5, low=0.0)
     hidden: tuple[int, ...] = static("widths of the predictor's hidden layers", default=(64,), low=1)
 
-    def init(self, network: Network, observation_space: spaces.Space, key: Key) -> Params:
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
         """Return the predictor's parameters; ConfigError for observations of categories alone."""
         example = example_of(observation_space)
         outputs = sum(x.size for x in numbers(example, example))
         if not outputs:
             raise ConfigError(
-                f"auxiliary: next_observation predicts numbers, and {observation_space} has categories only; "
-                "use self_prediction"
+                f"next_observation predicts numbers, and {observation_space} has categories only; use self_prediction"
             )
-        return model.init_model(network, observation_space, self.hidden, outputs, key)
+        return ExtensionState(params=init_model(agent.network, observation_space, self.hidden, outputs, key))
 
-    def inputs(self, rollout: Rollout) -> Following:
-        """Return the observation after each step [T, B]."""
-        return following_in_episode(rollout)
+    def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
+        """Find the observation after each step [T, B]."""
+        return Before(state, reward, following_in_episode(rollout))
 
-    def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
+    def terms(self, rows: Rows) -> Terms:
         """Terms of rows [N]; 0 where the next observation is not known."""
-        after: Following = batch.steps.auxiliary
-        leaves = numbers(after.obs, batch.again.inputs(after.obs))
+        after: Following = rows.extras
+        leaves = numbers(after.obs, rows.inputs(after.obs))
         target = jnp.concatenate([x.reshape(x.shape[0], -1) for x in leaves], axis=1)
-        error = jnp.square(model.predicted(params["auxiliary"], self.hidden, features, batch) - target).mean(axis=1)
-        return AuxiliaryTerms({"next_observation_loss": self.coef * jnp.where(after.known, error, 0.0)})
+        error = jnp.square(predicted(self.hidden, rows) - target).mean(axis=1)
+        return Terms({"next_observation_loss": self.coef * jnp.where(after.known, error, 0.0)})
 
 
 def numbers(obs: PyTree, inputs: PyTree) -> list[Array]:

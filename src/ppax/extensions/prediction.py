@@ -1,4 +1,4 @@
-"""Model of the next step: dense layers from the features and the action of a step."""
+"""Model of the next step, of extensions that predict it: dense layers from the features and the action of a step."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.distributions import Categorical, Factorised, Joint
+from ppax.learning.extension import Rows
 from ppax.learning.forward import in_float32, step_shapes
 from ppax.networks.layers import dense, init_dense, init_layers, layers
 from ppax.protocols import Network
-from ppax.types import Batch, ConfigError, Key, Params, PyTree
+from ppax.types import ConfigError, Key, Params, PyTree
 
 ACTIVATION = "relu"
 
@@ -28,10 +29,10 @@ def init_model(
     return init_layers(hidden_key, size, hidden) | init_dense(last_key, (size, *hidden)[-1], outputs, 1.0)
 
 
-def predicted(params: Params, hidden: tuple[int, ...], features: PyTree, batch: Batch) -> Array:
+def predicted(hidden: tuple[int, ...], rows: Rows) -> Array:
     """Outputs of the model for rows [N]."""
-    inputs = jax.vmap(inputs_of)(features, batch.again.policy.distribution, batch.steps.action)
-    return jax.vmap(lambda x: dense(params, layers(params, x, hidden, ACTIVATION)))(inputs)
+    inputs = jax.vmap(inputs_of)(rows.policy.features, rows.policy.distribution, rows.batch.steps.action)
+    return jax.vmap(lambda x: dense(rows.params, layers(rows.params, x, hidden, ACTIVATION)))(inputs)
 
 
 def inputs_of(features: PyTree, distribution: Any, action: PyTree) -> Array:
@@ -54,7 +55,7 @@ def action_vector(distribution: Any, action: PyTree) -> Array:
     received = jax.lax.stop_gradient(distribution.env_action(action))
     if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in jax.tree.leaves(received)):
         raise ConfigError(
-            f"auxiliary: the number of choices of a {type(distribution).__name__} is not known; a prediction is for "
+            f"extensions: the number of choices of a {type(distribution).__name__} is not known; a prediction is for "
             "the distributions of ppax, or actions of floating-point numbers"
         )
     return flat(received)

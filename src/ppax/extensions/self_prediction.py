@@ -10,23 +10,24 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
+from ppax.extensions.prediction import init_model, predicted
+from ppax.learning.extension import Before, Extension, Rows, Terms
 from ppax.learning.following import Following, following_in_episode
 from ppax.learning.forward import step_shapes
-from ppax.prediction import model
-from ppax.protocols import AuxiliaryTerms, Network
-from ppax.types import Batch, Key, Params, PyTree, Rollout, Scalar, number, part, static
+from ppax.types import ExtensionState, Key, PyTree, Rollout, Scalar, number, part, static
 
 LEAST = 1e-12  # added to squared lengths: the features of a row may all be 0
 
 
 @part
-class SelfPrediction:
+class SelfPrediction(Extension):
     """Prediction of the next observation's features from features and action. Schwarzer et al. 2021,
     https://arxiv.org/abs/2007.05929
 
@@ -36,27 +37,27 @@ class SelfPrediction:
     coef: Scalar = number("weight of the distance between predicted and next features", default=0.5, low=0.0)
     hidden: tuple[int, ...] = static("widths of the predictor's hidden layers", default=(64,), low=1)
 
-    def init(self, network: Network, observation_space: spaces.Space, key: Key) -> Params:
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
         """Return the predictor's parameters."""
         shapes_key, model_key = jax.random.split(key)
-        features = step_shapes(network, observation_space, shapes_key).encoded
+        features = step_shapes(agent.network, observation_space, shapes_key).encoded
         outputs = sum(math.prod(x.shape) for x in jax.tree.leaves(features))
-        return model.init_model(network, observation_space, self.hidden, outputs, model_key)
+        return ExtensionState(params=init_model(agent.network, observation_space, self.hidden, outputs, model_key))
 
-    def inputs(self, rollout: Rollout) -> Following:
-        """Return the observation after each step [T, B]."""
-        return following_in_episode(rollout)
+    def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
+        """Find the observation after each step [T, B]."""
+        return Before(state, reward, following_in_episode(rollout))
 
-    def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
+    def terms(self, rows: Rows) -> Terms:
         """Terms of rows [N]; 0 where the next observation is not known."""
-        after: Following = batch.steps.auxiliary
-        targets = jax.lax.stop_gradient(jax.tree.leaves(batch.again.encode(after.obs)))
+        after: Following = rows.extras
+        targets = jax.lax.stop_gradient(jax.tree.leaves(rows.encode(after.obs)))
         targets = [x.reshape(x.shape[0], -1) for x in targets]
         ends = list(itertools.accumulate(x.shape[1] for x in targets))
-        guesses = jnp.split(model.predicted(params["auxiliary"], self.hidden, features, batch), ends[:-1], axis=1)
+        guesses = jnp.split(predicted(self.hidden, rows), ends[:-1], axis=1)
         distances = [1.0 - cosine(x, y) for x, y in zip(guesses, targets, strict=True)]
         distance = jnp.where(after.known, jnp.stack(distances).mean(axis=0), 0.0)
-        return AuxiliaryTerms({"self_prediction_loss": self.coef * distance})
+        return Terms({"self_prediction_loss": self.coef * distance})
 
 
 def cosine(x: Array, y: Array) -> Array:

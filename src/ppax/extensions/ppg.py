@@ -22,19 +22,20 @@ from ppax.arrays.metrics import reduced, unpack
 from ppax.arrays.sequences import masked_means, to_rows
 from ppax.critics.base import value_losses
 from ppax.learning.batches import pick
-from ppax.learning.forward import in_float32, replay, step_shapes
+from ppax.learning.extension import After, Extension, Learned
+from ppax.learning.forward import forward_sequences, in_float32, step_shapes
 from ppax.learning.gradient import mean_gradient
 from ppax.losses.base import weighted
 from ppax.networks.layers import dense, init_dense, rescaled_dense
-from ppax.phases import kept
 from ppax.program.layout import only_if
-from ppax.protocols import Phased
 from ppax.types import (
     Batch,
     ConfigError,
+    ExtensionState,
     Key,
     LearnerState,
     LossOutput,
+    MinibatchIndices,
     Params,
     PyTree,
     Scalar,
@@ -66,7 +67,7 @@ class Training(NamedTuple):
 
 
 @part
-class PPG:
+class PPG(Extension):
     """Auxiliary phase of the phasic policy gradient (PPG). Cobbe et al. 2021, https://arxiv.org/abs/2009.04416
 
     Trains the critic and an auxiliary value head on the actor's features; a KL penalty holds the policy in place.
@@ -83,18 +84,18 @@ class PPG:
     )
 
     @property
-    def keeps(self) -> bool:
+    def grows(self) -> bool:
         """Whether the state keeps rollouts."""
         return self.rollouts > 1
 
-    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> PPGState:
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
         """Return a random head, and the optimiser for it and the agent's network.
 
         Raises ConfigError where a phase would learn from rollouts collected before the previous phase.
         """
         if self.rollouts > self.every:
             raise ConfigError(
-                f"phase.rollouts = {self.rollouts}: must be at most phase.every = {self.every}, the rollouts since the "
+                f"ppg.rollouts = {self.rollouts}: must be at most ppg.every = {self.every}, the rollouts since the "
                 f"last phase; nearest valid value: {self.every}"
             )
         shapes_key, head_key, own_key = jax.random.split(key, 3)
@@ -106,42 +107,43 @@ class PPG:
         network = jax.eval_shape(lambda: in_float32(agent.network.init(jax.random.key(0), agent.critic.num_values)))
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), network)
         opt_state = self._optimizer().init(ravel_pytree({"network": zeros, "head": head})[0])
-        return PPGState(head, opt_state, own_key, jnp.int32(0), jnp.zeros(len(METRICS), jnp.float32))
+        zero = jnp.zeros(len(METRICS), jnp.float32)
+        return ExtensionState(PPGState(head, opt_state, own_key, jnp.int32(0), zero))
 
     def rescale_value(self, state: PPGState, scale: Scalar, shift: Scalar) -> PPGState:
         """Return the state whose auxiliary head has the outputs `scale` * (old outputs) + `shift`."""
         return state._replace(head=rescaled_dense(state.head, scale, shift))
 
-    def __call__(self, agent: Any, learner: LearnerState, batch: Batch) -> Phased:
+    def after(self, agent: Any, learner: LearnerState, state: PPGState, inner: PyTree, learned: Learned) -> After:
         """Return the learner after this iteration, with a phase or without, and the metrics of the last phase.
 
         In a sweep and with Independent players a phase is computed in every iteration, and dropped where none is due.
         """
-        state: PPGState = learner.phase
-        due = state.iterations + 1 >= self.every
+        batch, due = learned.batch, state.iterations + 1 >= self.every
         # a copy: the same state is used again where an iteration is discarded
         key, own_key = jax.random.split(jax.random.clone(state.key))
-        ring: Any = kept.with_rollout(state.kept, batch, self.rollouts, state.iterations) if self.keeps else ()
-        seen = kept.joined(ring) if self.keeps else batch
+        ring: Any = with_rollout(state.kept, batch, self.rollouts, state.iterations) if self.grows else ()
+        seen = to_rows(ring) if self.grows else batch
         waiting = state._replace(key=(), iterations=state.iterations + 1, kept=())  # what the phase does not change
 
         def phase() -> tuple[Params, PPGState]:
-            return self._phase(agent, learner._replace(phase=waiting), seen, own_key)
+            return self._phase(agent, learner, waiting, seen, own_key)
 
         # not `only_if`: on an accelerator, too, a phase costs more than waiting for the host
         params, own = jax.lax.cond(due, phase, lambda: (learner.params, waiting))
-        learner = learner._replace(params=params, phase=own._replace(key=key, kept=ring))
-        return Phased(learner, reduced("last", dict(zip(METRICS, own.metrics, strict=True))))
+        metrics = reduced("last", dict(zip(METRICS, own.metrics, strict=True)))
+        return After(learner._replace(params=params), own._replace(key=key, kept=ring), metrics)
 
-    def _phase(self, agent: Any, learner: LearnerState, batch: Batch, key: Key) -> tuple[Params, PPGState]:
+    def _phase(
+        self, agent: Any, learner: LearnerState, before: PPGState, batch: Batch, key: Key
+    ) -> tuple[Params, PPGState]:
         """Return parameters and state after the phase's epochs over the sequences of `batch` [rollouts * M, L]."""
-        before: PPGState = learner.phase
         vector, to_params = ravel_pytree({"network": learner.params, "head": before.head})
         sequences = len(batch.steps.valid)
         size = agent.minibatch.size(sequences // self.rollouts)  # as large as PPO's own
 
         def epoch(training: Training, key: Key) -> tuple[Training, Array]:
-            drawn = kept.split(agent.minibatch(batch, key), size, sequences)
+            drawn = split(agent.minibatch(batch, key), size, sequences)
             step = partial(self._step, agent, learner, batch, to_params)
             training, (means, learns) = jax.lax.scan(step, training, (drawn.index, drawn.weight))
             means = jnp.where(learns[:, None], means, 0.0).sum(0)
@@ -178,9 +180,8 @@ class PPG:
         index, weight = drawn
         chosen = jax.tree.map(lambda x: x[index], Batch(batch.steps, batch.targets))
         steps: Transition = dataclasses.replace(chosen.steps, valid=valid)
-        forward = partial(replay, agent.network, agent.critic, agent.compute_dtype)
-        policy = forward(learner._replace(params=params["network"]), steps)
-        old = jax.lax.stop_gradient(forward(learner, steps).distribution)
+        policy = forward_sequences(agent, learner._replace(params=params["network"]), steps)
+        old = jax.lax.stop_gradient(forward_sequences(agent, learner, steps).distribution)
         rows = to_rows(chosen._replace(steps=steps))
         head = partial(self._value_losses, agent.critic, learner.critic, rows)
         outputs = jax.vmap(lambda x: dense(params["head"], flat(x)))(actor_features(policy.features))
@@ -208,3 +209,29 @@ def actor_features(features: PyTree) -> PyTree:
 def flat(features: PyTree) -> Array:
     """All leaves of one step as one vector."""
     return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(features)])
+
+
+def with_rollout(ring: Batch | tuple[()], batch: Batch, rollouts: int, number: Array) -> Batch:
+    """Write `batch` [M, L] over the oldest of the last `rollouts` in `ring` [rollouts, M, L].
+
+    `number` [] counts the rollouts before this one. In an empty ring all other places become rows that are not valid.
+    """
+    # every field that a minibatch sampler may read, but not inputs of other extensions
+    steps = dataclasses.replace(batch.steps, final_value=None, extras=())
+    own = Batch(steps, batch.targets)
+    if not jax.tree.leaves(ring):
+        ring = jax.tree.map(lambda x: jnp.zeros((rollouts, *x.shape), x.dtype), own)
+    write = jax.lax.dynamic_update_index_in_dim
+    written: Batch = jax.tree.map(lambda all_of_them, x: write(all_of_them, x, number % rollouts, 0), ring, own)
+    return written
+
+
+def split(drawn: MinibatchIndices, size: int, padding: int) -> MinibatchIndices:
+    """Split minibatches drawn from several rollouts into those of `size` sequences; index `padding` is padding."""
+    pieces = -(-drawn.index.shape[1] // size)
+
+    def one(x: Array, fill: float) -> Array:
+        return jnp.pad(x, ((0, 0), (0, pieces * size - x.shape[1])), constant_values=fill).reshape(-1, size)
+
+    weight = None if drawn.weight is None else one(drawn.weight, 0.0)
+    return MinibatchIndices(one(drawn.index, padding), weight)

@@ -53,3 +53,10 @@ def discounted_so_far(
         return after, after
 
     return jax.lax.scan(step, trace, (reward, valid, first))
+
+
+def mean_reward(reward: Array, valid: Array) -> Array:
+    """Mean reward of the steps where `valid` [T, B], on all devices."""
+    total, count = sharding.total((jnp.where(valid, reward, 0.0).sum(), valid.sum(dtype=jnp.float32)))
+    mean: Array = total / jnp.maximum(count, 1.0)
+    return mean

@@ -10,7 +10,7 @@ before it; the target is the encoder of the agent's own network, drawn again, wi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +20,15 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from ppax.arrays.sequences import to_rows
-from ppax.intrinsic import returns, rows
+from ppax.extensions import returns, rows
+from ppax.extensions.returns import mean_reward
 from ppax.learning import normalization
+from ppax.learning.extension import Before, Extension
 from ppax.learning.following import following
 from ppax.learning.forward import in_float32
 from ppax.program import sharding
-from ppax.protocols import IntrinsicRewards, Network
-from ppax.types import Key, Params, PyTree, Rollout, Scalar, number, part, static
+from ppax.protocols import Network
+from ppax.types import ExtensionState, Key, Params, PyTree, Rollout, Scalar, number, part, static
 
 
 class RNDState(NamedTuple):
@@ -41,7 +43,7 @@ class RNDState(NamedTuple):
 
 
 @part
-class RND:
+class RND(Extension):
     """Random network distillation (RND). Burda et al. 2018, https://arxiv.org/abs/1810.12894
 
     Adds coef * (mean squared error of the predictor) / (running std of its discounted sum) to the reward of a step.
@@ -62,8 +64,9 @@ class RND:
     )
     obs_clip: float = static("clip range of standardised observations, in standard deviations", default=5.0, above=0.0)
 
-    def init(self, network: Network, observation_space: spaces.Space, key: Key) -> RNDState:
-        """Return target and predictor, with encoders as that of `network`, and empty statistics."""
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
+        """Return target and predictor, with encoders as that of the agent's network, and empty statistics."""
+        network: Network = agent.network
         keys = jax.random.split(key, 4)
         target, predictor = (in_float32(network.init(one)) for one in jax.random.split(keys[0]))
         size = rows.size(network, target, observation_space)
@@ -72,32 +75,32 @@ class RND:
         predictor = {"encoder": predictor, "head": head}
         opt_state = self._optimizer().init(ravel_pytree(predictor)[0])
         stats = normalization.init_obs_stats(observation_space), normalization.init_stats(())
-        return RNDState(target, predictor, opt_state, *stats, keys[3])
+        return ExtensionState(RNDState(target, predictor, opt_state, *stats, keys[3]))
 
-    def initial_streams(self, num_streams: int) -> Array:
+    def init_streams(self, num_streams: int) -> Array:
         """Return the discounted sum of each stream's rewards so far, [B]: 0."""
         return jnp.zeros(num_streams, jnp.float32)
 
-    def __call__(self, network: Network, state: RNDState, rollout: Rollout) -> IntrinsicRewards:
-        """Return the rewards [T, B] by the predictor before this rollout, and the state after learning from it.
+    def before(self, agent: Any, state: RNDState, streams: Array, rollout: Rollout, reward: Array) -> Before:
+        """Add the rewards [T, B] by the predictor before this rollout, then learn from it.
 
         Where a host environment resets in the same step, the observation after an episode's end is the first of
         the next episode. A final observation that is not finite gives no reward, and is not learned from.
         """
-        steps = rollout.steps
+        network, steps = agent.network, rollout.steps
         after, known = following(rollout)
         obs, valid = sharding.gather((after, known), axis=1)
         state = state._replace(obs_stats=normalization.update_obs_stats(state.obs_stats, obs, valid))
         error = self._errors(network, state, state.predictor, to_rows(after)).reshape(known.shape)
         error = jnp.where(known, error, 0.0)
-        reward, stats, trace = returns.scaled(
-            state.return_stats, rollout.intrinsic, error, steps, self.gamma, self.episodic
-        )
+        scaled, stats, trace = returns.scaled(state.return_stats, streams, error, steps, self.gamma, self.episodic)
+        own = self.coef * scaled
         # a copy: the same state is used again where an iteration is discarded
         key, own_key = jax.random.split(jax.random.clone(state.key))
         state, loss = self._train(network, state, to_rows(obs), to_rows(valid), own_key)
         state = state._replace(return_stats=stats, key=key)
-        return IntrinsicRewards(self.coef * reward, state, trace, {"predictor_loss": loss})
+        metrics = {"intrinsic_reward": mean_reward(own, steps.valid), "predictor_loss": loss}
+        return Before(state, reward + own, (), trace, metrics)
 
     def _train(self, network: Network, state: RNDState, obs: PyTree, valid: Array, key: Key) -> tuple[RNDState, Array]:
         """Train the predictor on the rows [N] that are `valid`; also return its mean loss over all steps."""

@@ -18,12 +18,12 @@ from jax import Array
 
 from ppax.distributions import BallNormal, Beta, Categorical, Normal, SquashedNormal
 from ppax.distributions.boxes import along
-from ppax.protocols import AuxiliaryTerms
-from ppax.types import Batch, ConfigError, Params, PyTree, Scalar, number, part, static
+from ppax.learning.extension import Extension, Rows, Terms
+from ppax.types import Batch, ConfigError, Scalar, number, part, static
 
 
 @part
-class Symmetry:
+class Symmetry(Extension):
     """Symmetry by data augmentation and by a mirror loss, for vectors of observations. Mittal et al. 2024,
     https://arxiv.org/abs/2403.04359
 
@@ -43,33 +43,34 @@ class Symmetry:
         low=0.0,
     )
 
-    def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
+    def terms(self, rows: Rows) -> Terms:
         """Terms of rows [N]; ConfigError where the images do not fit observations or actions."""
-        mirrored, losses = self._mirrored(batch), {}
+        mirrored, losses = self._mirrored(rows), {}
         if self.augmentation_coef is not None:
-            losses["augmentation_loss"] = self.augmentation_coef * batch.again.losses(mirrored)
+            losses["augmentation_loss"] = self.augmentation_coef * rows.losses(mirrored)
         if self.mirror_coef is not None:
-            losses["mirror_loss"] = self.mirror_coef * self._distance(batch, mirrored)
-        return AuxiliaryTerms(losses)
+            losses["mirror_loss"] = self.mirror_coef * self._distance(rows, mirrored)
+        return Terms(losses)
 
-    def _mirrored(self, batch: Batch) -> Batch:
+    def _mirrored(self, rows: Rows) -> Batch:
         """Mirror observations, actions and action masks of rows [N]."""
-        steps, mask = batch.steps, batch.steps.action_mask
+        batch, steps, mask = rows.batch, rows.batch.steps, rows.batch.steps.action_mask
         _check_vectors(steps.obs, self.observation)
         if jax.tree.leaves(steps.carry):
-            raise ConfigError("auxiliary: symmetry is for networks without memory, whose carry has no mirror image")
+            raise ConfigError("symmetry is for networks without memory, whose carry has no mirror image")
         if batch.weights is not None and batch.weights.value is not None:
-            raise ConfigError("auxiliary: symmetry has no importance weights: use minibatch = shuffle")
-        distribution = batch.again.policy.distribution
+            raise ConfigError("symmetry has no importance weights: use minibatch = shuffle")
+        distribution = rows.policy.distribution
         obs, action = mirror(steps.obs, self.observation), mirror_action(distribution, steps.action, self.action)
         if mask is not None and isinstance(distribution, Categorical):  # that of a Box allows every action
             mask = mask[:, _places(self.action)]
         return batch._replace(steps=dataclasses.replace(steps, obs=obs, action=action, action_mask=mask))
 
-    def _distance(self, batch: Batch, mirrored: Batch) -> Array:
+    def _distance(self, rows: Rows, mirrored: Batch) -> Array:
         """Mirror loss of rows [N]; no gradient passes through the original's actions."""
-        own = batch.again.forward(batch.steps.obs, batch.steps.action_mask).distribution
-        image = batch.again.forward(mirrored.steps.obs, mirrored.steps.action_mask).distribution
+        batch = rows.batch
+        own = rows.forward(batch.steps.obs, batch.steps.action_mask).distribution
+        image = rows.forward(mirrored.steps.obs, mirrored.steps.action_mask).distribution
         if not isinstance(own, Categorical):
             wanted = jax.lax.stop_gradient(mirror_action(own, own.mode(), self.action))
             return jnp.square(image.mode() - wanted).mean(axis=-1)
@@ -100,7 +101,7 @@ def mirror_action(distribution: Any, action: Array, image: tuple[int, ...]) -> A
         return jnp.asarray(np.argsort(_places(image)))[action]
     if not isinstance(distribution, Normal | SquashedNormal | BallNormal | Beta):
         raise ConfigError(
-            f"auxiliary: symmetry mirrors vectors of one Box and one Discrete choice, not the actions of a "
+            f"symmetry mirrors vectors of one Box and one Discrete choice, not the actions of a "
             f"{type(distribution).__name__}; write a part of your own (docs/extending.md)"
         )
     low, high = np.asarray(distribution.low), np.asarray(distribution.high)
@@ -127,11 +128,11 @@ def _places(image: tuple[int, ...]) -> np.ndarray:
 def _check_vectors(obs: Any, image: tuple[int, ...]) -> None:
     """Raise ConfigError unless observations are vectors [N, n] that have this mirror image."""
     if not isinstance(obs, jax.Array) or obs.ndim != 2:
-        raise ConfigError("auxiliary: symmetry mirrors vectors; here the observation has another form")
+        raise ConfigError("symmetry mirrors vectors; here the observation has another form")
     _check_image("observation", image, obs.shape[-1], signs=True)
     if jnp.issubdtype(obs.dtype, jnp.unsignedinteger) and min(image) < 0:
         raise ConfigError(
-            f"auxiliary.observation = {list(image)}: observations are {obs.dtype}, which have no negative numbers; "
+            f"symmetry.observation = {list(image)}: observations are {obs.dtype}, which have no negative numbers; "
             "return floating-point numbers around 0 from the environment"
         )
 
@@ -142,12 +143,12 @@ def _check_image(field: str, image: tuple[int, ...], size: int, signs: bool) -> 
     if sorted(map(abs, image)) != wanted or (not signs and min(image) < 0):
         form = "with a sign; nothing mirrored is" if signs else "a permutation of the choices; nothing mirrored is"
         raise ConfigError(
-            f"auxiliary.{field} = {list(image)}: must have each place from 1 to {size} once, {form} {wanted}"
+            f"symmetry.{field} = {list(image)}: must have each place from 1 to {size} once, {form} {wanted}"
         )
     twice = np.eye(size)[_places(image)] * np.sign(image)[:, None]
     if not np.array_equal(twice @ twice, np.eye(size)):
         what = "a vector" if signs else "a choice"
-        raise ConfigError(f"auxiliary.{field} = {list(image)}: mirrored twice, {what} must be itself again")
+        raise ConfigError(f"symmetry.{field} = {list(image)}: mirrored twice, {what} must be itself again")
 
 
 def _check_box(low: np.ndarray, high: np.ndarray, middle: np.ndarray, image: tuple[int, ...]) -> None:
@@ -160,7 +161,7 @@ def _check_box(low: np.ndarray, high: np.ndarray, middle: np.ndarray, image: tup
         to = int(np.argmin(fits))
         source = int(places[to])
         raise ConfigError(
-            f"auxiliary.action = {list(image)}: does not map the Box of actions to itself: element {source + 1} has "
+            f"symmetry.action = {list(image)}: does not map the Box of actions to itself: element {source + 1} has "
             f"the bounds {low[source]:g} and {high[source]:g}, its image, element {to + 1}, {low[to]:g} and "
             f"{high[to]:g}; must be of equal width, and with two bounds or none where the sign is minus"
         )

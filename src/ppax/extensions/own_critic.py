@@ -8,7 +8,7 @@ agent's; the weight of A_I is that of the rewards (`coef` of RND).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,16 +18,17 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from ppax.arrays.sequences import to_rows, where_rows, zero_rows
-from ppax.intrinsic import rows
-from ppax.intrinsic.rnd import RND
+from ppax.extensions import rows
+from ppax.extensions.returns import mean_reward
+from ppax.extensions.rnd import RND
 from ppax.learning import normalization
+from ppax.learning.extension import Before, Extension
 from ppax.learning.following import following, following_in_episode
 from ppax.learning.forward import in_float32
-from ppax.learning.rewards import mean_reward
 from ppax.parts import slot
 from ppax.program import sharding
-from ppax.protocols import IntrinsicReward, IntrinsicRewards, Network
-from ppax.types import ConfigError, Key, Params, PyTree, Rollout, Scalar, Targets, number, part, static
+from ppax.protocols import Network
+from ppax.types import ConfigError, ExtensionState, Key, Params, PyTree, Rollout, Scalar, Targets, number, part, static
 
 
 class OwnCriticState(NamedTuple):
@@ -41,14 +42,14 @@ class OwnCriticState(NamedTuple):
 
 
 @part
-class OwnCritic:
+class OwnCritic(Extension):
     """Own critic of an intrinsic reward (two value streams). Burda et al. 2018, https://arxiv.org/abs/1810.12894
 
     Its advantages, by GAE over intrinsic rewards alone, are added to those of the environment's rewards.
     """
 
-    reward: IntrinsicReward = slot(
-        "intrinsic", "intrinsic reward whose value the critic learns", default=RND(), first={"rnd": RND}
+    reward: Extension = slot(
+        "extension", "intrinsic reward whose value the critic learns", default=RND(), first={"rnd": RND}
     )
     gamma: Scalar = number("discount factor of intrinsic rewards", default=0.99, low=0.0, high=1.0)
     gae_lambda: Scalar = number("GAE lambda of intrinsic rewards", default=0.95, low=0.0, high=1.0)
@@ -61,29 +62,32 @@ class OwnCritic:
     num_minibatches: int = static("gradient steps of this critic in one pass", default=4, low=1)
     hidden: tuple[int, ...] = static("widths of its hidden layers after the encoder", default=(64,), low=1)
 
-    def init(self, network: Network, observation_space: spaces.Space, key: Key) -> OwnCriticState:
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
         """Return the first state of the reward, and a random critic."""
+        network: Network = agent.network
         reward_key, encoder_key, head_key, own_key = jax.random.split(key, 4)
         encoder = in_float32(network.init(encoder_key))
         head = rows.init_head(head_key, rows.size(network, encoder, observation_space), self.hidden, 1)
         critic = {"encoder": encoder, "head": head}
         opt_state = self._optimizer().init(ravel_pytree(critic)[0])
-        reward = self.reward.init(network, observation_space, reward_key)
-        return OwnCriticState(reward, critic, opt_state, normalization.init_obs_stats(observation_space), own_key)
+        reward = self.reward.init(agent, observation_space, reward_key).state
+        stats = normalization.init_obs_stats(observation_space)
+        return ExtensionState(OwnCriticState(reward, critic, opt_state, stats, own_key))
 
-    def initial_streams(self, num_streams: int) -> PyTree:
+    def init_streams(self, num_streams: int) -> PyTree:
         """Return the first state of the reward for each stream, [B, ...]."""
-        return self.reward.initial_streams(num_streams)
+        return self.reward.init_streams(num_streams)
 
-    def __call__(self, network: Network, state: OwnCriticState, rollout: Rollout) -> IntrinsicRewards:
-        """Return advantages [T, B] by the critic before this rollout, and the state after learning from it.
+    def before(self, agent: Any, state: OwnCriticState, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
+        """Make the advantages [T, B] by the critic before this rollout, then learn from it.
 
         Raises ConfigError where there is no intrinsic reward.
         """
-        steps, inner = rollout.steps, self.reward(network, state.reward, rollout)
-        if inner.reward is None:
+        network, steps, none = agent.network, rollout.steps, jnp.zeros_like(reward)
+        inner = self.reward.before(agent, state.reward, streams, rollout, none)
+        if inner.reward is none:
             name = type(self.reward).__name__
-            raise ConfigError(f'intrinsic.reward: {name} gives no rewards to learn the value of; write part = "rnd"')
+            raise ConfigError(f'own_critic.reward: {name} gives no rewards to learn the value of; write part = "rnd"')
         obs = zero_rows(steps.valid, steps.obs)
         every, valid = sharding.gather((obs, steps.valid), axis=1)
         stats = normalization.update_obs_stats(state.obs_stats, every, valid)
@@ -96,9 +100,12 @@ class OwnCritic:
         key, own_key = jax.random.split(jax.random.clone(state.key))
         goals = to_rows(sharding.gather(targets.value, axis=1))
         state, loss = self._train(network, state, to_rows(every), goals, to_rows(valid), own_key)
-        metrics = {"intrinsic_reward": mean_reward(inner.reward, steps.valid), "intrinsic_value_loss": loss}
-        metrics |= dict(inner.metrics)
-        return IntrinsicRewards(None, state._replace(key=key), inner.streams, metrics, targets.advantage)
+        own = {"intrinsic_reward": mean_reward(inner.reward, steps.valid), "intrinsic_value_loss": loss}
+        return Before(state._replace(key=key), reward, targets.advantage, inner.streams, {**inner.metrics, **own})
+
+    def targets(self, targets: Targets, extras: Array) -> Targets:
+        """Add the advantages of intrinsic rewards; value targets stay."""
+        return targets._replace(advantage=targets.advantage + extras)
 
     def _values_of(self, network: Network, state: OwnCriticState, rollout: Rollout) -> tuple[Array, Array]:
         """V [T, B] of the observation of each step, and of the one after it; where that is not known, both are equal.

@@ -1,0 +1,59 @@
+"""Entropy target: the entropy coefficient is learned, so that the policy's entropy stays near a target.
+
+Haarnoja et al. 2018, section 5, https://arxiv.org/abs/1812.05905: gradient descent of log alpha on
+alpha (H - target), whose slope by log alpha is taken without its factor alpha, as implementations do. Here one step an
+update, on the mean entropy of its gradient steps, and alpha is the weight of PPO's entropy bonus.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+from gymnasium import spaces
+from jax import Array
+
+from ppax.arrays.metrics import reduced
+from ppax.learning.extension import After, Extension, Learned
+from ppax.types import ConfigError, ExtensionState, Key, LearnerState, Scalar, number, part
+
+LARGEST = 14.0  # bound on the change of log ent_coef since the start: a factor of a million
+
+
+@part
+class EntropyTarget(Extension):
+    """Entropy target: ent_coef rises while the entropy is below it and falls while it is above.
+
+    Haarnoja et al. 2018, https://arxiv.org/abs/1812.05905
+    """
+
+    target: Scalar = number("entropy in nats that ent_coef is adapted to", default=0.5)
+    rate: Scalar = number(
+        "change of log ent_coef in one update, for each nat between entropy and target", default=0.1, above=0.0
+    )
+
+    def check(self, agent: Any) -> None:
+        """Raise ConfigError for an ent_coef of 0, which would stay 0."""
+        if isinstance(agent.ent_coef, int | float) and agent.ent_coef == 0.0:
+            raise ConfigError(
+                "ent_coef = 0: entropy_target multiplies it; give the value to begin with, such as ent_coef = 0.01"
+            )
+
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
+        """Return the change of log ent_coef so far: 0."""
+        return ExtensionState(jnp.float32(0.0))
+
+    def begin(self, state: Array) -> Array:
+        """Return the change of log ent_coef, which stays the same inside an update."""
+        return state
+
+    def numbers(self, agent: Any, inner: Array) -> Any:
+        """Return the agent with its learned entropy coefficient."""
+        return dataclasses.replace(agent, ent_coef=agent.ent_coef * jnp.exp(inner))
+
+    def after(self, agent: Any, learner: LearnerState, state: Array, inner: Array, learned: Learned) -> After:
+        """Take one step on log ent_coef, by the mean entropy of the gradient steps."""
+        moved = jnp.clip(state + self.rate * (self.target - learned.metrics["entropy"]), -LARGEST, LARGEST)
+        state = jnp.where(learned.history.acts.any(), moved, state)
+        return After(learner, state, reduced("last", {"ent_coef": jnp.asarray(self.numbers(agent, state).ent_coef)}))

@@ -1,0 +1,133 @@
+"""KL control: early stop, adaptive learning rate, adaptive KL penalty.
+
+KL(old || new) of a minibatch is estimated before its gradient step by the metric `approx_kl`:
+https://joschu.net/blog/kl-approx.html. Adaptive penalty: Schulman et al. 2017, section 4,
+https://arxiv.org/abs/1707.06347. Adaptive learning rate: as in rsl_rl, https://github.com/leggedrobotics/rsl_rl.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces
+from jax import Array
+
+from ppax.arrays.sequences import masked_mean
+from ppax.learning.extension import After, Extension, Learned, Observed
+from ppax.types import ConfigError, ExtensionState, Key, LearnerState, Scalar, number, part
+
+RATE_STEP = 1.5  # factor of one change of the learning rate
+NOT_MOVED = 1e-10  # largest KL that is mere rounding, as before the first step: the learning rate is not raised
+CONTROLS = ("target_kl", "rate_target", "coef_target")
+COEF_RANGE = 2.0**20  # largest factor between the adapted and the configured kl_coef
+
+
+class KLState(NamedTuple):
+    """State of the KL controls; None where a control is off."""
+
+    rate: Any = None  # [] factor on the learning rate
+    coef: Any = None  # [] factor on the loss's kl_coef
+    stopped: Any = None  # [] bool; only inside an update
+
+
+@part
+class KLControl(Extension):
+    """KL control: early stop, adaptive learning rate, adaptive KL penalty; each is off while its target is none.
+
+    Schulman et al. 2017, section 4, https://arxiv.org/abs/1707.06347; https://github.com/leggedrobotics/rsl_rl
+    """
+
+    target_kl: Scalar | None = number(
+        "early stop: end the update before a gradient step whose KL exceeds this; none: off", default=None, above=0.0
+    )
+    rate_target: Scalar | None = number(
+        "adaptive learning rate: target KL; above twice this divide the rate by 1.5, below half multiply; none: off",
+        default=None,
+        above=0.0,
+    )
+    rate_min: Scalar = number("lower bound of the adaptive learning rate", default=1e-5, above=0.0)
+    rate_max: Scalar = number("upper bound of the adaptive learning rate", default=1e-2, above=0.0)
+    coef_target: Scalar | None = number(
+        "adaptive penalty: target KL; above 1.5 times this kl_coef doubles, below 1/1.5 it halves; none: off",
+        default=None,
+        above=0.0,
+    )
+
+    @property
+    def needs_latest_policy(self) -> str:
+        """The control that is on; "" if none is."""
+        return next((name for name in CONTROLS if getattr(self, name) is not None), "")
+
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
+        """Return the factors 1, which are kept between updates.
+
+        Raises ConfigError for a loss without the kl_coef to adapt, and for one gradient step in an update.
+        """
+        loss = agent.loss
+        names = [field.name for field in dataclasses.fields(loss)] if dataclasses.is_dataclass(loss) else []
+        if self.coef_target is not None and "kl_coef" not in names:
+            raise ConfigError(
+                f"kl_control.coef_target: {type(loss).__name__} has no kl_coef to adapt; use KLPenalty (kl_penalty)"
+            )
+        if agent.num_epochs * agent.minibatch.num_minibatches == 1 and self.needs_latest_policy:
+            raise ConfigError(
+                f"kl_control.{self.needs_latest_policy}: with one gradient step per update the KL before it is always "
+                "0; set num_epochs or minibatch.num_minibatches to at least 2, or leave it out"
+            )
+        one = jnp.float32(1.0)
+        rate, coef = (None if target is None else one for target in (self.rate_target, self.coef_target))
+        return ExtensionState(KLState(rate, coef))
+
+    def begin(self, state: KLState) -> KLState:
+        """Return the state at the start of an update: not stopped."""
+        return state._replace(stopped=None if self.target_kl is None else jnp.bool_(False))
+
+    def numbers(self, agent: Any, inner: KLState) -> Any:
+        """Return the agent with the adapted learning rate and the loss's adapted kl_coef."""
+        if inner.rate is not None:
+            agent = dataclasses.replace(agent, learning_rate=agent.learning_rate * inner.rate)
+        if inner.coef is not None:
+            adapted = dataclasses.replace(agent.loss, kl_coef=agent.loss.kl_coef * inner.coef)
+            agent = dataclasses.replace(agent, loss=adapted)
+        return agent
+
+    def observe(self, agent: Any, inner: KLState, metrics: Mapping[str, Array], acts: Array) -> Observed:
+        """Adapt the learning rate, and stop the update, before a gradient step; unchanged unless `acts`."""
+        rate, coef, stopped = inner
+        if self.rate_target is not None:
+            bounds = self.rate_min, self.rate_max
+            change = rate_change(rate * agent.learning_rate, metrics["approx_kl"], self.rate_target, *bounds)
+            rate = rate * (change if stopped is None else jnp.where(stopped, 1.0, change))
+        if self.target_kl is not None:
+            stopped = stopped | ~(metrics["approx_kl"] <= self.target_kl)  # NaN stops too
+        state = jax.tree.map(partial(jnp.where, acts), KLState(rate, coef, stopped), inner)
+        if state.stopped is None:
+            return Observed(state)
+        return Observed(state, ~state.stopped, {"updates_skipped": state.stopped.astype(jnp.float32)})
+
+    def after(self, agent: Any, learner: LearnerState, state: KLState, inner: KLState, learned: Learned) -> After:
+        """Adapt the penalty, by the mean KL of the last epoch."""
+        rate, coef, _ = inner
+        if self.coef_target is None:
+            return After(learner, KLState(rate, coef))
+        history, acts = learned.history.metrics, learned.history.acts
+        d = masked_mean(history["approx_kl"][-1], acts[-1])
+        change = jnp.where(d > 1.5 * self.coef_target, 2.0, jnp.where(d < self.coef_target / 1.5, 0.5, 1.0))
+        change = jnp.where(acts[-1].any(), change, 1.0)
+        coef = jnp.clip(coef * change, 1.0 / COEF_RANGE, COEF_RANGE)
+        return After(learner, KLState(rate, coef), {"kl_coef": agent.loss.kl_coef * coef})
+
+
+def rate_change(rate: Array, kl: Array, target: Scalar, lowest: Scalar, highest: Scalar) -> Array:
+    """Factor on the learning rate `rate`, [], from the measured `kl`; bounded by `lowest` and `highest`."""
+    rate = jnp.maximum(rate, 1e-30)  # a learning rate of 0 stays 0
+    # a bound limits a change; it never causes one
+    slower = jnp.clip(lowest / rate, 1.0 / RATE_STEP, 1.0)
+    faster = jnp.clip(highest / rate, 1.0, RATE_STEP)
+    near = (kl < 0.5 * target) & (kl > NOT_MOVED)
+    return jnp.where(kl > 2.0 * target, slower, jnp.where(near, faster, 1.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -20,6 +21,8 @@ BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "n
 # Options that may stand anywhere, with the value they need: the first decides which options exist, the second where
 # JAX starts, which reading the others needs
 TRUST, DEVICE = "--trust", "--device"
+EXTENSIONS = re.compile(r"(agent|groups\.[^.]+\.agent)\.extensions")
+OF_EXTENSION = re.compile(r"--(?P<path>(agent|groups\.[^.]+\.agent)\.extensions)\.(?P<name>[^.=]+)")
 VALUES = {TRUST: "the name of a package, a path or an address", DEVICE: "a device, as cpu, gpu, tpu or cuda:1"}
 
 
@@ -165,6 +168,47 @@ def choose_lists(base: Config, arguments: list[str]) -> tuple[Config, list[str]]
         for number, one in enumerate(one for one in names if one != NONE):
             table = next((table for table in had if table.get("part") == one), {"part": one})
             flat |= {f"{path}.{number}.{key}": value for key, value in table.items()}
+    return unflatten(flat), left
+
+
+def choose_extensions(base: Config, arguments: list[str]) -> tuple[Config, list[str]]:
+    """Set the extensions named by `--agent.extensions NAME,...`, or by an option of theirs; they decide about options.
+
+    Return the configuration and the other arguments. An extension that `base` has keeps its options; `none` removes
+    all. Raises ConfigError for an option of an extension that the list leaves out.
+    """
+    flat, left = dict(flatten(base)), list[str]()
+    listed: dict[str, list[str]] = {}
+    places = iter(arguments)
+    for argument in places:
+        name, equals, value = argument.partition("=")
+        path = name.removeprefix("--")
+        if not (EXTENSIONS.fullmatch(path) and name.startswith("--")):
+            left.append(argument)
+            continue
+        value = value if equals else next(places, "")
+        if not value or value.startswith("-"):
+            raise ConfigError(f"{name}: needs the names of extensions, as {name} rnd,kl_control, or {NONE}")
+        listed[path] = [one.replace("-", "_") for one in value.split(",") if one not in ("", NONE)]
+        before = {place: x for place, x in flat.items() if within(path, place)}
+        flat = {place: x for place, x in flat.items() if place not in before} | {path: {}}
+        for one in listed[path]:
+            kept = {place: x for place, x in before.items() if f"{place}.".startswith(f"{path}.{one}.")}
+            flat.pop(path, None)
+            flat |= kept or {f"{path}.{one}": {}}
+    for place, argument in enumerate(left):
+        name, equals, value = argument.partition("=")
+        found = OF_EXTENSION.match(name)
+        if found is None:
+            continue
+        path, one = found["path"], found["name"]
+        if path in listed and one not in listed[path]:
+            raise ConfigError(f"{found[0]}: --{path} {','.join(listed[path]) or NONE} leaves {one} out; add it there")
+        if not any(f"{place}.".startswith(f"{path}.{one}.") for place in flat):
+            flat = {other: x for other, x in flat.items() if other != path} | {f"{path}.{one}": {}}
+        if name == f"{found[0]}.part":
+            flat.pop(f"{path}.{one}", None)
+            flat[f"{path}.{one}.part"] = value if equals else "".join(left[place + 1 : place + 2])
     return unflatten(flat), left
 
 

@@ -13,6 +13,7 @@ from ppax.cli.arguments import (
     DEVICE,
     TRUST,
     booleans,
+    choose_extensions,
     choose_groups,
     choose_lists,
     choose_parts,
@@ -158,7 +159,8 @@ def _parse(
     add(parser)
     add_common(parser)
     base, arguments = choose_lists(base, arguments)
-    base = choose_parts(choose_groups(base, arguments), arguments)
+    base, arguments = choose_extensions(choose_groups(base, arguments), arguments)
+    base = choose_parts(base, arguments)
     defaults = dict(flatten(config.resolve(base)))  # first: it reports all errors of the base at once
     # groups inherit parts and numbers from the table [agent], and with them options
     known = {option.path: option for option in config.options(group_tables.filled(base))}

@@ -55,7 +55,7 @@ def describe(part: Any, each: bool = False) -> Config:
             inner = {key: _part(one, tables[field.name], each) for key, one in value}
             config |= unflatten(dict(flatten({field.name: inner}))) if inner else {}
         elif field.name in chains:
-            config[field.name] = {name_of(one): _part(one, chains[field.name], each) for one in value}
+            config[field.name] = {name_of(one): _part(one, chains[field.name], each) for one in value} or []
         elif field.name in lists:
             config[field.name] = [_of_list(one, lists[field.name], field.name) for one in value]
         elif is_section(hints[field.name]):

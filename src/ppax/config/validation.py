@@ -65,7 +65,7 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
     for field in dataclasses.fields(cls):
         path = prefix + field.name
         if field.name in chains:
-            given = _table(config, field.name, path)
+            given = _named_tables(config.get(field.name, []), path)
             if not given:
                 limits = {"choices": tuple(chains[field.name])}
                 yield Option(path, str, many=True, default=(), doc=field.metadata["doc"], limits=limits)
@@ -108,6 +108,17 @@ def keyed_tables(tables: Config, path: str) -> Iterator[tuple[str, Config]]:
             yield key, table
         else:
             yield from ((f"{key}.{inner}", one) for inner, one in keyed_tables(table, f"{path}.{key}"))
+
+
+def _named_tables(given: Any, path: str) -> Config:
+    """Return the tables of parts by name; an empty list stands for none."""
+    if given in ([], ()):
+        return {}
+    if not isinstance(given, dict):
+        names = given if isinstance(given, list) else str(given).split(",")
+        tables = " and ".join(f"[{path}.{name}]" for name in names)
+        raise WrongTable(path, f"{path} = {given!r}: must be a table for each, {tables}, which may be empty")
+    return given
 
 
 def _list_options(field: dataclasses.Field[Any], choices: Choices, given: Any, path: str) -> Iterator[Option]:

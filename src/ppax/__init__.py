@@ -24,6 +24,7 @@ from ppax import (
     networks,
     optimizers,
     protocols,
+    recompute,
     schedules,
 )
 from ppax.agents.groups import Groups
@@ -174,6 +175,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "networks",
     "optimizers",
     "protocols",
+    "recompute",
     "schedules",
     "number",
     "part",

@@ -24,7 +24,7 @@ from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.critics import Regression
 from ppax.critics.base import rescaled, value_losses
 from ppax.gradients import Plain
-from ppax.learning import batches, exploration, normalization, recompute
+from ppax.learning import batches, exploration, normalization
 from ppax.learning.descent import descend
 from ppax.learning.diagnostics import History, update_metrics
 from ppax.learning.extension import Chain, Extension, Learned, Rows
@@ -37,6 +37,7 @@ from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
 from ppax.parts import number, part, slot, slot_chain, static
 from ppax.program.layout import AUTO, WHERE_SAFE, Program
+from ppax.recompute import Never, Recompute, Targeting
 from ppax.schedules import Constant, anneal_parts
 from ppax.types import (
     Acting,
@@ -62,7 +63,7 @@ class DescentState(NamedTuple):
     vector: Array  # [P] `params` flattened: an elementwise optimiser needs few operations on one vector
     opt_state: PyTree
     extensions: dict[str, PyTree]  # states inside the update, by name
-    targets: Targets | None  # [M, L] with recompute = minibatch, else None
+    targets: Targets | None  # [M, L] where they change between gradient steps, else None
     epoch: Array  # [] number of the epoch, from 0
 
 
@@ -75,6 +76,7 @@ class PPO:
     loss: protocols.Loss = slot("loss", "policy loss", default=ClippedSurrogate())
     critic: protocols.Critic = slot("critic", "value loss", default=Regression())
     minibatch: protocols.Minibatches = slot("minibatch", "sampling of minibatches", default=Shuffle())
+    recompute: Recompute = slot("recompute", "when values, ratios and targets are computed again", default=Never())
     gradient: protocols.GradientRule = slot("gradient", "gradient of a gradient step", default=Plain())
     optimizer: protocols.Optimizer = slot("optimizer", "optimiser", default=Adam())
     schedule: protocols.Schedule = slot("schedule", "annealing of numbers over training", default=Constant())
@@ -90,11 +92,6 @@ class PPO:
     num_epochs: int = static("passes over each rollout in one update", default=4, low=1)
     seq_len: int | None = static(
         "steps of a sequence; default: num_steps if recurrent or recompute = minibatch, else 1", default=None, low=1
-    )
-    recompute: str = static(
-        "recompute values, ratios and targets: never; before each epoch (all steps); before each minibatch (its steps)",
-        default="never",
-        choices=("never", "epoch", "minibatch"),
     )
     normalize_obs: bool = static("standardise observations by their running mean and variance", default=False)
     normalize_reward: bool = static("divide rewards by the running std of the discounted return", default=False)
@@ -115,7 +112,7 @@ class PPO:
 
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
         """Create a learner for observations of `observation_space`; ConfigError where options contradict each other."""
-        recompute.check_ratios(self.advantage, self.recompute)
+        self.recompute.check(self.advantage)
         critic_state, rescale = self.critic.init()
         params = rescaled(self.network, in_float32(self.network.init(key, self.critic.num_values)), rescale)
         obs_stats, reward_stats = normalization.initial(observation_space, self.normalize_obs, self.normalize_reward)
@@ -150,14 +147,11 @@ class PPO:
 
         # Sequences [M, L], of which minibatches are drawn
         length = self.sequence_length(len(steps.valid))
-        batch: Batch = batches.cut(steps, targets, length)
-        inputs: Any = None
-        if self.recompute != "never":
-            batch, inputs = recompute.with_inputs(batch, steps, reward, next_value, length)
+        sequences = self.recompute.cut(steps, targets, reward, next_value, length)
+        batch = sequences.batch
         row_masks = batches.row_masks(batch.steps)
         make_minibatch = partial(batches.make_minibatch, row_masks, self.normalize_advantage)
-        recomputed = partial(recompute.recomputed_targets, self, extensions)
-        chunk_rows = self.program.rows(batch.steps.valid.shape[1], self.compute_dtype, batch.steps.obs, self.network)
+        chunk_rows = self.program.rows(length, self.compute_dtype, batch.steps.obs, self.network)
 
         # The critic's own statistics, before the gradient steps; V stays the same
         critic_state, rescale = self.critic.update(learner.critic, batch.targets.value, batch.steps.valid)
@@ -166,6 +160,7 @@ class PPO:
             learner = learner._replace(params=params, extensions=extensions.rescale_value(learner.extensions, *rescale))
         learner = learner._replace(critic=critic_state)
 
+        targeting = Targeting(self, extensions, learner, sequences, len(steps.valid))
         draw_key = jax.vmap(lambda one: jax.random.fold_in(one, DRAWS))(keys)[0]
         trained = extensions.trained(learner)
         vector, to_params = ravel_pytree(trained)
@@ -184,8 +179,11 @@ class PPO:
             entropy = policy.distribution.entropy()
             return total_loss(surrogate, value, entropy, *further, rows, agent.vf_coef, agent.ent_coef)  # eq. 9
 
-        def gradient_step(state: DescentState, minibatch: batches.Minibatch) -> tuple[DescentState, History]:
+        def gradient_step(state: DescentState, minibatch: Any) -> tuple[DescentState, History]:
             """Compute the gradient of a minibatch's loss, and take one optimiser step."""
+            changing, minibatch = self.recompute.before_minibatch(
+                targeting, make_minibatch, state.params, state.targets, minibatch
+            )
             index, valid, targets, weights, learns, acts, extra = minibatch
             agent = extensions.numbers(self, state.extensions)
 
@@ -200,33 +198,18 @@ class PPO:
             goes_on = learns if proceed is None else learns & proceed
             state = descend(optimizer, self.optimizer.elementwise, to_params, state, gradient, goes_on)
             table = Table({}) | metrics | extra | {"grad_norm": optax.tree.norm(gradient)} | observed
-            return state._replace(extensions=inner), History(pack(table), learns, acts)
-
-        def recomputing_step(state: DescentState, drawn: types.MinibatchIndices) -> tuple[DescentState, History]:
-            """Recompute the targets of the sequences `drawn`, then take a gradient step on them."""
-            sequences = jax.tree.map(lambda x: x[drawn.index], (batch.steps, inputs))
-            fresh = recomputed(learner._replace(params=state.params), *sequences)
-            targets = jax.tree.map(lambda x, new: x.at[drawn.index].set(new), state.targets, fresh)
-            return gradient_step(state._replace(targets=targets), make_minibatch(targets, drawn))
+            return state._replace(extensions=inner, targets=changing), History(pack(table), learns, acts)
 
         def epoch(state: DescentState, key: Key) -> tuple[DescentState, History]:
             """Draw the minibatches of one epoch, and take a gradient step on each."""
-            if state.targets is not None:
-                drawn = self.minibatch(Batch(batch.steps, state.targets), key)
-                state, history = jax.lax.scan(recomputing_step, state, drawn)
-            else:
-                targets = batch.targets
-                if self.recompute == "epoch":
-                    current = learner._replace(params=state.params)
-                    targets = recompute.over_rollout(recomputed, current, batch.steps, inputs, len(steps.valid))
-                drawn = self.minibatch(Batch(batch.steps, targets), key)
-                minibatches = jax.vmap(partial(make_minibatch, targets))(drawn)  # at once: fewer operations in the loop
-                state, history = jax.lax.scan(gradient_step, state, minibatches)
+            targets = self.recompute.before_epoch(targeting, state.params, state.targets)
+            drawn = self.minibatch(Batch(batch.steps, targets), key)
+            minibatches = self.recompute.minibatches(make_minibatch, targets, drawn)
+            state, history = jax.lax.scan(gradient_step, state, minibatches)
             return state._replace(epoch=state.epoch + 1), history
 
-        stored = batch.targets if self.recompute == "minibatch" else None
-        inner = extensions.begin(learner)
-        state = DescentState(trained, vector, learner.opt_state, inner, stored, jnp.int32(0))
+        changing = self.recompute.begin(batch.targets)
+        state = DescentState(trained, vector, learner.opt_state, extensions.begin(learner), changing, jnp.int32(0))
         state, history = jax.lax.scan(epoch, state, keys)
         learner = extensions.with_trained(learner._replace(opt_state=state.opt_state), state.params)
 
@@ -276,7 +259,7 @@ class PPO:
 
     def sequence_length(self, num_steps: int) -> int:
         """Sequence length L: `seq_len`, or by default `num_steps` if a target or memory spans several steps, else 1."""
-        whole = self.recompute == "minibatch" or jax.tree.leaves(self.initial_carry(1))
+        whole = self.recompute.whole_streams or jax.tree.leaves(self.initial_carry(1))
         return self.seq_len or (num_steps if whole else 1)
 
     def annealed(self, progress: Array, env_steps: Array) -> PPO:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ppax import imports
+from ppax import imports, recompute
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.config.own_parts import own_class, own_name
 from ppax.critics import PopArt, Quantile, Regression, TwoHot
@@ -94,6 +94,7 @@ PARTS: dict[str, dict[str, type]] = {
     },
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt, "quantile": Quantile},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
+    "recompute": {"never": recompute.Never, "epoch": recompute.Epoch, "minibatch": recompute.Minibatch},
     "gradient": {"plain": Plain},
     "optimizer": {
         "adam": Adam,

@@ -10,16 +10,27 @@ from ppax.extensions.reward_spreading import RewardSpreading
 from ppax.extensions.rnd import RND
 from ppax.extensions.self_prediction import SelfPrediction
 from ppax.extensions.symmetry import Symmetry
+from ppax.learning.extension import Acted, After, Before, Extension, Learned, Observed, Rows, Terms
+from ppax.types import ExtensionState
 
 __all__ = [
     "PPG",
     "RND",
+    "Acted",
+    "After",
+    "Before",
     "EntropyTarget",
+    "Extension",
+    "ExtensionState",
     "FeatureNorm",
     "KLControl",
+    "Learned",
     "NextObservation",
+    "Observed",
     "OwnCritic",
     "RewardSpreading",
+    "Rows",
     "SelfPrediction",
     "Symmetry",
+    "Terms",
 ]

@@ -32,6 +32,7 @@ LEARNING = (
     "advantage",
     "loss",
     "minibatch",
+    "recompute",
     "gradient",
     "optimizer",
     "schedule",

@@ -56,6 +56,14 @@ from ppax.types import (
 DRAWS = 2**32 - 2  # folded into the first epoch's key for the draws of extensions' losses (`Rows.draw`)
 
 
+class LossRows(NamedTuple):
+    """Rows of a loss: sequences of a minibatch, or of a chunk of it, with targets and weights."""
+
+    index: Array  # type: ignore[assignment]  # [m] sequences of the rollout
+    targets: Targets  # [m, L] standardised and weighted
+    weights: Any  # [m, L] losses.base.RowWeights; None: 1 for every row
+
+
 class DescentState(NamedTuple):
     """Carry of the scans over epochs and gradient steps."""
 
@@ -137,91 +145,91 @@ class PPO:
         extensions = Chain(self.extensions)
         keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
 
-        # Rewards [T, B] to learn from; targets from the values that the policy had while it acted (eq. 11)
+        # Rewards that are learned from, and targets from the values that the policy had while it acted, all [T, B]
         learner, reward = normalization.normalize_rewards(learner, rollout)
-        learner, steps, reward, streams, metrics_before = extensions.before(self, learner, rollout, reward)
-        rewarded = dataclasses.replace(steps, reward=reward)
+        before = extensions.before(self, learner, rollout, reward)
+        learner, steps = before.learner, before.steps
+        rewarded = dataclasses.replace(steps, reward=before.reward)
         next_value = jax.vmap(batches.next_values, (1, 0), 1)(rewarded, rollout.last_value)
-        targets = jax.vmap(self.advantage, (1, 1, None), 1)(rewarded, next_value, self.gamma)
+        targets = jax.vmap(self.advantage, (1, 1, None), 1)(rewarded, next_value, self.gamma)  # eq. 11
         targets = extensions.targets(targets, steps)
 
         # Sequences [M, L], of which minibatches are drawn
         length = self.sequence_length(len(steps.valid))
-        sequences = self.recompute.cut(steps, targets, reward, next_value, length)
+        sequences = self.recompute.cut(steps, targets, before.reward, next_value, length)
         batch = sequences.batch
         row_masks = batches.row_masks(batch.steps)
         make_minibatch = partial(batches.make_minibatch, row_masks, self.normalize_advantage)
         chunk_rows = self.program.rows(length, self.compute_dtype, batch.steps.obs, self.network)
 
-        # The critic's own statistics, before the gradient steps; V stays the same
-        critic_state, rescale = self.critic.update(learner.critic, batch.targets.value, batch.steps.valid)
-        if rescale is not None:
-            params = self.network.rescale_value(learner.params, *rescale)
-            learner = learner._replace(params=params, extensions=extensions.rescale_value(learner.extensions, *rescale))
-        learner = learner._replace(critic=critic_state)
+        # Statistics of the critic (PopArt), from the targets; V stays the same
+        learner = extensions.adapt_critic(self, learner, batch)
 
         targeting = Targeting(self, extensions, learner, sequences, len(steps.valid))
         draw_key = jax.vmap(lambda one: jax.random.fold_in(one, DRAWS))(keys)[0]
         trained = extensions.trained(learner)
         vector, to_params = ravel_pytree(trained)
 
-        def loss(agent: PPO, params: Params, sequences: Any, valid: Array) -> LossOutput:
-            """Mean loss of `sequences` (index [m], targets and weights [m, L]) over their rows where `valid` [m, L]."""
-            index, targets, weights = sequences
-            steps = dataclasses.replace(jax.tree.map(lambda x: x[index], batch.steps), valid=valid)
+        def loss(agent: PPO, params: Params, drawn: LossRows, valid: Array) -> LossOutput:
+            """Mean loss of the sequences `drawn` [m, L] over their rows where `valid`, and its metrics."""
+            steps = dataclasses.replace(jax.tree.map(lambda x: x[drawn.index], batch.steps), valid=valid)
             current = learner._replace(params=params)
             policy = forward_sequences(agent, current, steps)
-            rows = to_rows(Batch(steps, targets, weights))
-            surrogate = agent.loss(policy.distribution, rows)  # eq. 7
+            distribution = policy.distribution
+            rows = to_rows(Batch(steps, drawn.targets, drawn.weights))  # [N]
+            surrogate = with_metrics(agent.loss(distribution, rows), distribution)  # eq. 7
             value = value_losses(agent.critic, learner.critic, policy.value_outputs, rows)
-            further = extensions.terms(Rows(agent, (), (), rows, policy, current, steps, draw_key, index))
-            surrogate = with_metrics(surrogate, policy.distribution)
-            entropy = policy.distribution.entropy()
-            return total_loss(surrogate, value, entropy, *further, rows, agent.vf_coef, agent.ent_coef)  # eq. 9
-
-        def gradient_step(state: DescentState, minibatch: Any) -> tuple[DescentState, History]:
-            """Compute the gradient of a minibatch's loss, and take one optimiser step."""
-            changing, minibatch = self.recompute.before_minibatch(
-                targeting, make_minibatch, state.params, state.targets, minibatch
+            further = extensions.terms(Rows(agent, (), (), rows, policy, current, steps, draw_key, drawn.index))
+            return total_loss(  # eq. 9
+                surrogate, value, distribution.entropy(), *further, rows, agent.vf_coef, agent.ent_coef
             )
-            index, valid, targets, weights, learns, acts, extra = minibatch
+
+        def gradient_step(state: DescentState, drawn: Any) -> tuple[DescentState, History]:
+            """Compute the gradient of a minibatch's loss, and take one optimiser step."""
+            state, minibatch = self.recompute.before_minibatch(targeting, make_minibatch, state, drawn)
             agent = extensions.numbers(self, state.extensions)
 
             def gradient_at(params: Params) -> protocols.LossGradient:
-                sequences = index, targets, weights
-                return mean_gradient(partial(loss, agent), params, sequences, valid, chunk_rows).unpacked()
+                rows = LossRows(minibatch.index, minibatch.targets, minibatch.weights)
+                return mean_gradient(partial(loss, agent), params, rows, minibatch.valid, chunk_rows).unpacked()
 
             gradient, metrics = by_rule(self.gradient, gradient_at, state.params)
-            inner, proceed, observed = extensions.observe(self, state.extensions, metrics, acts)
-            agent = extensions.numbers(self, inner)
+            observed = extensions.observe(self, state.extensions, metrics, minibatch.acts)
+            agent = extensions.numbers(self, observed.inner)
             optimizer = clipped(agent.optimizer, agent.learning_rate, agent.max_grad_norm, agent.num_epochs)
-            goes_on = learns if proceed is None else learns & proceed
-            state = descend(optimizer, self.optimizer.elementwise, to_params, state, gradient, goes_on)
-            table = Table({}) | metrics | extra | {"grad_norm": optax.tree.norm(gradient)} | observed
-            return state._replace(extensions=inner, targets=changing), History(pack(table), learns, acts)
+            proceed = minibatch.learns if observed.proceed is None else minibatch.learns & observed.proceed
+            state = descend(optimizer, self.optimizer.elementwise, to_params, state, gradient, proceed)
+            norm = {"grad_norm": optax.tree.norm(gradient)}
+            table = Table({}) | metrics | minibatch.metrics | norm | observed.metrics
+            return state._replace(extensions=observed.inner), History(pack(table), minibatch.learns, minibatch.acts)
 
         def epoch(state: DescentState, key: Key) -> tuple[DescentState, History]:
             """Draw the minibatches of one epoch, and take a gradient step on each."""
-            targets = self.recompute.before_epoch(targeting, state.params, state.targets)
+            targets = self.recompute.before_epoch(targeting, state)
             drawn = self.minibatch(Batch(batch.steps, targets), key)
             minibatches = self.recompute.minibatches(make_minibatch, targets, drawn)
             state, history = jax.lax.scan(gradient_step, state, minibatches)
             return state._replace(epoch=state.epoch + 1), history
 
-        changing = self.recompute.begin(batch.targets)
-        state = DescentState(trained, vector, learner.opt_state, extensions.begin(learner), changing, jnp.int32(0))
+        state = DescentState(
+            params=trained,
+            vector=vector,
+            opt_state=learner.opt_state,
+            extensions=extensions.begin(learner),
+            targets=self.recompute.begin(batch.targets),
+            epoch=jnp.int32(0),
+        )
         state, history = jax.lax.scan(epoch, state, keys)
         learner = extensions.with_trained(learner._replace(opt_state=state.opt_state), state.params)
 
-        metrics = update_metrics(batch, row_masks.choices, history) | metrics_before
-        learned = Learned(batch, history, metrics)
-        learner, metrics = extensions.after(self, learner, state.extensions, learned)
+        metrics = update_metrics(batch, row_masks.choices, history) | before.metrics
+        learner, metrics = extensions.after(self, learner, state.extensions, Learned(batch, history, metrics))
         # after learning, which must use the same statistics as acting
         learner = normalization.with_obs(learner, batch.steps)
         learning_rate = extensions.numbers(self, state.extensions).learning_rate
         metrics |= reduced("last", {"learning_rate": jnp.float32(learning_rate)})
         metrics |= self.critic.metrics(learner.critic, batch.targets.value, batch.steps.valid)
-        return types.Update(learner, metrics, extensions=streams)
+        return types.Update(learner, metrics, extensions=before.streams)
 
     def initial_carry(self, num_streams: int) -> PyTree:
         """Memory at the start of an episode, [B, ...]."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from ppax.program import sharding
 from ppax.protocols import Advantage
 from ppax.types import Batch, ConfigError, LearnerState, MinibatchIndices, Params, Targets, Transition, part
 
+State = TypeVar("State", bound=Any)
 Make = Callable[[Targets, MinibatchIndices], batches.Minibatch]
 
 
@@ -93,19 +94,17 @@ class Recompute:
         """Targets [M, L] that change between gradient steps; None: none do."""
         return None
 
-    def before_epoch(self, targeting: Targeting, params: Params, targets: Targets | None) -> Targets:
-        """Targets [M, L] of an epoch; `targets` are those that change between gradient steps."""
+    def before_epoch(self, targeting: Targeting, state: Any) -> Targets:
+        """Targets [M, L] of an epoch; `state` is that of the gradient steps (`ppo.DescentState`)."""
         return targeting.sequences.batch.targets
 
     def minibatches(self, make: Make, targets: Targets, drawn: MinibatchIndices) -> Any:
         """Inputs of an epoch's gradient steps: all its minibatches, made at once, with fewer operations in the loop."""
         return jax.vmap(lambda one: make(targets, one))(drawn)
 
-    def before_minibatch(
-        self, targeting: Targeting, make: Make, params: Params, targets: Targets | None, minibatch: Any
-    ) -> tuple[Targets | None, batches.Minibatch]:
-        """Targets that change between gradient steps, and the minibatch of this one."""
-        return targets, minibatch
+    def before_minibatch(self, targeting: Targeting, make: Make, state: State, drawn: Any) -> tuple[State, Any]:
+        """State with the targets of a gradient step, and its minibatch (`batches.Minibatch`)."""
+        return state, drawn
 
 
 @part
@@ -141,9 +140,9 @@ class Epoch(Recompute):
         batch = batch._replace(steps=dataclasses.replace(batch.steps, obs=obs))
         return Sequences(batch, Inputs(reward, next_value[:, -1]))
 
-    def before_epoch(self, targeting: Targeting, params: Params, targets: Targets | None) -> Targets:
+    def before_epoch(self, targeting: Targeting, state: Any) -> Targets:
         """Targets [M, L] from the current parameters."""
-        return targeting.over_rollout(params)
+        return targeting.over_rollout(state.params)
 
 
 @part
@@ -156,20 +155,17 @@ class Minibatch(Epoch):
         """Targets [M, L] from the stored values."""
         return targets
 
-    def before_epoch(self, targeting: Targeting, params: Params, targets: Targets | None) -> Targets:
-        """Targets [M, L] as the last gradient step on each sequence had them."""
-        assert targets is not None
+    def before_epoch(self, targeting: Targeting, state: Any) -> Targets:
+        """Targets [M, L], of each sequence as at the last gradient step on it."""
+        targets: Targets = state.targets
         return targets
 
     def minibatches(self, make: Make, targets: Targets, drawn: MinibatchIndices) -> Any:
         """Inputs of an epoch's gradient steps: the indices of their sequences."""
         return drawn
 
-    def before_minibatch(
-        self, targeting: Targeting, make: Make, params: Params, targets: Targets | None, minibatch: Any
-    ) -> tuple[Targets | None, batches.Minibatch]:
-        """Targets with those of the sequences of this minibatch computed again, and the minibatch."""
-        drawn: MinibatchIndices = minibatch
-        fresh = targeting.of(params, drawn.index)
-        targets = jax.tree.map(lambda x, new: x.at[drawn.index].set(new), targets, fresh)
-        return targets, make(targets, drawn)
+    def before_minibatch(self, targeting: Targeting, make: Make, state: State, drawn: Any) -> tuple[State, Any]:
+        """State with the targets of the sequences `drawn` computed again, and the minibatch of these sequences."""
+        fresh = targeting.of(state.params, drawn.index)
+        targets = jax.tree.map(lambda x, new: x.at[drawn.index].set(new), state.targets, fresh)
+        return state._replace(targets=targets), make(targets, drawn)

@@ -397,14 +397,17 @@ class Chain:
             learner, metrics = out.learner._replace(extensions=states), metrics | own_metrics
         return Finished(learner, metrics)
 
-    def rescale_value(
-        self, states: Mapping[str, ExtensionState], scale: Scalar, shift: Scalar
-    ) -> dict[str, ExtensionState]:
-        """Return the states of all extensions with rescaled value heads."""
-        return {
-            name: states[name]._replace(state=extension.rescale_value(states[name].state, scale, shift))
-            for name, extension in self.by_name.items()
+    def adapt_critic(self, agent: Any, learner: LearnerState, batch: Batch) -> LearnerState:
+        """Return the learner with its critic adapted to targets [M, L]; policy and V, of all heads, do not change."""
+        state, rescale = agent.critic.update(learner.critic, batch.targets.value, batch.steps.valid)
+        learner = learner._replace(critic=state)
+        if rescale is None:
+            return learner
+        states = {
+            name: one._replace(state=self.by_name[name].rescale_value(one.state, *rescale))
+            for name, one in learner.extensions.items()
         }
+        return learner._replace(params=agent.network.rescale_value(learner.params, *rescale), extensions=states)
 
     def _named(self, name: str, metrics: Mapping[str, Array]) -> Table:
         """Return metrics of an extension by their names in the log: plain, or after its name if its class is twice."""

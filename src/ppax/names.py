@@ -235,8 +235,8 @@ TABLE = (
         value="lstm",
     ),
     Setting(
-        "agent.network.gsde_steps",
-        "ppax.networks.network(env, gsde_steps=...)",
+        "agent.extensions.held_noise.steps",
+        "ppax.PPO(ppax.networks.network(env, gsde=True), extensions=(ppax.extensions.HeldNoise(steps=...),))",
         ("use_sde", "sde_sample_freq"),
     ),
     Setting(

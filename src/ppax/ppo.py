@@ -27,7 +27,7 @@ from ppax.gradients import Plain
 from ppax.learning import batches, exploration, normalization
 from ppax.learning.descent import descend
 from ppax.learning.diagnostics import History, update_metrics
-from ppax.learning.extension import Chain, Extension, Learned, Rows
+from ppax.learning.extension import Chain, Choice, Extension, Learned, Rows
 from ppax.learning.forward import forward, forward_sequences, in_float32
 from ppax.learning.gradient import by_rule, mean_gradient
 from ppax.learning.stored import evaluate_in_chunks
@@ -137,8 +137,8 @@ class PPO:
     ) -> types.Decision:
         """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
         policy = self.policy(learner, carry, obs, first, action_mask)
-        decision = exploration.sample(policy, key)
-        return Chain(self.extensions).act(policy, decision, obs, first, action_mask, key)
+        action = exploration.sample(policy, key)
+        return Chain(self.extensions).act(self, Choice(policy, action, obs, first, action_mask), key)
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> types.Update:
         """Learn from one rollout: targets, then `num_epochs` epochs of minibatches; `key` is [] or [num_epochs]."""
@@ -162,8 +162,12 @@ class PPO:
         make_minibatch = partial(batches.make_minibatch, row_masks, self.normalize_advantage)
         chunk_rows = self.program.rows(length, self.compute_dtype, batch.steps.obs, self.network)
 
-        # Statistics of the critic (PopArt), from the targets; V stays the same
-        learner = extensions.adapt_critic(self, learner, batch)
+        # State of the critic from the targets (PopArt's statistics, which change the scale of value heads, not V)
+        critic_state, rescale = self.critic.update(learner.critic, batch.targets.value, batch.steps.valid)
+        learner = learner._replace(critic=critic_state)
+        if rescale is not None:
+            learner = extensions.rescale_value(learner, *rescale)
+            learner = learner._replace(params=self.network.rescale_value(learner.params, *rescale))
 
         targeting = Targeting(self, extensions, learner, sequences, len(steps.valid))
         draw_key = jax.vmap(lambda one: jax.random.fold_in(one, DRAWS))(keys)[0]
@@ -238,10 +242,8 @@ class PPO:
     def start_carry(self, num_streams: int) -> PyTree:
         """Carry at the start of collection, [B, ...]: the memory, and states of acting if there are any (`Acting`)."""
         carry = batches.repeated(in_float32(self.network.initial_carry()), num_streams)
-        states = Chain(self.extensions).init_acting(num_streams)
-        if not states:
-            return carry
-        return carry._replace(extensions=states) if isinstance(carry, Acting) else Acting(carry, (), states)
+        states = Chain(self.extensions).init_acting(self, num_streams)
+        return Acting(carry, states) if states else carry
 
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None

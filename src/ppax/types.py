@@ -282,23 +282,14 @@ class Outputs(NamedTuple):
 
     distribution: Any  # a `protocols.Distribution`
     value: Array  # [num_values] value outputs: the critic computes V from them
-    noise_basis: Any = ()  # [F, d] of gSDE (learning/exploration.py); () without
-
-
-class Noise(NamedTuple):
-    """Exploration noise of a stream (gSDE), held constant for several steps (learning/exploration.py)."""
-
-    matrix: Array  # [F, d] standard normal
-    age: Array  # [] int32, steps since the rollouts began
-    every: Array  # [] int32, steps between two draws
+    noise_basis: Any = ()  # [F, d] of gSDE (extensions/held_noise.py); () without
 
 
 class Acting(NamedTuple):
-    """Carry of a policy during collection: the network's memory, and states that acting alone reads."""
+    """Carry of a policy during collection, where extensions act: the network's memory, and their states by name."""
 
     memory: PyTree  # [B, ...] carry of the network
-    noise: Noise | tuple[()] = ()  # [B, ...] gSDE noise, held for several steps; () without gSDE
-    extensions: Mapping[str, PyTree] = {}  # [B, ...] of extensions that act, by name
+    extensions: Mapping[str, PyTree]  # [B, ...]
 
 
 class Memory(NamedTuple):

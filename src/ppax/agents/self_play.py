@@ -20,7 +20,6 @@ from ppax.agents.opponents import Pool as Pool
 from ppax.agents.opponents import SelfPlayState as SelfPlayState
 from ppax.agents.opponents import by_opponent, pool_of, win_chance, with_snapshot, with_streams, without_streams
 from ppax.arrays.metrics import reduced
-from ppax.learning.extension import Chain
 from ppax.ppo import PPO
 from ppax.program.layout import Program
 from ppax.types import (
@@ -186,9 +185,6 @@ class SelfPlay:
                 "self_play: takes at least two groups that play against each other; this environment has one"
             )
         for one in (learner for agent in self.agent.agents.values() for learner, _ in agent.learners(1)):
-            acting = Chain(one.extensions).init_acting(1)
-            if acting:
-                raise ConfigError(f"extensions.{next(iter(acting))}: in self-play none acts in the policy's place")
             if one.program.devices not in (None, 1):
                 raise ConfigError(f"program.devices = {one.program.devices}: self-play runs on one; write 1")
         block = self._blocks()[0].envs

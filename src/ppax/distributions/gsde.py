@@ -1,7 +1,7 @@
 """Equations of generalised state-dependent exploration (gSDE). Raffin et al. 2021, https://arxiv.org/abs/2005.05719
 
 The noise of an action is a linear function of the policy's features z, epsilon = theta^T z, with a matrix
-theta ~ N(0, sigma^2) that stays for some steps (learning/exploration.py). Over all theta it is normal with variance
+theta ~ N(0, sigma^2) that stays for some steps (extensions/held_noise.py). Over all theta it is normal with variance
 (z^2)^T sigma^2 in each dimension of the action: that is the density in learning, and theta is not needed there.
 """
 
@@ -11,14 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.types import Acting, Noise, PyTree
-
 SMALLEST = 1e-6  # added to the variance, so that features of 0 have a density; as in Stable-Baselines3
-
-
-def start(memory: PyTree, shape: tuple[int, ...], every: int) -> Acting:
-    """Return the carry of one stream before the first draw: `memory`, and a matrix of `shape` [F, d]."""
-    return Acting(memory, Noise(jnp.zeros(shape, jnp.float32), jnp.int32(0), jnp.int32(every)))
 
 
 def log_std_of(features: Array, log_std: Array) -> Array:

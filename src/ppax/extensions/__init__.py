@@ -2,6 +2,7 @@
 
 from ppax.extensions.entropy_target import EntropyTarget
 from ppax.extensions.feature_norm import FeatureNorm
+from ppax.extensions.held_noise import HeldNoise
 from ppax.extensions.kl_control import KLControl
 from ppax.extensions.next_observation import NextObservation
 from ppax.extensions.own_critic import OwnCritic
@@ -10,7 +11,7 @@ from ppax.extensions.reward_spreading import RewardSpreading
 from ppax.extensions.rnd import RND
 from ppax.extensions.self_prediction import SelfPrediction
 from ppax.extensions.symmetry import Symmetry
-from ppax.learning.extension import Acted, After, Before, Extension, Learned, Observed, Rows, Terms
+from ppax.learning.extension import Acted, After, Before, Choice, Extension, Learned, Observed, Rows, Terms
 from ppax.types import ExtensionState
 
 __all__ = [
@@ -19,10 +20,12 @@ __all__ = [
     "Acted",
     "After",
     "Before",
+    "Choice",
     "EntropyTarget",
     "Extension",
     "ExtensionState",
     "FeatureNorm",
+    "HeldNoise",
     "KLControl",
     "Learned",
     "NextObservation",

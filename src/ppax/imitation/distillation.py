@@ -18,10 +18,10 @@ from jax import Array
 
 from ppax.arrays.sequences import where_rows, zero_rows
 from ppax.imitation.teachers import Teacher, initial_memory, teacher_of
-from ppax.learning.extension import Acted, Before, Extension, Rows, Terms
+from ppax.learning.extension import Acted, Before, Choice, Extension, Rows, Terms
 from ppax.losses import NoPolicyLoss
 from ppax.parts import PATH
-from ppax.types import ConfigError, ExtensionState, ForwardPass, Key, PyTree, Rollout, Scalar, number, part, static
+from ppax.types import ConfigError, ExtensionState, Key, PyTree, Rollout, Scalar, number, part, static
 
 REMEDY = 'teacher = "runs/teacher", a run directory or bundle; in Python ppax.imitation.distill(env, teacher)'
 
@@ -83,7 +83,7 @@ class Distillation(Extension):
         distribution, memory = self._teacher().follow(streams, obs, steps.first, action_mask)
         return Before(state, reward, distribution, memory)
 
-    def init_acting(self, num_streams: int) -> PyTree:
+    def init_acting(self, agent: Any, num_streams: int) -> PyTree:
         """Return the teacher's memory of each stream while it acts, and whether it has acted; () without `beta`.
 
         It advances with every collected step; the memory of `init_streams` advances once per rollout, in `before`.
@@ -92,23 +92,14 @@ class Distillation(Extension):
             return ()
         return initial_memory(self.memory, num_streams), jnp.zeros(num_streams, bool)
 
-    def act(
-        self,
-        acting: PyTree,
-        policy: ForwardPass,
-        action: PyTree,
-        obs: PyTree,
-        first: Array,
-        action_mask: PyTree | None,
-        key: Key,
-    ) -> Acted:
+    def act(self, agent: Any, acting: PyTree, choice: Choice, key: Key) -> Acted:
         """Act with probability `beta` in each step of each stream, by a sample of the teacher's distribution."""
         act_key, choice_key = (jax.vmap(jax.random.fold_in, (0, None))(key, number) for number in range(2))
-        acted = self._teacher().act(acting[0], obs, first, action_mask, act_key)
-        _require_alike(acted.distribution, policy.distribution)
+        acted = self._teacher().act(acting[0], choice.obs, choice.first, choice.action_mask, act_key)
+        _require_alike(acted.distribution, choice.policy.distribution)
         beta = 0.0 if self.beta is None else self.beta  # without it nothing calls this
         acts = jax.vmap(lambda one: jax.random.bernoulli(one, beta))(choice_key)
-        return Acted((acted.memory, acts), where_rows(acts, acted.action, action))
+        return Acted((acted.memory, acts), where_rows(acts, acted.action, choice.action))
 
     def _teacher(self) -> Teacher:
         if self.policy is None:

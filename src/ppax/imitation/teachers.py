@@ -94,8 +94,7 @@ class Teacher:
         """Act for every stream [B, ...] by a sample; `key` is [B]."""
         agent, learner = self._read()
         out = agent.policy(learner, self._carry(agent, memory), obs, first, action_mask)
-        decision = sample(out, key)
-        return Acted(tuple(jax.tree.leaves(decision.carry)), out.distribution, decision.action)
+        return Acted(tuple(jax.tree.leaves(out.carry)), out.distribution, sample(out, key))
 
     def _carry(self, agent: Any, memory: PyTree) -> PyTree:
         return jax.tree.unflatten(jax.tree.structure(_carry_of(agent)), memory)

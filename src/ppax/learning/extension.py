@@ -26,6 +26,7 @@ from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.critics.base import value_losses
 from ppax.learning import normalization
 from ppax.learning.diagnostics import History
+from ppax.learning.exploration import decision_of
 from ppax.learning.forward import forward_sequences, in_float32, precise
 from ppax.parts import part
 from ppax.types import (
@@ -89,6 +90,16 @@ class After(NamedTuple):
     learner: LearnerState
     state: PyTree  # of the extension, until the next update
     metrics: Mapping[str, Array] = {}  # [] by name
+
+
+class Choice(NamedTuple):
+    """Choice of an action in every stream, [B, ...], for `Extension.act`."""
+
+    policy: ForwardPass  # for the current observation
+    action: PyTree  # a sample of the policy, or what the extension before has chosen
+    obs: PyTree
+    first: Array
+    action_mask: PyTree | None
 
 
 class Acted(NamedTuple):
@@ -178,26 +189,16 @@ class Extension:
         """Return the initial state of each stream, [B, ...], part of the actor; () if there is none."""
         return ()
 
-    def init_acting(self, num_streams: int) -> PyTree:
+    def init_acting(self, agent: Any, num_streams: int) -> PyTree:
         """Return the state of each stream while it acts, [B, ...], part of the carry; (): `act` is not called."""
         return ()
 
-    def act(
-        self,
-        acting: PyTree,
-        policy: ForwardPass,
-        action: PyTree,
-        obs: PyTree,
-        first: Array,
-        action_mask: PyTree | None,
-        key: Key,
-    ) -> Acted:
-        """Choose the action of every stream while rollouts are collected; all arguments are [B, ...].
+    def act(self, agent: Any, acting: PyTree, choice: Choice, key: Key) -> Acted:
+        """Choose the action of every stream while rollouts are collected; `key` is [B].
 
-        `action` is a sample of the policy, or the choice of the extension before. Log-probabilities stay those of the
-        policy. Evaluations, `ppax.play` and exports act without it.
+        Log-probabilities are those of the policy for the action. Evaluations, films and exports act without it.
         """
-        return Acted(acting, action)
+        return Acted(acting, choice.action)
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
         """Change rewards, make further inputs of rows, learn from a rollout; once an update, before its targets.
@@ -287,32 +288,23 @@ class Chain:
         """Return the initial state of each stream, [B, ...], by name."""
         return {name: extension.init_streams(num_streams) for name, extension in self.by_name.items()}
 
-    def init_acting(self, num_streams: int) -> dict[str, PyTree]:
+    def init_acting(self, agent: Any, num_streams: int) -> dict[str, PyTree]:
         """Return the state of each stream while it acts, [B, ...], by name, of extensions that act."""
-        states = {name: extension.init_acting(num_streams) for name, extension in self.by_name.items()}
+        states = {name: extension.init_acting(agent, num_streams) for name, extension in self.by_name.items()}
         return {name: state for name, state in states.items() if jax.tree.leaves(state)}
 
-    def act(
-        self,
-        policy: ForwardPass,
-        decision: Decision,
-        obs: PyTree,
-        first: Array,
-        action_mask: PyTree | None,
-        key: Key,
-    ) -> Decision:
-        """Call `Extension.act` of each whose state is in the carry; `key` is one key or [B]."""
-        carry = decision.carry
-        if not (isinstance(carry, Acting) and carry.extensions):
-            return decision
-        action, states = decision.action, dict(carry.extensions)
+    def act(self, agent: Any, choice: Choice, key: Key) -> Decision:
+        """Call `Extension.act` of each whose state is in the policy's carry; `key` is one key or [B]."""
+        policy = choice.policy
+        states = dict(policy.carry.extensions) if isinstance(policy.carry, Acting) else {}
         for name in states:
             fold = partial(jax.random.fold_in, data=folded(name))
-            keys = jax.vmap(fold)(key) if key.ndim else jax.random.split(fold(key), len(first))
-            acted = self.by_name[name].act(states[name], policy, action, obs, first, action_mask, keys)
-            states[name], action = acted
-        distribution, carry = policy.distribution, carry._replace(extensions=states)
-        return Decision(carry, action, distribution.env_action(action), distribution.log_prob(action), decision.value)
+            keys = jax.vmap(fold)(key) if key.ndim else jax.random.split(fold(key), len(choice.first))
+            states[name], action = self.by_name[name].act(agent, states[name], choice, keys)
+            choice = choice._replace(action=action)
+        if states:
+            policy = policy._replace(carry=policy.carry._replace(extensions=states))
+        return decision_of(policy, choice.action)
 
     def trained(self, learner: LearnerState) -> Params:
         """Return the parameters that gradient steps train: the network's, and those of extensions at TRAINED."""
@@ -397,17 +389,13 @@ class Chain:
             learner, metrics = out.learner._replace(extensions=states), metrics | own_metrics
         return Finished(learner, metrics)
 
-    def adapt_critic(self, agent: Any, learner: LearnerState, batch: Batch) -> LearnerState:
-        """Return the learner with its critic adapted to targets [M, L]; policy and V, of all heads, do not change."""
-        state, rescale = agent.critic.update(learner.critic, batch.targets.value, batch.steps.valid)
-        learner = learner._replace(critic=state)
-        if rescale is None:
-            return learner
+    def rescale_value(self, learner: LearnerState, scale: Scalar, shift: Scalar) -> LearnerState:
+        """Return the learner with the value heads of all extensions rescaled."""
         states = {
-            name: one._replace(state=self.by_name[name].rescale_value(one.state, *rescale))
+            name: one._replace(state=self.by_name[name].rescale_value(one.state, scale, shift))
             for name, one in learner.extensions.items()
         }
-        return learner._replace(params=agent.network.rescale_value(learner.params, *rescale), extensions=states)
+        return learner._replace(extensions=states)
 
     def _named(self, name: str, metrics: Mapping[str, Array]) -> Table:
         """Return metrics of an extension by their names in the log: plain, or after its name if its class is twice."""

@@ -93,7 +93,7 @@ def step_shapes(network: Network, observation_space: spaces.Space, key: Key) -> 
         params = in_float32(network.init(network_key))
         encoded = network.encode(params, in_float32(obs))
         sequence = jax.tree.map(lambda x: x[None], encoded)
-        memory = network.remember(params, remembered(network.initial_carry()), sequence, jnp.ones(1, bool))
+        memory = network.remember(params, network.initial_carry(), sequence, jnp.ones(1, bool))
         features = jax.tree.map(lambda x: x[0], memory.features)
         distribution = network.decide(params, features, None).distribution
         return StepShapes(*in_float32((encoded, features, distribution, distribution.sample(action_key))))

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.distributions import gsde
+from ppax.distributions import gsde as equations
 from ppax.networks.encoders import Auto, Flat, Reader, named_encoders, readers
 from ppax.networks.head_for import FAMILIES, BoxOptions, Head, head_for, same_actions
 from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense, rescaled_dense
@@ -67,11 +67,10 @@ class Composed:
     ball_radius: float | None = static(
         "radius of distribution ball; by default half the width of the box", default=None, above=0.0
     )
-    gsde_steps: int | None = static(
-        "gSDE: noise of Box actions depends on the features by a matrix that is drawn every so many steps; none: "
-        "independent noise in each step",
-        default=None,
-        low=1,
+    gsde: bool = static(
+        "gSDE: the standard deviation of Box actions is a linear function of the features; the extension held_noise "
+        "holds the noise for several steps",
+        default=False,
     )
 
     __repr__ = brief
@@ -86,14 +85,13 @@ class Composed:
         }
         params |= {name: torso.init(keys[name]) for name, torso in torsos.items()}
         if self.head.log_std_size:
-            params["log_std"] = jnp.full(self._log_std_shape(), self.log_std_init, jnp.float32)
+            params["log_std"] = jnp.full(self.noise_shape(), self.log_std_init, jnp.float32)
         return params
 
     def initial_carry(self) -> PyTree:
-        """Return each torso's carry at the start of an episode; () without memory. With gSDE an Acting."""
+        """Return each torso's carry at the start of an episode; () without memory."""
         carry = {name: torso.initial_carry() for name, torso in self.torsos().items()}
-        memory = carry if jax.tree.leaves(carry) else ()
-        return memory if self.gsde_steps is None else gsde.start(memory, self._log_std_shape(), self.gsde_steps)
+        return carry if jax.tree.leaves(carry) else ()
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
         """Return each torso's features of one observation, as input of the memory's scan."""
@@ -115,11 +113,11 @@ class Composed:
         value = torsos.get("critic", torsos["actor"]).head(params["value"], outputs.get("critic", outputs["actor"]))
         latent = torsos["actor"].latent(params["policy"], outputs["actor"])
         policy, log_std = dense(params["policy"], latent), params.get("log_std")
-        if self.gsde_steps is None:
+        if not self.gsde:
             return Outputs(self.head(policy, log_std, action_mask), value)
         latent, log_std = latent.astype(jnp.float32), log_std.astype(jnp.float32)
-        distribution = self.head(policy, gsde.log_std_of(latent, log_std), action_mask)
-        return Outputs(distribution, value, gsde.noise_basis(latent, log_std))
+        distribution = self.head(policy, equations.log_std_of(latent, log_std), action_mask)
+        return Outputs(distribution, value, equations.noise_basis(latent, log_std))
 
     def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
         """Return parameters with value output `scale` * value + `shift`, by rescaling the last layer (PopArt)."""
@@ -143,9 +141,9 @@ class Composed:
         memories = [cell for cell in self.cells if cell != NONE]
         return bool(memories) and all(isinstance(cell, AT_ONCE) for cell in memories)
 
-    def _log_std_shape(self) -> tuple[int, ...]:
-        """Return the shape of the log standard deviations: with gSDE a row for each feature of the policy's layer."""
-        rows = () if self.gsde_steps is None else (self.torsos()["actor"].latent_size(),)
+    def noise_shape(self) -> tuple[int, ...]:
+        """Return the shape of the log standard deviations: with gSDE [F, d], a row for each feature of the policy."""
+        rows = (self.torsos()["actor"].latent_size(),) if self.gsde else ()
         return *rows, self.head.log_std_size
 
     def torsos(self) -> dict[str, Torso]:

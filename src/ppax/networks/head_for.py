@@ -66,18 +66,18 @@ def head_for(
     return _head(space, options, "action space")
 
 
-def require_lasting_noise(head: Head, gsde_steps: int | None) -> None:
-    """Raise ConfigError if gSDE is on (`gsde_steps`) and `head` does not support its noise.
+def require_features_for_noise(head: Head, gsde: bool) -> None:
+    """Raise ConfigError if gSDE is on and `head` does not support its noise.
 
     The head must be of one Box, with a normal distribution of state-independent standard deviations.
     """
-    if gsde_steps is None:
+    if not gsde:
         return
-    given = f"gsde_steps = {gsde_steps}"
+    given = "gsde = true"
     if not isinstance(head, NormalHead):
         raise ConfigError(
             f"{given}: gSDE is for one Box of actions with distribution normal, squashed or ball, not for a "
-            f"{type(head).__name__}; leave gsde_steps out"
+            f"{type(head).__name__}; leave it out"
         )
     if head.state_std:
         raise ConfigError(f"{given}: its standard deviation depends on the features already; set state_std to false")

@@ -5,7 +5,6 @@ A torso encodes the entries of an observation one by one and concatenates them; 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.encoders import Auto, Reader
-from ppax.networks.head_for import require_lasting_noise
+from ppax.networks.head_for import require_features_for_noise
 from ppax.networks.layers import ACTIVATIONS, dense, init_dense, init_layers, layers
 from ppax.networks.memories import MemoryPart, rematerialised
 from ppax.parts import slot, slot_table
@@ -173,6 +172,6 @@ def check_towers(network: Any, seen: Mapping[str, tuple[Any, ...]]) -> None:
             f"network.shared = true: actor and critic are one torso, and network.{own} = {getattr(network, own)!r} is "
             f"for two; leave out network.{own}, or write shared = false"
         )
-    require_lasting_noise(network.head, network.gsde_steps)
-    if network.remat and not jax.tree.leaves(dataclasses.replace(network, gsde_steps=None).initial_carry()):
+    require_features_for_noise(network.head, network.gsde)
+    if network.remat and not jax.tree.leaves(network.initial_carry()):
         raise ConfigError("network.remat = true: there is no memory to recompute; nearest valid value: false")

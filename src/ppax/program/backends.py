@@ -41,7 +41,7 @@ def without_past_selves(agent: Agent) -> Any:
 
 
 def without_extensions(agent: Agent) -> Any:
-    """Return an agent whose policies act alone, without extensions that act in their place in some steps (DAgger)."""
+    """Return an agent whose policies act alone, without extensions, of which some choose actions (DAgger)."""
 
     def one(node: Any) -> Any:
         return dataclasses.replace(node, extensions=()) if isinstance(node, PPO) else node
@@ -85,12 +85,12 @@ class Compiled:
         self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
     ) -> Iterator[WholeEpisodes]:
         """Yield a function that plays `episodes` episodes: the first one of each of as many streams."""
-        yield CompiledEpisodes(agent, ended(self.env), learner, episodes, deterministic, max_steps)
+        yield CompiledEpisodes(without_extensions(agent), ended(self.env), learner, episodes, deterministic, max_steps)
 
     @contextlib.contextmanager
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
         """Yield the scene of one environment."""
-        yield CompiledScene(agent, ended(self.env), learner, deterministic, key)
+        yield CompiledScene(without_extensions(agent), ended(self.env), learner, deterministic, key)
 
     def first_picture(self, key: Key) -> np.ndarray:
         """Render the first state of one environment."""

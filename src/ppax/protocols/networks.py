@@ -42,10 +42,7 @@ class Network(Protocol):
         """Initial parameters: a nested dict of arrays; the value head has `num_values` outputs."""
 
     def initial_carry(self) -> PyTree:
-        """Carry at the start of an episode, one stream; () for a feedforward network.
-
-        With gSDE it is an Acting, whose `memory` is the carry that `remember` gets.
-        """
+        """Carry at the start of an episode, one stream; () for a feedforward network."""
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
         """Features of one observation."""

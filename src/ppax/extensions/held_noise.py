@@ -1,0 +1,67 @@
+"""Exploration noise that is held for several steps: generalised state-dependent exploration (gSDE). Raffin et al. 2021,
+https://arxiv.org/abs/2005.05719
+
+The noise of an action is theta^T z, with features z and a matrix theta that stays for `steps` steps; equations are in
+distributions/gsde.py. The density of an action does not depend on theta, so rollouts do not store it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces
+from jax import Array
+
+from ppax.arrays.sequences import where_rows
+from ppax.distributions.gsde import standard_noise
+from ppax.learning.extension import Acted, Choice, Extension
+from ppax.types import ConfigError, ExtensionState, Key, part, static
+
+
+class Noise(NamedTuple):
+    """Noise of every stream."""
+
+    matrix: Array  # [B, F, d] standard normal
+    age: Array  # [B] int32, steps since the rollouts began
+
+
+@part
+class HeldNoise(Extension):
+    """Exploration noise held for several steps (gSDE), for networks with `gsde`. Raffin et al. 2021,
+    https://arxiv.org/abs/2005.05719
+    """
+
+    steps: int = static("steps between two draws of the noise", default=8, low=1)
+
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
+        """Return no state; ConfigError for a network whose noise does not depend on features."""
+        if not getattr(agent.network, "gsde", False):
+            raise ConfigError(
+                "held_noise: needs a network whose noise depends on features: write network.gsde = true, in Python "
+                "ppax.networks.network(env, gsde=True)"
+            )
+        return ExtensionState()
+
+    def init_acting(self, agent: Any, num_streams: int) -> Noise:
+        """Return noise that is due to be drawn."""
+        matrix = jnp.zeros((num_streams, *agent.network.noise_shape()), jnp.float32)
+        return Noise(matrix, jnp.zeros(num_streams, jnp.int32))
+
+    def act(self, agent: Any, acting: Noise, choice: Choice, key: Key) -> Acted:
+        """Act with the noise of each stream, drawn anew where it is due."""
+        matrix, age = acting
+        due = age % self.steps == 0  # [B], mostly all streams at once: they begin together
+        # key data, not keys: under vmap the branch becomes a select, which JAX's key-reuse check refuses for keys
+        data, impl = jax.random.key_data(key), jax.random.key_impl(key)
+
+        def fresh() -> Array:
+            keys = jax.random.wrap_key_data(data, impl=impl)
+            drawn = jax.vmap(lambda one: jax.random.normal(one, matrix.shape[1:], jnp.float32))(keys)
+            renewed: Array = where_rows(due, drawn, matrix)
+            return renewed
+
+        matrix = jax.lax.cond(due.any(), fresh, lambda: matrix)
+        noise = jax.vmap(standard_noise)(choice.policy.noise_basis, matrix)
+        return Acted(Noise(matrix, age + 1), choice.policy.distribution.from_noise(noise))

@@ -37,7 +37,7 @@ from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
 from ppax.parts import number, part, slot, slot_chain, static
 from ppax.program.layout import AUTO, WHERE_SAFE, Program
-from ppax.recompute import Never, Recompute, Targeting
+from ppax.recompute import Never, Recomputation, Recompute
 from ppax.schedules import Constant, anneal_parts
 from ppax.types import (
     Acting,
@@ -169,7 +169,8 @@ class PPO:
             learner = extensions.rescale_value(learner, *rescale)
             learner = learner._replace(params=self.network.rescale_value(learner.params, *rescale))
 
-        targeting = Targeting(self, extensions, learner, sequences, len(steps.valid))
+        recomputation = Recomputation(self, extensions, learner, sequences, len(steps.valid))
+        # all keys are folded, and one is taken: JAX's key-reuse checker counts a slice of `keys` as their use
         draw_key = jax.vmap(lambda one: jax.random.fold_in(one, DRAWS))(keys)[0]
         trained = extensions.trained(learner)
         vector, to_params = ravel_pytree(trained)
@@ -183,14 +184,31 @@ class PPO:
             rows = to_rows(Batch(steps, drawn.targets, drawn.weights))  # [N]
             surrogate = with_metrics(agent.loss(distribution, rows), distribution)  # eq. 7
             value = value_losses(agent.critic, learner.critic, policy.value_outputs, rows)
-            further = extensions.terms(Rows(agent, (), (), rows, policy, current, steps, draw_key, drawn.index))
-            return total_loss(  # eq. 9
-                surrogate, value, distribution.entropy(), *further, rows, agent.vf_coef, agent.ent_coef
+            further = extensions.terms(
+                Rows(
+                    agent=agent,
+                    batch=rows,
+                    policy=policy,
+                    learner=current,
+                    sequences=steps,
+                    key=draw_key,
+                    index=drawn.index,
+                )
+            )
+            return total_loss(  # eq. 9, and further terms
+                surrogate,
+                value,
+                distribution.entropy(),
+                vf_coef=agent.vf_coef,
+                ent_coef=agent.ent_coef,
+                further=further.losses,
+                metrics=further.metrics,
+                batch=rows,
             )
 
         def gradient_step(state: DescentState, drawn: Any) -> tuple[DescentState, History]:
             """Compute the gradient of a minibatch's loss, and take one optimiser step."""
-            state, minibatch = self.recompute.before_minibatch(targeting, make_minibatch, state, drawn)
+            state, minibatch = self.recompute.before_minibatch(recomputation, make_minibatch, state, drawn)
             agent = extensions.numbers(self, state.extensions)
 
             def gradient_at(params: Params) -> protocols.LossGradient:
@@ -209,7 +227,7 @@ class PPO:
 
         def epoch(state: DescentState, key: Key) -> tuple[DescentState, History]:
             """Draw the minibatches of one epoch, and take a gradient step on each."""
-            targets = self.recompute.before_epoch(targeting, state)
+            targets = self.recompute.before_epoch(recomputation, state)
             drawn = self.minibatch(Batch(batch.steps, targets), key)
             minibatches = self.recompute.minibatches(make_minibatch, targets, drawn)
             state, history = jax.lax.scan(gradient_step, state, minibatches)

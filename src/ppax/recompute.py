@@ -39,8 +39,8 @@ class Sequences(NamedTuple):
     inputs: Inputs | None
 
 
-class Targeting(NamedTuple):
-    """Targets of an update's sequences from other parameters than those that acted."""
+class Recomputation(NamedTuple):
+    """Targets of an update's sequences from current parameters, not from those that acted."""
 
     agent: Any  # PPO
     extensions: Chain
@@ -94,15 +94,15 @@ class Recompute:
         """Targets [M, L] that change between gradient steps; None: none do."""
         return None
 
-    def before_epoch(self, targeting: Targeting, state: Any) -> Targets:
+    def before_epoch(self, recomputation: Recomputation, state: Any) -> Targets:
         """Targets [M, L] of an epoch; `state` is that of the gradient steps (`ppo.DescentState`)."""
-        return targeting.sequences.batch.targets
+        return recomputation.sequences.batch.targets
 
     def minibatches(self, make: Make, targets: Targets, drawn: MinibatchIndices) -> Any:
         """Inputs of an epoch's gradient steps: all its minibatches, made at once, with fewer operations in the loop."""
         return jax.vmap(lambda one: make(targets, one))(drawn)
 
-    def before_minibatch(self, targeting: Targeting, make: Make, state: State, drawn: Any) -> tuple[State, Any]:
+    def before_minibatch(self, recomputation: Recomputation, make: Make, state: State, drawn: Any) -> tuple[State, Any]:
         """State with the targets of a gradient step, and its minibatch (`batches.Minibatch`)."""
         return state, drawn
 
@@ -140,9 +140,9 @@ class Epoch(Recompute):
         batch = batch._replace(steps=dataclasses.replace(batch.steps, obs=obs))
         return Sequences(batch, Inputs(reward, next_value[:, -1]))
 
-    def before_epoch(self, targeting: Targeting, state: Any) -> Targets:
+    def before_epoch(self, recomputation: Recomputation, state: Any) -> Targets:
         """Targets [M, L] from the current parameters."""
-        return targeting.over_rollout(state.params)
+        return recomputation.over_rollout(state.params)
 
 
 @part
@@ -155,7 +155,7 @@ class Minibatch(Epoch):
         """Targets [M, L] from the stored values."""
         return targets
 
-    def before_epoch(self, targeting: Targeting, state: Any) -> Targets:
+    def before_epoch(self, recomputation: Recomputation, state: Any) -> Targets:
         """Targets [M, L], of each sequence as at the last gradient step on it."""
         targets: Targets = state.targets
         return targets
@@ -164,8 +164,8 @@ class Minibatch(Epoch):
         """Inputs of an epoch's gradient steps: the indices of their sequences."""
         return drawn
 
-    def before_minibatch(self, targeting: Targeting, make: Make, state: State, drawn: Any) -> tuple[State, Any]:
+    def before_minibatch(self, recomputation: Recomputation, make: Make, state: State, drawn: Any) -> tuple[State, Any]:
         """State with the targets of the sequences `drawn` computed again, and the minibatch of these sequences."""
-        fresh = targeting.of(state.params, drawn.index)
+        fresh = recomputation.of(state.params, drawn.index)
         targets = jax.tree.map(lambda x, new: x.at[drawn.index].set(new), state.targets, fresh)
         return state._replace(targets=targets), make(targets, drawn)

@@ -113,14 +113,14 @@ class Rows(NamedTuple):
     """Minibatch, or a chunk of it, in the loss: rows [N], and forward passes over other inputs of the same rows."""
 
     agent: Any  # PPO with the numbers of this gradient step
-    params: Params  # trained parameters of this extension, () if it has none
-    extras: PyTree  # [N, ...] further inputs that `before` has made, () if none
     batch: Batch  # [N] steps, targets and weights
     policy: ForwardPass  # of the current network for these rows
     learner: LearnerState  # with the current parameters
     sequences: Transition  # [m, L] the same steps, before they were flattened
     key: Key  # of the update
     index: Array  # type: ignore[assignment]  # [m] numbers of the sequences in the rollout
+    params: Params = ()  # trained parameters of this extension
+    extras: PyTree = ()  # [N, ...] further inputs that `before` of this extension has made
 
     def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
         """Run the network over other observations, rows [N]; with a memory from each sequence's stored carry."""

@@ -50,11 +50,12 @@ def total_loss(
     policy: PolicyTerms,
     value: Array,
     entropy: Array,
+    *,
+    vf_coef: Scalar,
+    ent_coef: Scalar,
     further: Mapping[str, Array],
     metrics: Mapping[str, Array],
     batch: Batch,
-    vf_coef: Scalar,
-    ent_coef: Scalar,
 ) -> LossOutput:
     """Loss policy + vf_coef * value - ent_coef * entropy + further terms: weighted means of rows [N] over valid rows.
 

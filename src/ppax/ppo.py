@@ -1,7 +1,15 @@
 """Proximal Policy Optimization: the agent, and its whole learning phase from top to bottom in `update`.
 
-Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Axes: T steps of a rollout, B streams (environments times
-agents); M sequences of L steps, cut from the rollout; m sequences of a minibatch, which are N = m * L rows in a loss.
+Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Equations 7 and 9 are in losses/, 11 in advantages/; rollouts
+are collected in collection.py, by `act`.
+
+Axes: T steps of a rollout, B streams (environments times agents); M sequences of L steps, cut from the rollout (L is 1
+for a network without memory: then a sequence is a row); m sequences of a minibatch, which are N = m * L rows in a loss.
+Rows are valid unless they are steps of an automatic reset, of an absent agent, or padding. The critic learns from valid
+rows, the policy from those of them in which an action was allowed.
+
+What PPO can do without is an extension (learning/extension.py). `extensions` below calls the same hook of each, in
+their order; without extensions every such line does nothing and adds nothing to the program.
 """
 
 from __future__ import annotations
@@ -24,9 +32,10 @@ from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.critics import Regression
 from ppax.critics.base import rescaled, value_losses
 from ppax.gradients import Plain
-from ppax.learning import batches, exploration, normalization
-from ppax.learning.descent import descend
+from ppax.learning import batches, normalization
+from ppax.learning.descent import optimizer_step
 from ppax.learning.diagnostics import History, update_metrics
+from ppax.learning.exploration import remembered, sample
 from ppax.learning.extension import Chain, Choice, Extension, Learned, Rows
 from ppax.learning.forward import forward, forward_sequences, in_float32
 from ppax.learning.gradient import by_rule, mean_gradient
@@ -56,23 +65,23 @@ from ppax.types import (
 DRAWS = 2**32 - 2  # folded into the first epoch's key for the draws of extensions' losses (`Rows.draw`)
 
 
-class LossRows(NamedTuple):
-    """Rows of a loss: sequences of a minibatch, or of a chunk of it, with targets and weights."""
+class Chunk(NamedTuple):
+    """Rows of a loss: the sequences of a minibatch, or of a part of it when gradients are accumulated."""
 
     index: Array  # type: ignore[assignment]  # [m] sequences of the rollout
-    targets: Targets  # [m, L] standardised and weighted
-    weights: Any  # [m, L] losses.base.RowWeights; None: 1 for every row
+    targets: Targets  # [m, L] advantages standardised and weighted
+    weights: Any  # [m, L] weights in the means (losses.base.RowWeights); None: 1 for every row
 
 
 class DescentState(NamedTuple):
     """Carry of the scans over epochs and gradient steps."""
 
-    params: Params  # of the network, and of extensions that train some
-    vector: Array  # [P] `params` flattened: an elementwise optimiser needs few operations on one vector
+    trained: Params  # of the network, and of extensions that train some
+    vector: Array  # [P] `trained` flattened: an elementwise optimiser needs few operations on one vector
     opt_state: PyTree
     extensions: dict[str, PyTree]  # states inside the update, by name
-    targets: Targets | None  # [M, L] where they change between gradient steps, else None
-    epoch: Array  # [] number of the epoch, from 0
+    targets: Targets  # [M, L] which change only where they are recomputed
+    epoch: Array  # [] number of the epoch, from 0, for optimisers that stop early
 
 
 @part
@@ -122,11 +131,18 @@ class PPO:
         """Create a learner for observations of `observation_space`; ConfigError where options contradict each other."""
         self.recompute.check(self.advantage)
         critic_state, rescale = self.critic.init()
-        params = rescaled(self.network, in_float32(self.network.init(key, self.critic.num_values)), rescale)
+        params = in_float32(self.network.init(key, self.critic.num_values))
+        params = rescaled(self.network, params, rescale)  # the value head begins on the critic's scale
         obs_stats, reward_stats = normalization.initial(observation_space, self.normalize_obs, self.normalize_reward)
         extensions = Chain(self.extensions)
-        states = extensions.init(self, observation_space, key)
-        learner = LearnerState(params, (), obs_stats, reward_stats, critic_state, states)
+        learner = LearnerState(
+            params=params,
+            opt_state=(),  # below: extensions may have parameters, too
+            obs_stats=obs_stats,
+            reward_stats=reward_stats,
+            critic=critic_state,
+            extensions=extensions.init(self, observation_space, key),
+        )
         trained = extensions.trained(learner)
         optimizer = clipped(self.optimizer, self.learning_rate, self.max_grad_norm, self.num_epochs)
         opt_state = optimizer.init(ravel_pytree(trained)[0] if self.optimizer.elementwise else trained)
@@ -137,7 +153,8 @@ class PPO:
     ) -> types.Decision:
         """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
         policy = self.policy(learner, carry, obs, first, action_mask)
-        action = exploration.sample(policy, key)
+        action = sample(policy, key)
+        # the decision has the action, its log-probability, V and the next carry
         return Chain(self.extensions).act(self, Choice(policy, action, obs, first, action_mask), key)
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> types.Update:
@@ -145,22 +162,21 @@ class PPO:
         extensions = Chain(self.extensions)
         keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
 
-        # Rewards that are learned from, and targets from the values that the policy had while it acted, all [T, B]
+        # Rewards that are learned from, advantages and value targets, all [T, B]; `steps` keeps its own rewards
         learner, reward = normalization.normalize_rewards(learner, rollout)
-        before = extensions.before(self, learner, rollout, reward)
-        learner, steps = before.learner, before.steps
-        rewarded = dataclasses.replace(steps, reward=before.reward)
-        next_value = jax.vmap(batches.next_values, (1, 0), 1)(rewarded, rollout.last_value)
-        targets = jax.vmap(self.advantage, (1, 1, None), 1)(rewarded, next_value, self.gamma)  # eq. 11
+        prepared = extensions.before(self, learner, rollout, reward)
+        learner, steps, reward = prepared.learner, prepared.steps, prepared.reward
+        next_value = jax.vmap(batches.next_values, (1, 0), 1)(steps, rollout.last_value)
+        with_reward = dataclasses.replace(steps, reward=reward)
+        targets = jax.vmap(self.advantage, (1, 1, None), 1)(with_reward, next_value, self.gamma)  # eq. 11
         targets = extensions.targets(targets, steps)
 
         # Sequences [M, L], of which minibatches are drawn
         length = self.sequence_length(len(steps.valid))
-        sequences = self.recompute.cut(steps, targets, before.reward, next_value, length)
-        batch = sequences.batch
-        row_masks = batches.row_masks(batch.steps)
-        make_minibatch = partial(batches.make_minibatch, row_masks, self.normalize_advantage)
-        chunk_rows = self.program.rows(length, self.compute_dtype, batch.steps.obs, self.network)
+        batch = batches.cut(steps, targets, length)
+        batch, inputs = self.recompute.inputs(batch, steps, reward, next_value, length)
+        rows = batches.row_masks(batch.steps)
+        make_minibatch = partial(batches.make_minibatch, rows, self.normalize_advantage)
 
         # State of the critic from the targets (PopArt's statistics, which change the scale of value heads, not V)
         critic_state, rescale = self.critic.update(learner.critic, batch.targets.value, batch.steps.valid)
@@ -169,93 +185,97 @@ class PPO:
             learner = extensions.rescale_value(learner, *rescale)
             learner = learner._replace(params=self.network.rescale_value(learner.params, *rescale))
 
-        recomputation = Recomputation(self, extensions, learner, sequences, len(steps.valid))
+        recomputation = Recomputation(self, extensions, learner, batch.steps, inputs, make_minibatch, len(steps.valid))
+        chunk_rows = self.program.rows(length, self.compute_dtype, batch.steps.obs, self.network)  # of accumulation
         # all keys are folded, and one is taken: JAX's key-reuse checker counts a slice of `keys` as their use
         draw_key = jax.vmap(lambda one: jax.random.fold_in(one, DRAWS))(keys)[0]
         trained = extensions.trained(learner)
         vector, to_params = ravel_pytree(trained)
 
-        def loss(agent: PPO, params: Params, drawn: LossRows, valid: Array) -> LossOutput:
-            """Mean loss of the sequences `drawn` [m, L] over their rows where `valid`, and its metrics."""
-            steps = dataclasses.replace(jax.tree.map(lambda x: x[drawn.index], batch.steps), valid=valid)
-            current = learner._replace(params=params)
-            policy = forward_sequences(agent, current, steps)
+        def loss(agent: PPO, trained: Params, chunk: Chunk, valid: Array) -> LossOutput:
+            """Mean loss of sequences over their rows where `valid` [m, L], and its metrics."""
+            sequences = dataclasses.replace(jax.tree.map(lambda x: x[chunk.index], batch.steps), valid=valid)
+            current = learner._replace(params=trained)  # in which the network finds its own parameters by their names
+            policy = forward_sequences(agent, current, sequences)
             distribution = policy.distribution
-            rows = to_rows(Batch(steps, drawn.targets, drawn.weights))  # [N]
-            surrogate = with_metrics(agent.loss(distribution, rows), distribution)  # eq. 7
-            value = value_losses(agent.critic, learner.critic, policy.value_outputs, rows)
+            flat = to_rows(Batch(sequences, chunk.targets, chunk.weights))  # [N]
+            policy_loss = with_metrics(agent.loss(distribution, flat), distribution)  # ratio and clip: eq. 7
+            value_loss = value_losses(agent.critic, learner.critic, policy.value_outputs, flat)
             further = extensions.terms(
                 Rows(
                     agent=agent,
-                    batch=rows,
+                    batch=flat,
                     policy=policy,
                     learner=current,
-                    sequences=steps,
+                    sequences=sequences,
                     key=draw_key,
-                    index=drawn.index,
+                    index=chunk.index,
                 )
             )
-            return total_loss(  # eq. 9, and further terms
-                surrogate,
-                value,
+            # policy loss + vf_coef * value loss - ent_coef * entropy (eq. 9) + further terms, means over valid rows
+            return total_loss(
+                policy_loss,
+                value_loss,
                 distribution.entropy(),
                 vf_coef=agent.vf_coef,
                 ent_coef=agent.ent_coef,
                 further=further.losses,
                 metrics=further.metrics,
-                batch=rows,
+                batch=flat,
             )
 
-        def gradient_step(state: DescentState, drawn: Any) -> tuple[DescentState, History]:
+        def gradient_step(state: DescentState, minibatch: batches.Minibatch) -> tuple[DescentState, History]:
             """Compute the gradient of a minibatch's loss, and take one optimiser step."""
-            state, minibatch = self.recompute.before_minibatch(recomputation, make_minibatch, state, drawn)
-            agent = extensions.numbers(self, state.extensions)
+            state, minibatch = self.recompute.before_step(recomputation, state, minibatch)  # as they are, by default
+            agent = extensions.numbers(self, state.extensions)  # coefficients that extensions adapt
 
-            def gradient_at(params: Params) -> protocols.LossGradient:
-                rows = LossRows(minibatch.index, minibatch.targets, minibatch.weights)
-                return mean_gradient(partial(loss, agent), params, rows, minibatch.valid, chunk_rows).unpacked()
+            def gradient_at(trained: Params) -> protocols.LossGradient:
+                chunk = Chunk(minibatch.index, minibatch.targets, minibatch.weights)
+                return mean_gradient(partial(loss, agent), trained, chunk, minibatch.valid, chunk_rows).unpacked()
 
-            gradient, metrics = by_rule(self.gradient, gradient_at, state.params)
+            gradient, metrics = by_rule(self.gradient, gradient_at, state.trained)
+            # extensions may change the learning rate of this step, or end the update before it (target KL)
             observed = extensions.observe(self, state.extensions, metrics, minibatch.acts)
-            agent = extensions.numbers(self, observed.inner)
-            optimizer = clipped(agent.optimizer, agent.learning_rate, agent.max_grad_norm, agent.num_epochs)
+            adapted = extensions.numbers(self, observed.inner)
+            optimizer = clipped(adapted.optimizer, adapted.learning_rate, adapted.max_grad_norm, adapted.num_epochs)
             proceed = minibatch.learns if observed.proceed is None else minibatch.learns & observed.proceed
-            state = descend(optimizer, self.optimizer.elementwise, to_params, state, gradient, proceed)
-            norm = {"grad_norm": optax.tree.norm(gradient)}
+            state = optimizer_step(optimizer, self.optimizer.elementwise, to_params, state, gradient, proceed)
+            norm = {"grad_norm": optax.tree.norm(gradient)}  # before clipping
             table = Table({}) | metrics | minibatch.metrics | norm | observed.metrics
             return state._replace(extensions=observed.inner), History(pack(table), minibatch.learns, minibatch.acts)
 
         def epoch(state: DescentState, key: Key) -> tuple[DescentState, History]:
             """Draw the minibatches of one epoch, and take a gradient step on each."""
-            targets = self.recompute.before_epoch(recomputation, state)
-            drawn = self.minibatch(Batch(batch.steps, targets), key)
-            minibatches = self.recompute.minibatches(make_minibatch, targets, drawn)
+            state = self.recompute.before_epoch(recomputation, state)  # as it is, by default
+            drawn = self.minibatch(Batch(batch.steps, state.targets), key)  # shuffled indices [num_minibatches, m]
+            # all minibatches at once: fewer operations in the loop
+            minibatches = jax.vmap(partial(make_minibatch, state.targets))(drawn)
             state, history = jax.lax.scan(gradient_step, state, minibatches)
             return state._replace(epoch=state.epoch + 1), history
 
         state = DescentState(
-            params=trained,
+            trained=trained,
             vector=vector,
             opt_state=learner.opt_state,
             extensions=extensions.begin(learner),
-            targets=self.recompute.begin(batch.targets),
+            targets=batch.targets,
             epoch=jnp.int32(0),
         )
         state, history = jax.lax.scan(epoch, state, keys)
-        learner = extensions.with_trained(learner._replace(opt_state=state.opt_state), state.params)
+        learner = extensions.with_trained(learner._replace(opt_state=state.opt_state), state.trained)
 
-        metrics = update_metrics(batch, row_masks.choices, history) | before.metrics
+        metrics = update_metrics(batch, rows.choices, history) | prepared.metrics  # explained variance and others
         learner, metrics = extensions.after(self, learner, state.extensions, Learned(batch, history, metrics))
-        # after learning, which must use the same statistics as acting
-        learner = normalization.with_obs(learner, batch.steps)
+        # last, as the update must use the statistics of observations that acting has used
+        learner = normalization.with_obs_stats(learner, batch.steps)
         learning_rate = extensions.numbers(self, state.extensions).learning_rate
         metrics |= reduced("last", {"learning_rate": jnp.float32(learning_rate)})
         metrics |= self.critic.metrics(learner.critic, batch.targets.value, batch.steps.valid)
-        return types.Update(learner, metrics, extensions=before.streams)
+        return types.Update(learner, metrics, extensions=prepared.streams)
 
     def initial_carry(self, num_streams: int) -> PyTree:
         """Memory at the start of an episode, [B, ...]."""
-        return exploration.remembered(self.start_carry(num_streams))
+        return remembered(self.start_carry(num_streams))
 
     def start_carry(self, num_streams: int) -> PyTree:
         """Carry at the start of collection, [B, ...]: the memory, and states of acting if there are any (`Acting`)."""

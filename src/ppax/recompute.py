@@ -22,7 +22,6 @@ from ppax.protocols import Advantage
 from ppax.types import Batch, ConfigError, LearnerState, MinibatchIndices, Params, Targets, Transition, part
 
 State = TypeVar("State", bound=Any)
-Make = Callable[[Targets, MinibatchIndices], batches.Minibatch]
 
 
 class Inputs(NamedTuple):
@@ -32,31 +31,25 @@ class Inputs(NamedTuple):
     end_value: Array  # [M] stored V of the observation after each sequence
 
 
-class Sequences(NamedTuple):
-    """Sequences of a rollout with targets from the stored values, and what recomputed targets need."""
-
-    batch: Batch  # [M, L]
-    inputs: Inputs | None
-
-
 class Recomputation(NamedTuple):
-    """Targets of an update's sequences from current parameters, not from those that acted."""
+    """Targets of an update's sequences from current parameters, in place of those of the policy that acted."""
 
     agent: Any  # PPO
     extensions: Chain
     learner: LearnerState
-    sequences: Sequences
+    steps: Transition  # [M, L]
+    inputs: Inputs | None  # None: nothing is recomputed
+    make_minibatch: Callable[[Targets, MinibatchIndices], batches.Minibatch]
     num_steps: int  # of the rollout
 
     def of(self, params: Params, index: Array) -> Targets:
         """Targets [m, L] of the sequences `index` [m]; the bootstrap value after the end of each is the stored one."""
-        batch, inputs = self.sequences
-        chosen = jax.tree.map(lambda x: x[index], (batch.steps, inputs))
+        chosen = jax.tree.map(lambda x: x[index], (self.steps, self.inputs))
         return self._estimate(params, *chosen)
 
     def over_rollout(self, params: Params) -> Targets:
         """All targets [M, L], estimated over the whole rollout of each stream; L divides its number of steps."""
-        steps, inputs = self.sequences.batch.steps, self.sequences.inputs
+        steps, inputs = self.steps, self.inputs
         assert inputs is not None
         length = steps.valid.shape[1]
         pieces = self.num_steps // length
@@ -86,25 +79,21 @@ class Recompute:
     def check(self, advantage: Advantage) -> None:
         """Raise ConfigError for an estimator that needs recomputed ratios, or none."""
 
-    def cut(self, steps: Transition, targets: Targets, reward: Array, next_value: Array, length: int) -> Sequences:
-        """Cut steps and targets [T, B] into sequences [M, L]."""
-        return Sequences(batches.cut(steps, targets, length), None)
+    def inputs(
+        self, batch: Batch, steps: Transition, reward: Array, next_value: Array, length: int
+    ) -> tuple[Batch, Inputs | None]:
+        """Sequences [M, L], and what recomputed targets need of steps, rewards and next values [T, B]."""
+        return batch, None
 
-    def begin(self, targets: Targets) -> Targets | None:
-        """Targets [M, L] that change between gradient steps; None: none do."""
-        return None
+    def before_epoch(self, recomputation: Recomputation, state: State) -> State:
+        """State of the gradient steps (`ppo.DescentState`) with the targets of an epoch."""
+        return state
 
-    def before_epoch(self, recomputation: Recomputation, state: Any) -> Targets:
-        """Targets [M, L] of an epoch; `state` is that of the gradient steps (`ppo.DescentState`)."""
-        return recomputation.sequences.batch.targets
-
-    def minibatches(self, make: Make, targets: Targets, drawn: MinibatchIndices) -> Any:
-        """Inputs of an epoch's gradient steps: all its minibatches, made at once, with fewer operations in the loop."""
-        return jax.vmap(lambda one: make(targets, one))(drawn)
-
-    def before_minibatch(self, recomputation: Recomputation, make: Make, state: State, drawn: Any) -> tuple[State, Any]:
-        """State with the targets of a gradient step, and its minibatch (`batches.Minibatch`)."""
-        return state, drawn
+    def before_step(
+        self, recomputation: Recomputation, state: State, minibatch: batches.Minibatch
+    ) -> tuple[State, batches.Minibatch]:
+        """State and minibatch with the targets of a gradient step."""
+        return state, minibatch
 
 
 @part
@@ -128,21 +117,22 @@ class Never(Recompute):
 class Epoch(Recompute):
     """Values, ratios and targets from the parameters at the start of each epoch, over whole streams."""
 
-    def cut(self, steps: Transition, targets: Targets, reward: Array, next_value: Array, length: int) -> Sequences:
-        """Cut steps and targets [T, B], and the inputs of recomputed targets, into sequences [M, L]."""
-        batch = batches.cut(steps, targets, length)
+    def inputs(
+        self, batch: Batch, steps: Transition, reward: Array, next_value: Array, length: int
+    ) -> tuple[Batch, Inputs | None]:
+        """Sequences [M, L] with the observations that recomputed targets read, and their other inputs."""
         # Keep the final observation of a truncated episode: its row is invalid, but its value is bootstrapped from
         bootstraps = steps.truncated & ~steps.terminated
         observed = steps.valid | jnp.concatenate([jnp.zeros_like(bootstraps[:1]), bootstraps[:-1]])
         reward = zero_rows(steps.valid, reward)
         sequences = to_sequences((zero_rows(observed, steps.obs), reward, next_value), length)
         obs, reward, next_value = sharding.gather(sequences)
-        batch = batch._replace(steps=dataclasses.replace(batch.steps, obs=obs))
-        return Sequences(batch, Inputs(reward, next_value[:, -1]))
+        return batch._replace(steps=dataclasses.replace(batch.steps, obs=obs)), Inputs(reward, next_value[:, -1])
 
-    def before_epoch(self, recomputation: Recomputation, state: Any) -> Targets:
-        """Targets [M, L] from the current parameters."""
-        return recomputation.over_rollout(state.params)
+    def before_epoch(self, recomputation: Recomputation, state: State) -> State:
+        """State with targets from the current parameters."""
+        replaced: State = state._replace(targets=recomputation.over_rollout(state.trained))
+        return replaced
 
 
 @part
@@ -151,21 +141,15 @@ class Minibatch(Epoch):
 
     whole_streams: ClassVar[bool] = True
 
-    def begin(self, targets: Targets) -> Targets | None:
-        """Targets [M, L] from the stored values."""
-        return targets
+    def before_epoch(self, recomputation: Recomputation, state: State) -> State:
+        """State as it is: the targets of each sequence are those of the last gradient step on it."""
+        return state
 
-    def before_epoch(self, recomputation: Recomputation, state: Any) -> Targets:
-        """Targets [M, L], of each sequence as at the last gradient step on it."""
-        targets: Targets = state.targets
-        return targets
-
-    def minibatches(self, make: Make, targets: Targets, drawn: MinibatchIndices) -> Any:
-        """Inputs of an epoch's gradient steps: the indices of their sequences."""
-        return drawn
-
-    def before_minibatch(self, recomputation: Recomputation, make: Make, state: State, drawn: Any) -> tuple[State, Any]:
-        """State with the targets of the sequences `drawn` computed again, and the minibatch of these sequences."""
-        fresh = recomputation.of(state.params, drawn.index)
-        targets = jax.tree.map(lambda x, new: x.at[drawn.index].set(new), state.targets, fresh)
-        return state._replace(targets=targets), make(targets, drawn)
+    def before_step(
+        self, recomputation: Recomputation, state: State, minibatch: batches.Minibatch
+    ) -> tuple[State, batches.Minibatch]:
+        """State and minibatch with targets from the current parameters for the sequences of this minibatch."""
+        index = minibatch.index
+        fresh = recomputation.of(state.trained, index)
+        targets = jax.tree.map(lambda x, new: x.at[index].set(new), state.targets, fresh)
+        return state._replace(targets=targets), recomputation.make_minibatch(targets, minibatch.drawn)

@@ -35,7 +35,7 @@ PARTS = {
     "loss": (("__call__",), "ppax.losses.ClippedSurrogate()"),
     "critic": (("init", "value", "error", "update", "metrics"), "ppax.critics.Regression()"),
     "minibatch": (("__call__", "size"), "ppax.minibatches.Shuffle()"),
-    "recompute": (("before_epoch", "before_minibatch"), "ppax.recompute.Never()"),
+    "recompute": (("before_epoch", "before_step"), "ppax.recompute.Never()"),
     "gradient": (("__call__",), "ppax.gradients.Plain()"),
     "optimizer": (("__call__",), "ppax.optimizers.Adam()"),
     "schedule": (("__call__",), "ppax.schedules.Constant()"),

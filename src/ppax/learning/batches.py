@@ -51,7 +51,7 @@ def standardize_over_rollout(targets: Targets, acting: Array, normalize_advantag
 class Minibatch(NamedTuple):
     """Inputs of one gradient step."""
 
-    index: Array  # type: ignore[assignment]  # [m] sequences; M is padding
+    drawn: MinibatchIndices  # [m]
     valid: Array  # [m, L]
     targets: Targets  # [m, L] standardised and weighted
     weights: RowWeights | None  # [m, L]
@@ -59,6 +59,11 @@ class Minibatch(NamedTuple):
     learns: Array
     acts: Array  # [] whether any valid row has an allowed action
     metrics: Metrics
+
+    @property
+    def index(self) -> Array:  # type: ignore[override]
+        """Sequences [m]; M is padding."""
+        return self.drawn.index
 
 
 class RowMasks(NamedTuple):
@@ -102,7 +107,7 @@ def make_minibatch(rows: RowMasks, normalize_advantage: str, targets: Targets, d
     if advantage_weight is not None:
         advantage = advantage * advantage_weight[:, None]
     weights = row_weights(rows, RowMasks(valid, None if rows.acting is None else acting), weight)
-    return Minibatch(index, valid, chosen._replace(advantage=advantage), weights, valid.any(), acting.any(), metrics)
+    return Minibatch(drawn, valid, chosen._replace(advantage=advantage), weights, valid.any(), acting.any(), metrics)
 
 
 def row_weights(rollout: RowMasks, minibatch: RowMasks, importance: Array | None) -> RowWeights | None:

@@ -13,26 +13,26 @@ from ppax.program.layout import only_if
 from ppax.types import Params, PyTree
 
 
-def descend(
+def optimizer_step(
     transformation: optax.GradientTransformationExtraArgs,
     elementwise: bool,
     to_params: Callable[[Array], Params],
     state: Any,
     gradient: Array,
-    goes_on: Array,
+    proceed: Array,
 ) -> Any:
     """Optimiser step along `gradient` [P], which an elementwise optimiser gets as a vector, others as a tree.
 
-    Parameters and optimiser state stay unchanged unless `goes_on` [].
+    Parameters and optimiser state stay unchanged unless `proceed` [].
     """
 
     def step() -> tuple[Array, PyTree]:
         if elementwise:
             updates, opt_state = transformation.update(gradient, state.opt_state, state.vector, epoch=state.epoch)
             return state.vector + updates, opt_state
-        trees = to_params(gradient), state.opt_state, state.params
+        trees = to_params(gradient), state.opt_state, state.trained
         tree, opt_state = transformation.update(*trees, epoch=state.epoch)
         return state.vector + ravel_pytree(tree)[0], opt_state
 
-    vector, opt_state = only_if(goes_on, step, (state.vector, state.opt_state))
-    return state._replace(params=to_params(vector), vector=vector, opt_state=opt_state)
+    vector, opt_state = only_if(proceed, step, (state.vector, state.opt_state))
+    return state._replace(trained=to_params(vector), vector=vector, opt_state=opt_state)

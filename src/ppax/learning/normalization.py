@@ -97,7 +97,7 @@ def is_stats(node: object) -> bool:
     return isinstance(node, RunningStats | NoStats)
 
 
-def with_obs(learner: LearnerState, steps: Transition) -> LearnerState:
+def with_obs_stats(learner: LearnerState, steps: Transition) -> LearnerState:
     """Learner with the statistics of its observations after these steps [M, L]; unchanged without statistics."""
     if learner.obs_stats is None:
         return learner

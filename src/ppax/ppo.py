@@ -1,15 +1,26 @@
-"""Proximal Policy Optimization: the agent, and its whole learning phase from top to bottom in `update`.
+"""Proximal Policy Optimization: the agent, and all of its learning from top to bottom in `update`.
 
 Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Equations 7 and 9 are in losses/, 11 in advantages/; rollouts
 are collected in collection.py, by `act`.
 
-Axes: T steps of a rollout, B streams (environments times agents); M sequences of L steps, cut from the rollout (L is 1
-for a network without memory: then a sequence is a row); m sequences of a minibatch, which are N = m * L rows in a loss.
+Axes: T steps of a rollout, B streams (environments times agents); M sequences of L steps, cut from the rollout (by
+default L is 1 for a network without memory: a sequence is a row); m sequences of a minibatch, N = m * L rows in a loss.
 Rows are valid unless they are steps of an automatic reset, of an absent agent, or padding. The critic learns from valid
-rows, the policy from those of them in which an action was allowed.
+rows, the policy from those of them in which an action was allowed (`masks.choices`).
 
-What PPO can do without is an extension (learning/extension.py). `extensions` below calls the same hook of each, in
-their order; without extensions every such line does nothing and adds nothing to the program.
+What PPO can do without is an extension (learning/extension.py). `extensions`, below, calls one hook of each of them in
+their order; without extensions it returns what it is given:
+
+| hook | example |
+|---|---|
+| `act` | DAgger: a teacher acts in some steps |
+| `before` | RND: learns from the rollout, and adds to its rewards |
+| `targets` | a second critic adds its advantage |
+| `terms` | symmetry: further terms of the loss |
+| `begin`, `observe`, `numbers` | KL control: adapts the learning rate between gradient steps, or ends the update |
+| `after` | PPG: learns further from the rollout |
+| `trained`, `with_trained` | a prediction has parameters, trained with those of the network |
+| `rescale_value` | PPG's value head follows PopArt's scale |
 """
 
 from __future__ import annotations
@@ -61,8 +72,6 @@ from ppax.types import (
     Targets,
     Transition,
 )
-
-DRAWS = 2**32 - 2  # folded into the first epoch's key for the draws of extensions' losses (`Rows.draw`)
 
 
 class Chunk(NamedTuple):
@@ -137,11 +146,11 @@ class PPO:
         extensions = Chain(self.extensions)
         learner = LearnerState(
             params=params,
-            opt_state=(),  # below: extensions may have parameters, too
+            opt_state=(),  # below, as extensions may have parameters, too
             obs_stats=obs_stats,
             reward_stats=reward_stats,
             critic=critic_state,
-            extensions=extensions.init(self, observation_space, key),
+            extensions=extensions.init(self, observation_space, key),  # each folds a number of its own into the key
         )
         trained = extensions.trained(learner)
         optimizer = clipped(self.optimizer, self.learning_rate, self.max_grad_norm, self.num_epochs)
@@ -154,7 +163,7 @@ class PPO:
         """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
         policy = self.policy(learner, carry, obs, first, action_mask)
         action = sample(policy, key)
-        # the decision has the action, its log-probability, V and the next carry
+        # Decision: action, log-probability, V and next carry. Extensions fold numbers of their own into the key
         return Chain(self.extensions).act(self, Choice(policy, action, obs, first, action_mask), key)
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> types.Update:
@@ -162,21 +171,24 @@ class PPO:
         extensions = Chain(self.extensions)
         keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
 
-        # Rewards that are learned from, advantages and value targets, all [T, B]; `steps` keeps its own rewards
+        # Rewards that are learned from, and targets (advantage, and advantage + V for the critic), all [T, B]. `steps`
+        # keeps the environment's rewards, which are logged
         learner, reward = normalization.normalize_rewards(learner, rollout)
         prepared = extensions.before(self, learner, rollout, reward)
         learner, steps, reward = prepared.learner, prepared.steps, prepared.reward
+        num_steps = len(steps.valid)
+        # V of the observation after each step, in the row after it; the estimator cuts it where an episode terminated
         next_value = jax.vmap(batches.next_values, (1, 0), 1)(steps, rollout.last_value)
         with_reward = dataclasses.replace(steps, reward=reward)
         targets = jax.vmap(self.advantage, (1, 1, None), 1)(with_reward, next_value, self.gamma)  # eq. 11
         targets = extensions.targets(targets, steps)
 
         # Sequences [M, L], of which minibatches are drawn
-        length = self.sequence_length(len(steps.valid))
+        length = self.sequence_length(num_steps)
         batch = batches.cut(steps, targets, length)
-        batch, inputs = self.recompute.inputs(batch, steps, reward, next_value, length)
-        rows = batches.row_masks(batch.steps)
-        make_minibatch = partial(batches.make_minibatch, rows, self.normalize_advantage)
+        batch, inputs = self.recompute.inputs(batch, steps, reward, next_value, length)  # None by default
+        masks = batches.row_masks(batch.steps)
+        make_minibatch = partial(batches.make_minibatch, masks, self.normalize_advantage)
 
         # State of the critic from the targets (PopArt's statistics, which change the scale of value heads, not V)
         critic_state, rescale = self.critic.update(learner.critic, batch.targets.value, batch.steps.valid)
@@ -185,17 +197,15 @@ class PPO:
             learner = extensions.rescale_value(learner, *rescale)
             learner = learner._replace(params=self.network.rescale_value(learner.params, *rescale))
 
-        recomputation = Recomputation(self, extensions, learner, batch.steps, inputs, make_minibatch, len(steps.valid))
+        recomputation = Recomputation(self, extensions, learner, batch.steps, inputs, make_minibatch, num_steps)
         chunk_rows = self.program.rows(length, self.compute_dtype, batch.steps.obs, self.network)  # of accumulation
-        # all keys are folded, and one is taken: JAX's key-reuse checker counts a slice of `keys` as their use
-        draw_key = jax.vmap(lambda one: jax.random.fold_in(one, DRAWS))(keys)[0]
-        trained = extensions.trained(learner)
+        trained = extensions.trained(learner)  # the network's parameters, and those of extensions beside them
         vector, to_params = ravel_pytree(trained)
 
         def loss(agent: PPO, trained: Params, chunk: Chunk, valid: Array) -> LossOutput:
             """Mean loss of sequences over their rows where `valid` [m, L], and its metrics."""
             sequences = dataclasses.replace(jax.tree.map(lambda x: x[chunk.index], batch.steps), valid=valid)
-            current = learner._replace(params=trained)  # in which the network finds its own parameters by their names
+            current = learner._replace(params=trained)  # the network reads its own parameters in it, by their names
             policy = forward_sequences(agent, current, sequences)
             distribution = policy.distribution
             flat = to_rows(Batch(sequences, chunk.targets, chunk.weights))  # [N]
@@ -208,11 +218,11 @@ class PPO:
                     policy=policy,
                     learner=current,
                     sequences=sequences,
-                    key=draw_key,
+                    keys=keys,
                     index=chunk.index,
                 )
             )
-            # policy loss + vf_coef * value loss - ent_coef * entropy (eq. 9) + further terms, means over valid rows
+            # eq. 9: means over rows of policy loss + vf_coef * value loss - ent_coef * entropy + further terms
             return total_loss(
                 policy_loss,
                 value_loss,
@@ -234,7 +244,8 @@ class PPO:
                 return mean_gradient(partial(loss, agent), trained, chunk, minibatch.valid, chunk_rows).unpacked()
 
             gradient, metrics = by_rule(self.gradient, gradient_at, state.trained)
-            # extensions may change the learning rate of this step, or end the update before it (target KL)
+            # extensions may change the learning rate of this step, or end the update before it (target KL); `acts`:
+            # whether the minibatch has a row that the policy learns from, `learns`: whether it has a valid row
             observed = extensions.observe(self, state.extensions, metrics, minibatch.acts)
             adapted = extensions.numbers(self, observed.inner)
             optimizer = clipped(adapted.optimizer, adapted.learning_rate, adapted.max_grad_norm, adapted.num_epochs)
@@ -264,9 +275,9 @@ class PPO:
         state, history = jax.lax.scan(epoch, state, keys)
         learner = extensions.with_trained(learner._replace(opt_state=state.opt_state), state.trained)
 
-        metrics = update_metrics(batch, rows.choices, history) | prepared.metrics  # explained variance and others
+        metrics = update_metrics(batch, masks.choices, history) | prepared.metrics  # explained variance and others
         learner, metrics = extensions.after(self, learner, state.extensions, Learned(batch, history, metrics))
-        # last, as the update must use the statistics of observations that acting has used
+        # only now: gradient steps must use the statistics of observations that acting has used
         learner = normalization.with_obs_stats(learner, batch.steps)
         learning_rate = extensions.numbers(self, state.extensions).learning_rate
         metrics |= reduced("last", {"learning_rate": jnp.float32(learning_rate)})

@@ -48,6 +48,7 @@ from ppax.types import (
 
 Agent = TypeVar("Agent")
 
+DRAWS = 2**32 - 2  # folded into the keys of an update for draws in losses (`Rows.draw`)
 TRAINED = "extensions"  # key of the extensions' parameters among those of the network, in gradient steps
 
 
@@ -117,7 +118,7 @@ class Rows(NamedTuple):
     policy: ForwardPass  # of the current network for these rows
     learner: LearnerState  # with the current parameters
     sequences: Transition  # [m, L] the same steps, before they were flattened
-    key: Key  # of the update
+    keys: Key  # [num_epochs] of the update
     index: Array  # type: ignore[assignment]  # [m] numbers of the sequences in the rollout
     params: Params = ()  # trained parameters of this extension
     extras: PyTree = ()  # [N, ...] further inputs that `before` of this extension has made
@@ -132,7 +133,9 @@ class Rows(NamedTuple):
         """Draw a number below `size` for each row [N]: the same in all epochs of an update, and for every layout."""
         length = self.sequences.valid.shape[1]
         rows = to_rows(self.index[:, None] * length + jnp.arange(length)[None])
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(self.key, rows)
+        # all keys are folded, and one is taken: JAX's key-reuse checker counts a slice of keys as their use
+        key = jax.vmap(lambda one: jax.random.fold_in(one, DRAWS))(self.keys)[0]
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows)
         drawn: Array = jax.vmap(lambda one: jax.random.randint(one, (), 0, size))(keys)
         return drawn
 

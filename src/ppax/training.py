@@ -238,33 +238,40 @@ def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations:
 
 def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, collected: Collected) -> Trained:
     """Finish an iteration from its rollout: forced reset, update, metrics, and discarding if not finite."""
-    annealed, key, collect_key, update_keys, numbers = inputs
+    agent = inputs.agent
     period = state.iterations_per_env_reset
     if period is not None and period > 0:
         due = (state.iteration + 1) % period == 0
-        collected = force_reset(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
-    actor, rollout, episodes = collected
-    learner, metrics, current, replaced, extensions = annealed.update(state.learner, rollout, update_keys)
-    actor = actor._replace(extensions=extensions)
-    if current is not None:
-        episodes = zero_rows(current, episodes)
-    if replaced is not None:
-        initial = annealed.start_carry(env.num_streams)
-        actor = actor._replace(carry=jax.tree.map(where_rows, replaced, initial, actor.carry))
+        collected = force_reset(agent, env, collected, due, jax.random.fold_in(inputs.collect_key, RESTART))
+    rollout, episodes = collected.rollout, collected.episodes
+    update = agent.update(state.learner, rollout, inputs.update_keys)
+    actor = collected.actor._replace(extensions=update.extensions)
+    if update.current is not None:  # self-play: episodes of past selves are not logged
+        episodes = zero_rows(update.current, episodes)
+    if update.replaced is not None:  # self-play: a past self that takes over a stream begins with an empty memory
+        initial = agent.start_carry(env.num_streams)
+        actor = actor._replace(carry=jax.tree.map(where_rows, update.replaced, initial, actor.carry))
     ranges, episodes, of_ranges = adapted(env, state.ranges, episodes)
+
     agents = env.num_agents, env.sizes, env.agent_names
-    metrics, of_episodes = with_names(metrics, *agents), episode_metrics(episodes, *agents)
+    metrics, of_episodes = with_names(update.metrics, *agents), episode_metrics(episodes, *agents)
     require_new_names(metrics, of_episodes, episodes.metrics)
-    numbers = reduced("last", {name: x for name, x in {**numbers, **of_ranges}.items() if name not in metrics})
-    metrics = metrics | numbers | of_episodes
-    fields: dict[str, Any] = {"learner": learner, "actor": actor, "key": key, "iteration": state.iteration + 1}
-    fields["ranges"] = ranges
-    fields["env_steps"] = counter.add(state.env_steps, sharding.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
+    numbers = {name: x for name, x in {**inputs.numbers, **of_ranges}.items() if name not in metrics}
+    metrics = metrics | reduced("last", numbers) | of_episodes
+
+    after = dataclasses.replace(
+        state,
+        learner=update.learner,
+        actor=actor,
+        key=inputs.key,
+        iteration=state.iteration + 1,
+        env_steps=counter.add(state.env_steps, sharding.total(rollout.steps.valid.sum(dtype=jnp.uint32))),
+        ranges=ranges,
+    )
     # Discard the whole iteration if anything is not finite: neither weights nor running statistics would recover
     bad_data = [places.any() for places in not_finite(env, rollout).values()]
-    rejected = jnp.stack([*bad_data, ~jnp.isfinite(metrics["grad_norm"]), *bad_leaves(learner)]).any()
-    accepted = sharding.total(rejected.astype(jnp.int32)) == 0
-    after = dataclasses.replace(state, **fields)
+    bad = [*bad_data, ~jnp.isfinite(metrics["grad_norm"]), *bad_leaves(update.learner)]
+    accepted = sharding.total(jnp.stack(bad).any().astype(jnp.int32)) == 0
     return Trained(either(accepted, after, state), pack(metrics))
 
 

@@ -323,7 +323,7 @@ class Chain:
 
     def with_trained(self, learner: LearnerState, params: Params) -> LearnerState:
         """Return the learner with parameters as `trained` returns them."""
-        if params is None or not isinstance(params, dict) or TRAINED not in params:
+        if not isinstance(params, dict) or TRAINED not in params:
             return learner._replace(params=params)
         own = params[TRAINED]
         states = {name: one._replace(params=own.get(name, ())) for name, one in learner.extensions.items()}

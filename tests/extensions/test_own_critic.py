@@ -339,7 +339,7 @@ def test_run_files_and_the_command_line_choose_it():
     assert agent.extensions == (OwnCritic(RND(coef=0.25), gamma=0.9),)
     described = config.describe(agent)["extensions"]["own_critic"]
     assert described["reward"]["coef"] == 0.25
-    line = ["CartPole-v1", "--agent.extensions", "own_critic", "--agent.extensions.own-critic.reward.coef", "0.125"]
+    line = ["CartPole-v1", "--agent.extensions", "own_critic", "--agent.extensions.own_critic.reward.coef", "0.125"]
     assert config.build(parse_run("train", line, add_train)[1]).agent.extensions == (OwnCritic(RND(coef=0.125)),)
 
 

@@ -378,7 +378,9 @@ def test_run_files_and_the_command_line_choose_it():
 
 
 def test_no_extension_is_refused():
-    with pytest.raises(ConfigError, match=r"agent\.extensions: 0\.5 is no extension: write a class, class .*\(ppax\.Extension\)"):
+    with pytest.raises(
+        ConfigError, match=r"agent\.extensions: 0\.5 is no extension: write a class, class .*\(ppax\.Extension\)"
+    ):
         ppax.start(ppo(COUNTER, 0.5), COUNTER, 8, jax.random.key(0))
 
 

@@ -1,4 +1,4 @@
-"""Sequences that an update learned from, and targets that it recomputes, for tests that look inside `PPO.update`."""
+"""Helpers of tests of updates: sequences that one learned from, targets that it recomputes, other extensions."""
 
 import dataclasses
 from typing import NamedTuple
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from worlds import QUICK
 
 from ppax.extensions import After, Extension, ExtensionState
+from ppax.learning.extension import Chain
 from ppax.recompute import Targeting
 from ppax.types import Batch, Targets, part
 
@@ -35,9 +36,9 @@ def learned(agent, learner, rollout):
     class Watched(type(agent.recompute)):
         """Recomputation that hands out its inputs."""
 
-        def before_epoch(self, targeting: Targeting, params, targets):
+        def before_epoch(self, targeting: Targeting, state):
             found.append(targeting)
-            return super().before_epoch(targeting, params, targets)
+            return super().before_epoch(targeting, state)
 
     watched = dataclasses.replace(agent, recompute=Watched(), extensions=(*agent.extensions, Seen()))
 
@@ -56,3 +57,14 @@ def learned(agent, learner, rollout):
         return Learned(batch, targeting.over_rollout(learner.params))
 
     return jax.jit(run, compiler_options=QUICK)(learner, rollout)
+
+
+def extended(agent, learner, rollout, *extensions, space=None):
+    """Return agent, learner and rollout with these extensions in place of others, and with their first states.
+
+    The optimiser's state stays: extensions with parameters need a new one, `agent.init`.
+    """
+    agent = dataclasses.replace(agent, extensions=extensions)
+    states = Chain(extensions).init(agent, space, jax.random.key(8))
+    streams = agent.init_streams(len(rollout.last_value))
+    return agent, learner._replace(extensions=states), rollout._replace(extensions=streams)

@@ -18,7 +18,7 @@ from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.learning.extension import Chain
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.recompute import Epoch, Inputs, Minibatch, Never, Sequences, Targeting
+from ppax.recompute import Epoch, Inputs, Minibatch, Never, Recomputation, Sequences
 from ppax.types import Batch, LearnerState, Targets, Transition
 
 WORLDS = {
@@ -107,7 +107,7 @@ def test_joined_sequences_keep_the_end_value_of_the_last_one():
     valid, nothing = jnp.ones((6, 2), bool), jnp.zeros((6, 2))
     steps = Transition(None, None, nothing, nothing, nothing, nothing, nothing, None, valid, ())
     sequences = Sequences(Batch(steps, None), Inputs(jnp.arange(12.0).reshape(6, 2), jnp.arange(6.0)))
-    targets = Targeting(Looked(), Chain(()), LearnerState((), (), None, None), sequences, 6).over_rollout(())
+    targets = Recomputation(Looked(), Chain(()), LearnerState((), (), None, None), sequences, 6).over_rollout(())
     assert targets.advantage.reshape(2, 6).tolist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
     assert targets.value.reshape(2, 6)[:, -1].tolist() == [2.0, 5.0]
     assert targets.advantage.shape == (6, 2)

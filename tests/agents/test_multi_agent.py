@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from players import Axis, Copies, One, Poisoned
+from ppax.learning.entropy_target import EntropyTarget
+from ppax.learning.kl_control import KLControl
 from worlds import QUICK, Team
 
 import ppax
@@ -22,8 +24,6 @@ from ppax.collection import start_actor, stream_keys
 from ppax.config import Log
 from ppax.critics import TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.learning.entropy_target import EntropyTarget
-from ppax.learning.kl_control import KLControl
 from ppax.minibatches import Shuffle
 from ppax.networks import memories, mlp, network
 from ppax.networks.memories import GRU

@@ -62,7 +62,7 @@ class Hand:
 def of_space(space, **options):
     """Agent, learner and rollout on an environment with the actions `space`."""
     env = VectorEnv(Hand(space), 4)
-    net_options = {name: options.pop(name) for name in ("distribution", "gsde_steps", "state_std") if name in options}
+    net_options = {name: options.pop(name) for name in ("distribution", "gsde", "state_std") if name in options}
     net = network(env, hidden=(5,), **net_options)
     plain = {"optimizer": SGD(), "max_grad_norm": None, "learning_rate": 1.0, "num_epochs": 1}
     agent = ppax.PPO(net, **{"minibatch": Shuffle(1), "vf_coef": 0.7, "ent_coef": 0.1} | plain | options)
@@ -124,7 +124,7 @@ FREE = spaces.Box(np.float32([1.0, -np.inf]), np.float32([5.0, np.inf]))
 BY_HAND = {
     "around 0": (AROUND, {}, (-2, -1), lambda x: -x[..., ::-1]),
     "off centre": (OFF, {}, (-2, -1), lambda x: [-4, -4] - x[..., ::-1]),
-    "gsde": (OFF, {"gsde_steps": 3}, (-2, -1), lambda x: [-4, -4] - x[..., ::-1]),
+    "gsde": (OFF, {"gsde": True}, (-2, -1), lambda x: [-4, -4] - x[..., ::-1]),
     "free": (FREE, {}, (-1, 2), lambda x: [6, 0] + x * [-1, 1]),
     "squashed": (OFF, {"distribution": "squashed"}, (-2, -1), lambda x: -x[..., ::-1]),
     "ball": (OFF, {"distribution": "ball"}, (-1, 2), lambda x: x * [-1, 1]),

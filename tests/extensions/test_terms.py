@@ -49,13 +49,18 @@ class Reads(Extension):
 def rows_of(features, batch=None):
     """Rows of a loss with these features."""
     learner = LearnerState({}, (), None, None)
-    return Rows(None, (), (), batch, ForwardPass((), None, None, None, features), learner, None, None, None)
+    return Rows(None, batch, ForwardPass((), None, None, None, features), learner, None, None, None)
+
+
+def named(terms):
+    """Arguments of the loss for the terms of extensions."""
+    return {"further": terms.losses, "metrics": terms.metrics}
 
 
 def loss_of(further, batch, vf_coef=0.5, ent_coef=0.1):
     rows = np.zeros(len(batch.targets.advantage), np.float32)
     terms = ClippedSurrogate()(Fixed(rows, rows), batch)
-    return total_loss(terms, rows, rows, *further, batch, vf_coef, ent_coef)
+    return total_loss(terms, rows, rows, vf_coef=vf_coef, ent_coef=ent_coef, batch=batch, **named(further))
 
 
 def test_feature_norm_is_the_mean_square_of_each_torso():
@@ -104,7 +109,7 @@ def test_a_term_that_is_not_per_row_is_refused(shape, remedy, place):
     slot = "loss" if place == "policy" else "extensions"
     said = rf"agent\.{slot}: its term 'mine' has shape {re.escape(str(list(shape)))}, .* each row, \[3\]: .*{remedy}"
     with pytest.raises(ConfigError, match=said):
-        total_loss(policy, rows, rows, *terms, batch, 0.5, 0.0)
+        total_loss(policy, rows, rows, vf_coef=0.5, ent_coef=0.0, batch=batch, **named(terms))
 
 
 def test_no_extension_is_not_in_the_program():

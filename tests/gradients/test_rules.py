@@ -190,7 +190,7 @@ def test_the_number_0_of_each_example_is_plain_ppo_and_another_is_not(start, own
 def test_term_of_the_logits_by_hand(own_update):
     params = {"policy": {"kernel": jnp.eye(2), "bias": jnp.array([0.0, 1.0])}}
     policy = ForwardPass((), None, None, None, {"actor": jnp.array([[1.0, 1.0], [3.0, -1.0]])})
-    rows = Rows(None, (), (), None, policy, LearnerState(params, (), None, None), None, None, None)
+    rows = Rows(None, None, policy, LearnerState(params, (), None, None), None, None, None)
     terms = own_update.SmallLogits(coef=0.5).terms(rows)
     np.testing.assert_allclose(terms.losses["logits_loss"], [0.5 * (1 + 4) / 2, 0.5 * 9 / 2])  # logits [1, 2], [3, 0]
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from ppax.learning.kl_control import KLControl
 
 import ppax
 from ppax.agents.arguments import require_overlap
@@ -16,7 +17,6 @@ from ppax.host.resets import reset_if_needed
 from ppax.host.rollouts import collected_from, value_of
 from ppax.host.tensors import collector_of
 from ppax.host.training import _inputs
-from ppax.learning.kl_control import KLControl
 from ppax.losses import ClippedSurrogate, KLPenalty
 from ppax.training import finish_iteration
 

@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from teachers import HostRecall, Recall, latch_of, table_of
-from trained import policy_of
 from worlds import QUICK
 
 import ppax
 from ppax import config
-from ppax.agents.opponents import Pool
 from ppax.cli.main import main
-from ppax.envs import VectorEnv, grouped, host
+from ppax.envs import VectorEnv, host
 from ppax.imitation import distill
 from ppax.losses import NoPolicyLoss
 from ppax.minibatches import Shuffle
@@ -204,17 +202,6 @@ def test_it_trains_from_the_command_line(tmp_path, capsys):
     assert main([*words, "--run-dir", str(tmp_path / "student")]) == 0
     rows = (tmp_path / "student" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["extensions.distillation.beta"] for row in rows] == [1.0, 0.5]
-
-
-def test_in_self_play_it_is_refused():
-    alike = ppax.make("Pursuit-2", 4)
-    env, teacher = grouped(alike, {"prey": [0], "hunters": [1]}), policy_of(ppax.PPO(mlp(alike, hidden=(4,))), alike)
-    options, own = {"loss": NoPolicyLoss(), "minibatch": Shuffle(1)}, env.groups["hunters"]
-    agents = {name: ppax.PPO(mlp(one, hidden=(4,)), **options) for name, one in env.groups.items()}
-    agents["hunters"] = dataclasses.replace(agents["hunters"], extensions=(distill(own, teacher, beta=0.5),))
-    agent = ppax.SelfPlay(ppax.Groups(agents, env.sizes), Pool(every=1, size=2, share=0.5, opponents=1), 4)
-    with pytest.raises(ConfigError, match=r"extensions\.distillation: in self-play none acts in the policy's place"):
-        agent.check()
 
 
 def test_other_runs_act_by_the_same_program():

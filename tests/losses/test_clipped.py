@@ -106,7 +106,8 @@ def test_ent_coef_through_a_real_distribution():
     @jax.grad
     def gradient(z):
         terms, entropy = ClippedSurrogate()(Categorical(z), batch), Categorical(z).entropy()
-        return total_loss(terms, jnp.zeros(1), entropy, {}, {}, batch, 0.5, 0.1).loss
+        rest = {"further": {}, "metrics": {}, "batch": batch}
+        return total_loss(terms, jnp.zeros(1), entropy, vf_coef=0.5, ent_coef=0.1, **rest).loss
 
     p = np.exp(z[0]) / np.exp(z[0]).sum()
     entropy = -(p * np.log(p)).sum()

@@ -9,10 +9,11 @@ import numpy as np
 
 jax.config.update("jax_num_cpu_devices", 2)
 
+from ppax.learning.kl_control import KLControl  # noqa: E402
+
 import ppax  # noqa: E402
 from ppax.advantages import VTrace  # noqa: E402
 from ppax.envs import TimeLimit, VectorEnv, builtin  # noqa: E402
-from ppax.learning.kl_control import KLControl  # noqa: E402
 from ppax.losses import KLPenalty  # noqa: E402
 from ppax.minibatches import Prioritised, Shuffle  # noqa: E402
 from ppax.networks import mlp  # noqa: E402

@@ -426,7 +426,8 @@ def draw_parts(rng: random.Random, rules: Rules) -> dict[str, Any]:
     decay, control = table.pop("reward_spread_decay"), table.pop("kl")
     spreading = {} if decay is None else {"reward_spreading": {"decay": decay}}
     controls = {} if set(control.values()) == {None} else {"kl_control": control}
-    return table | {"extensions": spreading | extensions | controls}
+    noise = {"held_noise": {"steps": 3}} if table["network"].get("gsde") else {}
+    return table | {"extensions": spreading | extensions | controls | noise}
 
 
 def draw_extensions(rng: random.Random, ent_coef: float) -> dict[str, Any]:
@@ -475,7 +476,7 @@ def draw_network(rng: random.Random, rules: Rules) -> dict[str, Any]:
         network["distribution"] = rng.choice(["normal", "normal", "squashed", "beta", "ball"])
         network["state_std"] = rng.random() < 0.3
         network |= rng.choice([{}, {}, {"std_min": 0.2, "std_max": 1.5}])
-        network |= rng.choice([{}, {}, {"gsde_steps": 3}])
+        network |= rng.choice([{}, {}, {"gsde": True}])
     # a generator of its own, so that all else is drawn as without these options
     return network | draw_towers(random.Random(str(rng.getstate()[1][:8])), network)
 

@@ -9,7 +9,7 @@ from worlds import QUICK
 
 from ppax.extensions import After, Extension, ExtensionState
 from ppax.learning.extension import Chain
-from ppax.recompute import Targeting
+from ppax.recompute import Recomputation
 from ppax.types import Batch, Targets, part
 
 
@@ -36,9 +36,9 @@ def learned(agent, learner, rollout):
     class Watched(type(agent.recompute)):
         """Recomputation that hands out its inputs."""
 
-        def before_epoch(self, targeting: Targeting, state):
-            found.append(targeting)
-            return super().before_epoch(targeting, state)
+        def before_epoch(self, recomputation: Recomputation, state):
+            found.append(recomputation)
+            return super().before_epoch(recomputation, state)
 
     watched = dataclasses.replace(agent, recompute=Watched(), extensions=(*agent.extensions, Seen()))
 
@@ -49,12 +49,12 @@ def learned(agent, learner, rollout):
         update = watched.update(
             learner._replace(extensions=states), rollout._replace(extensions=streams), jax.random.key(9)
         )
-        batch, targeting = update.learner.extensions["seen"].state, found[-1]
-        if targeting.sequences.inputs is None:
+        batch, recomputation = update.learner.extensions["seen"].state, found[-1]
+        if recomputation.sequences.inputs is None:
             return Learned(batch, None)
         if agent.recompute.whole_streams:
-            return Learned(batch, targeting.of(learner.params, jnp.arange(len(batch.steps.valid))))
-        return Learned(batch, targeting.over_rollout(learner.params))
+            return Learned(batch, recomputation.of(learner.params, jnp.arange(len(batch.steps.valid))))
+        return Learned(batch, recomputation.over_rollout(learner.params))
 
     return jax.jit(run, compiler_options=QUICK)(learner, rollout)
 

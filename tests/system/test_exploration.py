@@ -6,9 +6,9 @@ Benchmark: exploration.py, with the same seeds and a longer budget, in which one
 import jax
 import numpy as np
 import pytest
+from ppax.intrinsic import RND, NoIntrinsic
 
 import ppax
-from ppax.intrinsic import RND, NoIntrinsic
 
 SEEDS, ITERATIONS = 5, 50
 

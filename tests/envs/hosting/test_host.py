@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from host_worlds import ACTIONS as CHOICES
 from host_worlds import BOX, LIMIT, STATES, Board, Late, Maze, NativeMaze, Spaces
+from ppax.learning.recompute import recomputed_targets
 from worlds import QUICK
 
 import ppax
@@ -26,7 +27,6 @@ from ppax.host.collection import collect_on_host
 from ppax.host.policy import make_policy
 from ppax.host.resets import reset_if_needed
 from ppax.imports import Untrusted
-from ppax.learning.recompute import recomputed_targets
 from ppax.networks import memories, network
 from ppax.types import ConfigError
 

@@ -9,6 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ppax.intrinsic import RND, OwnCritic
+from ppax.learning.entropy_target import EntropyTarget
+from ppax.learning.kl_control import KLControl
+from ppax.phases import PPG
+from ppax.prediction import NextObservation, SelfPrediction
 
 import ppax
 from ppax import config, imports, optimizers
@@ -16,14 +21,9 @@ from ppax.agents.opponents import Pool, SelfPlayState
 from ppax.config import Log
 from ppax.critics import PopArt, Regression
 from ppax.envs import grouped
-from ppax.intrinsic import RND, OwnCritic
-from ppax.learning.entropy_target import EntropyTarget
-from ppax.learning.kl_control import KLControl
 from ppax.losses import FeatureNorm, KLPenalty
 from ppax.minibatches import Shuffle
 from ppax.networks import network
-from ppax.phases import PPG
-from ppax.prediction import NextObservation, SelfPrediction
 from ppax.run import checkpoint
 from ppax.run.restore import fresh_state, initial_state, state_shapes
 from ppax.run.warm_start import prepare, settings_and_object

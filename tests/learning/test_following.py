@@ -7,11 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from ppax.intrinsic import RND, OwnCritic
-from ppax.learning.entropy_target import EntropyTarget
-from ppax.learning.kl_control import KLControl
-from ppax.phases import PPG
-from ppax.prediction import NextObservation, SelfPrediction
 from worlds import QUICK, Counter, Team
 
 import ppax
@@ -19,11 +14,24 @@ from ppax.advantages import CanonicalVTrace, VTrace
 from ppax.collection import collect
 from ppax.critics import PopArt, Quantile, TwoHot
 from ppax.envs import VectorEnv
+from ppax.extensions import (
+    PPG,
+    RND,
+    EntropyTarget,
+    FeatureNorm,
+    KLControl,
+    NextObservation,
+    OwnCritic,
+    RewardSpreading,
+    SelfPrediction,
+    Symmetry,
+)
 from ppax.imitation import clone, distill
-from ppax.losses import FeatureNorm, NoPolicyLoss, Symmetry
+from ppax.losses import NoPolicyLoss
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
+from ppax.recompute import Epoch, Minibatch
 from ppax.types import part
 
 NUM_STEPS = 8  # the rollout ends in an episode, where two agents of three are absent

@@ -19,6 +19,7 @@ from ppax.advantages import GAE, VTrace
 from ppax.critics import PopArt, Quantile, Regression, TwoHot
 from ppax.extensions import FeatureNorm, KLControl, RewardSpreading
 from ppax.learning import normalization
+from ppax.learning.extension import Chain
 from ppax.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
@@ -304,8 +305,8 @@ def fresh_learner(agent: PPO, rng: np.random.Generator) -> LearnerState:
         opt_state=zeros.opt_state,
         obs_stats=normalization.init_obs_stats(OBS_SPACE) if agent.normalize_obs else None,
         reward_stats=normalization.init_stats(()) if agent.normalize_reward else None,
-        control=agent.kl.init(agent.loss),
         critic=agent.critic.init().state,
+        extensions=Chain(agent.extensions).init(agent, OBS_SPACE, jax.random.key(1)),
     )
 
 
@@ -313,7 +314,8 @@ def compiled(agent: PPO):
     """Compile the same program with fewer optimisations, in half the time."""
     update, devices = agent.update, agent.program.devices or 1
     if devices > 1:
-        rollout = Rollout(PartitionSpec(None, sharding.AXIS), SPLIT, PartitionSpec(None, sharding.AXIS))
+        by_time = PartitionSpec(None, sharding.AXIS)
+        rollout = Rollout(by_time, SPLIT, by_time, extensions=SPLIT)
         update = sharding.split(update, devices, (SAME, rollout, SAME), SAME)
     return jax.jit(update, compiler_options=run_once_options())
 
@@ -339,6 +341,7 @@ def play(case: Case, program: Program = PLAIN) -> Played:
     step = compiled(agent)
     for i in range(2):
         rollout, same = draw_rollout(rng, case, ours)
+        rollout = rollout._replace(extensions=agent.init_streams(case.streams))
         learner, metrics = step(learner, rollout, jax.random.key(10 + i))[:2]
         drawn = draw_indices(agent, case, jax.random.key(10 + i))
         ours = reference.update(ours.params, ours.opt_state, same, hyper_of(case), drawn.index, drawn.weight)

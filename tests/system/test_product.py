@@ -1,7 +1,8 @@
 """Pairwise combinations of options: cases in which each pair of choices occurs train for three updates.
 
 A new option is a new line in AXES: a name, and for each of its choices the fields of PPO that it sets ("loss.x" is a
-field of the loss), and extensions by the name of their axis ("kl.x" is a field of the one KLControl). The number of cases grows with the two longest axes only.
+field of the loss), or an extension by the name of its axis ("kl.x" is a field of the one KLControl). The number of
+cases grows with the two longest axes only.
 """
 
 import dataclasses

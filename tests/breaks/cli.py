@@ -141,7 +141,7 @@ MUTATIONS: list[Mutation] = [
         "terms of a loss of any shape are accepted",
         "        if shape != rows:\n",
         "        if False:\n",
-        ("tests/losses/test_auxiliary.py::test_a_term_that_is_not_per_row_is_refused",),
+        ("tests/extensions/test_terms.py::test_a_term_that_is_not_per_row_is_refused",),
         "losses/base.py",
     ),
     Mutation(

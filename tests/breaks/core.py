@@ -10,8 +10,8 @@ ALIKE = "tests/system/test_reference.py::test_standardize_maps_constant_advantag
 CHUNKS = "tests/learning/test_gradient.py::"
 DRAWN = "tests/minibatches/test_in_training.py::"
 UNBIASED = DRAWN + "test_importance_weights_make_the_expected_gradient_unbiased"
-AUXILIARY = "tests/losses/test_auxiliary.py::"
-KL = "tests/learning/test_kl_control.py::"
+AUXILIARY = "tests/extensions/test_terms.py::"
+KL = "tests/extensions/test_kl_control.py::"
 
 TRACING = "tests/program/test_tracing.py::"
 MUTATIONS: list[Mutation] = [
@@ -116,7 +116,7 @@ MUTATIONS: list[Mutation] = [
         "V-trace is accepted where every ratio is 1",
         'if recompute == "never" and type(advantage) in instead:',
         'if recompute == "" and type(advantage) in instead:',
-        ("tests/learning/test_recompute.py::test_v_trace_is_refused_where_ratios_are_not_recomputed",),
+        ("tests/test_recompute.py::test_v_trace_is_refused_where_ratios_are_not_recomputed",),
     ),
     Mutation(
         "inclusion weights are accepted with replacement",

@@ -15,7 +15,7 @@ IN_TRAINING = "tests/minibatches/test_in_training.py::"
 SEQUENCES = "tests/arrays/test_sequences.py::"
 NORMALIZE = "tests/learning/test_normalization.py::"
 ACCUMULATE = "tests/learning/test_gradient.py::"
-KL = "tests/learning/test_kl_control.py::"
+KL = "tests/extensions/test_kl_control.py::"
 VECTOR = "tests/envs/test_vector.py::"
 TRAIN = "tests/test_training.py::"
 PPO = "tests/test_ppo.py::"
@@ -527,7 +527,7 @@ LEARNING = [
         "recomputed sequences take another's end",
         "inputs.end_value[pieces - 1 :: pieces]",
         "inputs.end_value[::pieces]",
-        ("tests/learning/test_recompute.py::test_joined_sequences_keep_the_end_value_of_the_last_one",),
+        ("tests/test_recompute.py::test_joined_sequences_keep_the_end_value_of_the_last_one",),
     ),
     Mutation(
         "the optimiser's decays swapped",

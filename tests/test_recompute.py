@@ -18,8 +18,8 @@ from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.learning.extension import Chain
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.recompute import Epoch, Inputs, Minibatch, Never, Recomputation, Sequences
-from ppax.types import Batch, LearnerState, Targets, Transition
+from ppax.recompute import Epoch, Inputs, Minibatch, Never, Recomputation
+from ppax.types import LearnerState, Targets, Transition
 
 WORLDS = {
     "truncated": lambda: VectorEnv(TimeLimit(builtin.CartPole(), 5), 4),
@@ -106,8 +106,9 @@ def test_joined_sequences_keep_the_end_value_of_the_last_one():
     # two streams in three pieces of two steps each
     valid, nothing = jnp.ones((6, 2), bool), jnp.zeros((6, 2))
     steps = Transition(None, None, nothing, nothing, nothing, nothing, nothing, None, valid, ())
-    sequences = Sequences(Batch(steps, None), Inputs(jnp.arange(12.0).reshape(6, 2), jnp.arange(6.0)))
-    targets = Recomputation(Looked(), Chain(()), LearnerState((), (), None, None), sequences, 6).over_rollout(())
+    inputs = Inputs(jnp.arange(12.0).reshape(6, 2), jnp.arange(6.0))
+    learner = LearnerState((), (), None, None)
+    targets = Recomputation(Looked(), Chain(()), learner, steps, inputs, None, 6).over_rollout(())
     assert targets.advantage.reshape(2, 6).tolist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
     assert targets.value.reshape(2, 6)[:, -1].tolist() == [2.0, 5.0]
     assert targets.advantage.shape == (6, 2)
@@ -129,8 +130,7 @@ def test_v_trace_is_refused_where_ratios_are_not_recomputed(advantage, text):
 def test_without_recompute_no_target_inputs_are_stored():
     agent, learner, rollout = played("truncated", memory=False)
     assert learned(agent, learner, rollout).recomputed is None
-    steps, nothing = rollout.steps, jnp.zeros(rollout.steps.valid.shape)
-    assert agent.recompute.cut(steps, Targets(nothing, nothing), nothing, nothing, 1).inputs is None
+    assert agent.recompute.inputs(None, rollout.steps, None, None, 1) == (None, None)
     assert agent.sequence_length(12) == 1
     assert dataclasses.replace(agent, recompute=Epoch()).sequence_length(12) == 1
     # drawn sequences must reach far enough for a trace

@@ -50,7 +50,7 @@ def learned(agent, learner, rollout):
             learner._replace(extensions=states), rollout._replace(extensions=streams), jax.random.key(9)
         )
         batch, recomputation = update.learner.extensions["seen"].state, found[-1]
-        if recomputation.sequences.inputs is None:
+        if recomputation.inputs is None:
             return Learned(batch, None)
         if agent.recompute.whole_streams:
             return Learned(batch, recomputation.of(learner.params, jnp.arange(len(batch.steps.valid))))

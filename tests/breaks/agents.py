@@ -238,8 +238,8 @@ RECORDS = [
     ),
     Mutation(
         "independent players may contradict the entropy target",
-        "(self.critic.init(), self.entropy.init(self.ent_coef), self",
-        "(self.critic.init(), self",
+        "        Chain(self.extensions).check(self)\n",
+        "",
         ("tests/agents/test_multi_agent.py::test_contradictory_numbers_are_refused_with_one_policy_and_with_several",),
         "ppax/ppo.py",
     ),

@@ -23,17 +23,17 @@ MUTATIONS = [
     ),
     Mutation(
         "the target of self-prediction has a gradient",
-        "targets = jax.lax.stop_gradient(jax.tree.leaves(batch.again.encode(after.obs)))",
-        "targets = jax.tree.leaves(batch.again.encode(after.obs))",
+        "targets = jax.lax.stop_gradient(jax.tree.leaves(rows.encode(after.obs)))",
+        "targets = jax.tree.leaves(rows.encode(after.obs))",
         (TRAINING + "test_loss_and_gradient_are_those_of_float64",),
         "extensions/self_prediction.py",
     ),
     Mutation(
         "the model of an auxiliary loss is not trained",
-        "return learner._replace(params=rest, auxiliary=learner.params[NAME])",
-        "return learner._replace(params=rest)",
+        "return learner._replace(params=network, extensions=states)",
+        "return learner._replace(params=network)",
         (TRAINING + "test_loss_and_gradient_are_those_of_float64",),
-        "learning/auxiliary.py",
+        "learning/extension.py",
     ),
     Mutation(
         "PopArt moves without the auxiliary value head",
@@ -65,14 +65,14 @@ MUTATIONS = [
     ),
     Mutation(
         "a phase comes in every iteration",
-        "due = state.iterations + 1 >= self.every",
-        "due = state.iterations >= 0",
+        "due = learned.batch, state.iterations + 1 >= self.every",
+        "due = learned.batch, state.iterations >= 0",
         (PPG + "test_a_phase_comes_once_in_some_iterations",),
         "extensions/ppg.py",
     ),
     Mutation(
         "a phase learns from its own rollout alone, though it keeps others",
-        "seen = kept.joined(ring) if self.keeps else batch",
+        "seen = to_rows(ring) if self.grows else batch",
         "seen = batch",
         (KEPT + "test_a_phase_sees_the_last_rollouts_as_a_ring_by_hand_has_them",),
         "extensions/ppg.py",
@@ -86,7 +86,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a start makes no room for rollouts that are kept",
-        "jax.tree.map(jnp.copy, with_buffers(agent, state))",
+        "jax.tree.map(jnp.copy, allocated(agent, state))",
         "jax.tree.map(jnp.copy, state)",
         (KEPT + "test_a_start_has_room_for_the_rollouts_of_every_agent",),
         "ppax/training.py",
@@ -100,7 +100,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the policy of the phase's KL is that of the step before",
-        "old = jax.lax.stop_gradient(forward(learner, steps).distribution)",
+        "old = jax.lax.stop_gradient(forward_sequences(agent, learner, steps).distribution)",
         "old = jax.lax.stop_gradient(policy.distribution)",
         (PPG + "test_loss_and_gradient_are_those_of_float64",),
         "extensions/ppg.py",

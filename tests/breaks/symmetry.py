@@ -20,17 +20,17 @@ MUTATIONS = [
     ),
     Mutation(
         "mirrored rows have the entropy coefficient of the start",
-        "ent_coef = self.agent.entropy.coef(self.learner.entropy, self.agent.ent_coef)",
-        "ent_coef = self.agent.ent_coef",
+        "                    agent=agent,\n                    batch=flat,",
+        "                    agent=self,\n                    batch=flat,",
         (SYMMETRY + "test_augmentation_is_the_loss_of_the_mirrored_rollout",),
-        "learning/forward.py",
+        "ppax/ppo.py",
     ),
     Mutation(
         "the loss of mirrored rows has no value loss",
-        "return policy_loss + self.agent.vf_coef * value",
-        "return policy_loss",
+        "total: Array = policy_loss + agent.vf_coef * value",
+        "total: Array = policy_loss",
         (SYMMETRY + "test_augmentation_is_the_loss_of_the_mirrored_rollout",),
-        "learning/forward.py",
+        "learning/extension.py",
     ),
     Mutation(
         "the mirror loss of choices compares the same choices",

@@ -192,7 +192,7 @@ def test_features_are_the_input_of_decide(memory):
 def test_a_run_file_chooses_it(made, tables):
     agent = config.build({"agent": {"extensions": tables}}).agent
     assert agent.extensions == made
-    assert config.describe(agent)["extensions"] == tables
+    assert config.describe(agent)["extensions"] == (tables or [])
 
 
 def test_a_command_line_chooses_it():

@@ -427,9 +427,9 @@ COLLECTING = [
 LEARNING = [
     Mutation(
         "statistics move before learning",
-        "        trained = extensions.trained(learner)\n        vector, to_params",
+        "        trained = extensions.trained(learner)  #",
         "        learner = normalization.with_obs_stats(learner, batch.steps)\n"
-        "        trained = extensions.trained(learner)\n        vector, to_params",
+        "        trained = extensions.trained(learner)  #",
         ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
         "/ppo.py",
     ),

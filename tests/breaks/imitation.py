@@ -87,8 +87,8 @@ MUTATIONS = [
     ),
     Mutation(
         "all rows draw the same demonstrated step",
-        "keys = jax.vmap(jax.random.fold_in, (None, 0))(self.key, rows)",
-        "keys = jax.vmap(jax.random.fold_in, (None, 0))(self.key, 0 * rows)",
+        "keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows)",
+        "keys = jax.vmap(jax.random.fold_in, (None, 0))(key, 0 * rows)",
         (CLONING + "test_draws_are_uniform_and_belong_to_rows",),
         "learning/extension.py",
     ),

@@ -71,7 +71,7 @@ def rows_of(index, key):
     env = ppax.make("CartPole-v1", 4)
     _, rollout = rollout_of(ppax.PPO(mlp(env, hidden=(2,)), minibatch=Shuffle(1)), env)
     steps = dataclasses.replace(rollout.steps, valid=jnp.ones((len(index), 2), bool))
-    return Rows(None, None, None, None, steps, jax.random.key(key), jnp.asarray(index))
+    return Rows(None, None, None, None, steps, jax.random.key(key)[None], jnp.asarray(index))
 
 
 def test_draws_are_uniform_and_belong_to_rows():

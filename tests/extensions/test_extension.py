@@ -289,10 +289,12 @@ def test_parameters_beside_those_of_a_network_that_are_no_dict_are_refused():
 
 @part
 class Marks(Extension):
-    """Extras that are one more than the reward, and NaN in rows that are not valid."""
+    """Extras that are more than the reward, and NaN in rows that are not valid."""
+
+    more: float = 1.0
 
     def before(self, agent, state, streams, rollout, reward):
-        return Before(state, reward, {"mark": jnp.where(rollout.steps.valid, reward + 1.0, jnp.nan)})
+        return Before(state, reward, {"mark": jnp.where(rollout.steps.valid, reward + self.more, jnp.nan)})
 
     def terms(self, rows):
         return Terms({}, {"mark": rows.extras["mark"]})
@@ -303,16 +305,16 @@ class Marks(Extension):
 
 def test_extras_reach_the_rows_of_their_extension_and_are_zero_in_invalid_rows():
     agent, learner, rollout = plain()
-    out = updated(*extended(agent, learner, rollout, Marks(), Extension(), Marks(name="others")))
+    out = updated(*extended(agent, learner, rollout, Marks(1.0), Extension(), Marks(2.0, name="others")))
     valid = np.asarray(rollout.steps.valid)
-    wanted = np.where(valid, np.asarray(rollout.steps.reward) + 1.0, 0.0)
-    for name in ("marks", "others"):
+    for name, more in (("marks", 1.0), ("others", 2.0)):
+        wanted = np.where(valid, np.asarray(rollout.steps.reward) + more, 0.0)
         steps = out.learner.extensions[name].state
         found = np.asarray(steps.extras[name]["mark"]).reshape(3, 8).T
         np.testing.assert_array_equal(found, wanted)
         assert set(steps.extras) == {"marks", "others"}
-    means = [float(out.metrics[name]) for name in ("mark", "others_mark")]
-    np.testing.assert_allclose(means, wanted[valid].mean(), rtol=1e-6)
+        metric = out.metrics["mark" if name == "marks" else "others_mark"]
+        np.testing.assert_allclose(metric, wanted[valid].mean(), rtol=1e-6)
 
 
 # ---------------------------------------------------------------- metrics

@@ -99,7 +99,7 @@ PAST_SELVES = [
     ),
     Mutation(
         "training counts the episodes of past selves",
-        "episodes = zero_rows(current, episodes)",
+        "episodes = zero_rows(update.current, episodes)",
         "episodes = episodes",
         (SELF_PLAY + "test_an_iteration_leaves_out_what_past_selves_earned_and_remember",),
         "ppax/training.py",

@@ -50,8 +50,8 @@ MUTATIONS = [
     ),
     Mutation(
         "the streams' sums of intrinsic rewards begin anew in each rollout",
-        "actor = actor._replace(extensions=extensions)",
-        "actor = actor",
+        "actor = collected.actor._replace(extensions=update.extensions)",
+        "actor = collected.actor",
         (RND + "test_every_agent_trains_with_it",),
         "ppax/training.py",
     ),

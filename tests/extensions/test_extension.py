@@ -210,11 +210,12 @@ def test_numbers_are_those_of_the_loss_and_then_of_the_optimiser():
     np.testing.assert_allclose(changed.metrics["loss"], wanted.metrics["loss"], rtol=1e-6)
     np.testing.assert_allclose(changed.metrics["grad_norm"], wanted.metrics["grad_norm"], rtol=1e-5)
     np.testing.assert_allclose(changed.metrics["learning_rate"], 0.05, rtol=1e-6)
-    for x, y, z in zip(
-        *map(jax.tree.leaves, (changed.learner.params, wanted.learner.params, learner.params)), strict=True
-    ):
+    moved = []
+    trees = changed.learner.params, wanted.learner.params, learner.params
+    for x, y, z in zip(*map(jax.tree.leaves, trees), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-6)
-        assert np.abs(x - z).max() > 1e-5
+        moved.append(np.abs(x - z).max())
+    assert max(moved) > 1e-3
 
 
 @part

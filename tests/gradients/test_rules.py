@@ -15,6 +15,7 @@ from worlds import QUICK
 import ppax
 from ppax import ConfigError, config
 from ppax.arrays.metrics import reduced
+from ppax.distributions import Categorical
 from ppax.envs import VectorEnv, builtin
 from ppax.extensions import Rows
 from ppax.imports import trusted
@@ -189,7 +190,8 @@ def test_the_number_0_of_each_example_is_plain_ppo_and_another_is_not(start, own
 
 def test_term_of_the_logits_by_hand(own_update):
     params = {"policy": {"kernel": jnp.eye(2), "bias": jnp.array([0.0, 1.0])}}
-    policy = ForwardPass((), None, None, None, {"actor": jnp.array([[1.0, 1.0], [3.0, -1.0]])})
+    logits = Categorical(jnp.array([[1.0, 2.0], [3.0, 0.0]]))
+    policy = ForwardPass((), logits, None, None, {"actor": jnp.array([[1.0, 1.0], [3.0, -1.0]])})
     rows = Rows(None, None, policy, LearnerState(params, (), None, None), None, None, None)
     terms = own_update.SmallLogits(coef=0.5).terms(rows)
     np.testing.assert_allclose(terms.losses["logits_loss"], [0.5 * (1 + 4) / 2, 0.5 * 9 / 2])  # logits [1, 2], [3, 0]

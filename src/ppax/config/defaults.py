@@ -130,6 +130,13 @@ TABLE = (
 )
 
 
+# Options whose value depends on the environment, where it is not given
+BY_ENVIRONMENT = frozenset(
+    {PRESET, "num_envs", MINIBATCHES, LOG_STD, DISTRIBUTION}
+    | {cell.setting for cell in TABLE if len(set(cell.values)) > 1} - {STREAMS, ROWS, NOISE}
+)
+
+
 class Completed(NamedTuple):
     """Configuration with the settings that it begins from."""
 

@@ -282,9 +282,17 @@ def _single(name: str, options: Mapping[str, Any]) -> Environment:
         return registry.load(suite, env_id, options)
     nearest = [f"gymnasium/{name}"] if ":" in name else difflib.get_close_matches(name, BUILTIN, n=1)
     nearest += [f"gymnasium/{one}" for one in difflib.get_close_matches(env_id or name, gymnasium.registry, n=1)]
+    if nearest:
+        raise ConfigError(
+            f"no environment {name!r}; did you mean {nearest[0]!r}, as in `ppax train {nearest[0]}`? "
+            "`ppax envs` lists all names"
+        )
+    if env_id:
+        raise ConfigError(
+            f"no suite {suite!r}: must be one of {', '.join((*SUITES, *HOST_SUITES))}; "
+            "for a suite of your own see docs/extending.md"
+        )
     raise ConfigError(
-        f"no environment {name!r}; "
-        + (f"did you mean {nearest[0]!r}? " if nearest else "")
-        + f"Built in: {', '.join(BUILTIN)}; others: {', '.join(f'{s}/ID' for s in (*SUITES, *HOST_SUITES))}; "
-        "for an environment or a suite of your own see docs/own_environment.md and docs/extending.md"
+        f"no environment {name!r}; `ppax envs` lists all names; for an environment of your own see "
+        "docs/own_environment.md"
     )

@@ -286,7 +286,8 @@ def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Clust
                 searching = Searching(path, recorded.plan, recorded.members, total)
                 recorded = train_stages(path, recorded, packs, searching, place, progress, stop)
     except Stopped as error:
-        raise Interrupted(f"stopped; resume with: ppax resume {quoted(path)}{imports.flags()}") from error
+        line = f"ppax resume {quoted(path)}{directory.trust_flags(recorded)}"
+        raise Interrupted(f"stopped; resume with: {line}") from error
     result = conclude(path, recorded.plan, recorded.members, total)
     if best is not None:
         result = conclude_study(result, recorded, best)

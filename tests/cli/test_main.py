@@ -777,7 +777,7 @@ def test_a_new_length_of_a_run_whose_file_has_none(trained, tmp_path, capsys, mo
     run_dir = shutil.copytree(trained[0], tmp_path / "run")
     lines = (run_dir / "run.toml").read_text().splitlines(keepends=True)
     (run_dir / "run.toml").write_text("".join(line for line in lines if not line.startswith("total_steps")))
-    monkeypatch.setattr(main, "resume", lambda *_, **__: (_ for _ in ()).throw(ppax.ConfigError("until here")))
+    monkeypatch.setattr(main, "resume_run", lambda *_, **__: (_ for _ in ()).throw(ppax.ConfigError("until here")))
     assert main.main(["resume", str(run_dir), "--total-steps", "512"]) == 2
     assert "total_steps: 512, recorded: 500,000" in capsys.readouterr().out
 

@@ -84,7 +84,9 @@ def test_a_policy_of_groups_is_filmed_in_the_environment_with_and_without_its_gr
     other = grouped(env, {"a": [0], "b": [1]})
     with pytest.raises(ppax.ConfigError, match="Groups has sizes"):
         ppax.film(policy, tmp_path / "x.gif", other)
-    with pytest.raises(ppax.ConfigError, match="the policy has learned to play hound, fox apart; Pursuit-3 has agent_0"):
+    with pytest.raises(
+        ppax.ConfigError, match="the policy has learned to play hound, fox apart; Pursuit-3 has agent_0"
+    ):
         ppax.film(policy, tmp_path / "x.gif", ppax.make("Pursuit-3", 1))
 
 

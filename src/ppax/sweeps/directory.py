@@ -33,7 +33,7 @@ from ppax.sweeps.search import Optuna
 from ppax.sweeps.search import table as searches
 from ppax.types import ConfigError
 
-RESULT, BEST, PROGRESS = "result.json", "best.toml", "sweep.jsonl"
+BEST, PROGRESS = "best.toml", "sweep.jsonl"
 # Options of sweep.toml that a user may edit while the sweep is stopped: they change no result
 FREE = ("log.console", "log.checkpoint_", "log.keep", "log.tensorboard", "vectorization", "timeout")
 OPTUNA = "optuna"  # name of the search that is a study

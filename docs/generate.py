@@ -445,7 +445,8 @@ ppax doctor runs/mine --json    # the same as one JSON object
 ```
 
 A finding is a **fault** (the metrics cannot be correct: fix it first), a **warning** or a **notice** (it may be
-intended). If the return rises, warnings become notices. Try one change at a time: symptoms often have one cause,
+intended). If the return rises, warnings become notices. A return over fewer than 10 episodes is not judged, and an
+evaluation that has not risen with it is named. Try one change at a time: symptoms often have one cause,
 and the first finding is usually the nearest to it. The exit code is 0 with or without findings; it is 2 if
 there is no run or no log row. A run without findings may still need more steps, another network or another reward.
 

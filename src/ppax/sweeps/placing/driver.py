@@ -153,7 +153,7 @@ class Driver:
             placed.env_steps += event.env_steps
             placed.reached = event.reached
             self._progress.skip(event.reached)  # also of a program that ends in this answer
-            self._merged.add(event.env_steps, event.returns)
+            self._merged.add(event.env_steps, event.rows)
         else:
             self._error = self._error or raised_by(event)
             self._kill(placed)

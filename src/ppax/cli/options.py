@@ -285,6 +285,8 @@ def _parser(option: Option) -> Any:
             return text
         if option.leaf and "," in text:  # one number for each agent
             return [parse(x) for x in text.split(",")]
+        if option.limits.get("names") and not _is_number(text):
+            return text
         if option.limits.get("interval") and not _is_number(text):
             try:
                 return interval(option.path, text)

@@ -162,6 +162,9 @@ def options() -> str:
         "headed by a part's name in run files, followed by its class; `agent` itself is a `ppax.PPO`, or a subclass,",
         "whose import path is the `part` of `[agent]` ([extending](extending.md#a-subclass-of-ppo)).",
         "",
+        "The defaults here are those of the classes. A run of a named environment begins from a preset or from the",
+        "defaults for its kind ([defaults](defaults.md) has those that differ); `ppax train TARGET --help` shows them.",
+        "",
         "Tables whose keys are not fixed: `[env_params]` and `[eval.env_params]`",
         "([run files](run_files.md#parameters-of-the-environment)), `[groups.NAME]`",
         "([many agents](many_agents.md#groups-of-different-agents)), `[sweep]` ([sweeps](sweeps.md)), `[ray]`",
@@ -442,7 +445,8 @@ ppax doctor runs/mine --json    # the same as one JSON object
 ```
 
 A finding is a **fault** (the metrics cannot be correct: fix it first), a **warning** or a **notice** (it may be
-intended). If the return rises, warnings become notices. Try one change at a time: symptoms often have one cause,
+intended). If the return rises, warnings become notices. A return over fewer than 10 episodes is not judged, and an
+evaluation that has not risen with it is named. Try one change at a time: symptoms often have one cause,
 and the first finding is usually the nearest to it. The exit code is 0 with or without findings; it is 2 if
 there is no run or no log row. A run without findings may still need more steps, another network or another reward.
 

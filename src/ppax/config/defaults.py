@@ -256,7 +256,7 @@ def _sequence_length(config: Config, group: str) -> int:
         return config.get(f"groups.{group}.agent.{name}", config.get(f"agent.{name}", default))
 
     memories = [str(option(f"network.{tower}memory.part", "none")) for tower in ("", "actor.", "critic.")]
-    whole = any(memory not in ("none", "same") for memory in memories) or option("recompute") == "minibatch"
+    whole = any(memory not in ("none", "same") for memory in memories) or option("recompute.part") == "minibatch"
     return int(option("seq_len") or (config["num_steps"] if whole else 1))
 
 

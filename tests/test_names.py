@@ -63,7 +63,7 @@ EXPECTED = {
     "num_learning_epochs": "agent.num_epochs",
     "num_mini_batches": "agent.minibatch.num_minibatches",
     "clip_param": "agent.loss.clip_eps",
-    "desired_kl": "agent.kl.rate_target",
+    "desired_kl": "agent.extensions.kl_control.rate_target",
     "max_iterations": "total_steps",
     # Brax
     "num_timesteps": "total_steps",

@@ -292,7 +292,7 @@ def test_the_limits_themselves_are_allowed(path):
 def test_every_number_of_an_agent_has_a_limit():
     """Every number has a bound or is explicitly unbounded (NaN and wrong types are always refused)."""
     unbounded = {path for path, (option, _) in OPTIONS.items() if option.kind in (int, float) and not option.limits}
-    assert unbounded == {"agent.network.log_std_init", "agent.entropy.target"}
+    assert unbounded == {"agent.network.log_std_init"}
 
 
 def test_every_option_is_documented():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from host_worlds import Maze as HostMaze
+from ppax.intrinsic import RND, NoIntrinsic, OwnCritic
 from worlds import QUICK, Counter
 
 import ppax
@@ -18,7 +19,6 @@ from ppax.cli.options import add_train, parse_run
 from ppax.collection import collect
 from ppax.config import Log
 from ppax.envs import VectorEnv, grouped, host
-from ppax.intrinsic import RND, NoIntrinsic, OwnCritic
 from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU

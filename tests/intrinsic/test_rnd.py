@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from host_worlds import Maze as HostMaze
+from ppax.intrinsic import RND, NoIntrinsic
+from ppax.intrinsic import rows as rnd_rows
+from ppax.intrinsic.returns import discounted_so_far
 from worlds import QUICK, Counter
 
 import ppax
@@ -19,9 +22,6 @@ from ppax.agents.opponents import Pool
 from ppax.cli.options import add_train, parse_run
 from ppax.config import Log
 from ppax.envs import VectorEnv, grouped, host
-from ppax.intrinsic import RND, NoIntrinsic
-from ppax.intrinsic import rows as rnd_rows
-from ppax.intrinsic.returns import discounted_so_far
 from ppax.learning import rewards
 from ppax.minibatches import Shuffle
 from ppax.networks import network

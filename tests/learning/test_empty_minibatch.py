@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ppax.learning.kl_control import KLControl
 from worlds import QUICK, Team
 
 import ppax
 from ppax.collection import collect
 from ppax.critics import PopArt
 from ppax.envs import VectorEnv, grouped
-from ppax.learning.kl_control import KLControl
 from ppax.losses import KLPenalty
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp

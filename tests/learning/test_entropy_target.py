@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ppax.learning.entropy_target import EntropyTarget
 from worlds import QUICK
 
 import ppax
 from ppax import config
 from ppax.arrays.metrics import Table
 from ppax.envs import VectorEnv, builtin
-from ppax.learning.entropy_target import EntropyTarget
 from ppax.run.fit import fit_run
 
 

@@ -7,6 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from ppax.intrinsic import RND, OwnCritic
+from ppax.learning.entropy_target import EntropyTarget
+from ppax.learning.kl_control import KLControl
+from ppax.phases import PPG
+from ppax.prediction import NextObservation, SelfPrediction
 from worlds import QUICK, Counter, Team
 
 import ppax
@@ -15,15 +20,10 @@ from ppax.collection import collect
 from ppax.critics import PopArt, Quantile, TwoHot
 from ppax.envs import VectorEnv
 from ppax.imitation import clone, distill
-from ppax.intrinsic import RND, OwnCritic
-from ppax.learning.entropy_target import EntropyTarget
-from ppax.learning.kl_control import KLControl
 from ppax.losses import FeatureNorm, NoPolicyLoss, Symmetry
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
-from ppax.phases import PPG
-from ppax.prediction import NextObservation, SelfPrediction
 from ppax.types import part
 
 NUM_STEPS = 8  # the rollout ends in an episode, where two agents of three are absent

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ppax.learning.kl_control import COEF_RANGE, KLControl, KLState, rate_change
 from worlds import QUICK
 
 import ppax
 from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.learning.kl_control import COEF_RANGE, KLControl, KLState, rate_change
 from ppax.losses import ClippedSurrogate, KLPenalty
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp

@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ppax.learning.recompute import TargetInputs, join, recomputed_targets
 from worlds import QUICK, Leaky, Masked, Team
 
 import ppax
 from ppax.advantages import GAE, CanonicalVTrace, VTrace
 from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.learning.recompute import TargetInputs, join, recomputed_targets
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.types import Transition

@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from ppax.learning.entropy_target import EntropyTarget
+from ppax.losses.symmetry import mirror
 from worlds import QUICK
 
 import ppax
 from ppax import config
 from ppax.collection import collect
 from ppax.envs import VectorEnv
-from ppax.learning.entropy_target import EntropyTarget
 from ppax.losses import NoAuxiliary, Symmetry
-from ppax.losses.symmetry import mirror
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU

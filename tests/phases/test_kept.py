@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from host_worlds import Maze as HostMaze
+from ppax.phases import PPG, kept
 from worlds import QUICK, RANDOM_MASKS, Spaced
 
 import ppax
@@ -20,7 +21,6 @@ from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.optimizers import SGD
-from ppax.phases import PPG, kept
 from ppax.program.layout import Program
 from ppax.types import Batch, ConfigError, EnvReset, EnvStep, MinibatchIndices, part
 

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ppax.phases import PPG, NoPhase
+from ppax.phases.ppg import METRICS
 from worlds import QUICK
 
 import ppax
@@ -18,8 +20,6 @@ from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
-from ppax.phases import PPG, NoPhase
-from ppax.phases.ppg import METRICS
 from ppax.types import Batch
 
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), 3)

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from ppax.prediction import NextObservation, SelfPrediction
+from ppax.prediction.next_observation import numbers
 from worlds import QUICK
 
 import ppax
@@ -23,8 +25,6 @@ from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.optimizers import SGD, ActorCritic
-from ppax.prediction import NextObservation, SelfPrediction
-from ppax.prediction.next_observation import numbers
 from ppax.types import ConfigError, EnvReset, EnvStep, LearnerState, part, static
 
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), 3)  # an episode ends in each rollout of 8 steps

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from ppax.prediction import NextObservation, SelfPrediction, model
+from ppax.prediction.next_observation import numbers
 
 from ppax.distributions import Categorical
 from ppax.learning.following import following_in_episode
 from ppax.networks.head_for import head_for
-from ppax.prediction import NextObservation, SelfPrediction, model
-from ppax.prediction.next_observation import numbers
 from ppax.types import ConfigError, Memory, Outputs, Rollout, part
 
 

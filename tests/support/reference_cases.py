@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from jax.sharding import PartitionSpec
+from ppax.learning.kl_control import KLControl
 
 import reference
 from ppax import PPO
 from ppax.advantages import GAE, VTrace
 from ppax.critics import PopArt, Quantile, Regression, TwoHot
 from ppax.learning import normalization
-from ppax.learning.kl_control import KLControl
 from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, Rollback
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp

@@ -14,6 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ppax.intrinsic import NoIntrinsic
+from ppax.phases import PPG
+from ppax.prediction import NextObservation, SelfPrediction
 from reference_cases import flat_params
 from worlds import QUICK
 
@@ -22,11 +25,8 @@ import reference
 from ppax.agents.logged import EPISODE_METRICS
 from ppax.collection import collect
 from ppax.envs import HostEnv
-from ppax.intrinsic import NoIntrinsic
 from ppax.learning.normalization import Pair
 from ppax.losses import NoPolicyLoss
-from ppax.phases import PPG
-from ppax.prediction import NextObservation, SelfPrediction
 from ppax.program import compilation
 from ppax.program.layout import with_devices
 from ppax.run import checkpoint

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from ppax.phases import PPG
 
 import ppax
 from ppax import config, distributions, imitation, names, optimizers, prediction, protocols, schedules, types
@@ -18,7 +19,6 @@ from ppax.networks import encoders, head_for, mlp
 from ppax.networks.encoders.choice import Encoder
 from ppax.networks.memories.time import MemoryPart
 from ppax.parts import slot_lists, slots
-from ppax.phases import PPG
 
 ENV = ppax.make("CartPole-v1", 2)
 

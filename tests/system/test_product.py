@@ -12,6 +12,9 @@ import jax
 import numpy as np
 import optax
 import pytest
+from ppax.intrinsic import RND, OwnCritic
+from ppax.phases import PPG
+from ppax.prediction import NextObservation, SelfPrediction
 from trained import policy_of
 from worlds import QUICK, RANDOM_MASKS, Leaky, Spaced
 
@@ -20,14 +23,11 @@ from ppax.advantages import CanonicalVTrace
 from ppax.agents.logged import EPISODE_METRICS
 from ppax.critics import PopArt, Quantile, TwoHot
 from ppax.envs import AdaptiveRanges, TimeLimit, VectorEnv, builtin, with_schedule
-from ppax.intrinsic import RND, OwnCritic
 from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, Rollback, Symmetry
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Tower, mlp
 from ppax.networks.memories import GRU, LRU, Attention, Stack
 from ppax.optimizers import SGD, ActorCritic, Adam, Optax
-from ppax.phases import PPG
-from ppax.prediction import NextObservation, SelfPrediction
 from ppax.program.layout import Program
 
 ENV = VectorEnv(TimeLimit(builtin.CartPole(), 11), 4)

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ppax.learning.kl_control import KLState
 from reference_cases import CASES, HYPER, LAID_OUT, OPTIONS, PARAMS_ATOL, distance, flat_params, hyper_of, play, replay
 
 import reference
 from ppax.learning import batches
-from ppax.learning.kl_control import KLState
 from ppax.program.layout import Program
 
 

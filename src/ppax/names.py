@@ -380,6 +380,8 @@ def remedy(name: str, names: list[str]) -> str:
     if name in EXTENSIONS and "extensions" in names:
         return f"write extensions=(ppax.extensions.{EXTENSIONS[name].python},)"
     row = meaning(name)
+    if row and row.python.startswith("ppax.PPO(network, extensions=") and "extensions" in names:
+        return f"write {row.python.removeprefix('ppax.PPO(network, ').removesuffix(')')}{row.difference}"
     if row and row.name in names and f"{row.name}=" in row.python:
         return f"write {row.name}=...{row.difference}"
     if row:

@@ -1,6 +1,7 @@
 """Options that name something outside: all are in the table of docs/security.md, and only trust lets them act."""
 
 import dataclasses
+import fnmatch
 import re
 from pathlib import Path
 
@@ -48,7 +49,9 @@ def every_text():
     found = dict([*texts(Run), *texts(PPO, "agent.")])
     for kind, parts in (PARTS | {"search": dict(SEARCHES)}).items():
         for cls in parts.values():
-            found |= dict(texts(cls, f"{SLOTS.get(kind, f'agent.{kind}')}."))
+            found |= dict(texts(cls, f"{SLOTS.get(kind, f'agent.{kind}')}.")) if kind != "extension" else {}
+    for name, cls in PARTS["extension"].items():
+        found |= dict(texts(cls, f"agent.extensions.{name}."))
     return found | {"ray.address": placing.OPTIONS["address"]}
 
 
@@ -56,10 +59,18 @@ def tables():
     """Return the fields of the two tables of docs/security.md: those that are asked for, and the others."""
     section = SECURITY.read_text().partition("## What a file names outside of itself")[2].partition("\n## ")[0]
     found = [block for block in section.split("\n\n") if block.startswith("| field |")]
-    return [
+    named = [
         {name for row in block.splitlines()[2:] for name in re.findall(r"`([\w.*]+)`", row.split("|")[1])}
         for block in found
     ]
+    return [{one for name in names for one in each_extension(name)} for names in named]
+
+
+def each_extension(name):
+    """Return the options of all extensions that a name with `*` stands for."""
+    if not name.startswith("agent.extensions.*"):
+        return [name]
+    return [one for one in every_text() if fnmatch.fnmatchcase(one, name)]
 
 
 def test_every_text_is_in_the_table_of_what_is_asked_for_or_of_what_is_not():

@@ -262,6 +262,9 @@ class Chain:
     def __init__(self, extensions: Sequence[Extension]):
         """Take the extensions by name; ConfigError for two of one name."""
         self.by_name = {name_of(extension): extension for extension in extensions}
+        odd = next((name for name in self.by_name if not name.isidentifier()), None)
+        if odd is not None:
+            raise ConfigError(f"extensions: the name {odd!r} must be letters, digits and underscores, as rnd_2")
         counts = Counter(map(name_of, extensions))
         twice = next((name for name in counts if counts[name] > 1), None)
         if twice is not None:

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.names import own_name
+from ppax.names import moved, own_name
 from ppax.options import flatten
 from ppax.parts import name_of, slot_chains, slots
 from ppax.types import ConfigError, Scalar
@@ -39,6 +39,10 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = 
         is_env, last = isinstance(tree, Mapping), path.rpartition(".")[2]
         whole = "the environment" if is_env else type(tree).__name__
         names = [x for x, _ in flatten(tree)] if is_env else [*entries, *(f"{name}.{one}" for one in _entries(value))]
+        former = moved(f"agent.{path}")
+        if former is not None and not above:
+            options = " or ".join(repr(f"{one}.{former.inside}".removeprefix("agent.")) for one in former.tables)
+            raise ConfigError(f"schedule: {path!r} is a number of an extension; write {options}")
         nearest = difflib.get_close_matches(path.removesuffix(last) + own_name(last), names, n=1)
         meant = f"did you mean {above + nearest[0]!r}? " if nearest else ""
         has = ", ".join(above + one for one in names)
@@ -87,7 +91,8 @@ def scale(agent: Any, leaves: tuple[str, ...], share: Scalar) -> Any:
 def anneal_parts(agent: Any, progress: Array) -> Any:
     """Agent with the numbers of its parts that declare `anneal_to` at their values at `progress`, in [0, 1]."""
     parts = {name: annealed(getattr(agent, name), progress) for name in slots(type(agent))}
-    return dataclasses.replace(agent, **parts)
+    chains = {name: tuple(annealed(one, progress) for one in getattr(agent, name)) for name in slot_chains(type(agent))}
+    return dataclasses.replace(agent, **parts, **chains)
 
 
 def annealed(part: Any, progress: Array) -> Any:

@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -25,9 +26,11 @@ import numpy as np
 import pytest
 
 import ppax
+from ppax.cli.main import main
 from ppax.networks import mlp
 from ppax.run import checkpoint
 from ppax.run.checkpoint import CheckpointError
+from ppax.storage.manifest import FORMAT, LAST
 
 NUM_STEPS = 8
 STATE, MANIFEST = "state.safetensors", "manifest.json"

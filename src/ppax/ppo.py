@@ -275,8 +275,9 @@ class PPO:
         state, history = jax.lax.scan(epoch, state, keys)
         learner = extensions.with_trained(learner._replace(opt_state=state.opt_state), state.trained)
 
-        metrics = update_metrics(batch, masks.choices, history) | prepared.metrics  # explained variance and others
-        learner, metrics = extensions.after(self, learner, state.extensions, Learned(batch, history, metrics))
+        metrics = update_metrics(batch, masks.choices, history)  # explained variance and others
+        learned = Learned(batch, history, metrics)
+        learner, metrics = extensions.after(self, learner, state.extensions, learned, prepared.metrics)
         # only now: gradient steps must use the statistics of observations that acting has used
         learner = normalization.with_obs_stats(learner, batch.steps)
         learning_rate = extensions.numbers(self, state.extensions).learning_rate

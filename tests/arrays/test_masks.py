@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from learned import learned
 from worlds import QUICK, RANDOM_MASKS, SPACES, Leaky, Spaced
 
 import ppax
@@ -15,7 +16,7 @@ from ppax.arrays import masks
 from ppax.collection import collect, start_actor
 from ppax.critics import PopArt
 from ppax.envs import VectorEnv
-from ppax.learning.forward import replay
+from ppax.learning.forward import forward_sequences
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
 from ppax.networks.memories import GRU
@@ -106,9 +107,8 @@ def test_an_idle_step_takes_the_first_action_and_has_weight_0_for_the_policy(mem
     assert float(out.metrics["ratio_first_max_dev"]) == 0.0
     # the critic learns from idle rows (V is bootstrapped from them), the policy does not
     np.testing.assert_allclose(out.metrics["valid_fraction"], steps.valid.mean())
-    experience = agent._prepare(learner, rollout)[1]
-    rows, targets = experience.steps, experience.targets
-    policy = replay(agent.network, agent.critic, agent.compute_dtype, learner, rows)
+    rows, targets, _ = learned(agent, learner, rollout).batch
+    policy = forward_sequences(agent, learner, rows)
     valid, acting = np.asarray(rows.valid), np.asarray(rows.valid & rows.action_mask.any(-1))
     assert acting.sum() == valid.sum() - idle.sum()
     entropy = np.asarray(policy.distribution.entropy()).reshape(valid.shape)

@@ -99,7 +99,7 @@ PAST_SELVES = [
     ),
     Mutation(
         "training counts the episodes of past selves",
-        "episodes = zero_rows(current, episodes)",
+        "episodes = zero_rows(update.current, episodes)",
         "episodes = episodes",
         (SELF_PLAY + "test_an_iteration_leaves_out_what_past_selves_earned_and_remember",),
         "ppax/training.py",
@@ -238,8 +238,8 @@ RECORDS = [
     ),
     Mutation(
         "independent players may contradict the entropy target",
-        "(self.critic.init(), self.entropy.init(self.ent_coef), self",
-        "(self.critic.init(), self",
+        "        Chain(self.extensions).check(self)\n",
+        "",
         ("tests/agents/test_multi_agent.py::test_contradictory_numbers_are_refused_with_one_policy_and_with_several",),
         "ppax/ppo.py",
     ),

@@ -83,10 +83,10 @@ MUTATIONS: list[Mutation] = [
         "ppax/agents/arguments.py",
     ),
     Mutation(
-        "an auxiliary loss that is none goes on to JAX",
-        '    "auxiliary": (("__call__",), "ppax.losses.NoAuxiliary()"),\n',
-        "",
-        (ARGUMENTS + "test_every_part_of_ppo_is_checked_before_tracing[auxiliary]",),
+        "something that is no extension goes on to JAX",
+        "        if not isinstance(extension, Extension):",
+        "        if False:",
+        ("tests/extensions/test_rnd.py::test_no_extension_is_refused",),
         "ppax/agents/arguments.py",
     ),
     Mutation(
@@ -141,7 +141,7 @@ MUTATIONS: list[Mutation] = [
         "terms of a loss of any shape are accepted",
         "        if shape != rows:\n",
         "        if False:\n",
-        ("tests/losses/test_auxiliary.py::test_a_term_that_is_not_per_row_is_refused",),
+        ("tests/extensions/test_terms.py::test_a_term_that_is_not_per_row_is_refused",),
         "losses/base.py",
     ),
     Mutation(

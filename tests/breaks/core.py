@@ -10,8 +10,8 @@ ALIKE = "tests/system/test_reference.py::test_standardize_maps_constant_advantag
 CHUNKS = "tests/learning/test_gradient.py::"
 DRAWN = "tests/minibatches/test_in_training.py::"
 UNBIASED = DRAWN + "test_importance_weights_make_the_expected_gradient_unbiased"
-AUXILIARY = "tests/losses/test_auxiliary.py::"
-KL = "tests/learning/test_kl_control.py::"
+TERMS = "tests/extensions/test_terms.py::"
+KL = "tests/extensions/test_kl_control.py::"
 
 TRACING = "tests/program/test_tracing.py::"
 MUTATIONS: list[Mutation] = [
@@ -35,8 +35,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a minibatch without a valid row is a step",
-        "return learns if state.stopped is None else learns & ~state.stopped",
-        "return learns | True if state.stopped is None else ~state.stopped",
+        "proceed = minibatch.learns if observed.proceed is None else minibatch.learns & observed.proceed",
+        "proceed = minibatch.learns | True if observed.proceed is None else observed.proceed",
         (EMPTY + "test_a_rollout_without_a_valid_row_changes_no_bit_of_the_learner", BESIDE),
     ),
     Mutation(
@@ -71,22 +71,22 @@ MUTATIONS: list[Mutation] = [
         (CHUNKS + "test_chunks_are_at_most_chunk_rows_and_hardly_smaller",),
     ),
     Mutation(
-        "auxiliary terms are logged only",
+        "further terms are logged only",
         "loss = loss + means[name]",
         "loss = loss + 0.0 * means[name]",
-        (AUXILIARY + "test_terms_are_means_over_valid_rows_by_their_importance",),
+        (TERMS + "test_terms_are_means_over_valid_rows_by_their_importance",),
     ),
     Mutation(
-        "auxiliary terms leave out steps without a choice",
-        "weighted(x, weights.value) for x in (*auxiliary",
-        "weighted(x, weights.policy) for x in (*auxiliary",
-        (AUXILIARY + "test_terms_are_means_over_valid_rows_by_their_importance",),
+        "further terms leave out steps without a choice",
+        "weighted(x, weights.value) for x in (*further",
+        "weighted(x, weights.policy) for x in (*further",
+        (TERMS + "test_terms_are_means_over_valid_rows_by_their_importance",),
     ),
     Mutation(
-        "auxiliary losses see features before the memory",
+        "further terms see features before the memory",
         "value_outputs, value, features, outputs.noise_basis)",
         "value_outputs, value, jax.vmap(network.encode, (None, 0))(params, obs), ())",
-        (AUXILIARY + "test_features_are_the_input_of_decide",),
+        (TERMS + "test_features_are_the_input_of_decide",),
     ),
     Mutation(
         "the value loss has no importance weights",
@@ -108,15 +108,15 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "KL controls are accepted where no KL is seen",
-        "if gradient_steps == 1 and self.targets:",
-        "if gradient_steps == 0 and self.targets:",
+        "if agent.num_epochs * agent.minibatch.num_minibatches == 1 and self.needs_latest_policy:",
+        "if False:",
         (KL + "test_a_control_is_refused_with_a_single_gradient_step",),
     ),
     Mutation(
         "V-trace is accepted where every ratio is 1",
-        'if recompute == "never" and type(advantage) in instead:',
-        'if recompute == "" and type(advantage) in instead:',
-        ("tests/learning/test_recompute.py::test_v_trace_is_refused_where_ratios_are_not_recomputed",),
+        "        if type(advantage) in instead:",
+        "        if False:",
+        ("tests/test_recompute.py::test_v_trace_is_refused_where_ratios_are_not_recomputed",),
     ),
     Mutation(
         "inclusion weights are accepted with replacement",

@@ -5,8 +5,8 @@ from breaks.base import Mutation
 PARAMS = "tests/envs/wrappers/test_params.py::"
 CURRICULUM = "tests/envs/test_curriculum.py::"
 DRAWN = "tests/envs/hosting/test_drawn.py::"
-GSDE, NOISE = "tests/distributions/test_gsde.py::", "tests/learning/test_exploration.py::"
-ENTROPY = "tests/learning/test_entropy_target.py::"
+GSDE, NOISE = "tests/distributions/test_gsde.py::", "tests/extensions/test_held_noise.py::"
+ENTROPY = "tests/extensions/test_entropy_target.py::"
 DRIFTS = "tests/losses/test_drifts.py::"
 MUTATIONS = [
     Mutation(
@@ -81,17 +81,17 @@ MUTATIONS = [
     ),
     Mutation(
         "the noise is drawn at every step",
-        "due = age % every == 0",
+        "due = age % self.steps == 0",
         "due = age == age",
         (NOISE + "test_actions_change_every_three_steps",),
-        "learning/exploration.py",
+        "extensions/held_noise.py",
     ),
     Mutation(
         "all streams have one noise",
-        "drawn = jax.vmap(lambda key: jax.random.normal(key, matrix.shape[1:], jnp.float32))(keys)",
+        "drawn = jax.vmap(lambda one: jax.random.normal(one, matrix.shape[1:], jnp.float32))(keys)",
         "drawn = jnp.broadcast_to(jax.random.normal(keys[0], matrix.shape[1:], jnp.float32), matrix.shape)",
         (NOISE + "test_actions_change_every_three_steps",),
-        "learning/exploration.py",
+        "extensions/held_noise.py",
     ),
     Mutation(
         "the density has the standard deviations of one feature",
@@ -123,15 +123,15 @@ MUTATIONS = [
     ),
     Mutation(
         "the entropy coefficient falls where there is too little entropy",
-        '(self.target - metrics["entropy"])',
-        '(metrics["entropy"] - self.target)',
+        '(self.target - learned.metrics["entropy"])',
+        '(learned.metrics["entropy"] - self.target)',
         (ENTROPY + "test_the_coefficient_by_hand", ENTROPY + "test_the_entropy_reaches_the_target_and_not_without"),
-        "learning/entropy_target.py",
+        "extensions/entropy_target.py",
     ),
     Mutation(
         "the loss has the entropy coefficient of the start",
-        "ent_coef = self.entropy.coef(learner.entropy, self.ent_coef)",
-        "ent_coef = self.ent_coef",
+        "                ent_coef=agent.ent_coef,",
+        "                ent_coef=self.ent_coef,",
         (ENTROPY + "test_the_loss_has_the_learned_coefficient",),
         "ppax/ppo.py",
     ),

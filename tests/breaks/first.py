@@ -15,7 +15,7 @@ IN_TRAINING = "tests/minibatches/test_in_training.py::"
 SEQUENCES = "tests/arrays/test_sequences.py::"
 NORMALIZE = "tests/learning/test_normalization.py::"
 ACCUMULATE = "tests/learning/test_gradient.py::"
-KL = "tests/learning/test_kl_control.py::"
+KL = "tests/extensions/test_kl_control.py::"
 VECTOR = "tests/envs/test_vector.py::"
 TRAIN = "tests/test_training.py::"
 PPO = "tests/test_ppo.py::"
@@ -260,8 +260,8 @@ DATA = [
     ),
     Mutation(
         "the same order in every epoch",
-        "key = jax.random.split(key, self.num_epochs)",
-        "key = jax.random.wrap_key_data(jnp.broadcast_to(jax.random.key_data(key), (self.num_epochs, 2)))",
+        "keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key",
+        "keys = jax.random.wrap_key_data(jnp.broadcast_to(jax.random.key_data(key), (self.num_epochs, 2)))",
         (ROWS,),
         "ppax/ppo.py",
     ),
@@ -427,18 +427,16 @@ COLLECTING = [
 LEARNING = [
     Mutation(
         "statistics move before learning",
-        "        vector, to_params = ravel_pytree(learner.params)\n        data",
-        "        if self.normalize_obs:\n"
-        "            moved = normalization.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)\n"
-        "            learner = learner._replace(obs_stats=moved)\n"
-        "        vector, to_params = ravel_pytree(learner.params)\n        data",
+        "        trained = extensions.trained(learner)  #",
+        "        learner = normalization.with_obs_stats(learner, batch.steps)\n"
+        "        trained = extensions.trained(learner)  #",
         ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
         "/ppo.py",
     ),
     Mutation(
         "statistics of observations move twice",
-        "learner = normalization.with_obs(learner, steps)",
-        "learner = normalization.with_obs(normalization.with_obs(learner, steps), steps)",
+        "learner = normalization.with_obs_stats(learner, batch.steps)",
+        "learner = normalization.with_obs_stats(normalization.with_obs_stats(learner, batch.steps), batch.steps)",
         (
             "tests/system/test_reference.py::test_update_agrees_with_the_reference[7-6-3-7-True-False-False-True-True-minibatch-]",
         ),
@@ -446,7 +444,7 @@ LEARNING = [
     ),
     Mutation(
         "statistics of observations never move",
-        "learner = normalization.with_obs(learner, steps)",
+        "learner = normalization.with_obs_stats(learner, batch.steps)",
         "learner = learner",
         (NORMALISED,),
     ),
@@ -507,8 +505,8 @@ LEARNING = [
     ),
     Mutation(
         "KL stops one step late",
-        "self.kl.goes_on(kl, learns)",
-        "self.kl.goes_on(state.kl, learns)",
+        "Observed(state, ~state.stopped,",
+        "Observed(state, ~inner.stopped,",
         (KL + "test_a_stopped_update_is_one_with_fewer_epochs",),
     ),
     Mutation(
@@ -527,7 +525,7 @@ LEARNING = [
         "recomputed sequences take another's end",
         "inputs.end_value[pieces - 1 :: pieces]",
         "inputs.end_value[::pieces]",
-        ("tests/learning/test_recompute.py::test_joined_sequences_keep_the_end_value_of_the_last_one",),
+        ("tests/test_recompute.py::test_joined_sequences_keep_the_end_value_of_the_last_one",),
     ),
     Mutation(
         "the optimiser's decays swapped",

@@ -2,8 +2,8 @@
 
 from breaks.base import Mutation
 
-RND = "tests/intrinsic/test_rnd.py::"
-OWN = "tests/intrinsic/test_own_critic.py::"
+RND = "tests/extensions/test_rnd.py::"
+OWN = "tests/extensions/test_own_critic.py::"
 ORACLE = RND + "test_rewards_statistics_and_predictor_are_those_of_float64"
 MUTATIONS = [
     Mutation(
@@ -18,40 +18,40 @@ MUTATIONS = [
         "state._replace(predictor=fitted.params, opt_state",
         "state._replace(target=fitted.params, opt_state",
         (RND + "test_every_agent_trains_with_it",),
-        "intrinsic/rnd.py",
+        "extensions/rnd.py",
     ),
     Mutation(
         "observations of the predictor are clipped as those of the policy",
         "normalization.normalize_obs(state.obs_stats, obs, self.obs_clip)",
         "normalization.normalize_obs(state.obs_stats, obs)",
         (ORACLE,),
-        "intrinsic/rnd.py",
+        "extensions/rnd.py",
     ),
     Mutation(
         "steps that are not valid decay the sum of intrinsic rewards",
         "jnp.where(valid_t, gamma * before + reward_t, before)",
         "gamma * before + reward_t",
         (RND + "test_discounted_sums_by_hand",),
-        "intrinsic/returns.py",
+        "extensions/returns.py",
     ),
     Mutation(
         "the sum of intrinsic rewards always ends with an episode",
         "jnp.where(first_t & episodic, 0.0, before)",
         "jnp.where(first_t, 0.0, before)",
         (RND + "test_discounted_sums_by_hand",),
-        "intrinsic/returns.py",
+        "extensions/returns.py",
     ),
     Mutation(
         "intrinsic rewards are not learned from",
-        "reward=steps.reward + intrinsic)",
-        "reward=steps.reward)",
+        "return Before(state, reward + own, (), trace, metrics)",
+        "return Before(state, reward, (), trace, metrics)",
         (RND + "test_the_reward_is_added_to_the_environments_and_not_normalised_again",),
-        "learning/rewards.py",
+        "extensions/rnd.py",
     ),
     Mutation(
         "the streams' sums of intrinsic rewards begin anew in each rollout",
-        "actor._replace(intrinsic=intrinsic, auxiliary=auxiliary)",
-        "actor._replace(auxiliary=auxiliary)",
+        "actor = collected.actor._replace(extensions=update.extensions)",
+        "actor = collected.actor",
         (RND + "test_every_agent_trains_with_it",),
         "ppax/training.py",
     ),
@@ -60,35 +60,35 @@ MUTATIONS = [
         "        if episodic:\n            next_value",
         "        if True:\n            next_value",
         (OWN + "test_advantages_are_those_of_float64",),
-        "intrinsic/own_critic.py",
+        "extensions/own_critic.py",
     ),
     Mutation(
         "the stream of intrinsic rewards counts the step of a reset",
         "before = jnp.where(valid_t, value_t, later_value), jnp.where(valid_t, advantage, later_advantage)",
         "before = value_t, advantage",
         (OWN + "test_advantages_are_those_of_float64",),
-        "intrinsic/own_critic.py",
+        "extensions/own_critic.py",
     ),
     Mutation(
         "an episodic sum of intrinsic rewards goes on after a reset between rollouts",
         "before = jnp.where(first_t & episodic, 0.0, before)",
         "before = before",
         (RND + "test_a_resumed_run_on_the_host_begins_an_episodic_sum_anew[True]",),
-        "intrinsic/returns.py",
+        "extensions/returns.py",
     ),
     Mutation(
         "a truncation ends the stream of intrinsic rewards like a termination",
         "next_value = jnp.where(terminated_t, 0.0, after_t)",
         "next_value = jnp.where(ended_t, 0.0, after_t)",
         (OWN + "test_the_exact_value_of_a_constant_reward_has_no_advantage_at_a_time_limit",),
-        "intrinsic/own_critic.py",
+        "extensions/own_critic.py",
     ),
     Mutation(
         "the stream of intrinsic rewards is bootstrapped from the next episode after a reset in the same step",
         "following_in_episode(rollout) if self.episodic else following(rollout)",
         "following(rollout)",
         (OWN + "test_after_a_reset_in_the_same_step_the_value_is_that_before_the_end",),
-        "intrinsic/own_critic.py",
+        "extensions/own_critic.py",
     ),
     Mutation(
         "an observation that is not finite is known",
@@ -106,16 +106,16 @@ MUTATIONS = [
     ),
     Mutation(
         "advantages of intrinsic rewards are not added",
-        "targets._replace(advantage=targets.advantage + advantage)",
+        "targets._replace(advantage=targets.advantage + extras)",
         "targets",
         (OWN + "test_the_advantages_are_added_and_value_targets_stay",),
-        "learning/rewards.py",
+        "extensions/own_critic.py",
     ),
     Mutation(
         "recomputed targets forget the advantages of intrinsic rewards",
-        "with_advantage(Targets(*targets), intrinsic)",
+        "self.extensions.targets(Targets(*targets), steps)",
         "Targets(*targets)",
         (OWN + "test_the_advantages_are_added_and_value_targets_stay",),
-        "learning/recompute.py",
+        "ppax/recompute.py",
     ),
 ]

@@ -80,8 +80,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "players in the metrics of an update have numbers for names",
-        "metrics, of_episodes = with_names(metrics, *agents),",
-        "metrics, of_episodes = metrics,",
+        "metrics, of_episodes = with_names(update.metrics, *agents),",
+        "metrics, of_episodes = update.metrics,",
         (NAMES + "test_players_of_a_host_environment_have_its_names_in_all_metrics[entropy]",),
         "ppax/training.py",
     ),

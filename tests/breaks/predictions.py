@@ -2,10 +2,10 @@
 
 from breaks.base import Mutation
 
-MODEL = "tests/prediction/test_model.py::"
-TRAINING = "tests/prediction/test_in_training.py::"
-PPG = "tests/phases/test_ppg.py::"
-KEPT = "tests/phases/test_kept.py::"
+MODEL = "tests/extensions/test_prediction.py::"
+TRAINING = "tests/extensions/test_predictions.py::"
+PPG = "tests/extensions/test_ppg.py::"
+KEPT = "tests/extensions/test_ppg_rollouts.py::"
 MUTATIONS = [
     Mutation(
         "the next observation is predicted across a reset in the same step",
@@ -23,70 +23,70 @@ MUTATIONS = [
     ),
     Mutation(
         "the target of self-prediction has a gradient",
-        "targets = jax.lax.stop_gradient(jax.tree.leaves(batch.again.encode(after.obs)))",
-        "targets = jax.tree.leaves(batch.again.encode(after.obs))",
+        "targets = jax.lax.stop_gradient(jax.tree.leaves(rows.encode(after.obs)))",
+        "targets = jax.tree.leaves(rows.encode(after.obs))",
         (TRAINING + "test_loss_and_gradient_are_those_of_float64",),
-        "prediction/self_prediction.py",
+        "extensions/self_prediction.py",
     ),
     Mutation(
         "the model of an auxiliary loss is not trained",
-        "return learner._replace(params=rest, auxiliary=learner.params[NAME])",
-        "return learner._replace(params=rest)",
+        "return learner._replace(params=network, extensions=states)",
+        "return learner._replace(params=network)",
         (TRAINING + "test_loss_and_gradient_are_those_of_float64",),
-        "learning/auxiliary.py",
+        "learning/extension.py",
     ),
     Mutation(
         "PopArt moves without the auxiliary value head",
         "return state._replace(head=rescaled_dense(state.head, scale, shift))",
         "return state",
         (PPG + "test_the_auxiliary_head_keeps_its_values_when_popart_moves",),
-        "phases/ppg.py",
+        "extensions/ppg.py",
     ),
     Mutation(
         "the auxiliary value head begins as no critic does",
         "head = head if rescale is None else rescaled_dense(head, *rescale)",
         "head = head if rescale is None else head",
         (PPG + "test_the_auxiliary_head_of_two_hot_begins_as_the_critics",),
-        "phases/ppg.py",
+        "extensions/ppg.py",
     ),
     Mutation(
         "the phase has no KL penalty",
         "auxiliary + self.beta_clone * divergence + value",
         "auxiliary + value",
         (PPG + "test_loss_and_gradient_are_those_of_float64",),
-        "phases/ppg.py",
+        "extensions/ppg.py",
     ),
     Mutation(
         "the auxiliary value head reads the critic's features",
         "actor_features(policy.features)",
         'policy.features["critic"]',
         (PPG + "test_loss_and_gradient_are_those_of_float64",),
-        "phases/ppg.py",
+        "extensions/ppg.py",
     ),
     Mutation(
         "a phase comes in every iteration",
-        "due = state.iterations + 1 >= self.every",
-        "due = state.iterations >= 0",
+        "due = learned.batch, state.iterations + 1 >= self.every",
+        "due = learned.batch, state.iterations >= 0",
         (PPG + "test_a_phase_comes_once_in_some_iterations",),
-        "phases/ppg.py",
+        "extensions/ppg.py",
     ),
     Mutation(
         "a phase learns from its own rollout alone, though it keeps others",
-        "seen = kept.joined(ring) if self.keeps else batch",
+        "seen = to_rows(ring) if self.grows else batch",
         "seen = batch",
         (KEPT + "test_a_phase_sees_the_last_rollouts_as_a_ring_by_hand_has_them",),
-        "phases/ppg.py",
+        "extensions/ppg.py",
     ),
     Mutation(
         "every rollout is kept in the same place",
         "write(all_of_them, x, number % rollouts, 0)",
         "write(all_of_them, x, 0 * number, 0)",
         (KEPT + "test_a_phase_sees_the_last_rollouts_as_a_ring_by_hand_has_them",),
-        "phases/kept.py",
+        "extensions/ppg.py",
     ),
     Mutation(
         "a start makes no room for rollouts that are kept",
-        "jax.tree.map(jnp.copy, with_buffers(agent, state))",
+        "jax.tree.map(jnp.copy, allocated(agent, state))",
         "jax.tree.map(jnp.copy, state)",
         (KEPT + "test_a_start_has_room_for_the_rollouts_of_every_agent",),
         "ppax/training.py",
@@ -96,20 +96,20 @@ MUTATIONS = [
         "size = agent.minibatch.size(sequences // self.rollouts)",
         "size = agent.minibatch.size(sequences)",
         (KEPT + "test_a_run_resumed_between_two_phases_equals_an_uninterrupted_one",),
-        "phases/ppg.py",
+        "extensions/ppg.py",
     ),
     Mutation(
         "the policy of the phase's KL is that of the step before",
-        "old = jax.lax.stop_gradient(forward(learner, steps).distribution)",
+        "old = jax.lax.stop_gradient(forward_sequences(agent, learner, steps).distribution)",
         "old = jax.lax.stop_gradient(policy.distribution)",
         (PPG + "test_loss_and_gradient_are_those_of_float64",),
-        "phases/ppg.py",
+        "extensions/ppg.py",
     ),
     Mutation(
         "categories that are normalised are targets",
         "if x.dtype == jnp.uint8 or jnp.issubdtype(x.dtype, jnp.floating)]",
         "if x.dtype == jnp.uint8 or jnp.issubdtype(y.dtype, jnp.floating)]",
-        ("tests/prediction/test_in_training.py::test_categories_are_no_targets_with_normalised_observations_either",),
-        "ppax/prediction/next_observation.py",
+        ("tests/extensions/test_predictions.py::test_categories_are_no_targets_with_normalised_observations_either",),
+        "extensions/next_observation.py",
     ),
 ]

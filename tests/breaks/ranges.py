@@ -64,8 +64,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a player of independent learning is checked with the first one's weights",
-        "(jax.tree.map(lambda x: x[place], x) for x in (by_row, one.learner))",
-        "(jax.tree.map(lambda x, i=i: x[i], x) for x, i in ((by_row, place), (one.learner, 0)))",
+        "(jax.tree.map(lambda x: x[place], x) for x in (one.learner, rollouts))",
+        "(jax.tree.map(lambda x, i=i: x[i], x) for x, i in ((one.learner, 0), (rollouts, place)))",
         (SELFTEST + "test_every_policy_of_groups_is_checked_on_its_own_streams",),
         "agents/members.py",
     ),

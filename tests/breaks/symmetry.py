@@ -2,69 +2,69 @@
 
 from breaks.base import Mutation
 
-SYMMETRY = "tests/losses/test_symmetry.py::"
+SYMMETRY = "tests/extensions/test_symmetry.py::"
 MUTATIONS = [
     Mutation(
         "actions of mirrored rows are not mirrored",
         "obs=obs, action=action, action_mask=mask",
         "obs=obs, action_mask=mask",
         (SYMMETRY + "test_augmentation_is_the_loss_of_the_mirrored_rollout",),
-        "losses/symmetry.py",
+        "extensions/symmetry.py",
     ),
     Mutation(
         "mirror images have no signs",
         "np.broadcast_to(np.sign(image), x.shape)",
         "np.broadcast_to(np.abs(np.sign(image)), x.shape)",
         (SYMMETRY + "test_a_mirror_image_by_hand",),
-        "losses/symmetry.py",
+        "extensions/symmetry.py",
     ),
     Mutation(
         "mirrored rows have the entropy coefficient of the start",
-        "ent_coef = self.agent.entropy.coef(self.learner.entropy, self.agent.ent_coef)",
-        "ent_coef = self.agent.ent_coef",
+        "                    agent=agent,\n                    batch=flat,",
+        "                    agent=self,\n                    batch=flat,",
         (SYMMETRY + "test_augmentation_is_the_loss_of_the_mirrored_rollout",),
-        "learning/forward.py",
+        "ppax/ppo.py",
     ),
     Mutation(
         "the loss of mirrored rows has no value loss",
-        "return policy_loss + self.agent.vf_coef * value",
-        "return policy_loss",
+        "total: Array = policy_loss + agent.vf_coef * value",
+        "total: Array = policy_loss",
         (SYMMETRY + "test_augmentation_is_the_loss_of_the_mirrored_rollout",),
-        "learning/forward.py",
+        "learning/extension.py",
     ),
     Mutation(
         "the mirror loss of choices compares the same choices",
         "np.argsort(_places(self.action)).tolist(), batch)",
         "range(len(self.action)), batch)",
         (SYMMETRY + "test_the_mirror_loss_of_choices_is_a_divergence",),
-        "losses/symmetry.py",
+        "extensions/symmetry.py",
     ),
     Mutation(
         "a network with memory has mirrored rows",
         "if jax.tree.leaves(steps.carry):",
         "if False:",
         (SYMMETRY + "test_memories_and_importance_weights_are_refused",),
-        "losses/symmetry.py",
+        "extensions/symmetry.py",
     ),
     Mutation(
         "actions are mirrored around 0",
         "mirror(action - centre, image) + centre",
         "mirror(action, image)",
         (SYMMETRY + "test_vectors_are_mirrored_around_the_centre_of_their_box[off centre]",),
-        "losses/symmetry.py",
+        "extensions/symmetry.py",
     ),
     Mutation(
         "actions of beta are mirrored as those of squashed",
         "0.5 if isinstance(distribution, Beta) else 0.0",
         "0.0",
         (SYMMETRY + "test_the_mirror_loss_of_a_beta_policy_is_around_the_middle",),
-        "losses/symmetry.py",
+        "extensions/symmetry.py",
     ),
     Mutation(
         "an image may leave the Box",
         "    if not fits.all():",
         "    if False:",
         (SYMMETRY + "test_actions_without_this_image_are_refused",),
-        "losses/symmetry.py",
+        "extensions/symmetry.py",
     ),
 ]

@@ -38,7 +38,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "moments of auxiliary weights go to fresh ones",
-        '"opt_state": ("params", "auxiliary")',
+        '"opt_state": ("params", "extensions")',
         '"opt_state": ("params",)',
         (START + "test_moments_are_never_taken_without_their_weights",),
         "warm_start/matching.py",

@@ -15,14 +15,16 @@ from worlds import QUICK
 import ppax
 from ppax import ConfigError, config
 from ppax.arrays.metrics import reduced
+from ppax.distributions import Categorical
 from ppax.envs import VectorEnv, builtin
+from ppax.extensions import Rows
 from ppax.imports import trusted
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.optimizers import SGD
 from ppax.program.layout import Program
 from ppax.protocols import LossGradient
-from ppax.types import Scalar, Targets, number, part, static
+from ppax.types import ForwardPass, LearnerState, Scalar, Targets, number, part, static
 
 ROOT = Path(__file__).parents[2]
 ENV = VectorEnv(builtin.CartPole(), 4)
@@ -176,19 +178,22 @@ def test_the_number_of_a_rule_is_swept_without_another_program(start):
 
 def test_the_number_0_of_each_example_is_plain_ppo_and_another_is_not(start, own_update):
     plain = updated(start, **DESCENT).learner
-    for rule, auxiliary in (
+    for rule, extension in (
         (own_update.SharpnessAware(rho=0.0), own_update.SmallLogits(coef=0.0)),
         (own_update.SharpnessAware(rho=0.1), own_update.SmallLogits(coef=10.0)),
     ):
         same = rule.rho == 0.0
-        for change in ({"gradient": rule}, {"auxiliary": auxiliary}):
+        for change in ({"gradient": rule}, {"extensions": (extension,)}):
             moved = np.abs(vector(updated(start, **change, **DESCENT).learner) - vector(plain)).max()
             assert moved == 0.0 if same else moved > 1e-4, change
 
 
 def test_term_of_the_logits_by_hand(own_update):
     params = {"policy": {"kernel": jnp.eye(2), "bias": jnp.array([0.0, 1.0])}}
-    terms = own_update.SmallLogits(coef=0.5)(params, {"actor": jnp.array([[1.0, 1.0], [3.0, -1.0]])}, None)
+    logits = Categorical(jnp.array([[1.0, 2.0], [3.0, 0.0]]))
+    policy = ForwardPass((), logits, None, None, {"actor": jnp.array([[1.0, 1.0], [3.0, -1.0]])})
+    rows = Rows(None, None, policy, LearnerState(params, (), None, None), None, None, None)
+    terms = own_update.SmallLogits(coef=0.5).terms(rows)
     np.testing.assert_allclose(terms.losses["logits_loss"], [0.5 * (1 + 4) / 2, 0.5 * 9 / 2])  # logits [1, 2], [3, 0]
 
 
@@ -202,7 +207,7 @@ def test_advantage_on_a_logarithmic_scale_by_hand(own_update):
 def test_examples_by_their_import_paths_in_a_configuration(own_update):
     parts = {
         "gradient": {"part": "own_update:SharpnessAware", "rho": 0.25},
-        "auxiliary": {"part": "own_update:SmallLogits", "coef": 0.5},
+        "extensions": {"small_logits": {"part": "own_update:SmallLogits", "coef": 0.5}},
         "advantage": {"part": "own_update:Symlog", "inner": {"part": "gae", "gae_lambda": 0.5}},
     }
     agent = config.build({"agent": parts}).agent

@@ -12,8 +12,8 @@ from worlds import QUICK
 import ppax
 from ppax import config
 from ppax.collection import collect
+from ppax.extensions import Rows
 from ppax.imitation import BehaviourCloning, clone
-from ppax.learning.forward import Again
 from ppax.losses import NoPolicyLoss
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp, network
@@ -52,7 +52,7 @@ def test_value_and_gradient_are_those_of_the_likelihood():
     obs = np.array([[0.3, -0.2, 0.1, 0.7]])
     demos = {"observations": obs, "actions": np.array([1]), **FLAGS}
     own = {"loss": NoPolicyLoss(), "vf_coef": 0.0, **ONE_STEP}
-    agent = ppax.PPO(mlp(env, hidden=(5,)), auxiliary=clone(env, demos, coef=3.0), **own)
+    agent = ppax.PPO(mlp(env, hidden=(5,)), extensions=(clone(env, demos, coef=3.0),), **own)
     learner, rollout = rollout_of(agent, env)
     params = jax.tree.map(lambda x: x + 0.3 * jnp.cos(jnp.arange(x.size) + 1.0).reshape(x.shape), learner.params)
     out = jax.jit(agent.update, compiler_options=QUICK)(learner._replace(params=params), rollout, jax.random.key(2))
@@ -66,23 +66,23 @@ def test_value_and_gradient_are_those_of_the_likelihood():
     np.testing.assert_allclose(moved, 3.0 * hidden.T @ (p - [[0.0, 1.0]]), rtol=1e-4, atol=1e-6)
 
 
-def again(index, key):
-    """Forward pass of a minibatch of the sequences `index`, of two steps each."""
+def rows_of(index, key):
+    """Rows of a minibatch of the sequences `index`, of two steps each."""
     env = ppax.make("CartPole-v1", 4)
     _, rollout = rollout_of(ppax.PPO(mlp(env, hidden=(2,)), minibatch=Shuffle(1)), env)
     steps = dataclasses.replace(rollout.steps, valid=jnp.ones((len(index), 2), bool))
-    return Again(None, None, None, steps, None, jax.random.key(key), jnp.asarray(index))
+    return Rows(None, None, None, None, steps, jax.random.key(key)[None], jnp.asarray(index))
 
 
 def test_draws_are_uniform_and_belong_to_rows():
     index = np.arange(3000)
-    drawn = np.asarray(again(index, 0).draw(6))
+    drawn = np.asarray(rows_of(index, 0).draw(6))
     counts = np.bincount(drawn, minlength=6)
     assert len(counts) == 6
     assert np.abs(counts - 1000).max() < 150  # five standard deviations
-    turned = np.asarray(again(index[::-1].copy(), 0).draw(6)).reshape(-1, 2)[::-1].ravel()
+    turned = np.asarray(rows_of(index[::-1].copy(), 0).draw(6)).reshape(-1, 2)[::-1].ravel()
     np.testing.assert_array_equal(turned, drawn)
-    assert np.mean(np.asarray(again(index, 1).draw(6)) == drawn) < 0.25
+    assert np.mean(np.asarray(rows_of(index, 1).draw(6)) == drawn) < 0.25
 
 
 def test_gradient_accumulation_draws_the_same_steps():
@@ -91,7 +91,7 @@ def test_gradient_accumulation_draws_the_same_steps():
     found = []
     for rows in (8, 10**6):
         agent = ppax.PPO(
-            mlp(env, hidden=(5,)), auxiliary=clone(env, demos), program=Program(chunk_rows=rows), **ONE_STEP
+            mlp(env, hidden=(5,)), extensions=(clone(env, demos),), program=Program(chunk_rows=rows), **ONE_STEP
         )
         out = jax.jit(agent.update, compiler_options=QUICK)(*rollout_of(agent, env), jax.random.key(2))
         found.append(out.metrics["cloning_loss"])
@@ -106,7 +106,7 @@ def test_memories_and_importance_weights_are_refused(options, said):
     env = ppax.make("CartPole-v1", 4)
     memory = options.pop("memory", None) or network(env).memory
     demos = {"observations": np.zeros((1, 4)), "actions": np.array([1]), **FLAGS}
-    agent = ppax.PPO(network(env, memory=memory), auxiliary=clone(env, demos), **options)
+    agent = ppax.PPO(network(env, memory=memory), extensions=(clone(env, demos),), **options)
     with pytest.raises(ConfigError, match=said):
         jax.eval_shape(agent.update, *rollout_of(agent, env), jax.random.key(2))
 
@@ -115,7 +115,7 @@ def test_without_demonstrations_the_part_says_what_to_give():
     env = ppax.make("CartPole-v1", 4)
     with pytest.raises(ConfigError, match="must be demonstrations = "):
         clone(env)
-    agent = ppax.PPO(mlp(env), auxiliary=BehaviourCloning(), minibatch=Shuffle(1))
+    agent = ppax.PPO(mlp(env), extensions=(BehaviourCloning(),), minibatch=Shuffle(1))
     with pytest.raises(ConfigError, match="needs demonstrations: demonstrations = "):
         jax.eval_shape(agent.update, *rollout_of(agent, env), jax.random.key(2))
 
@@ -124,10 +124,12 @@ def test_a_run_file_names_its_demonstrations_and_a_resume_reads_them_again(tmp_p
     monkeypatch.chdir(tmp_path)
     world = ppax.make("CartPole-v1", 4)
     np.savez("demos.npz", **recorded(teacher_of(world), world, 20))
-    table = {"part": "cloning", "demonstrations": "demos.npz", "coef": 0.5}
+    table = {"demonstrations": "demos.npz", "coef": 0.5}
     plan = {"env": "CartPole-v1", "num_envs": 4, "num_steps": 16}
-    agent, env, _ = config.build(plan | {"agent": {"network": {"hidden": [4]}, "auxiliary": table}})
-    described = config.describe(agent)["auxiliary"]
+    agent, env, _ = config.build(
+        plan | {"agent": {"network": {"hidden": [4]}, "extensions": {"behaviour_cloning": table}}}
+    )
+    described = config.describe(agent)["extensions"]["behaviour_cloning"]
     assert described["demonstrations"] == str(tmp_path / "demos.npz")
     whole = ppax.fit(agent, env, 192, num_steps=16, seed=3, run_dir="whole", log=QUIET)
     ppax.fit(agent, env, 64, num_steps=16, seed=3, run_dir="parts", log=QUIET)
@@ -139,7 +141,8 @@ def test_a_run_file_names_its_demonstrations_and_a_resume_reads_them_again(tmp_p
     with pytest.raises(ConfigError, match="others than at the run's start"):
         ppax.resume("parts", total_steps=256)
     (tmp_path / "demos.npz").unlink()
-    assert config.build(plan | {"agent": {"auxiliary": described}}).agent.auxiliary.checksum == described["checksum"]
+    found = config.build(plan | {"agent": {"extensions": {"behaviour_cloning": described}}}).agent.extensions[0]
+    assert found.checksum == described["checksum"]
     assert ppax.load("parts").act(np.zeros(4, np.float32)) in (0, 1)  # acting needs none
 
 
@@ -151,7 +154,7 @@ def test_a_clone_is_nearly_as_good_as_its_model():
     best, scores = teacher.evaluate(env, 32).mean_return, []
     shuffled = demos | {"actions": np.random.default_rng(0).permutation(demos["actions"])}
     for arrays in (demos, shuffled):
-        own = {"loss": NoPolicyLoss(), "auxiliary": clone(env, arrays), "learning_rate": 3e-3}
+        own = {"loss": NoPolicyLoss(), "extensions": (clone(env, arrays),), "learning_rate": 3e-3}
         agent = ppax.PPO(mlp(env, hidden=(32,)), **own)
         state = ppax.start(agent, env, 32, jax.random.key(4))
         state, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 60)

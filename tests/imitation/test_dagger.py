@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from teachers import HostRecall, Recall, latch_of, table_of
-from trained import policy_of
 from worlds import QUICK
 
 import ppax
 from ppax import config
-from ppax.agents.opponents import Pool
 from ppax.cli.main import main
-from ppax.envs import VectorEnv, grouped, host
+from ppax.envs import VectorEnv, host
 from ppax.imitation import distill
 from ppax.losses import NoPolicyLoss
 from ppax.minibatches import Shuffle
@@ -65,6 +63,11 @@ def one_of(env, action):
     return table_of(env, [action, action])
 
 
+def acts_of(actor):
+    """Whether the teacher has acted in each stream, [B]."""
+    return actor.carry.extensions["distillation"][1]
+
+
 def collected(agent, env, learner, steps):
     """Rollout of an agent with this learner, from the first reset on."""
     state = ppax.start(agent, env, steps, jax.random.key(0))
@@ -86,9 +89,8 @@ def test_the_share_of_the_teachers_actions_is_beta(kind, beta):
     """Counted by the environment; the student always takes 0, the teacher 1. The log-probability is the student's."""
     with LEVERS[kind]() as env:
         student = one_of(env, 0)
-        agent = dataclasses.replace(
-            student.agent, auxiliary=distill(env, one_of(env, 1), beta=beta), loss=NoPolicyLoss(), minibatch=Shuffle(1)
-        )
+        extensions = (distill(env, one_of(env, 1), beta=beta),)
+        agent = dataclasses.replace(student.agent, extensions=extensions, loss=NoPolicyLoss(), minibatch=Shuffle(1))
         learner = agent.init(env.observation_space, jax.random.key(3))._replace(params=student.learner.params)
         actor, rollout, _ = collected(agent, env, learner, 64 if kind == "compiled" else 256)
         steps = rollout.steps
@@ -103,15 +105,15 @@ def test_the_share_of_the_teachers_actions_is_beta(kind, beta):
             expected = np.array([0.49, 0.21, 0.21, 0.09])
             np.testing.assert_allclose(np.bincount(both.astype(int), minlength=4) / len(both), expected, atol=0.08)
             assert len(np.unique(counted[:8].T, axis=0)) > 2
-        assert actor.carry.guide.acts.shape == (env.num_streams,)
+        assert acts_of(actor).shape == (env.num_streams,)
 
 
 @pytest.mark.parametrize("kind", list(LEVERS))
 def test_an_evaluation_is_of_the_student_alone(kind):
     with LEVERS[kind]() as env:
         student = one_of(env, 0)
-        auxiliary = distill(env, one_of(env, 1), beta=1.0)
-        agent = dataclasses.replace(student.agent, auxiliary=auxiliary, loss=NoPolicyLoss())
+        extensions = (distill(env, one_of(env, 1), beta=1.0),)
+        agent = dataclasses.replace(student.agent, extensions=extensions, loss=NoPolicyLoss())
         for deterministic in (True, False):
             out = ppax.evaluate(agent, env, student.learner, jax.random.key(0), 4, deterministic)
             np.testing.assert_array_equal(out.returns, 0.0)
@@ -128,15 +130,15 @@ RECALLS = {"compiled": partial(VectorEnv, Recall(), 16), "host": partial(host, H
 def test_a_teacher_acts_by_its_own_memory(kind):
     """With beta = 1 every action equals the cue, which only the teacher remembers."""
     with RECALLS[kind]() as env:
-        auxiliary = distill(env, latch_of(env), beta=1.0)
-        agent = ppax.PPO(mlp(env, hidden=(4,)), auxiliary=auxiliary, loss=NoPolicyLoss(), minibatch=Shuffle(1))
+        extensions = (distill(env, latch_of(env), beta=1.0),)
+        agent = ppax.PPO(mlp(env, hidden=(4,)), extensions=extensions, loss=NoPolicyLoss(), minibatch=Shuffle(1))
         learner = agent.init(env.observation_space, jax.random.key(0))
         actor, rollout, _ = collected(agent, env, learner, 18)  # the last episode goes on
         steps = rollout.steps
         np.testing.assert_array_equal(np.asarray(steps.reward)[np.asarray(steps.valid)], 1.0)
         assert 0.1 < np.mean(steps.action) < 0.9
-        assert actor.carry.guide.acts.all()
-        assert np.any(actor.carry.guide.memory[0])
+        assert acts_of(actor).all()
+        assert np.any(actor.carry.extensions["distillation"][0][0])
 
 
 def test_a_schedule_lowers_beta_in_a_run_file(tmp_path):
@@ -146,13 +148,13 @@ def test_a_schedule_lowers_beta_in_a_run_file(tmp_path):
     teacher = ppax.fit(teacher, env, 6 * 64 * 60, num_steps=60, run_dir=tmp_path / "one", log=QUIET)
     pulls = teacher.evaluate(64, deterministic=False).mean_return / 5.0  # of an evaluation: nearly all
     assert pulls > 0.98
-    auxiliary = {"part": "distillation", "teacher": str(tmp_path / "one"), "coef": 0.0, "beta": 1.0}
-    schedule = {"part": "linear", "leaves": ["auxiliary.beta"]}
-    parts = {"loss": {"part": "none"}, "auxiliary": auxiliary, "schedule": schedule, "network": {"hidden": [4]}}
+    extensions = {"distillation": {"teacher": str(tmp_path / "one"), "coef": 0.0, "beta": 1.0}}
+    schedule = {"part": "linear", "leaves": ["extensions.distillation.beta"]}
+    parts = {"loss": {"part": "none"}, "extensions": extensions, "schedule": schedule, "network": {"hidden": [4]}}
     agent, _, _ = config.build({"env": "CartPole-v1", "agent": parts}, env)
-    assert float(agent.auxiliary.beta) == 1.0
+    assert float(agent.extensions[0].beta) == 1.0
     run = ppax.fit(agent, env, 4 * 64 * 60, num_steps=60, log=ppax.Log(every=1, console=False))
-    betas = [row["auxiliary.beta"] for row in run.history]
+    betas = [row["extensions.distillation.beta"] for row in run.history]
     np.testing.assert_allclose(betas, [1.0, 0.75, 0.5, 0.25])
     means = [row["episode_return"] / 5.0 for row in run.history]
     np.testing.assert_allclose(means, [0.5 + 0.5 * beta for beta in betas], atol=0.04)
@@ -163,47 +165,50 @@ def command(folder):
     pole = ppax.make("CartPole-v1", 4)
     ppax.fit(ppax.PPO(mlp(pole, hidden=(4,))), pole, 32, num_steps=8, run_dir=folder / "pole", log=QUIET)
     words = ["train", "CartPole-v1", "--total-steps", "64", "--num-envs", "4", "--num-steps", "8", "--log.every", "1"]
-    return [*words, "--agent.auxiliary", "distillation", "--agent.auxiliary.teacher", str(folder / "pole")]
+    return [
+        *words,
+        "--agent.extensions",
+        "distillation",
+        "--agent.extensions.distillation.teacher",
+        str(folder / "pole"),
+    ]
 
 
 def test_beside_another_policy_loss_it_is_refused(tmp_path, capsys):
     env = VectorEnv(Lever(), 4)
-    agent = ppax.PPO(mlp(env), auxiliary=distill(env, one_of(env, 1), beta=0.5))
-    said = r"auxiliary\.beta: some actions are the teacher's.*ClippedSurrogate.*must be none, or with agent\.loss = "
+    agent = ppax.PPO(mlp(env), extensions=(distill(env, one_of(env, 1), beta=0.5),))
+    said = r"distillation\.beta: some actions are the teacher's.*ClippedSurrogate.*must be none, or with agent\.loss = "
     with pytest.raises(ConfigError, match=said):
         ppax.start(agent, env, 8, jax.random.key(0))
     words = command(tmp_path)
-    assert main([*words, "--agent.auxiliary.beta", "0.5"]) == 2
-    assert "auxiliary.beta: some actions are the teacher's" in capsys.readouterr().err
-    assert main([*words, "--agent.auxiliary.beta", "1.5", "--agent.loss", "none"]) == 2
+    assert main([*words, "--agent.extensions.distillation.beta", "0.5"]) == 2
+    assert "distillation.beta: some actions are the teacher's" in capsys.readouterr().err
+    assert main([*words, "--agent.extensions.distillation.beta", "1.5", "--agent.loss", "none"]) == 2
     assert "nearest valid value: 1" in capsys.readouterr().err
 
 
 @pytest.mark.nightly
 def test_it_trains_from_the_command_line(tmp_path, capsys):
-    words = [*command(tmp_path), "--agent.auxiliary.beta", "1", "--agent.loss", "none", "--eval.episodes", "2"]
-    words += ["--agent.schedule", "linear", "--agent.schedule.leaves", "auxiliary.beta"]
+    words = [
+        *command(tmp_path),
+        "--agent.extensions.distillation.beta",
+        "1",
+        "--agent.loss",
+        "none",
+        "--eval.episodes",
+        "2",
+    ]
+    words += ["--agent.schedule", "linear", "--agent.schedule.leaves", "extensions.distillation.beta"]
     assert main([*words, "--run-dir", str(tmp_path / "student")]) == 0
     rows = (tmp_path / "student" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(row)["auxiliary.beta"] for row in rows] == [1.0, 0.5]
-
-
-def test_in_self_play_it_is_refused():
-    alike = ppax.make("Pursuit-2", 4)
-    env, teacher = grouped(alike, {"prey": [0], "hunters": [1]}), policy_of(ppax.PPO(mlp(alike, hidden=(4,))), alike)
-    options, own = {"loss": NoPolicyLoss(), "minibatch": Shuffle(1)}, env.groups["hunters"]
-    agents = {name: ppax.PPO(mlp(one, hidden=(4,)), **options) for name, one in env.groups.items()}
-    agents["hunters"] = dataclasses.replace(agents["hunters"], auxiliary=distill(own, teacher, beta=0.5))
-    agent = ppax.SelfPlay(ppax.Groups(agents, env.sizes), Pool(every=1, size=2, share=0.5, opponents=1), 4)
-    with pytest.raises(ConfigError, match=r"auxiliary\.beta: in self-play no teacher acts in the policy"):
-        agent.check()
+    assert [json.loads(row)["extensions.distillation.beta"] for row in rows] == [1.0, 0.5]
 
 
 def test_other_runs_act_by_the_same_program():
     """Without beta there is no state of a teacher, and no operation for it."""
     env = VectorEnv(Lever(), 4)
     plain = ppax.PPO(mlp(env))
-    taught = dataclasses.replace(plain, auxiliary=distill(env, latch_of(env)))
+    taught = dataclasses.replace(plain, extensions=(distill(env, latch_of(env)),))
     learner = jax.eval_shape(lambda key: plain.init(env.observation_space, key), jax.random.key(0))
     inputs = (), jnp.zeros((4, 2)), jnp.ones(4, bool), None, jax.random.key(0)
     texts = [str(jax.make_jaxpr(agent.act)(learner, *inputs)) for agent in (plain, taught)]
@@ -236,8 +241,8 @@ class Lock:
 
 def opened(env, teacher, beta):
     """Mean return of a student after two iterations of 16 x 16 steps."""
-    auxiliary = distill(env, teacher, beta=beta)
-    agent = ppax.PPO(mlp(env, hidden=()), loss=NoPolicyLoss(), auxiliary=auxiliary, learning_rate=0.1)
+    extensions = (distill(env, teacher, beta=beta),)
+    agent = ppax.PPO(mlp(env, hidden=()), loss=NoPolicyLoss(), extensions=extensions, learning_rate=0.1)
     state = ppax.start(agent, env, 16, jax.random.key(4))
     state, _ = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 2)
     return ppax.evaluate(agent, env, state.learner, jax.random.key(5), 16).mean_return

@@ -16,7 +16,7 @@ from ppax import config
 from ppax.collection import collect
 from ppax.envs import VectorEnv
 from ppax.imitation import Distillation, distill
-from ppax.losses import NoAuxiliary, NoPolicyLoss
+from ppax.losses import NoPolicyLoss
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.optimizers import SGD
@@ -50,7 +50,7 @@ def test_value_and_gradient_are_those_of_the_divergence(name):
     """One step of gradient descent with rate 1 on 2 KL(teacher || student) alone."""
     env = ppax.make(name, 4)
     teacher = policy_of(ppax.PPO(mlp(env, hidden=(6,))), env)
-    agent = ppax.PPO(mlp(env, hidden=(5,)), auxiliary=distill(env, teacher, coef=2.0), **ONE_STEP)
+    agent = ppax.PPO(mlp(env, hidden=(5,)), extensions=(distill(env, teacher, coef=2.0),), **ONE_STEP)
     state = ppax.start(agent, env, 8, jax.random.key(0))
     gather = jax.jit(collect, static_argnums=4, compiler_options=QUICK)
     rollout = gather(agent, env, state.learner, state.actor, 8, jax.random.key(1)).rollout
@@ -104,7 +104,7 @@ class Cases:
         (Cases.other_space, "has the observation space Box.*must be that of the student"),
         (lambda env: 3, "a int; must be a path, or what ppax.load"),
         (lambda env: "", "must be teacher = "),
-        (lambda env: "no/such/run", "auxiliary.teacher = '.*no/such/run': does not exist"),
+        (lambda env: "no/such/run", "distillation.teacher = '.*no/such/run': does not exist"),
     ],
 )
 def test_teachers_that_do_not_fit_are_refused(make, said):
@@ -116,7 +116,7 @@ def test_teachers_that_do_not_fit_are_refused(make, said):
 def test_another_distribution_is_refused():
     env = ppax.make("Pendulum-v1", 4)
     teacher = policy_of(ppax.PPO(mlp(env, distribution="squashed")), env)
-    agent = ppax.PPO(mlp(env), auxiliary=distill(env, teacher), minibatch=Shuffle(1))
+    agent = ppax.PPO(mlp(env), extensions=(distill(env, teacher),), minibatch=Shuffle(1))
     state = ppax.start(agent, env, 8, jax.random.key(0))
     with pytest.raises(ConfigError, match=r"distribution SquashedNormal, those of the student Normal"):
         jax.eval_shape(lambda state: ppax.train(agent, env, state, 1), state)
@@ -126,7 +126,7 @@ def test_rows_that_are_not_valid_leave_the_gradient_finite():
     """Episodes of four steps; zeros in the steps between them are no parameters of a beta distribution."""
     env = VectorEnv(Spaced("box"), 4)
     net = mlp(env, hidden=(4,), distribution="beta")
-    agent = ppax.PPO(net, auxiliary=distill(env, policy_of(ppax.PPO(net), env)), **ONE_STEP)
+    agent = ppax.PPO(net, extensions=(distill(env, policy_of(ppax.PPO(net), env)),), **ONE_STEP)
     state = ppax.start(agent, env, 8, jax.random.key(0))
     state, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 1)
     assert int(state.iteration) == 1
@@ -136,7 +136,7 @@ def test_rows_that_are_not_valid_leave_the_gradient_finite():
 
 def test_without_a_teacher_the_part_says_what_to_give():
     env = ppax.make("CartPole-v1", 4)
-    agent = ppax.PPO(mlp(env), auxiliary=Distillation())
+    agent = ppax.PPO(mlp(env), extensions=(Distillation(),))
     state = ppax.start(agent, env, 8, jax.random.key(0))
     with pytest.raises(ConfigError, match="needs a teacher: teacher = "):
         jax.eval_shape(lambda state: ppax.train(agent, env, state, 1), state)
@@ -148,8 +148,8 @@ def test_a_run_file_names_its_teacher_and_a_resume_reads_it_again(tmp_path, monk
     agent, env, _ = config.build(plan)
     ppax.fit(agent, env, 64, num_steps=16, run_dir="teacher", log=QUIET)
     table = {"part": "distillation", "teacher": "teacher", "coef": 0.5}
-    student, env, _ = config.build({**plan, "agent": plan["agent"] | {"auxiliary": table}})
-    described = config.describe(student)["auxiliary"]
+    student, env, _ = config.build({**plan, "agent": plan["agent"] | {"extensions": {"distillation": table}}})
+    described = config.describe(student)["extensions"]["distillation"]
     found = {"teacher": "", "checksum": "", "beta": None, "memory": []}
     assert described | {"teacher": "", "checksum": ""} == table | found
     assert described["teacher"] == str(tmp_path / "teacher")
@@ -164,7 +164,7 @@ def test_a_run_file_names_its_teacher_and_a_resume_reads_it_again(tmp_path, monk
 
     shutil.move(tmp_path / "teacher", tmp_path / "gone")
     jax.clear_caches()  # as in another process: a program in memory has its teacher
-    with pytest.raises(ConfigError, match=r"auxiliary.teacher = .*does not exist"):
+    with pytest.raises(ConfigError, match=r"distillation.teacher = .*does not exist"):
         ppax.resume(tmp_path / "parts", total_steps=256)
     assert ppax.load(tmp_path / "parts").act(np.zeros(4, np.float32)) in (0, 1)  # acting needs no teacher
     other, env, _ = config.build(plan)
@@ -186,9 +186,9 @@ def test_teachers_are_equal_by_what_they_do():
     assert structures[0] != structures[3]
 
 
-def trained(auxiliary, iterations, env, loss=None):
+def trained(extensions, iterations, env, loss=None):
     """Mean return of a student after so many iterations of 16 x 32 steps."""
-    agent = ppax.PPO(mlp(env, hidden=(32,)), loss=loss or NoPolicyLoss(), auxiliary=auxiliary, learning_rate=3e-3)
+    agent = ppax.PPO(mlp(env, hidden=(32,)), loss=loss or NoPolicyLoss(), extensions=extensions, learning_rate=3e-3)
     state = ppax.start(agent, env, 32, jax.random.key(4))
     state, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, iterations)
     assert float(metrics["ratio_first_max_dev"]) < 1e-5
@@ -200,9 +200,9 @@ def test_a_student_reaches_its_teacher():
     env = ppax.make("CartPole-v1", 16)
     teacher = teacher_of(env)
     best = teacher.evaluate(env, 32).mean_return
-    student = trained(distill(env, teacher), 20, env)
-    alone = trained(NoAuxiliary(), 20, env)
-    opposite = trained(distill(env, teacher_of(env, -WEIGHTS)), 20, env)
+    student = trained((distill(env, teacher),), 20, env)
+    alone = trained((), 20, env)
+    opposite = trained((distill(env, teacher_of(env, -WEIGHTS)),), 20, env)
     print(best, student, alone, opposite)
     assert best >= 450.0
     assert student >= 0.95 * best

@@ -53,7 +53,12 @@ def teacher_with(memory, env=MAZE):
 def pupil(env, teacher, memory=None, **options):
     net = network(env, hidden=(5,), **({"memory": memory} if memory else {}))
     given = STILL | {"minibatch": Shuffle(1)} | options
-    return ppax.PPO(net, auxiliary=distill(env, teacher), **given)
+    return ppax.PPO(net, extensions=(distill(env, teacher),), **given)
+
+
+def memory_of(actor):
+    """Teacher's memory of each stream between rollouts."""
+    return actor.extensions["distillation"]
 
 
 def two_iterations(agent, env):
@@ -131,11 +136,11 @@ def test_targets_are_those_of_a_teacher_that_is_stepped_row_by_row(name):
         assert steps.first[1:].any()
         goes_on = valid[-1]  # else the next step begins an episode, with an empty memory
         assert goes_on.any()
-        for x, y in zip(kept(after.actor.auxiliary), kept(carry), strict=True):
+        for x, y in zip(kept(memory_of(after.actor)), kept(carry), strict=True):
             np.testing.assert_allclose(x[goes_on], y[goes_on], atol=1e-5)
         forgot, _ = stepped(teacher, teacher.agent.initial_carry(4), steps.obs, jnp.ones_like(steps.first))
         assert abs(divergence(forgot, own, valid) / divergence(wanted, own, valid) - 1.0) > 1e-4  # memory matters
-        went_on |= bool((~np.asarray(steps.first[0])).any()) and any(np.any(x) for x in before.actor.auxiliary)
+        went_on |= bool((~np.asarray(steps.first[0])).any()) and any(np.any(x) for x in memory_of(before.actor))
     assert went_on
 
 
@@ -175,7 +180,7 @@ def test_each_stream_of_many_agents_has_the_memory_of_its_own(kind, vmapped_keys
     agent, env, teacher = many_agents(kind)
     carry = teacher.agent.initial_carry(8 if kind == "Independent" else 4)
     for _, rollout, after, _ in two_iterations(agent, env):
-        obs, first, found = rollout.steps.obs, rollout.steps.first, after.actor.auxiliary
+        obs, first, found = rollout.steps.obs, rollout.steps.first, memory_of(after.actor)
         if kind != "Independent":
             obs, first, found = obs["hunters"], first.reshape(STEPS, 4, 2)[..., 1], found["hunters"]
         _, carry = stepped(teacher, carry, obs, first)
@@ -218,15 +223,17 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, beta):
     agent, env, _ = config.build(plan | {"agent": memory})
     ppax.fit(agent, env, 64, num_steps=8, run_dir=tmp_path / "teacher", log=QUIET)
     table = {"part": "distillation", "teacher": str(tmp_path / "teacher"), "beta": beta}
-    student, env, _ = config.build(plan | {"agent": plan["agent"] | {"auxiliary": table, "loss": {"part": "none"}}})
-    assert student.auxiliary.memory == ("float32[3]", "float32[3]")
-    described = config.describe(student)["auxiliary"]
+    student, env, _ = config.build(
+        plan | {"agent": plan["agent"] | {"extensions": {"distillation": table}, "loss": {"part": "none"}}}
+    )
+    assert student.extensions[0].memory == ("float32[3]", "float32[3]")
+    described = config.describe(student)["extensions"]["distillation"]
     assert list(described["memory"]) == ["float32[3]", "float32[3]"]
 
     whole = ppax.fit(student, env, 96, num_steps=8, run_dir=tmp_path / "whole", log=QUIET)
     stop = {"callbacks": [lambda state, row: row["iteration"] >= 1]}
     half = ppax.fit(student, env, 96, num_steps=8, run_dir=tmp_path / "half", log=QUIET, **stop)
-    assert any(np.any(x) for x in half.state.actor.auxiliary)
+    assert any(np.any(x) for x in memory_of(half.state.actor))
     assert not half.state.actor.first.all()
     resumed = ppax.resume(tmp_path / "half")
     assert int(resumed.state.iteration) == int(whole.state.iteration) == 3
@@ -240,23 +247,23 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, beta):
     jax.clear_caches()  # as in another process: a program in memory has its teacher
     assert ppax.load(tmp_path / "half").act(np.zeros(4, np.float32)) in (0, 1)
     assert main(["evaluate", str(tmp_path / "half"), "--episodes", "2"]) == 0
-    with pytest.raises(ConfigError, match=r"auxiliary.teacher = .*does not exist"):
+    with pytest.raises(ConfigError, match=r"distillation.teacher = .*does not exist"):
         ppax.resume(tmp_path / "half", total_steps=128)
 
 
 def test_a_recorded_memory_has_to_be_the_teachers(tmp_path):
     assert [x.shape for x in initial_memory(("float32[2,3]", "bool[]"), 5)] == [(5, 2, 3), (5,)]
     for text in ("float32[-1]", "object[3]", "float32[3", "3"):
-        with pytest.raises(ConfigError, match=r"auxiliary\.memory: .*must be as 'float32\[64\]'"):
+        with pytest.raises(ConfigError, match=r"distillation\.memory: .*must be as 'float32\[64\]'"):
             initial_memory((text,), 2)
     env = ppax.make("CartPole-v1", 4)
     ppax.fit(ppax.PPO(network(env, memory=GRU(3))), env, 32, num_steps=8, run_dir=tmp_path / "teacher", log=QUIET)
     known = distill(env, tmp_path / "teacher").checksum
     other = distill(env, tmp_path / "teacher", checksum=known, memory=("float32[4]",))
-    agent = ppax.PPO(network(env), auxiliary=other, minibatch=Shuffle(1))
+    agent = ppax.PPO(network(env), extensions=(other,), minibatch=Shuffle(1))
     state = ppax.start(agent, env, 8, jax.random.key(0))
     with pytest.raises(
-        ConfigError, match=r"auxiliary\.memory = \['float32\[4\]'\]: the teacher .* has \['float32\[3\]"
+        ConfigError, match=r"distillation\.memory = \['float32\[4\]'\]: the teacher .* has \['float32\[3\]"
     ):
         jax.eval_shape(lambda state: ppax.train(agent, env, state, 1), state)
 
@@ -264,7 +271,7 @@ def test_a_recorded_memory_has_to_be_the_teachers(tmp_path):
 def recalled(env, teacher):
     """Mean return of a student with memory after 30 iterations of 16 x 16 steps."""
     net, options = network(env, hidden=(8,), memory=GRU(8)), {"loss": NoPolicyLoss(), "learning_rate": 1e-2}
-    agent = ppax.PPO(net, auxiliary=distill(env, teacher), seq_len=4, **options)
+    agent = ppax.PPO(net, extensions=(distill(env, teacher),), seq_len=4, **options)
     state = ppax.start(agent, env, 16, jax.random.key(4))
     state, _ = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 30)
     return ppax.evaluate(agent, env, state.learner, jax.random.key(5), 64).mean_return

@@ -7,19 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ppax.learning.kl_control import KLControl
 from worlds import QUICK, Team
 
 import ppax
 from ppax.collection import collect
 from ppax.critics import PopArt
 from ppax.envs import VectorEnv, grouped
+from ppax.extensions import KLControl
 from ppax.losses import KLPenalty
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
 from ppax.networks.memories import GRU
 from ppax.optimizers import SGD, ActorCritic, AdamW, Muon
 from ppax.program.layout import Program
+from ppax.recompute import Minibatch
 from ppax.types import MinibatchIndices, part, static
 
 ENV = ppax.make("CartPole-v1", 4)
@@ -65,7 +66,7 @@ def same_bits(one, other):
 
 ALL_ON = {
     "loss": KLPenalty(),
-    "kl": KLControl(target_kl=1e3, rate_target=1e-3, coef_target=1e-3),
+    "extensions": (KLControl(target_kl=1e3, rate_target=1e-3, coef_target=1e-3),),
     "critic": PopArt(),
     "normalize_obs": True,
     "normalize_reward": True,
@@ -78,7 +79,7 @@ ALL_ON = {
         pytest.param({"optimizer": DECAYS, **ALL_ON}, id="all statistics"),
         pytest.param({"optimizer": Muon(weight_decay=1.0)}, id="muon", marks=pytest.mark.nightly),
         pytest.param(
-            {"optimizer": ActorCritic(DECAYS, SGD(0.9)), "recompute": "minibatch", "program": Program(chunk_rows=8)},
+            {"optimizer": ActorCritic(DECAYS, SGD(0.9)), "recompute": Minibatch(), "program": Program(chunk_rows=8)},
             id="recomputed in chunks",
         ),
         pytest.param(
@@ -106,7 +107,7 @@ def test_a_rollout_without_a_valid_row_changes_no_bit_of_the_learner(options):
 def test_an_empty_minibatch_skips_its_gradient_step_and_its_metrics():
     options = {"optimizer": DECAYS, "learning_rate": 0.01, "num_epochs": 2, "seq_len": 8, "loss": KLPenalty()}
     control = KLControl(coef_target=1e-4)
-    agent = ppax.PPO(mlp(ENV, hidden=(8,)), minibatch=Fixed(((0, 1), (2, 3))), kl=control, **options)
+    agent = ppax.PPO(mlp(ENV, hidden=(8,)), minibatch=Fixed(((0, 1), (2, 3))), extensions=(control,), **options)
     learner, rollout = learned(agent, ENV)
     half = without_rows(rollout, slice(2, None))
     beside = learn(agent, learner, half, jax.random.key(3))

@@ -7,11 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from ppax.intrinsic import RND, OwnCritic
-from ppax.learning.entropy_target import EntropyTarget
-from ppax.learning.kl_control import KLControl
-from ppax.phases import PPG
-from ppax.prediction import NextObservation, SelfPrediction
 from worlds import QUICK, Counter, Team
 
 import ppax
@@ -19,11 +14,24 @@ from ppax.advantages import CanonicalVTrace, VTrace
 from ppax.collection import collect
 from ppax.critics import PopArt, Quantile, TwoHot
 from ppax.envs import VectorEnv
+from ppax.extensions import (
+    PPG,
+    RND,
+    EntropyTarget,
+    FeatureNorm,
+    KLControl,
+    NextObservation,
+    OwnCritic,
+    RewardSpreading,
+    SelfPrediction,
+    Symmetry,
+)
 from ppax.imitation import clone, distill
-from ppax.losses import FeatureNorm, NoPolicyLoss, Symmetry
+from ppax.losses import NoPolicyLoss
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
+from ppax.recompute import Epoch, Minibatch
 from ppax.types import part
 
 NUM_STEPS = 8  # the rollout ends in an episode, where two agents of three are absent
@@ -64,44 +72,46 @@ def teacher():
 # agents that together have every part that reads rows of a rollout
 AGENTS = {
     "statistics": lambda: agent_of(
-        recompute="epoch",
+        recompute=Epoch(),
         normalize_obs=True,
         normalize_reward=True,
         critic=PopArt(),
-        phase=PPG(every=1, num_epochs=1, rollouts=1),
-        intrinsic=RND(**SMALL),
-        auxiliary=NextObservation(hidden=(3,)),
+        extensions=(RND(**SMALL), NextObservation(hidden=(3,)), PPG(every=1, num_epochs=1, rollouts=1)),
     ),
     "memory": lambda: agent_of(
         memory=GRU(3),
         seq_len=4,
         advantage=VTrace(),
-        recompute="minibatch",
-        reward_spread_decay=0.5,
+        recompute=Minibatch(),
         critic=Quantile(4),
-        intrinsic=OwnCritic(RND(**SMALL, episodic=True), episodic=True, hidden=(3,)),
-        auxiliary=SelfPrediction(hidden=(3,)),
-        phase=PPG(every=1, num_epochs=1),
+        extensions=(
+            RewardSpreading(0.5),
+            OwnCritic(RND(**SMALL, episodic=True), episodic=True, hidden=(3,)),
+            SelfPrediction(hidden=(3,)),
+            PPG(every=1, num_epochs=1),
+        ),
     ),
     "control": lambda: agent_of(
         advantage=CanonicalVTrace(),
-        recompute="epoch",
+        recompute=Epoch(),
         critic=TwoHot(num_bins=11),
-        entropy=EntropyTarget(0.5),
         ent_coef=0.01,
-        kl=KLControl(rate_target=0.01),
         normalize_advantage="rollout",
-        intrinsic=OwnCritic(RND(**SMALL), hidden=(3,)),
-        auxiliary=Symmetry((-1, 2), (2, 1), mirror_coef=0.5),
+        extensions=(
+            OwnCritic(RND(**SMALL), hidden=(3,)),
+            Symmetry((-1, 2), (2, 1), mirror_coef=0.5),
+            EntropyTarget(0.5),
+            KLControl(rate_target=0.01),
+        ),
     ),
     "priorities": lambda: agent_of(
-        minibatch=Prioritised(num_minibatches=2), intrinsic=RND(**SMALL, episodic=True), auxiliary=FeatureNorm()
+        minibatch=Prioritised(num_minibatches=2), extensions=(RND(**SMALL, episodic=True), FeatureNorm())
     ),
     "beta": lambda: agent_of(
-        BOX, distribution="beta", auxiliary=Symmetry((-1, 2), (-1, 2), mirror_coef=0.5), ent_coef=0.1
+        BOX, distribution="beta", extensions=(Symmetry((-1, 2), (-1, 2), mirror_coef=0.5),), ent_coef=0.1
     ),
-    "cloning": lambda: agent_of(auxiliary=clone(ENV, demonstrations())),
-    "distillation": lambda: agent_of(auxiliary=distill(ENV, teacher(), beta=0.5), loss=NoPolicyLoss()),
+    "cloning": lambda: agent_of(extensions=(clone(ENV, demonstrations()),)),
+    "distillation": lambda: agent_of(extensions=(distill(ENV, teacher(), beta=0.5),), loss=NoPolicyLoss()),
 }
 
 
@@ -170,8 +180,8 @@ class Failing(Counter):
     "options",
     [
         {},
-        {"intrinsic": RND(**SMALL), "auxiliary": NextObservation(hidden=(3,))},
-        {"intrinsic": OwnCritic(RND(**SMALL), hidden=(3,)), "auxiliary": SelfPrediction(hidden=(3,))},
+        {"extensions": (RND(**SMALL), NextObservation(hidden=(3,)))},
+        {"extensions": (OwnCritic(RND(**SMALL), hidden=(3,)), SelfPrediction(hidden=(3,)))},
     ],
     ids=["plain", "rnd", "own critic"],
 )
@@ -188,7 +198,7 @@ def test_a_termination_with_an_infinite_observation_is_learned_from(options):
 def test_a_truncation_with_an_infinite_observation_is_refused():
     """Its value is the bootstrap value: the iteration is discarded, and the error names the observation."""
     env = VectorEnv(Failing(terminates=False), 4)
-    agent, _ = agent_of(env, intrinsic=RND(**SMALL))
+    agent, _ = agent_of(env, extensions=(RND(**SMALL),))
     state = ppax.start(agent, env, 7, jax.random.key(0))
     after, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 1)
     assert int(after.iteration) == 0

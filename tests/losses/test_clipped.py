@@ -9,7 +9,6 @@ from scipy import stats
 from ppax.distributions import Categorical
 from ppax.losses import ClippedSurrogate
 from ppax.losses.base import total_loss
-from ppax.protocols import AuxiliaryTerms
 
 
 def test_the_gradient_is_zero_only_outside_the_clip_range_in_the_improving_direction():
@@ -107,7 +106,8 @@ def test_ent_coef_through_a_real_distribution():
     @jax.grad
     def gradient(z):
         terms, entropy = ClippedSurrogate()(Categorical(z), batch), Categorical(z).entropy()
-        return total_loss(terms, jnp.zeros(1), entropy, AuxiliaryTerms({}), batch, 0.5, 0.1).loss
+        rest = {"further": {}, "metrics": {}, "batch": batch}
+        return total_loss(terms, jnp.zeros(1), entropy, vf_coef=0.5, ent_coef=0.1, **rest).loss
 
     p = np.exp(z[0]) / np.exp(z[0]).sum()
     entropy = -(p * np.log(p)).sum()

@@ -284,6 +284,7 @@ class Composition(NamedTuple):
     run: Run
 
 
+IN_REFERENCE = ("reward_spreading", "kl_control")  # extensions that the reference learner has
 FEW = ("two", "ragged", "hybrid", "box")  # spaces that cover most of the code
 HOST_SPACES = tuple(name for name in SPACES if name != "grid")
 
@@ -385,8 +386,8 @@ def in_reference(rng: random.Random, table: dict[str, Any]) -> dict[str, Any]:
     parts = {"advantage": ["gae", "vtrace"], "minibatch": ["shuffle"], "optimizer": ["adam"]}
     same = {kind: table[kind] for kind, names in parts.items() if table[kind]["part"] in names}
     other = {kind: {"part": rng.choice(names)} for kind, names in parts.items() if kind not in same}
-    plain = {"entropy": {"target": None}} | {slot: {"part": "none"} for slot in ("intrinsic", "auxiliary", "phase")}
-    return other | plain | {"network": network, "compute_dtype": "float32"}
+    known = {name: table["extensions"][name] for name in IN_REFERENCE if name in table["extensions"]}
+    return other | {"extensions": known, "network": network, "compute_dtype": "float32"}
 
 
 def draw_parts(rng: random.Random, rules: Rules) -> dict[str, Any]:
@@ -395,59 +396,57 @@ def draw_parts(rng: random.Random, rules: Rules) -> dict[str, Any]:
     if loss["part"] == "clipped":
         loss |= {"dual_clip": rng.choice([None, 1.5])}
     # a generator of its own, so that all else is drawn as without these options
-    beside = draw_beside(random.Random(str(rng.getstate()[1][:8])), coefficients["ent_coef"])
-    return (
-        coefficients
-        | beside
-        | {
-            "network": draw_network(rng, rules),
-            "advantage": draw_part(rng, "advantage"),
-            "loss": loss,
-            "critic": draw_critic(rng),
-            "minibatch": draw_minibatch(rng),
-            "optimizer": draw_optimizer(rng),
-            "schedule": draw_schedule(rng),
-            "kl": {
-                "target_kl": rng.choice([None, None, None, 1e-4, 0.02]),
-                "rate_target": rng.choice([None, None, None, 0.01]),
-                "coef_target": rng.choice([None, 0.01]) if loss["part"] == "kl_penalty" else None,
-            },
-            "program": {"chunk_rows": rng.choice([None, None, 1, 5, 12]), "unroll": rng.choice([1, 1, 2])},
-            "learning_rate": rng.choice([3e-4, 1e-3, 3e-3]),
-            "gamma": rng.choice([0.0, 0.9, 0.99, 1.0]),
-            "max_grad_norm": rng.choice([None, 0.5, 5.0]),
-            "reward_spread_decay": rng.choice([None, None, 0.6]),
-            "num_epochs": rng.choice([1, 2, 3]),
-            "seq_len": rng.choice([None, None, 1, 2, 4]),
-            "recompute": rng.choice(["never", "never", "epoch", "minibatch"]),
-            "normalize_obs": rng.random() < 0.4,
-            "normalize_reward": rng.random() < 0.4,
-            "normalize_advantage": rng.choice(["minibatch", "rollout", "off"]),
-            "compute_dtype": rng.choice(["float32", "float32", "float32", "bfloat16"]),
-        }
-    )
+    extensions = draw_extensions(random.Random(str(rng.getstate()[1][:8])), coefficients["ent_coef"])
+    table = coefficients | {
+        "network": draw_network(rng, rules),
+        "advantage": draw_part(rng, "advantage"),
+        "loss": loss,
+        "critic": draw_critic(rng),
+        "minibatch": draw_minibatch(rng),
+        "optimizer": draw_optimizer(rng),
+        "schedule": draw_schedule(rng),
+        "kl": {
+            "target_kl": rng.choice([None, None, None, 1e-4, 0.02]),
+            "rate_target": rng.choice([None, None, None, 0.01]),
+            "coef_target": rng.choice([None, 0.01]) if loss["part"] == "kl_penalty" else None,
+        },
+        "program": {"chunk_rows": rng.choice([None, None, 1, 5, 12]), "unroll": rng.choice([1, 1, 2])},
+        "learning_rate": rng.choice([3e-4, 1e-3, 3e-3]),
+        "gamma": rng.choice([0.0, 0.9, 0.99, 1.0]),
+        "max_grad_norm": rng.choice([None, 0.5, 5.0]),
+        "reward_spread_decay": rng.choice([None, None, 0.6]),
+        "num_epochs": rng.choice([1, 2, 3]),
+        "seq_len": rng.choice([None, None, 1, 2, 4]),
+        "recompute": {"part": rng.choice(["never", "never", "epoch", "minibatch"])},
+        "normalize_obs": rng.random() < 0.4,
+        "normalize_reward": rng.random() < 0.4,
+        "normalize_advantage": rng.choice(["minibatch", "rollout", "off"]),
+        "compute_dtype": rng.choice(["float32", "float32", "float32", "bfloat16"]),
+    }
+    decay, control = table.pop("reward_spread_decay"), table.pop("kl")
+    spreading = {} if decay is None else {"reward_spreading": {"decay": decay}}
+    controls = {} if set(control.values()) == {None} else {"kl_control": control}
+    noise = {"held_noise": {"steps": 3}} if table["network"].get("gsde") else {}
+    return table | {"extensions": spreading | extensions | controls | noise}
 
 
-def draw_beside(rng: random.Random, ent_coef: float) -> dict[str, Any]:
-    """Draw an intrinsic reward, an auxiliary loss, a phase and an entropy target."""
+def draw_extensions(rng: random.Random, ent_coef: float) -> dict[str, Any]:
+    """Draw an intrinsic reward, a term of the loss, a phase and an entropy target, each with its name."""
     small = {"embedding": 3, "hidden": [4], "predictor_hidden": [4], "num_minibatches": 2}
     target = rng.choice([None, 0.5]) if ent_coef > 0.0 else None
-    return {
-        "intrinsic": {"part": "rnd", "episodic": rng.random() < 0.5, **small}
-        if rng.random() < 0.3
-        else {"part": "none"},
-        "auxiliary": {"part": "feature_norm"} if rng.random() < 0.3 else draw_prediction(rng),
-        "phase": {"part": "ppg", "every": 2, "rollouts": rng.choice([1, 2]), "num_epochs": 1}
-        if rng.random() < 0.3
-        else {"part": "none"},
-        "entropy": {"target": target},
-    }
+    drawn: dict[str, Any] = {}
+    if rng.random() < 0.3:
+        drawn["rnd"] = {"episodic": rng.random() < 0.5, **small}
+    drawn |= {"feature_norm": {}} if rng.random() < 0.3 else draw_prediction(rng)
+    if rng.random() < 0.3:
+        drawn["ppg"] = {"every": 2, "rollouts": rng.choice([1, 2]), "num_epochs": 1}
+    return drawn if target is None else drawn | {"entropy_target": {"target": target}}
 
 
 def draw_prediction(rng: random.Random) -> dict[str, Any]:
     """Draw a loss that predicts the next step, or none."""
     name = rng.choice(["none", "none", "self_prediction", "next_observation"])
-    return {"part": name} if name == "none" else {"part": name, "hidden": [4]}
+    return {} if name == "none" else {name: {"hidden": [4]}}
 
 
 def draw_part(rng: random.Random, kind: str) -> dict[str, Any]:
@@ -477,7 +476,7 @@ def draw_network(rng: random.Random, rules: Rules) -> dict[str, Any]:
         network["distribution"] = rng.choice(["normal", "normal", "squashed", "beta", "ball"])
         network["state_std"] = rng.random() < 0.3
         network |= rng.choice([{}, {}, {"std_min": 0.2, "std_max": 1.5}])
-        network |= rng.choice([{}, {}, {"gsde_steps": 3}])
+        network |= rng.choice([{}, {}, {"gsde": True}])
     # a generator of its own, so that all else is drawn as without these options
     return network | draw_towers(random.Random(str(rng.getstate()[1][:8])), network)
 

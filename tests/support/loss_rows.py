@@ -8,7 +8,6 @@ import numpy as np
 from ppax.critics import Regression
 from ppax.critics.base import value_losses
 from ppax.losses.base import total_loss
-from ppax.protocols import AuxiliaryTerms
 from ppax.types import Batch, Targets, Transition
 
 PLAIN = Regression()
@@ -49,7 +48,9 @@ def compiled(loss, log_prob, value, entropy, batch, critic=PLAIN, vf_coef=0.5, e
     def f(log_prob, value, entropy):
         error = value_losses(critic, (), value[:, None], batch)
         terms = loss(Fixed(log_prob, entropy), batch)
-        return tuple(total_loss(terms, error, entropy, AuxiliaryTerms({}), batch, vf_coef, ent_coef))
+        return tuple(
+            total_loss(terms, error, entropy, vf_coef=vf_coef, ent_coef=ent_coef, further={}, metrics={}, batch=batch)
+        )
 
     (loss_value, metrics), gradient = jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True)(log_prob, value, entropy)
     return Result(loss_value, metrics, *gradient)

@@ -12,19 +12,21 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from jax.sharding import PartitionSpec
-from ppax.learning.kl_control import KLControl
 
 import reference
 from ppax import PPO
 from ppax.advantages import GAE, VTrace
 from ppax.critics import PopArt, Quantile, Regression, TwoHot
+from ppax.extensions import FeatureNorm, KLControl, RewardSpreading
 from ppax.learning import normalization
-from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, Rollback
+from ppax.learning.extension import Chain
+from ppax.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.program import sharding
 from ppax.program.layout import Program, run_once_options
 from ppax.program.sharding import SAME, SPLIT
+from ppax.recompute import Epoch, Minibatch
 from ppax.types import Batch, LearnerState, MinibatchIndices, Rollout, Transition, part, static
 
 # float32 rounds at 6e-8 relative. Adam divides by sqrt(v) + 1e-5, so where a gradient is about 1e-5 its rounding
@@ -84,14 +86,16 @@ OPTIONS = {
         {"objective": "dpo", "alpha": 0.3, "beta": 0.1} | CRITIC,
     ),
     # Old log-probabilities differ by 0.2, so KLs are around 0.02: each control acts in some steps and not in others
-    "stop": Option({"kl": KLControl(0.034)}, {"target_kl": 0.034}),
-    "rate": Option({"kl": KLControl(rate_target=0.03, rate_max=1.2e-3)}, {"rate_target": 0.03, "rate_max": 1.2e-3}),
+    "stop": Option({"extensions": (KLControl(0.034),)}, {"target_kl": 0.034}),
+    "rate": Option(
+        {"extensions": (KLControl(rate_target=0.03, rate_max=1.2e-3),)}, {"rate_target": 0.03, "rate_max": 1.2e-3}
+    ),
     "coef": Option(
-        {"loss": KLPenalty(0.8), "kl": KLControl(coef_target=0.012)},
+        {"loss": KLPenalty(0.8), "extensions": (KLControl(coef_target=0.012),)},
         {"objective": "kl", "kl_coef": 0.8, "coef_target": 0.012},
     ),
     "kl all": Option(
-        {"loss": KLPenalty(0.8), "kl": KLControl(0.05, 0.02, rate_min=5e-4, coef_target=0.1)},
+        {"loss": KLPenalty(0.8), "extensions": (KLControl(0.05, 0.02, rate_min=5e-4, coef_target=0.1),)},
         {
             "objective": "kl",
             "kl_coef": 0.8,
@@ -101,33 +105,33 @@ OPTIONS = {
             "coef_target": 0.1,
         },
     ),
-    "epoch": Option({"recompute": "epoch"}, {"recompute": "epoch"}),
-    "minibatch": Option({"recompute": "minibatch"}, {"recompute": "minibatch"}),
+    "epoch": Option({"recompute": Epoch()}, {"recompute": "epoch"}),
+    "minibatch": Option({"recompute": Minibatch()}, {"recompute": "minibatch"}),
     "vtrace epoch": Option(
-        {"recompute": "epoch", "advantage": VTrace(0.9, 0.95, 0.9)},
+        {"recompute": Epoch(), "advantage": VTrace(0.9, 0.95, 0.9)},
         {"recompute": "epoch", "rho_clip": 0.95, "c_clip": 0.9},
     ),
     "vtrace minibatch": Option(
-        {"recompute": "minibatch", "advantage": VTrace(0.9, 0.95, 0.9)},
+        {"recompute": Minibatch(), "advantage": VTrace(0.9, 0.95, 0.9)},
         {"recompute": "minibatch", "rho_clip": 0.95, "c_clip": 0.9},
     ),
-    "drip": Option({"reward_spread_decay": 0.6}, {"reward_spread_decay": 0.6}),
+    "drip": Option({"extensions": (RewardSpreading(0.6),)}, {"reward_spread_decay": 0.6}),
     "weights": Option({"minibatch": Weighted}, {}),
     "popart": Option({"critic": PopArt(0.3)}, {"critic": "popart", "rate": 0.3}),
     "popart clips": Option({"critic": PopArt(0.3, **CRITIC)}, {"critic": "popart", "rate": 0.3} | CRITIC),
     "popart minibatch": Option(
-        {"critic": PopArt(0.3), "recompute": "minibatch"},
+        {"critic": PopArt(0.3), "recompute": Minibatch()},
         {"critic": "popart", "rate": 0.3, "recompute": "minibatch"},
     ),
     "two_hot": Option(
         {"critic": TwoHot(-2.0, 3.0, 6, "linear")}, {"critic": "two_hot", "bins": (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0)}
     ),
     "two_hot epoch": Option(
-        {"critic": TwoHot(-20.0, 20.0, 5), "recompute": "epoch"},
+        {"critic": TwoHot(-20.0, 20.0, 5), "recompute": Epoch()},
         # symlog(20) = log 21; half of it is log sqrt 21
         {"critic": "two_hot", "bins": (-20.0, 1 - 21**0.5, 0.0, 21**0.5 - 1, 20.0), "recompute": "epoch"},
     ),
-    "features": Option({"auxiliary": FeatureNorm(0.4)}, {"feature_coef": 0.4}),
+    "features": Option({"extensions": (FeatureNorm(0.4),)}, {"feature_coef": 0.4}),
     "spo": Option({"loss": SPO(0.15)}, {"objective": "spo", "clip_eps": 0.15}),
     "rollback": Option({"loss": Rollback(0.1, 0.6)}, {"objective": "rollback", "clip_eps": 0.1, "slope": 0.6}),
     "quantile": Option({"critic": Quantile(5, 0.4)}, {"critic": "quantile", "kappa": 0.4}),
@@ -301,8 +305,8 @@ def fresh_learner(agent: PPO, rng: np.random.Generator) -> LearnerState:
         opt_state=zeros.opt_state,
         obs_stats=normalization.init_obs_stats(OBS_SPACE) if agent.normalize_obs else None,
         reward_stats=normalization.init_stats(()) if agent.normalize_reward else None,
-        control=agent.kl.init(agent.loss),
         critic=agent.critic.init().state,
+        extensions=Chain(agent.extensions).init(agent, OBS_SPACE, jax.random.key(1)),
     )
 
 
@@ -310,7 +314,8 @@ def compiled(agent: PPO):
     """Compile the same program with fewer optimisations, in half the time."""
     update, devices = agent.update, agent.program.devices or 1
     if devices > 1:
-        rollout = Rollout(PartitionSpec(None, sharding.AXIS), SPLIT, PartitionSpec(None, sharding.AXIS))
+        by_time = PartitionSpec(None, sharding.AXIS)
+        rollout = Rollout(by_time, SPLIT, by_time, extensions=SPLIT)
         update = sharding.split(update, devices, (SAME, rollout, SAME), SAME)
     return jax.jit(update, compiler_options=run_once_options())
 
@@ -336,6 +341,7 @@ def play(case: Case, program: Program = PLAIN) -> Played:
     step = compiled(agent)
     for i in range(2):
         rollout, same = draw_rollout(rng, case, ours)
+        rollout = rollout._replace(extensions=agent.init_streams(case.streams))
         learner, metrics = step(learner, rollout, jax.random.key(10 + i))[:2]
         drawn = draw_indices(agent, case, jax.random.key(10 + i))
         ours = reference.update(ours.params, ours.opt_state, same, hyper_of(case), drawn.index, drawn.weight)

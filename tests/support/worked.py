@@ -9,7 +9,7 @@ MODULES = {  # heading, number of the block below it
     "memory": ("Memory", 0),
     "differences": ("Memory", 1),
     "loss": ("Loss", 0),
-    "auxiliary": ("Auxiliary loss", 0),
+    "extension": ("An extension", 0),
     "worlds": ("Environment suite", 0),
     "minibatch": ("Minibatches", 0),
     "log": ("Logger", 1),

@@ -14,9 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ppax.intrinsic import NoIntrinsic
-from ppax.phases import PPG
-from ppax.prediction import NextObservation, SelfPrediction
 from reference_cases import flat_params
 from worlds import QUICK
 
@@ -25,6 +22,7 @@ import reference
 from ppax.agents.logged import EPISODE_METRICS
 from ppax.collection import collect
 from ppax.envs import HostEnv
+from ppax.extensions import PPG, RND, KLControl, NextObservation, RewardSpreading, SelfPrediction
 from ppax.learning.normalization import Pair
 from ppax.losses import NoPolicyLoss
 from ppax.program import compilation
@@ -162,7 +160,7 @@ def phase_after(one):
 
     A phase begins where the gradient of its KL divergence is rounding, which Adam scales to 1: what follows differs.
     """
-    phases = [learner.phase for learner in learners_of(one)]
+    phases = [extension for learner in learners_of(one) for extension in learner.extensions]
     return next((phase.every for phase in phases if isinstance(phase, PPG)), None)
 
 
@@ -228,11 +226,8 @@ class Tried:
 
         # intrinsic rewards and predictions are of the observation after a step, the final one of an episode too
         trained = [learner for learner, _ in self.agent.learners(env.num_streams)]
-        predictions = NextObservation, SelfPrediction
-        final_obs = any(
-            not isinstance(learner.intrinsic, NoIntrinsic) or isinstance(learner.auxiliary, predictions)
-            for learner in trained
-        )
+        looking = RND, NextObservation, SelfPrediction
+        final_obs = any(isinstance(extension, looking) for learner in trained for extension in learner.extensions)
 
         def update(learner, rollout, fill, key):
             return self.agent.update(learner, spoiled(rollout, fill, final_obs), key)
@@ -292,8 +287,10 @@ def hyper_of(one):
     if not plain or not isinstance(agent.optimizer, ppax.optimizers.Adam) or isinstance(agent.loss, NoPolicyLoss):
         return None
     net = agent.network
+    extensions = {type(extension): extension for extension in agent.extensions}
     known = (
-        isinstance(net.memory, ppax.networks.memories.NoMemory)
+        set(extensions) <= {KLControl, RewardSpreading}
+        and isinstance(net.memory, ppax.networks.memories.NoMemory)
         and net.activation == "tanh"
         and not net.head_hidden
         and not net.layer_norm
@@ -310,6 +307,7 @@ def hyper_of(one):
     }
     if not known or type(agent.advantage) not in advantages:
         return None
+    kl = extensions.get(KLControl, KLControl())
     return reference.Hyper(
         gamma=agent.gamma,
         learning_rate=agent.learning_rate,
@@ -318,12 +316,12 @@ def hyper_of(one):
         normalize_obs=agent.normalize_obs,
         normalize_reward=agent.normalize_reward,
         normalize_advantage=agent.normalize_advantage,
-        reward_spread_decay=agent.reward_spread_decay or 0.0,
-        recompute=agent.recompute,
+        reward_spread_decay=extensions[RewardSpreading].decay if RewardSpreading in extensions else 0.0,
+        recompute=type(agent.recompute).__name__.lower(),
         adam_eps=agent.optimizer.eps,
-        target_kl=np.inf if agent.kl.target_kl is None else agent.kl.target_kl,
-        rate_target=agent.kl.rate_target,
-        coef_target=agent.kl.coef_target,
+        target_kl=np.inf if kl.target_kl is None else kl.target_kl,
+        rate_target=kl.rate_target,
+        coef_target=kl.coef_target,
         **advantages[type(agent.advantage)](agent.advantage),
         vf_coef=agent.vf_coef,
         ent_coef=agent.ent_coef,

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import jax
 import pytest
-from ppax.phases import PPG
 
 import ppax
-from ppax import config, distributions, imitation, names, optimizers, prediction, protocols, schedules, types
+from ppax import config, distributions, names, optimizers, protocols, schedules, types
 from ppax.config.catalogue import choices_of
 from ppax.envs import BUILTIN, ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv, builtin
 from ppax.networks import encoders, head_for, mlp
 from ppax.networks.encoders.choice import Encoder
 from ppax.networks.memories.time import MemoryPart
-from ppax.parts import slot_lists, slots
+from ppax.parts import slot_chains, slot_lists, slots
+from ppax.recompute import Recompute
 
 ENV = ppax.make("CartPole-v1", 2)
 
@@ -35,9 +35,8 @@ SLOTS = {
     "memory": MemoryPart,
     "advantage": protocols.Advantage,
     "loss": protocols.Loss,
-    "auxiliary": protocols.AuxiliaryLoss,
-    "phase": protocols.Phase,
-    "intrinsic": protocols.IntrinsicReward,
+    "extension": ppax.Extension,
+    "recompute": Recompute,
     "critic": protocols.Critic,
     "minibatch": protocols.Minibatches,
     "gradient": protocols.GradientRule,
@@ -57,9 +56,6 @@ PAIRS = [
     # Auto stands for one of the other encoders, which `readers` chooses
     *((SLOTS[slot], cls) for slot, _, cls in CATALOGUE if cls is not encoders.Auto),
     *((protocol, cls) for protocol, classes in OTHERS.values() for cls in classes),
-    *((protocols.AuxiliaryModel, getattr(prediction, name)) for name in prediction.__all__),
-    (protocols.KeepingPhase, PPG),
-    *((protocol, imitation.Distillation) for protocol in (protocols.AuxiliaryStreams, protocols.AuxiliaryGuide)),
 ]
 EXAMPLES = [
     *(cls() for slot, _, cls in CATALOGUE if slot != "network"),
@@ -117,7 +113,8 @@ def test_every_option_of_a_part_is_documented_and_typed(slot, name, cls):
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         assert field.name in hints
-        if field.default is not dataclasses.MISSING:
+        named = field.metadata.get("named")  # in a run file the name of the table, not an option
+        if field.default is not dataclasses.MISSING and not named:
             assert field.metadata.get("doc"), f"{cls.__name__}.{field.name} has no documentation"
         if "anneal_to" in field.metadata:
             assert field.metadata["anneal_to"] in hints
@@ -125,7 +122,8 @@ def test_every_option_of_a_part_is_documented_and_typed(slot, name, cls):
 
 def test_every_kind_of_part_has_a_protocol_and_a_slot():
     owners = [ppax.PPO, *(cls for _, _, cls in CATALOGUE)]
-    kinds = {kind for cls in owners for kind in slots(cls).values()} | set(slot_lists(config.Log).values())
+    kinds = {kind for cls in owners for kind in (*slots(cls).values(), *slot_chains(cls).values())}
+    kinds |= set(slot_lists(config.Log).values())
     assert set(SLOTS) == set(config.PARTS) == kinds
 
 

@@ -29,7 +29,8 @@ CASES = {
     "memory": "CartPole-v1 --agent.network.memory my_parts.memory:Trace",
     "cell": "CartPole-v1 --agent.network.memory my_parts.differences:Differences",
     "loss": "CartPole-v1 --agent.loss my_parts.loss:SoftClip --agent.loss.tau 2",
-    "auxiliary": "CartPole-v1 --agent.auxiliary my_parts.auxiliary:ZLoss --agent.auxiliary.coef 1e-3",
+    "extension": "CartPole-v1 --agent.extensions.z_loss.part my_parts.extension:ZLoss "
+    "--agent.extensions.z_loss.coef 1e-3",
     "environment": "my_parts.worlds:short --env-params.max-steps 10",
     "minibatch": "CartPole-v1 --agent.minibatch my_parts.minibatch:WithReplacement",
     "logger": "CartPole-v1 --log.to my_parts.log:Best --log.to.0.digits 3",

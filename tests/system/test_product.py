@@ -1,7 +1,8 @@
 """Pairwise combinations of options: cases in which each pair of choices occurs train for three updates.
 
 A new option is a new line in AXES: a name, and for each of its choices the fields of PPO that it sets ("loss.x" is a
-field of the loss). The number of cases grows with the two longest axes only.
+field of the loss), or an extension by the name of its axis ("kl.x" is a field of the one KLControl). The number of
+cases grows with the two longest axes only.
 """
 
 import dataclasses
@@ -12,9 +13,6 @@ import jax
 import numpy as np
 import optax
 import pytest
-from ppax.intrinsic import RND, OwnCritic
-from ppax.phases import PPG
-from ppax.prediction import NextObservation, SelfPrediction
 from trained import policy_of
 from worlds import QUICK, RANDOM_MASKS, Leaky, Spaced
 
@@ -23,12 +21,26 @@ from ppax.advantages import CanonicalVTrace
 from ppax.agents.logged import EPISODE_METRICS
 from ppax.critics import PopArt, Quantile, TwoHot
 from ppax.envs import AdaptiveRanges, TimeLimit, VectorEnv, builtin, with_schedule
-from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, Rollback, Symmetry
+from ppax.extensions import (
+    PPG,
+    RND,
+    EntropyTarget,
+    FeatureNorm,
+    HeldNoise,
+    KLControl,
+    NextObservation,
+    OwnCritic,
+    RewardSpreading,
+    SelfPrediction,
+    Symmetry,
+)
+from ppax.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Tower, mlp
 from ppax.networks.memories import GRU, LRU, Attention, Stack
 from ppax.optimizers import SGD, ActorCritic, Adam, Optax
 from ppax.program.layout import Program
+from ppax.recompute import Epoch, Minibatch
 
 ENV = VectorEnv(TimeLimit(builtin.CartPole(), 11), 4)
 HYBRID = VectorEnv(Spaced("nested", RANDOM_MASKS["nested"]), 4)  # all kinds of actions at once, masked
@@ -37,7 +49,7 @@ WIDENED = AdaptiveRanges(("env.gravity",), (5.0,), (20.0,), widen_at=8.0, narrow
 RANGED = with_schedule(ENV, WIDENED)  # environments with a state of their own in the training state
 NETWORKS = {
     ENV: mlp(ENV, hidden=(8,)),
-    BOX: mlp(BOX, hidden=(8,), gsde_steps=3),
+    BOX: mlp(BOX, hidden=(8,), gsde=True),
     HYBRID: mlp(HYBRID, hidden=(8,), distribution="squashed", state_std=True),
 }
 
@@ -91,9 +103,9 @@ AXES = {
     ],
     "recompute": [
         {},
-        {"recompute": "epoch"},
-        {"recompute": "minibatch"},
-        {"recompute": "epoch", "advantage": CanonicalVTrace()},
+        {"recompute": Epoch()},
+        {"recompute": Minibatch()},
+        {"recompute": Epoch(), "advantage": CanonicalVTrace()},
     ],
     "normalize": [
         {"normalize_advantage": "minibatch"},
@@ -120,14 +132,14 @@ AXES = {
         {"minibatch": Shuffle(2, shuffle=False)},
         {"minibatch": Prioritised(num_minibatches=2)},
     ],
-    "entropy": [{}, {"entropy.target": 0.5, "ent_coef": 0.02}],
+    "entropy": [{}, {"entropy": EntropyTarget(0.5), "ent_coef": 0.02}],
     "optimizer": [
         {"optimizer": Adam()},
         {"optimizer": SGD(0.9), "learning_rate": 0.03},  # smaller steps may round to nothing beside a scale of 1
         {"optimizer": Optax(optax.lion, b1=0.9)},
         {"optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0), "max_grad_norm": None},
     ],
-    "drip": [{}, {"reward_spread_decay": 0.5}],
+    "drip": [{}, {"drip": RewardSpreading(0.5)}],
     "auxiliary": [
         {},
         {"auxiliary": SelfPrediction(hidden=(4,))},
@@ -139,6 +151,7 @@ AXES = {
     "intrinsic": [{}, {"intrinsic": NOVELTY}, {"intrinsic": OwnCritic(NOVELTY, num_minibatches=2, hidden=(4,))}],
     "space": [{}, {"env": BOX}, {"env": RANGED}, {"env": HYBRID}],
 }
+EXTENSIONS = ("drip", "intrinsic", "auxiliary", "phase", "entropy")  # axes whose choices are extensions, in their order
 # of networks without memory and of plain minibatches alone
 MIRRORS = {ENV: Symmetry((-1, -2, -3, -4), (2, 1)), BOX: Symmetry((1, -2, -3), (-1,), mirror_coef=0.5)}
 WITHOUT_MEMORY = {name: AXES[name] for name in AXES if name not in ("memory", "auxiliary", "space")} | {
@@ -187,6 +200,11 @@ def agent_of(case, axes=AXES):
     fields["network"] = fields.pop("memory")(network_of(env))
     if inspect.isfunction(fields.get("auxiliary")):  # those with the environment's spaces
         fields["auxiliary"] = fields["auxiliary"](env)
+    extensions = [fields.pop(name) for name in EXTENSIONS if name in fields]
+    controls = {name.removeprefix("kl."): fields.pop(name) for name in list(fields) if name.startswith("kl.")}
+    extensions += [KLControl(**controls)] if controls else []
+    extensions += [HeldNoise(3)] if env is BOX else []
+    fields["extensions"] = tuple(extensions)
     agent = ppax.PPO(**{name: value for name, value in fields.items() if "." not in name})
     for name, value in fields.items():
         part, _, number = name.partition(".")
@@ -210,7 +228,10 @@ def test_a_choice_sets_its_fields():
     assert isinstance(agent.loss, DPO)
     assert isinstance(agent.network, Leaky)
     assert env is HYBRID
-    assert (agent.critic.value_clip, agent.critic.huber_delta, agent.kl.target_kl) == (0.2, 1.0, 1e-4)
+    control = next(one for one in agent.extensions if isinstance(one, KLControl))
+    assert (agent.critic.value_clip, agent.critic.huber_delta, control.target_kl) == (0.2, 1.0, 1e-4)
+    classes = [type(one) for one in agent.extensions]
+    assert classes == [RewardSpreading, OwnCritic, ppax.imitation.Distillation, PPG, EntropyTarget, KLControl]
 
 
 def marked(cases, every):
@@ -248,5 +269,6 @@ def check_three_updates(agent, env):
     for (path, old), new in zip(jax.tree.leaves_with_path(first), jax.tree.leaves(state.learner.params), strict=True):
         assert np.isfinite(new).all(), path
         assert (old != new).any(), path
-    assert ("updates_skipped" in metrics) == (agent.kl.target_kl is not None)
+    stops = any(isinstance(one, KLControl) and one.target_kl is not None for one in agent.extensions)
+    assert ("updates_skipped" in metrics) == stops
     assert ("kl_coef" in metrics) == isinstance(agent.loss, KLPenalty)

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ppax.learning.kl_control import KLState
 from reference_cases import CASES, HYPER, LAID_OUT, OPTIONS, PARAMS_ATOL, distance, flat_params, hyper_of, play, replay
 
 import reference
+from ppax.extensions import ExtensionState
+from ppax.extensions.kl_control import KLState
 from ppax.learning import batches
 from ppax.program.layout import Program
 
@@ -59,7 +60,7 @@ def test_update_agrees_with_the_reference(case):
             theirs = learner.critic.mean, jnp.sqrt(learner.critic.var), learner.critic.weight
             np.testing.assert_allclose(theirs, [*expected.values(), ours.opt_state.targets.weight], rtol=1e-5)
             np.testing.assert_allclose([metrics["popart_mean"], metrics["popart_std"]], theirs[:2])
-        rate, coef, _ = KLState(*learner.control)
+        rate, coef, _ = learner.extensions.get("kl_control", ExtensionState(KLState())).state
         np.testing.assert_allclose(1.0 if rate is None else rate, ours.opt_state.rate, rtol=1e-5)
         np.testing.assert_allclose(1.0 if coef is None else coef, ours.opt_state.coef)
 

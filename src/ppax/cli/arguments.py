@@ -198,7 +198,7 @@ def choose_extensions(base: Config, arguments: list[str], topic: str | None = No
         found = OF_EXTENSION.match(name)
         if found is None:
             continue
-        path, one = found["path"], found["name"]
+        path, one = found["path"], found["name"].replace("-", "_")
         if path in listed and one not in listed[path]:
             raise ConfigError(f"{found[0]}: --{path} {','.join(listed[path]) or NONE} leaves {one} out; add it there")
         if not any(f"{other}.".startswith(f"{path}.{one}.") for other in flat):

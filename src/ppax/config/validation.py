@@ -177,6 +177,8 @@ def resolve(config: Config) -> Config:
     problems: list[str] = []
     known, config = _known(config, problems)
     given = {path: x for path, x in flatten(config) if x != {} or path in known or not _is_table(path, known)}
+    # a table of parts without one, as [agent.extensions] alone, is an empty list
+    given = {path: [] if x == {} and path in known and known[path].many else x for path, x in given.items()}
     objects = {OBJECTS: given.pop(OBJECTS)} if given.get(OBJECTS) else {}
     free = {path: value for path, value in given.items() if is_free(path)}
     for path in given:

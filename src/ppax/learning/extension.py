@@ -333,7 +333,9 @@ class Chain:
         for name, extension in self.by_name.items():
             out = extension.before(agent, states[name].state, rollout.extensions[name], rollout, reward)
             states[name], streams[name] = states[name]._replace(state=out.state), out.streams
-            reward, metrics = out.reward, metrics | self._named(name, out.metrics)
+            own_metrics = self._named(name, out.metrics)
+            require_new(name, own_metrics, metrics)
+            reward, metrics = out.reward, metrics | own_metrics
             if jax.tree.leaves(out.extras):
                 extras[name] = out.extras
         steps = dataclasses.replace(rollout.steps, extras=extras) if extras else rollout.steps
@@ -372,14 +374,19 @@ class Chain:
         after, proceed, seen = {}, None, Table({})
         for name, extension in self.by_name.items():
             out = extension.observe(agent, inner[name], metrics, acts)
-            after[name], seen = out.inner, seen | self._named(name, out.metrics)
+            own_metrics = self._named(name, out.metrics)
+            require_new(name, own_metrics, {**metrics, **seen})
+            after[name], seen = out.inner, seen | own_metrics
             if out.proceed is not None:
                 proceed = out.proceed if proceed is None else proceed & out.proceed
         return Observed(after, proceed, seen)
 
-    def after(self, agent: Any, learner: LearnerState, inner: Mapping[str, PyTree], learned: Learned) -> Finished:
-        """Call `Extension.after` of each, in their order."""
-        metrics = learned.metrics
+    def after(
+        self, agent: Any, learner: LearnerState, inner: Mapping[str, PyTree], learned: Learned, before: Table
+    ) -> Finished:
+        """Call `Extension.after` of each, in their order; `before` are the metrics that `before` has returned."""
+        require_new("before", before, learned.metrics)
+        metrics = learned.metrics | before
         for name, extension in self.by_name.items():
             own = learner.extensions[name]
             out = extension.after(agent, learner, own.state, inner[name], learned._replace(metrics=metrics))

@@ -9,19 +9,22 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from host_worlds import Maze as HostMaze
-from ppax.phases import PPG, kept
+from learned import learned as learned_from
 from worlds import QUICK, RANDOM_MASKS, Spaced
 
 import ppax
 from ppax.agents.opponents import Pool
+from ppax.arrays.sequences import to_rows
 from ppax.collection import collect
 from ppax.config import Log
 from ppax.envs import TimeLimit, VectorEnv, builtin, grouped, host
+from ppax.extensions import PPG, ppg
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.optimizers import SGD
 from ppax.program.layout import Program
+from ppax.recompute import Epoch
 from ppax.types import Batch, ConfigError, EnvReset, EnvStep, MinibatchIndices, part
 
 T, B, LENGTH = 8, 3, 4
@@ -74,7 +77,12 @@ class Recorder:
 def agent_of(env, phase, memory=None, **options):
     net = network(env, hidden=(5,), **({"memory": memory} if memory else {}))
     own = {"minibatch": Shuffle(2), "num_epochs": 1, "learning_rate": 3e-3}
-    return ppax.PPO(net, phase=phase, **(own | options))
+    return ppax.PPO(net, extensions=(phase,), **(own | options))
+
+
+def state_of(learner):
+    """PPG's state."""
+    return learner.extensions["ppg"].state
 
 
 def by_hand(rollout, gamma=0.99, decay=0.95):
@@ -165,17 +173,17 @@ def test_the_ring_of_one_rollout_is_that_rollout_and_gives_the_same_phase_bit_fo
     state = ppax.start(agent, BEADS, T, jax.random.key(0))
     gather = jax.jit(collect, static_argnums=4, compiler_options=QUICK)
     rollout = gather(agent, BEADS, state.learner, state.actor, T, jax.random.key(1)).rollout
-    learner, (steps, targets, _) = agent._prepare(state.learner, rollout)
-    batch = Batch(steps, targets)
-    ring = kept.with_rollout((), jax.tree.map(jnp.zeros_like, batch), 1, jnp.int32(0))
-    ring = kept.with_rollout(ring, batch, 1, jnp.int32(1))
-    run = jax.jit(lambda batch, key: phase._phase(agent, learner, batch, key), compiler_options=QUICK)
-    one, other = (run(x, jax.random.key(2)) for x in (batch, kept.joined(ring)))
+    learner, batch = state.learner, learned_from(agent, state.learner, rollout).batch
+    ring = ppg.with_rollout((), jax.tree.map(jnp.zeros_like, batch), 1, jnp.int32(0))
+    ring = ppg.with_rollout(ring, batch, 1, jnp.int32(1))
+    before = state_of(learner)._replace(key=())
+    run = jax.jit(lambda batch, key: phase._phase(agent, learner, before, batch, key), compiler_options=QUICK)
+    one, other = (run(x, jax.random.key(2)) for x in (batch, to_rows(ring)))
     for x, y in zip(*(jax.tree.leaves(result._replace(key=())) for result in (one[1], other[1])), strict=True):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
     for x, y in zip(*map(jax.tree.leaves, (one[0], other[0])), strict=True):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
-    assert state.learner.phase.kept == ()
+    assert state_of(state.learner).kept == ()
 
 
 def test_the_policy_before_the_phase_is_that_of_its_start_for_old_rollouts_too():
@@ -188,13 +196,13 @@ def test_the_policy_before_the_phase_is_that_of_its_start_for_old_rollouts_too()
     learner, actor, old = state.learner, state.actor, []
     for i in range(3):
         actor, rollout, _ = gather(agent, SHORT, learner, actor, T, jax.random.key(i))
-        targets = agent._prepare(learner, rollout)[1].targets.value
+        targets = learned_from(agent, learner, rollout).batch.targets.value
         by_stream = (np.swapaxes(np.asarray(x), 0, 1) for x in (rollout.steps.obs, rollout.steps.valid))
         old.append((*by_stream, np.asarray(targets).reshape(B, T)))
         result = update(agent, learner, rollout, jax.random.key(10 + i))
         learner = result.learner
     params, head = (
-        jax.tree.map(lambda x: np.asarray(x, np.float64), tree) for tree in (learner.params, learner.phase.head)
+        jax.tree.map(lambda x: np.asarray(x, np.float64), tree) for tree in (learner.params, state_of(learner).head)
     )
     losses = []
     for obs, valid, target in old:
@@ -212,7 +220,7 @@ def test_the_policy_before_the_phase_is_that_of_its_start_for_old_rollouts_too()
 def test_minibatches_are_as_large_as_those_of_one_rollout_and_have_each_sequence_once(sequences, parts):
     shuffle = Shuffle(parts, remainder="pad")
     batch = Batch(SimpleNamespace(valid=jnp.ones((3 * sequences, 1), bool)), None)
-    drawn = kept.split(shuffle(batch, jax.random.key(0)), shuffle.size(sequences), 3 * sequences)
+    drawn = ppg.split(shuffle(batch, jax.random.key(0)), shuffle.size(sequences), 3 * sequences)
     assert drawn.index.shape[1] == -(-sequences // parts)
     assert drawn.index.shape[0] == 3 * parts
     index = np.asarray(drawn.index).reshape(-1)
@@ -221,10 +229,10 @@ def test_minibatches_are_as_large_as_those_of_one_rollout_and_have_each_sequence
 
 def test_weights_stay_with_their_sequences():
     index = jnp.array([[4, 1, 7, 0, 2]])
-    drawn = kept.split(MinibatchIndices(index, 0.5 * index), 2, 8)
+    drawn = ppg.split(MinibatchIndices(index, 0.5 * index), 2, 8)
     np.testing.assert_array_equal(drawn.index, [[4, 1], [7, 0], [2, 8]])
     np.testing.assert_array_equal(drawn.weight, [[2.0, 0.5], [3.5, 0.0], [1.0, 0.0]])
-    whole = kept.split(MinibatchIndices(index), 5, 8)
+    whole = ppg.split(MinibatchIndices(index), 5, 8)
     np.testing.assert_array_equal(whole.index, index)
     assert whole.weight is None
 
@@ -241,7 +249,7 @@ def kinds():
     spaced = VectorEnv(Spaced("nested", RANDOM_MASKS["nested"]), 4)
     yield "PPO", agent_of(SHORT, PHASE), SHORT
     yield "memory", agent_of(BEADS, PHASE, GRU(3), seq_len=4, minibatch=Prioritised(num_minibatches=2)), BEADS
-    yield "masks", agent_of(spaced, PHASE, recompute="epoch"), spaced
+    yield "masks", agent_of(spaced, PHASE, recompute=Epoch()), spaced
     yield "Independent", ppax.Independent(alone, 2), ALIKE
     yield "Groups", groups, GROUPED
     yield "SelfPlay", ppax.SelfPlay(groups, Pool(every=1, size=2, share=0.5, opponents=1), 4), GROUPED
@@ -252,8 +260,8 @@ def test_a_start_has_room_for_the_rollouts_of_every_agent(kind, vmapped_keys):
     _, agent, env = next(one for one in kinds() if one[0] == kind)
     state = jax.eval_shape(lambda key: ppax.start(agent, env, T, key), jax.random.key(0))
     is_learner = lambda node: isinstance(node, ppax.types.LearnerState)  # noqa: E731
-    learners = [x for x in jax.tree.leaves(state.learner, is_leaf=is_learner) if is_learner(x) and x.phase]
-    rows = {x.phase.kept.steps.valid.size for x in learners}
+    learners = [x for x in jax.tree.leaves(state.learner, is_leaf=is_learner) if is_learner(x) and x.extensions]
+    rows = {state_of(x).kept.steps.valid.size for x in learners}
     shares = {streams * T * PHASE.rollouts for _, streams in agent.learners(env.num_streams)}
     assert rows == ({2 * one for one in shares} if kind == "Independent" else shares)  # of all players together
     after = jax.eval_shape(lambda state: ppax.train(agent, env, state, 3), state).state
@@ -277,7 +285,7 @@ def test_a_sweep_has_room_for_each_member():
     keys = jnp.stack([jax.random.key(0)] * 2)
     agent = agent_of(SHORT, PHASE)
     states = jax.eval_shape(lambda keys: ppax.start_sweep(agent, SHORT, T, keys), keys)
-    assert states.learner.phase.kept.steps.valid.shape == (2, 2, B * T, 1)
+    assert state_of(states.learner).kept.steps.valid.shape == (2, 2, B * T, 1)
 
 
 def test_a_run_resumed_between_two_phases_equals_an_uninterrupted_one(tmp_path):
@@ -290,12 +298,12 @@ def test_a_run_resumed_between_two_phases_equals_an_uninterrupted_one(tmp_path):
     as_bytes = lambda x: np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)  # noqa: E731
     for x, y in zip(*(jax.tree.leaves(run.state.learner) for run in (whole, resumed)), strict=True):
         assert as_bytes(x).tobytes() == as_bytes(y).tobytes()
-    phase = whole.state.learner.phase
+    phase = state_of(whole.state.learner)
     assert np.asarray(phase.kept.steps.valid).any(axis=(1, 2)).all()
     # one epoch over three rollouts of two minibatches each
     assert [int(x) for x in jax.tree.leaves(phase.opt_state) if x.dtype == jnp.int32] == [6]
     assert float(whole.history[-1]["phase_value_loss"]) > 0.0
-    assert ppax.load(tmp_path / "whole").learner.phase == ()
+    assert ppax.load(tmp_path / "whole").learner.extensions == {}
 
 
 @pytest.mark.nightly
@@ -306,7 +314,7 @@ def test_environments_on_the_host(memory):
     run = ppax.fit(agent, env, 3 * 4 * T, num_steps=T, log=Log(every=1, console=False))
     assert [row["phase_value_loss"] > 0.0 for row in run.history] == [False, False, True]
     assert run.history[-1]["ratio_first_max_dev"] < 1e-6
-    valid = run.state.learner.phase.kept.steps.valid
+    valid = state_of(run.state.learner).kept.steps.valid
     assert int(valid.sum()) == run.history[2]["env_steps"] - run.history[0]["env_steps"]
 
 
@@ -320,12 +328,12 @@ def test_two_devices_learn_what_one_learns():
         agent = agent_of(env, phase, program=Program(devices=devices), optimizer=SGD())
         state = ppax.start(agent, env, T, jax.random.key(0))
         learned.append(jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 2).state.learner)
-    one, two = ((x.params, x.phase.kept, x.phase.metrics) for x in learned)
+    one, two = ((x.params, state_of(x).kept, state_of(x).metrics) for x in learned)
     for x, y in zip(*map(jax.tree.leaves, (one, two)), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5, rtol=1e-3)
-    assert float(learned[0].phase.metrics[2]) > 0.0
+    assert float(state_of(learned[0]).metrics[2]) > 0.0
 
 
 def test_more_rollouts_than_iterations_are_refused():
-    with pytest.raises(ConfigError, match=r"phase\.rollouts = 5: must be at most phase\.every = 4"):
+    with pytest.raises(ConfigError, match=r"ppg\.rollouts = 5: must be at most ppg\.every = 4"):
         ppax.start(agent_of(SHORT, PPG(every=4, rollouts=5)), SHORT, T, jax.random.key(0))

@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from ppax.learning.entropy_target import EntropyTarget
-from ppax.losses.symmetry import mirror
+from learned import extended
 from worlds import QUICK
 
 import ppax
 from ppax import config
 from ppax.collection import collect
 from ppax.envs import VectorEnv
-from ppax.losses import NoAuxiliary, Symmetry
+from ppax.extensions import EntropyTarget, ExtensionState, Symmetry
+from ppax.extensions.symmetry import mirror
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
@@ -62,7 +62,7 @@ class Hand:
 def of_space(space, **options):
     """Agent, learner and rollout on an environment with the actions `space`."""
     env = VectorEnv(Hand(space), 4)
-    net_options = {name: options.pop(name) for name in ("distribution", "gsde_steps", "state_std") if name in options}
+    net_options = {name: options.pop(name) for name in ("distribution", "gsde", "state_std") if name in options}
     net = network(env, hidden=(5,), **net_options)
     plain = {"optimizer": SGD(), "max_grad_norm": None, "learning_rate": 1.0, "num_epochs": 1}
     agent = ppax.PPO(net, **{"minibatch": Shuffle(1), "vf_coef": 0.7, "ent_coef": 0.1} | plain | options)
@@ -76,9 +76,20 @@ def lopsided(params):
     return jax.tree.map(lambda x: x + 0.3 * jnp.cos(jnp.arange(x.size) + 1.0).reshape(x.shape), params)
 
 
+def with_symmetry(agent, learner, rollout, symmetry):
+    """Agent, learner and rollout with the symmetry after their other extensions."""
+    others, states = agent.extensions, learner.extensions
+    agent, learner, rollout = extended(agent, learner, rollout, *others, symmetry)
+    return agent, learner._replace(extensions={**learner.extensions, **states}), rollout
+
+
+def updated(agent, learner, rollout):
+    return jax.jit(agent.update, compiler_options=QUICK)(learner, rollout, jax.random.key(2))
+
+
 def step(agent, learner, rollout):
     """Gradient of the loss: one step of gradient descent with rate 1."""
-    after = jax.jit(agent.update, compiler_options=QUICK)(learner, rollout, jax.random.key(2)).learner.params
+    after = updated(agent, learner, rollout).learner.params
     return jax.tree.map(lambda x, y: np.asarray(x, np.float64) - y, learner.params, after)
 
 
@@ -88,16 +99,18 @@ def step(agent, learner, rollout):
 )
 def test_augmentation_is_the_loss_of_the_mirrored_rollout(name, images, target):
     """The gradient is the sum of those of the rollout and of the rollout mirrored by hand."""
-    agent, learner, rollout = setting(name, entropy=EntropyTarget(target))
+    others = () if target is None else (EntropyTarget(target),)
+    agent, learner, rollout = setting(name, extensions=others)
     if target is not None:  # entropy coefficient learned so far: 0.1 e^2
-        learner = learner._replace(entropy=jnp.float32(2.0), params=lopsided(learner.params))
+        learned = {"entropy_target": ExtensionState(jnp.float32(2.0))}
+        learner = learner._replace(extensions=learned, params=lopsided(learner.params))
     # log-probabilities that are not the policy's, so that ratios differ from 1
     noise = 0.1 * jax.random.normal(jax.random.key(3), rollout.steps.log_prob.shape)
     rollout = rollout._replace(steps=dataclasses.replace(rollout.steps, log_prob=rollout.steps.log_prob + noise))
     obs = np.asarray(rollout.steps.obs) * ([-1, -1, -1, -1] if name == "CartPole-v1" else [1, -1, -1])
     action = 1 - rollout.steps.action if name == "CartPole-v1" else -rollout.steps.action
     steps = dataclasses.replace(rollout.steps, obs=obs.astype(np.float32), action=action)
-    both = step(dataclasses.replace(agent, auxiliary=Symmetry(**images)), learner, rollout)
+    both = step(*with_symmetry(agent, learner, rollout, Symmetry(**images)))
     one, other = step(agent, learner, rollout), step(agent, learner, rollout._replace(steps=steps))
     for x, y, z in zip(*map(jax.tree.leaves, (both, one, other)), strict=True):
         np.testing.assert_allclose(x, y + z, atol=2e-6)
@@ -111,7 +124,7 @@ FREE = spaces.Box(np.float32([1.0, -np.inf]), np.float32([5.0, np.inf]))
 BY_HAND = {
     "around 0": (AROUND, {}, (-2, -1), lambda x: -x[..., ::-1]),
     "off centre": (OFF, {}, (-2, -1), lambda x: [-4, -4] - x[..., ::-1]),
-    "gsde": (OFF, {"gsde_steps": 3}, (-2, -1), lambda x: [-4, -4] - x[..., ::-1]),
+    "gsde": (OFF, {"gsde": True}, (-2, -1), lambda x: [-4, -4] - x[..., ::-1]),
     "free": (FREE, {}, (-1, 2), lambda x: [6, 0] + x * [-1, 1]),
     "squashed": (OFF, {"distribution": "squashed"}, (-2, -1), lambda x: -x[..., ::-1]),
     "ball": (OFF, {"distribution": "ball"}, (-1, 2), lambda x: x * [-1, 1]),
@@ -127,7 +140,7 @@ def test_vectors_are_mirrored_around_the_centre_of_their_box(name):
     action = by_hand(np.asarray(rollout.steps.action, np.float64)).astype(np.float32)
     steps = dataclasses.replace(rollout.steps, obs=-rollout.steps.obs, action=jnp.asarray(action))
     mirrored = rollout._replace(steps=steps)
-    both = step(dataclasses.replace(agent, auxiliary=Symmetry((-1, -2), image)), learner, rollout)
+    both = step(*with_symmetry(agent, learner, rollout, Symmetry((-1, -2), image)))
     apart = step(agent, learner, rollout), step(agent, learner, mirrored)
     for x, y, z in zip(*map(jax.tree.leaves, (both, *apart)), strict=True):
         np.testing.assert_allclose(x, y + z, atol=2e-5, rtol=1e-4)
@@ -145,8 +158,8 @@ def test_the_mirror_loss_of_a_beta_policy_is_around_the_middle():
     agent, learner, rollout = of_space(OFF, distribution="beta")
     symmetry = Symmetry((-1, -2), (-1, 2), augmentation_coef=None, mirror_coef=2.0)
     learner = learner._replace(params=lopsided(learner.params))
-    agent = dataclasses.replace(agent, auxiliary=symmetry)
-    metrics = jax.jit(agent.update, compiler_options=QUICK)(learner, rollout, jax.random.key(2)).metrics
+    agent, learner, rollout = with_symmetry(agent, learner, rollout, symmetry)
+    metrics = updated(agent, learner, rollout).metrics
     tower, head = learner.params["actor"]["0"], learner.params["policy"]
 
     def mode(obs):
@@ -174,13 +187,13 @@ def test_the_mirror_loss_of_a_beta_policy_is_around_the_middle():
     ],
 )
 def test_actions_without_this_image_are_refused(space, image, said):
-    agent, learner, rollout = of_space(space, auxiliary=Symmetry((-1, -2), image, mirror_coef=1.0))
+    agent, learner, rollout = of_space(space, extensions=(Symmetry((-1, -2), image, mirror_coef=1.0),))
     with pytest.raises(ConfigError, match=said):
         jax.eval_shape(agent.update, learner, rollout, jax.random.key(2))
 
 
 def test_a_minus_of_bytes_is_refused():
-    agent, learner, rollout = of_space(AROUND, auxiliary=Symmetry((-1, 2), (-1, 2)))
+    agent, learner, rollout = of_space(AROUND, extensions=(Symmetry((-1, 2), (-1, 2)),))
     steps = dataclasses.replace(rollout.steps, obs=rollout.steps.obs.astype(jnp.uint8))
     with pytest.raises(ConfigError, match=r"observations are uint8, which have no negative numbers"):
         jax.eval_shape(agent.update, learner, rollout._replace(steps=steps), jax.random.key(2))
@@ -189,10 +202,12 @@ def test_a_minus_of_bytes_is_refused():
 def test_the_mirror_loss_of_choices_is_a_divergence():
     """KL of the mirrored policy of the original from the policy of the mirror image, from logits in float64."""
     agent, learner, rollout = setting("CartPole-v1")
-    agent = dataclasses.replace(agent, auxiliary=Symmetry(**POLE, augmentation_coef=None, mirror_coef=2.0))
+    agent, learner, rollout = with_symmetry(
+        agent, learner, rollout, Symmetry(**POLE, augmentation_coef=None, mirror_coef=2.0)
+    )
     # an initial policy has biases of 0, and is symmetric
     learner = learner._replace(params=lopsided(learner.params))
-    metrics = jax.jit(agent.update, compiler_options=QUICK)(learner, rollout, jax.random.key(2)).metrics
+    metrics = updated(agent, learner, rollout).metrics
     tower, head = learner.params["actor"]["0"], learner.params["policy"]
 
     def log_probs(obs):
@@ -210,8 +225,10 @@ def test_the_mirror_loss_of_choices_is_a_divergence():
 
 def test_the_mirror_loss_of_vectors_is_a_square_of_means():
     agent, learner, rollout = setting("Pendulum-v1")
-    agent = dataclasses.replace(agent, auxiliary=Symmetry(**PENDULUM, augmentation_coef=None, mirror_coef=0.5))
-    metrics = jax.jit(agent.update, compiler_options=QUICK)(learner, rollout, jax.random.key(2)).metrics
+    agent, learner, rollout = with_symmetry(
+        agent, learner, rollout, Symmetry(**PENDULUM, augmentation_coef=None, mirror_coef=0.5)
+    )
+    metrics = updated(agent, learner, rollout).metrics
     tower, head = learner.params["actor"]["0"], learner.params["policy"]
 
     def mean(obs):
@@ -229,11 +246,11 @@ def test_the_mirror_loss_of_vectors_is_a_square_of_means():
         ({"observation": (1, 2, 3), "action": (2, 1)}, r"observation = \[1, 2, 3\]: must have each place from 1 to 4"),
         ({"observation": (2, -1, 3, 4), "action": (2, 1)}, "mirrored twice, a vector must be itself again"),
         ({"observation": (-1, -2, -3, -4), "action": (-1,)}, "a permutation of the choices"),
-        ({}, r"auxiliary.observation = \[\]"),
+        ({}, r"symmetry.observation = \[\]"),
     ],
 )
 def test_images_that_do_not_fit_are_refused(images, said):
-    agent, learner, rollout = setting("CartPole-v1", auxiliary=Symmetry(**images))
+    agent, learner, rollout = setting("CartPole-v1", extensions=(Symmetry(**images),))
     with pytest.raises(ConfigError, match=said):
         jax.eval_shape(agent.update, learner, rollout, jax.random.key(2))
 
@@ -242,27 +259,27 @@ def test_images_that_do_not_fit_are_refused(images, said):
     ("options", "said"), [({"memory": GRU(3)}, "without memory"), ({"minibatch": Prioritised()}, "importance weights")]
 )
 def test_memories_and_importance_weights_are_refused(options, said):
-    agent, learner, rollout = setting("CartPole-v1", auxiliary=Symmetry(**POLE), **options)
+    agent, learner, rollout = setting("CartPole-v1", extensions=(Symmetry(**POLE),), **options)
     with pytest.raises(ConfigError, match=said):
         jax.eval_shape(agent.update, learner, rollout, jax.random.key(2))
 
 
 def test_run_files_and_the_ratio():
-    table = {"part": "symmetry", "observation": [-1, -2, -3, -4], "action": [2, 1], "mirror_coef": 0.5}
+    tables = {"symmetry": {"observation": [-1, -2, -3, -4], "action": [2, 1], "mirror_coef": 0.5}}
     rate = {"learning_rate": 0.03}  # a policy that has learnt nothing yet is symmetric to rounding
-    agent, env, _ = config.build({"env": "CartPole-v1", "num_envs": 4, "agent": {"auxiliary": table} | rate})
-    assert agent.auxiliary == Symmetry(**POLE, mirror_coef=0.5)
-    assert config.describe(agent)["auxiliary"]["part"] == "symmetry"
+    agent, env, _ = config.build({"env": "CartPole-v1", "num_envs": 4, "agent": {"extensions": tables} | rate})
+    assert agent.extensions == (Symmetry(**POLE, mirror_coef=0.5),)
+    assert config.describe(agent)["extensions"]["symmetry"]["part"] == "symmetry"
     state = ppax.start(agent, env, 8, jax.random.key(0))
     _, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 2)
     assert float(metrics["ratio_first_max_dev"]) < 1e-6
     assert float(metrics["mirror_loss"]) > 1e-6
 
 
-def iterations_to(auxiliary, name, bar, seeds, total, **options):
+def iterations_to(extensions, name, bar, seeds, total, **options):
     """Iterations until the mean return of a row first is `bar`, for each seed."""
     env = ppax.make(name, 16)
-    agent = ppax.PPO(network(env), auxiliary=auxiliary, **options)
+    agent = ppax.PPO(network(env), extensions=extensions, **options)
     states = ppax.start_sweep(agent, env, 64, jax.random.split(jax.random.key(5), seeds))
     run, reached = jax.jit(ppax.sweep), np.full(seeds, total)
     for i in range(0, total, 4):
@@ -276,9 +293,9 @@ def iterations_to(auxiliary, name, bar, seeds, total, **options):
 def test_a_mirrored_task_is_learned_in_fewer_steps():
     """CartPole, whose mirror image is itself; the negative control is a wrong image."""
     own = {"learning_rate": 1e-3, "gamma": 0.98}
-    plain = iterations_to(NoAuxiliary(), "CartPole-v1", 300.0, 5, 120, **own)
-    mirrored = iterations_to(Symmetry(**POLE), "CartPole-v1", 300.0, 5, 120, **own)
-    wrong = iterations_to(Symmetry((1, 2, 3, 4), (2, 1)), "CartPole-v1", 300.0, 5, 120, **own)
+    plain = iterations_to((), "CartPole-v1", 300.0, 5, 120, **own)
+    mirrored = iterations_to((Symmetry(**POLE),), "CartPole-v1", 300.0, 5, 120, **own)
+    wrong = iterations_to((Symmetry((1, 2, 3, 4), (2, 1)),), "CartPole-v1", 300.0, 5, 120, **own)
     print(plain, mirrored, wrong)
     assert mirrored.mean() < 0.8 * plain.mean()
     assert wrong.min() == 120

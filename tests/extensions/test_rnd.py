@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from types import SimpleNamespace
+from typing import Any
 
 import gymnasium
 import jax
@@ -11,9 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from host_worlds import Maze as HostMaze
-from ppax.intrinsic import RND, NoIntrinsic
-from ppax.intrinsic import rows as rnd_rows
-from ppax.intrinsic.returns import discounted_so_far
+from learned import learned as learned_from
 from worlds import QUICK, Counter
 
 import ppax
@@ -22,13 +21,15 @@ from ppax.agents.opponents import Pool
 from ppax.cli.options import add_train, parse_run
 from ppax.config import Log
 from ppax.envs import VectorEnv, grouped, host
-from ppax.learning import rewards
+from ppax.extensions import RND, Before, Extension, RewardSpreading
+from ppax.extensions import rows as rnd_rows
+from ppax.extensions.returns import discounted_so_far, mean_reward
+from ppax.learning.normalization import normalize_rewards
 from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.optimizers import SGD
 from ppax.program.layout import Program
-from ppax.protocols import IntrinsicRewards
 from ppax.types import ConfigError, Rollout, part
 
 T, B, SIZE = 6, 4, 3
@@ -57,6 +58,9 @@ class Plain:
 
     def encode(self, params, obs):
         return {"actor": obs}
+
+
+PLAIN = SimpleNamespace(network=Plain())  # an agent
 
 
 def rollout_of(rng, trace, outlier):
@@ -124,14 +128,16 @@ class InDoublePrecision:
 @pytest.mark.parametrize("episodic", [False, True])
 def test_rewards_statistics_and_predictor_are_those_of_float64(episodic):
     rnd = RND(0.25, 0.9, 1e-2, episodic, 1, 1, embedding=5, hidden=(7,), predictor_hidden=(6,))
-    state, rng = rnd.init(Plain(), SPACE, jax.random.key(0)), np.random.default_rng(0)
-    by_hand, fixed, trace = InDoublePrecision(state, 0.9, 1e-2), state.target, rnd.initial_streams(B)
+    state, rng = rnd.init(PLAIN, SPACE, jax.random.key(0)).state, np.random.default_rng(0)
+    by_hand, fixed, trace = InDoublePrecision(state, 0.9, 1e-2), state.target, rnd.init_streams(B)
     call = jax.jit(
-        lambda state, *arrays: rnd(Plain(), state, Rollout(SimpleNamespace(**arrays[0]), None, None, *arrays[1:]))
+        lambda state, steps, last_obs, streams: rnd.before(
+            PLAIN, state, streams, Rollout(SimpleNamespace(**steps), None, None, last_obs), jnp.zeros((T, B))
+        )
     )
     for outlier in (0.0, 0.0, 100.0):
         rollout, after, valid, first = rollout_of(rng, trace, outlier)
-        got = call(state, vars(rollout.steps), rollout.last_obs, rollout.intrinsic)
+        got = call(state, vars(rollout.steps), rollout.last_obs, rollout.extensions)
         reward, loss = by_hand.learn(after, valid, first, episodic)
         np.testing.assert_allclose(got.reward, 0.25 * reward, rtol=2e-5, atol=1e-6)
         assert (np.asarray(got.reward)[~valid] == 0.0).all()
@@ -167,12 +173,12 @@ def test_a_resumed_run_on_the_host_begins_an_episodic_sum_anew(tmp_path, episodi
         return host(Endless, 2)
 
     rnd = RND(gamma=1.0, learning_rate=0.0, episodic=episodic, embedding=4, hidden=(4,), predictor_hidden=(4,))
-    agent = ppax.PPO(network(make(), hidden=(4,)), intrinsic=rnd, minibatch=Shuffle(1), num_epochs=1)
+    agent = ppax.PPO(network(make(), hidden=(4,)), extensions=(rnd,), minibatch=Shuffle(1), num_epochs=1)
     log = Log(every=1, checkpoint_seconds=0.0, console=False)
     stop = {"callbacks": [lambda state, row: row["iteration"] >= 2]}
     half = ppax.fit(agent, make(), 3 * 16, num_steps=8, log=log, run_dir=tmp_path / "run", **stop)
     resumed = ppax.resume(tmp_path / "run", agent, make(), console=False)
-    before, after = (np.asarray(run.state.actor.intrinsic) for run in (half, resumed))
+    before, after = (np.asarray(run.state.actor.extensions["rnd"]) for run in (half, resumed))
     assert (after < 0.75 * before).all() if episodic else (after > before).all()
 
 
@@ -192,9 +198,10 @@ GROUPED = grouped(ALIKE, {"prey": [0], "hunters": [1]})
 COUNTER = VectorEnv(Counter(), 4)
 
 
-def ppo(env, intrinsic=SMALL, memory=None, **options):
+def ppo(env, *extensions, memory=None, **options):
     net = network(env, hidden=(4,), **({"memory": memory} if memory else {}))
-    return ppax.PPO(net, intrinsic=intrinsic, minibatch=Shuffle(2), num_epochs=2, learning_rate=1e-2, **options)
+    extensions = extensions or (SMALL,)
+    return ppax.PPO(net, extensions=extensions, minibatch=Shuffle(2), num_epochs=2, learning_rate=1e-2, **options)
 
 
 def kinds():
@@ -218,7 +225,7 @@ def states_of(learner):
     """RND's states in the learner of any agent."""
     is_learner = lambda node: isinstance(node, ppax.types.LearnerState)  # noqa: E731
     nodes = [node for node in jax.tree.leaves(learner, is_leaf=is_learner) if is_learner(node)]
-    return [node.intrinsic for node in nodes if node.intrinsic]
+    return [node.extensions["rnd"].state for node in nodes if node.extensions]
 
 
 @pytest.mark.parametrize(
@@ -240,26 +247,45 @@ def test_every_agent_trains_with_it(kind):
         heads = [jax.tree.leaves(state.predictor["head"]) for state in (one, other)]
         assert all((x != y).any() for x, y in zip(*heads, strict=True))
         assert (other.return_stats.count[..., 0] > 0).all()
-    for one, other in zip(jax.tree.leaves(before.actor.intrinsic), jax.tree.leaves(after.actor.intrinsic), strict=True):
+    streams = (jax.tree.leaves(state.actor.extensions) for state in (before, after))
+    for one, other in zip(*streams, strict=True):
         assert one.shape == other.shape
         learned = np.asarray(other) > 0.0
         assert learned[:2].all() if kind == "SelfPlay" else learned.all()  # streams of past selves are left out
 
 
+@part
+class Given(Extension):
+    """Reward that is added, [T, B]."""
+
+    bonus: Any = ()
+
+    def before(self, agent, state, streams, rollout, reward):
+        return Before(state, reward + self.bonus)
+
+
 def test_the_reward_is_added_to_the_environments_and_not_normalised_again():
-    agent = ppo(COUNTER, normalize_reward=True, reward_spread_decay=0.5)
+    """Only the environment's reward is scaled and spread, where the intrinsic reward comes after spreading."""
+    spread = RewardSpreading(decay=0.5)
+    agent = ppo(COUNTER, spread, normalize_reward=True, advantage=ppax.advantages.GAE(0.0), gamma=0.0)
     state = ppax.start(agent, COUNTER, 8, jax.random.key(0))
     rollout = jax.jit(ppax.collect, static_argnums=4)(
         agent, COUNTER, state.learner, state.actor, 8, jax.random.key(1)
     ).rollout
     bonus = jax.random.normal(jax.random.key(2), rollout.steps.reward.shape)
-    _, plain = rewards.learned(state.learner, rollout, 0.5, None)
-    learner, more = rewards.learned(state.learner, rollout, 0.5, bonus)
-    np.testing.assert_allclose(more.reward - plain.reward, bonus, atol=1e-6)
+    # with a discount of 0 the value target is the reward that is learned from
+    plain = learned_from(agent, state.learner, rollout).batch
+    more = dataclasses.replace(agent, extensions=(spread, Given(bonus, name="given")))
+    states = {**state.learner.extensions, "given": ppax.extensions.ExtensionState()}
+    streams = {**rollout.extensions, "given": ()}
+    more = learned_from(more, state.learner._replace(extensions=states), rollout._replace(extensions=streams)).batch
+    added = np.where(more.steps.valid, np.swapaxes(bonus, 0, 1).reshape(more.steps.valid.shape), 0.0)
+    np.testing.assert_allclose(more.targets.value - plain.targets.value, added, atol=1e-6)
+    np.testing.assert_array_equal(more.steps.reward, plain.steps.reward)  # as the environment gave it
+    assert np.abs(more.targets.advantage - plain.targets.advantage).max() > 0.1
     scale = 1.0 / np.sqrt(np.var(rollout.reward_trace[rollout.steps.valid]))
-    np.testing.assert_allclose(learner.reward_stats.var.high, scale**-2, rtol=1e-5)
-    direct = agent._prepare(state.learner, rollout, bonus)[1].targets.advantage
-    assert np.abs(direct - agent._prepare(state.learner, rollout)[1].targets.advantage).max() > 0.1
+    rewarded = normalize_rewards(state.learner, rollout)
+    np.testing.assert_allclose(rewarded.learner.reward_stats.var.high, scale**-2, rtol=1e-5)
 
 
 def test_a_forced_reset_does_not_change_the_last_observation():
@@ -282,17 +308,21 @@ def test_two_devices_learn_what_one_learns():
     (one, metrics), (two, others) = learned
     for name in ("intrinsic_reward", "predictor_loss"):
         np.testing.assert_allclose(metrics[name], others[name], rtol=1e-4)
-    states = (one.learner._replace(intrinsic=one.learner.intrinsic._replace(key=())) for one in (one, two))
+    both = [one.learner.extensions["rnd"] for one in (one, two)]
+    states = [
+        learner._replace(extensions=own._replace(state=own.state._replace(key=())))
+        for learner, own in zip((one.learner, two.learner), both, strict=True)
+    ]
     for x, y in zip(*map(jax.tree.leaves, states), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-4, rtol=1e-3)
-    np.testing.assert_allclose(one.actor.intrinsic, two.actor.intrinsic, rtol=1e-4)
+    np.testing.assert_allclose(one.actor.extensions["rnd"], two.actor.extensions["rnd"], rtol=1e-4)
 
 
 def test_weights_of_zero_learn_what_no_intrinsic_reward_learns(vmapped_keys):
     agent = ppo(COUNTER, dataclasses.replace(SMALL, coef=jnp.array([0.0, 1.0])))
     states = ppax.start_sweep(agent, COUNTER, 8, jnp.stack([jax.random.key(0)] * 2))
     swept = jax.jit(ppax.sweep, compiler_options=QUICK)(agent, COUNTER, states, 2).state.learner.params
-    alone = ppo(COUNTER, NoIntrinsic())
+    alone = dataclasses.replace(agent, extensions=())
     state = ppax.start(alone, COUNTER, 8, jax.random.key(0))
     plain = jax.jit(ppax.train, compiler_options=QUICK)(alone, COUNTER, state, 2).state.learner.params
     pairs = list(zip(jax.tree.leaves(swept), jax.tree.leaves(plain), strict=True))
@@ -306,8 +336,8 @@ def test_an_iteration_whose_predictor_is_not_finite_is_discarded():
     after, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, COUNTER, state, 1)
     assert int(after.iteration) == 0
     assert np.isnan(metrics["grad_norm"])
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(after.learner.intrinsic.predictor))
-    np.testing.assert_array_equal(after.actor.intrinsic, state.actor.intrinsic)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(after.learner.extensions["rnd"].state.predictor))
+    np.testing.assert_array_equal(after.actor.extensions["rnd"], state.actor.extensions["rnd"])
 
 
 @pytest.mark.parametrize("kind", ["compiled", pytest.param("host", marks=pytest.mark.nightly)])
@@ -329,41 +359,29 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, kind):
         assert as_bytes(x).tobytes() == as_bytes(y).tobytes(), jax.tree_util.keystr(path)
 
 
-def test_no_intrinsic_reward_is_no_operation():
-    call = lambda obs: NoIntrinsic()(None, (), Rollout(obs, None, None, obs))  # noqa: E731
-    assert jax.make_jaxpr(call)(jnp.zeros(3)).jaxpr.eqns == []
-    metrics = {"loss": 1.0}
-    assert rewards.with_intrinsic(metrics, IntrinsicRewards(None, (), ()), None) is metrics
-
-
-def test_a_metric_whose_name_is_taken_is_refused():
-    own = IntrinsicRewards(jnp.ones((2, 2)), (), (), {"loss": 1.0})
-    with pytest.raises(ConfigError, match="metric 'loss' exists already"):
-        rewards.with_intrinsic({"loss": 1.0}, own, jnp.ones((2, 2), bool))
-
-
 def test_the_metric_is_the_mean_over_valid_steps():
-    own = IntrinsicRewards(jnp.array([[1.0, 2.0], [4.0, 9.0]]), (), ())
     valid = jnp.array([[True, False], [True, True]])
-    assert float(rewards.with_intrinsic({}, own, valid)["intrinsic_reward"]) == pytest.approx(14.0 / 3.0)
+    assert float(mean_reward(jnp.array([[1.0, 2.0], [4.0, 9.0]]), valid)) == pytest.approx(14.0 / 3.0)
 
 
 def test_run_files_and_the_command_line_choose_it():
     made = RND(coef=0.25, hidden=(8, 8))
-    table = {"part": "rnd", "coef": 0.25, "hidden": [8, 8]}
-    agent = config.build({"agent": {"intrinsic": table}}).agent
-    assert agent.intrinsic == made
-    described = config.describe(agent)["intrinsic"]
+    table = {"coef": 0.25, "hidden": [8, 8]}
+    agent = config.build({"agent": {"extensions": {"rnd": table}}}).agent
+    assert agent.extensions == (made,)
+    described = config.describe(agent)["extensions"]["rnd"]
     assert {name: described[name] for name in table} == table | {"hidden": described["hidden"]}
-    line = ["CartPole-v1", "--agent.intrinsic", "rnd", "--agent.intrinsic.coef", "0.125"]
-    assert config.build(parse_run("train", line, add_train)[1]).agent.intrinsic == RND(coef=0.125)
+    line = ["CartPole-v1", "--agent.extensions", "rnd", "--agent.extensions.rnd.coef", "0.125"]
+    assert config.build(parse_run("train", line, add_train)[1]).agent.extensions == (RND(coef=0.125),)
     with pytest.raises(ConfigError, match="must be at least 0"):
-        config.build({"agent": {"intrinsic": {"part": "rnd", "coef": -1.0}}})
+        config.build({"agent": {"extensions": {"rnd": {"coef": -1.0}}}})
 
 
-def test_something_else_is_refused():
-    with pytest.raises(ConfigError, match=r"intrinsic=ppax\.intrinsic\.NoIntrinsic"):
-        ppax.start(ppo(COUNTER, intrinsic=0.5), COUNTER, 8, jax.random.key(0))
+def test_no_extension_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"agent\.extensions: 0\.5 is no extension: write a class, class .*\(ppax\.Extension\)"
+    ):
+        ppax.start(ppo(COUNTER, 0.5), COUNTER, 8, jax.random.key(0))
 
 
 @pytest.mark.nightly
@@ -384,15 +402,16 @@ def test_observations_of_every_kind_are_read():
     )
     env = SimpleNamespace(observation_space=space, action_space=spaces.Discrete(2))
     net = network(env, hidden=(4,))
-    state = SMALL.init(net, space, jax.random.key(0))
+    agent = SimpleNamespace(network=net)
+    state = SMALL.init(agent, space, jax.random.key(0)).state
     rng = np.random.default_rng(0)
     obs = {"kind": rng.integers(1, 4, (3, 2)), "image": rng.integers(0, 256, (3, 2, 8, 8, 3)).astype(np.uint8)}
     obs["x"] = rng.normal(size=(3, 2, 2)).astype(np.float32)
     obs = jax.tree.map(jnp.asarray, obs)
     steps = SimpleNamespace(
-        obs=jax.tree.map(lambda x: x[:2], obs), valid=jnp.ones((2, 2), bool), ended=jnp.zeros((2, 2), bool)
+        obs=jax.tree.map(lambda x: x[:2], obs), valid=jnp.ones((2, 2), bool), first=jnp.zeros((2, 2), bool)
     )
-    rollout = Rollout(steps, None, None, jax.tree.map(lambda x: x[2], obs), SMALL.initial_streams(2))
-    reward = SMALL(net, state, rollout).reward
+    rollout = Rollout(steps, None, None, jax.tree.map(lambda x: x[2], obs), SMALL.init_streams(2))
+    reward = SMALL.before(agent, state, rollout.extensions, rollout, jnp.zeros((2, 2))).reward
     assert reward.shape == (2, 2)
     assert len(np.unique(reward)) == 4

@@ -2,21 +2,24 @@
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ppax.learning.recompute import TargetInputs, join, recomputed_targets
+from learned import learned
 from worlds import QUICK, Leaky, Masked, Team
 
 import ppax
 from ppax.advantages import GAE, CanonicalVTrace, VTrace
 from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.learning.extension import Chain
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.types import Transition
+from ppax.recompute import Epoch, Inputs, Minibatch, Never, Recomputation
+from ppax.types import LearnerState, Targets, Transition
 
 WORLDS = {
     "truncated": lambda: VectorEnv(TimeLimit(builtin.CartPole(), 5), 4),
@@ -49,12 +52,12 @@ start = jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)
 @pytest.mark.parametrize(
     ("world", "memory", "mode", "length", "advantage", "normalize"),
     [
-        ("truncated", True, "epoch", 4, GAE(), "rollout"),
-        ("agents", True, "epoch", 12, VTrace(), "off"),
-        ("agents", False, "minibatch", 12, GAE(), "rollout"),
-        ("masked", True, "minibatch", 12, VTrace(), "minibatch"),
+        ("truncated", True, Epoch(), 4, GAE(), "rollout"),
+        ("agents", True, Epoch(), 12, VTrace(), "off"),
+        ("agents", False, Minibatch(), 12, GAE(), "rollout"),
+        ("masked", True, Minibatch(), 12, VTrace(), "minibatch"),
         # the trace does not go beyond a sequence, so only one-step advantages are the same for shorter ones
-        ("truncated", True, "minibatch", 4, GAE(0.0), "minibatch"),
+        ("truncated", True, Minibatch(), 4, GAE(0.0), "minibatch"),
     ],
 )
 def test_recomputed_targets_with_the_same_weights_are_the_stored_ones(
@@ -62,7 +65,7 @@ def test_recomputed_targets_with_the_same_weights_are_the_stored_ones(
 ):
     options = {"seq_len": length, "advantage": advantage, "normalize_advantage": normalize, "recompute": mode}
     agent, learner, rollout = played(world, memory=memory, learning_rate=0.0, normalize_reward=True, **options)
-    agent = dataclasses.replace(agent, recompute="never")  # with V-trace a user could not start so
+    agent = dataclasses.replace(agent, recompute=Never())  # with V-trace a user could not start so
     assert (rollout.steps.truncated & ~rollout.steps.terminated)[:-1].any() or world == "masked"
     once = learn(agent, learner, rollout).metrics
     again = learn(dataclasses.replace(agent, recompute=mode), learner, rollout).metrics
@@ -70,7 +73,7 @@ def test_recomputed_targets_with_the_same_weights_are_the_stored_ones(
         np.testing.assert_allclose(once[name], again[name], rtol=1e-4, atol=1e-6, err_msg=name)
     # and it does look: stored values of no worth change the first, not the second
     spoilt = rollout._replace(steps=dataclasses.replace(rollout.steps, value=rollout.steps.value + 7.0))
-    if length in (None, 12) or mode == "epoch":
+    if length in (None, 12) or mode == Epoch():
         after = learn(dataclasses.replace(agent, recompute=mode), learner, spoilt).metrics
         np.testing.assert_allclose(after["value_loss"], again["value_loss"], rtol=1e-4)
         assert abs(learn(agent, learner, spoilt).metrics["value_loss"] - once["value_loss"]) > 1e-3
@@ -78,23 +81,37 @@ def test_recomputed_targets_with_the_same_weights_are_the_stored_ones(
 
 def test_recomputed_targets_of_invalid_rows_are_zero():
     """Samplers may rank sequences by their targets."""
-    agent, learner, rollout = played("agents", memory=False, recompute="minibatch", seq_len=12)
-    steps, _, inputs = agent._prepare(learner, rollout)[1]
-    recomputed = functools.partial(recomputed_targets, agent.evaluate_actions, agent.advantage, agent.gamma)
-    targets = jax.jit(recomputed)(learner, steps, inputs)
+    agent, learner, rollout = played("agents", memory=False, recompute=Minibatch(), seq_len=12)
+    (steps, _, _), targets = learned(agent, learner, rollout)
     assert (~steps.valid).any()
     for x in targets:
         np.testing.assert_array_equal(x[~steps.valid], 0.0)
         assert (x[steps.valid] != 0.0).any()
 
 
+class Looked(NamedTuple):
+    """Agent whose advantages are the rewards, and whose value targets are the values after each step."""
+
+    gamma: float = 1.0
+
+    def evaluate_actions(self, learner, steps):
+        return jnp.zeros(steps.valid.shape), jnp.zeros(steps.valid.shape)
+
+    def advantage(self, steps, next_value, gamma, ratio):
+        assert steps.valid.shape == (6,)
+        return Targets(steps.reward, next_value)
+
+
 def test_joined_sequences_keep_the_end_value_of_the_last_one():
     # two streams in three pieces of two steps each
-    steps = Transition(*[None] * 8, valid=jnp.ones((6, 2), bool), carry=())
-    joined, inputs = join(steps, TargetInputs(jnp.arange(12.0).reshape(6, 2), jnp.arange(6.0)), 6)
-    assert inputs.reward.tolist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
-    assert inputs.end_value.tolist() == [2.0, 5.0]
-    assert joined.valid.shape == (2, 6)
+    valid, nothing = jnp.ones((6, 2), bool), jnp.zeros((6, 2))
+    steps = Transition(None, None, nothing, nothing, nothing, nothing, nothing, None, valid, ())
+    inputs = Inputs(jnp.arange(12.0).reshape(6, 2), jnp.arange(6.0))
+    learner = LearnerState((), (), None, None)
+    targets = Recomputation(Looked(), Chain(()), learner, steps, inputs, None, 6).over_rollout(())
+    assert targets.advantage.reshape(2, 6).tolist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
+    assert targets.value.reshape(2, 6)[:, -1].tolist() == [2.0, 5.0]
+    assert targets.advantage.shape == (6, 2)
 
 
 @pytest.mark.parametrize(
@@ -107,19 +124,20 @@ def test_v_trace_is_refused_where_ratios_are_not_recomputed(advantage, text):
     agent = ppax.PPO(mlp(env, hidden=(8,)), advantage=advantage)
     with pytest.raises(ppax.ConfigError, match=text):
         ppax.start(agent, env, 8, jax.random.key(0))
-    ppax.start(dataclasses.replace(agent, recompute="epoch"), env, 8, jax.random.key(0))
+    ppax.start(dataclasses.replace(agent, recompute=Epoch()), env, 8, jax.random.key(0))
 
 
 def test_without_recompute_no_target_inputs_are_stored():
     agent, learner, rollout = played("truncated", memory=False)
-    assert jax.tree.leaves(agent._prepare(learner, rollout)[1].inputs) == []
+    assert learned(agent, learner, rollout).recomputed is None
+    assert agent.recompute.inputs(None, rollout.steps, None, None, 1) == (None, None)
     assert agent.sequence_length(12) == 1
-    assert dataclasses.replace(agent, recompute="epoch").sequence_length(12) == 1
+    assert dataclasses.replace(agent, recompute=Epoch()).sequence_length(12) == 1
     # drawn sequences must reach far enough for a trace
-    assert dataclasses.replace(agent, recompute="minibatch").sequence_length(12) == 12
+    assert dataclasses.replace(agent, recompute=Minibatch()).sequence_length(12) == 12
 
 
-@pytest.mark.parametrize(("memory", "mode"), [(True, "epoch"), (False, "minibatch")])
+@pytest.mark.parametrize(("memory", "mode"), [(True, Epoch()), (False, Minibatch())])
 def test_rows_that_do_not_count_change_nothing_bit_for_bit(memory, mode):
     agent, learner, rollout = played("agents", memory=memory, recompute=mode, advantage=VTrace(), learning_rate=0.01)
     steps, invalid = rollout.steps, ~rollout.steps.valid

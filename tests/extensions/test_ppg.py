@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ppax.phases import PPG, NoPhase
-from ppax.phases.ppg import METRICS
+from learned import learned as learned_from
 from worlds import QUICK
 
 import ppax
@@ -17,18 +16,24 @@ from ppax.collection import collect
 from ppax.config import Log
 from ppax.critics import PopArt, Quantile, TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.extensions import PPG, ExtensionState
+from ppax.extensions.ppg import METRICS
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
-from ppax.types import Batch
 
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), 3)
 
 
-def agent_of(env, phase, **options):
+def agent_of(env, *extensions, **options):
     net = network(env, hidden=(5,), **({"memory": options.pop("memory")} if "memory" in options else {}))
     own = {"minibatch": Shuffle(2), "num_epochs": 2, "learning_rate": 3e-3}
-    return ppax.PPO(net, phase=phase, **(own | options))
+    return ppax.PPO(net, extensions=extensions, **(own | options))
+
+
+def state_of(learner):
+    """PPG's state."""
+    return learner.extensions["ppg"].state
 
 
 def double(tree):
@@ -69,10 +74,10 @@ def test_loss_and_gradient_are_those_of_float64():
     state = ppax.start(agent, SHORT, 8, jax.random.key(0))
     gather = jax.jit(collect, static_argnums=4, compiler_options=QUICK)
     rollout = gather(agent, SHORT, state.learner, state.actor, 8, jax.random.key(1)).rollout
-    learner, (steps, targets, _) = agent._prepare(state.learner, rollout)
-    batch = Batch(steps, targets)
+    learner, batch = state.learner, learned_from(agent, state.learner, rollout).batch
+    steps = batch.steps
     assert not steps.valid.all()
-    params = moved({"network": learner.params, "head": learner.phase.head})
+    params = moved({"network": learner.params, "head": state_of(learner).head})
     index = jnp.arange(len(steps.valid))
     loss = lambda params: phase._loss(agent, learner, batch, params, (index, None), steps.valid)  # noqa: E731
     (got, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True), compiler_options=QUICK)(params)
@@ -94,7 +99,7 @@ def test_loss_and_gradient_are_those_of_float64():
 
 def auxiliary_values(agent, learner, obs):
     """V of the auxiliary head in float64, from value outputs of one hidden layer and a linear head."""
-    tower, head = double(learner.params["actor"]["0"]), double(learner.phase.head)
+    tower, head = double(learner.params["actor"]["0"]), double(state_of(learner).head)
     outputs = np.tanh(obs @ tower["kernel"] + tower["bias"]) @ head["kernel"] + head["bias"]
     return np.array([agent.critic.value(learner.critic, jnp.asarray(row, jnp.float32)) for row in outputs], np.float64)
 
@@ -105,7 +110,9 @@ def test_the_auxiliary_head_keeps_its_values_when_popart_moves():
     state = ppax.start(agent, SHORT, 8, jax.random.key(0))
     gather = jax.jit(collect, static_argnums=4, compiler_options=QUICK)
     rollout = gather(agent, SHORT, state.learner, state.actor, 8, jax.random.key(1)).rollout
-    learner = state.learner._replace(phase=state.learner.phase._replace(head=moved(state.learner.phase.head)))
+    own = state_of(state.learner)
+    own = {"ppg": ExtensionState(own._replace(head=moved(own.head)))}
+    learner = state.learner._replace(extensions=own)
     obs = np.random.default_rng(0).normal(size=(4, 4))
     for scale in (1.0, 100.0):
         before = auxiliary_values(agent, learner, obs)
@@ -127,8 +134,8 @@ def test_the_auxiliary_head_of_two_hot_begins_as_the_critics():
 
 def test_a_phase_comes_once_in_some_iterations():
     states, metrics = {}, {}
-    for name, phase in (("plain", NoPhase()), ("ppg", PPG(every=2, num_epochs=2))):
-        agent = agent_of(SHORT, phase)
+    for name, phases in (("plain", ()), ("ppg", (PPG(every=2, num_epochs=2),))):
+        agent = agent_of(SHORT, *phases)
         state = ppax.start(agent, SHORT, 8, jax.random.key(0))
         train = jax.jit(ppax.train, compiler_options=QUICK)
         states[name], metrics[name] = [], []
@@ -136,7 +143,7 @@ def test_a_phase_comes_once_in_some_iterations():
             state, row = train(agent, SHORT, state, 1, 4)
             states[name].append(state.learner)
             metrics[name].append(row)
-    assert [int(x.phase.iterations) for x in states["ppg"]] == [1, 0, 1, 0]
+    assert [int(state_of(x).iterations) for x in states["ppg"]] == [1, 0, 1, 0]
     rows = np.array([[row[name] for name in METRICS] for row in metrics["ppg"]])
     assert (rows[0] == 0.0).all()
     assert (rows[1] > 0.0).all()
@@ -151,7 +158,7 @@ def test_a_phase_comes_once_in_some_iterations():
     assert same == [True, False, False, False]
     assert max(float(row["ratio_first_max_dev"]) for row in metrics["ppg"]) < 1e-6
     assert not set(METRICS) & set(metrics["plain"][0])
-    assert states["plain"][0].phase == ()
+    assert states["plain"][0].extensions == {}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +175,7 @@ def test_it_works_with_memories_and_critics(options):
     after, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, SHORT, state, 2)
     assert int(after.iteration) == 2
     assert float(metrics["ratio_first_max_dev"]) < 1e-6
-    for x, y in zip(*(jax.tree.leaves(one.learner.phase.head) for one in (state, after)), strict=True):
+    for x, y in zip(*(jax.tree.leaves(state_of(one.learner).head) for one in (state, after)), strict=True):
         assert (x != y).any()
         assert np.isfinite(y).all()
 
@@ -183,24 +190,23 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
     for x, y in zip(*(jax.tree.leaves(run.state.learner) for run in (whole, resumed)), strict=True):
         assert as_bytes(x).tobytes() == as_bytes(y).tobytes()
     assert float(whole.history[-1]["phase_value_loss"]) > 0.0
-    assert ppax.load(tmp_path / "whole").learner.phase == ()
+    assert ppax.load(tmp_path / "whole").learner.extensions == {}
 
 
 def test_values_of_held_rollouts_are_nearer_with_it_and_the_policy_stays():
     """Value error on rollouts that no agent has seen, from equal numbers of environment steps; three seeds."""
     env = VectorEnv(TimeLimit(builtin.CartPole(), 50), 8)
     errors = {}
-    for name, phase in (("plain", NoPhase()), ("ppg", PPG(every=1, num_epochs=6, learning_rate=1e-3))):
-        agent = ppax.PPO(network(env, hidden=(16,)), phase=phase, learning_rate=3e-4, num_epochs=1)
+    for name, phases in (("plain", ()), ("ppg", (PPG(every=1, num_epochs=6, learning_rate=1e-3),))):
+        agent = ppax.PPO(network(env, hidden=(16,)), extensions=phases, learning_rate=3e-4, num_epochs=1)
         errors[name] = []
         for seed in range(3):
             state = ppax.start(agent, env, 32, jax.random.key(seed))
             state, metrics = jax.jit(ppax.train)(agent, env, state, 24)
             held = collect(agent, env, state.learner, state.actor, 32, jax.random.key(99)).rollout
-            _, experience = agent._prepare(state.learner, held)
-            steps = experience.steps
-            squares = (steps.value - experience.targets.value) ** 2
-            scale = np.var(np.asarray(experience.targets.value)[np.asarray(steps.valid)])
+            steps, targets, _ = learned_from(agent, state.learner, held).batch
+            squares = (steps.value - targets.value) ** 2
+            scale = np.var(np.asarray(targets.value)[np.asarray(steps.valid)])
             errors[name].append(float(squares[steps.valid].mean() / scale))
         if name == "ppg":
             assert 0.0 < float(metrics["phase_policy_kl"]) < 1e-2
@@ -209,9 +215,9 @@ def test_values_of_held_rollouts_are_nearer_with_it_and_the_policy_stays():
 
 
 def test_run_files_and_the_command_line_choose_it():
-    agent = config.build({"agent": {"phase": {"part": "ppg", "every": 8, "beta_clone": 2.0}}}).agent
-    assert agent.phase == PPG(beta_clone=2.0, every=8)
-    assert config.describe(agent)["phase"]["part"] == "ppg"
-    line = ["CartPole-v1", "--agent.phase", "ppg", "--agent.phase.num-epochs", "3"]
-    assert config.build(parse_run("train", line, add_train)[1]).agent.phase == PPG(num_epochs=3)
-    assert dataclasses.replace(agent, phase=NoPhase()) == config.build({}).agent
+    agent = config.build({"agent": {"extensions": {"ppg": {"every": 8, "beta_clone": 2.0}}}}).agent
+    assert agent.extensions == (PPG(beta_clone=2.0, every=8),)
+    assert config.describe(agent)["extensions"]["ppg"]["part"] == "ppg"
+    line = ["CartPole-v1", "--agent.extensions", "ppg", "--agent.extensions.ppg.num-epochs", "3"]
+    assert config.build(parse_run("train", line, add_train)[1]).agent.extensions == (PPG(num_epochs=3),)
+    assert dataclasses.replace(agent, extensions=()) == config.build({}).agent

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from ppax.prediction import NextObservation, SelfPrediction, model
-from ppax.prediction.next_observation import numbers
 
 from ppax.distributions import Categorical
+from ppax.extensions import NextObservation, SelfPrediction, prediction
+from ppax.extensions.next_observation import numbers
 from ppax.learning.following import following_in_episode
 from ppax.networks.head_for import head_for
 from ppax.types import ConfigError, Memory, Outputs, Rollout, part
@@ -57,7 +57,7 @@ def test_actions_as_vectors(space, action, vector):
     head = head_for(space)
     distribution = head(jnp.zeros(head.size), jnp.zeros(head.log_std_size), None)
     action = jax.tree.map(jnp.asarray, action, is_leaf=lambda x: isinstance(x, list))
-    np.testing.assert_allclose(model.action_vector(distribution, action), vector)
+    np.testing.assert_allclose(prediction.action_vector(distribution, action), vector)
 
 
 @part
@@ -70,7 +70,7 @@ class Strange:
 
 def test_choices_of_another_distribution_are_refused():
     with pytest.raises(ConfigError, match="the number of choices of a Strange is not known"):
-        model.action_vector(Strange(), jnp.int32(1))
+        prediction.action_vector(Strange(), jnp.int32(1))
 
 
 @part
@@ -101,13 +101,15 @@ def test_sizes_of_the_models():
             "kind": spaces.Discrete(4),
         }
     )
-    params = SelfPrediction(hidden=(7,)).init(Plain(), space, jax.random.key(0))
+    agent = SimpleNamespace(network=Plain())
+    params = SelfPrediction(hidden=(7,)).init(agent, space, jax.random.key(0)).params
     assert params["0"]["kernel"].shape == (4 + 3, 7)
     assert params["kernel"].shape == (7, 4)
     # categories are left out
-    assert NextObservation(hidden=(7,)).init(Plain(), space, jax.random.key(0))["kernel"].shape == (7, 4 + 5)
+    params = NextObservation(hidden=(7,)).init(agent, space, jax.random.key(0)).params
+    assert params["kernel"].shape == (7, 4 + 5)
     with pytest.raises(ConfigError, match=r"next_observation predicts numbers, and Discrete\(4\) has categories only"):
-        NextObservation().init(Plain(), spaces.Discrete(4), jax.random.key(0))
+        NextObservation().init(agent, spaces.Discrete(4), jax.random.key(0))
 
 
 def test_bytes_are_in_units_of_255():

@@ -1,4 +1,4 @@
-"""Auxiliary losses: terms by hand, weights of rows, gradient accumulation, players, run files; none costs nothing."""
+"""Terms of extensions in the loss: by hand, weights of rows, accumulation, players, run files; none costs nothing."""
 
 import dataclasses
 import functools
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from learned import extended
 from loss_rows import Fixed, batch_of
 from worlds import QUICK, Masked
 
@@ -17,45 +18,58 @@ from ppax import config
 from ppax.cli.options import add_train, parse_run
 from ppax.collection import collect
 from ppax.envs import VectorEnv
-from ppax.losses import ClippedSurrogate, FeatureNorm, NoAuxiliary
+from ppax.extensions import Extension, FeatureNorm, Rows, Terms
+from ppax.learning.extension import Chain
+from ppax.losses import ClippedSurrogate
 from ppax.losses.base import RowWeights, total_loss
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp, network
 from ppax.networks.memories import GRU
 from ppax.optimizers import SGD
 from ppax.program.layout import Program
-from ppax.protocols import AuxiliaryTerms, PolicyTerms
-from ppax.types import ConfigError, part
+from ppax.protocols import PolicyTerms
+from ppax.types import ConfigError, ForwardPass, LearnerState, part
 
 FEATURES = {"actor": np.array([[1.0, 3.0], [0.0, 2.0], [4.0, 0.0]]), "critic": np.array([[2.0], [1.0], [3.0]])}
 SQUARES = np.array([5.0 + 4.0, 2.0 + 1.0, 8.0 + 9.0])  # (1 + 9) / 2 + 4, and so on
 
 
 @part
-class Reads:
-    """Terms that read all three arguments."""
+class Reads(Extension):
+    """Terms that read parameters, features and the batch."""
 
     coef: float = 0.3
 
-    def __call__(self, params, features, batch):
-        kernel = jnp.square(params["policy"]["kernel"]).sum()
-        actor = jnp.square(features["actor"] - batch.steps.reward[:, None]).sum(axis=1)
-        return AuxiliaryTerms({"one": self.coef * actor, "other": self.coef * kernel + 0.0 * actor}, {"actor": actor})
+    def terms(self, rows):
+        kernel = jnp.square(rows.learner.params["policy"]["kernel"]).sum()
+        actor = jnp.square(rows.policy.features["actor"] - rows.batch.steps.reward[:, None]).sum(axis=1)
+        return Terms({"one": self.coef * actor, "other": self.coef * kernel + 0.0 * actor}, {"actor": actor})
 
 
-def loss_of(auxiliary, batch, vf_coef=0.5, ent_coef=0.1):
+def rows_of(features, batch=None):
+    """Rows of a loss with these features."""
+    learner = LearnerState({}, (), None, None)
+    return Rows(None, batch, ForwardPass((), None, None, None, features), learner, None, None, None)
+
+
+def named(terms):
+    """Arguments of the loss for the terms of extensions."""
+    return {"further": terms.losses, "metrics": terms.metrics}
+
+
+def loss_of(further, batch, vf_coef=0.5, ent_coef=0.1):
     rows = np.zeros(len(batch.targets.advantage), np.float32)
     terms = ClippedSurrogate()(Fixed(rows, rows), batch)
-    return total_loss(terms, rows, rows, auxiliary, batch, vf_coef, ent_coef)
+    return total_loss(terms, rows, rows, vf_coef=vf_coef, ent_coef=ent_coef, batch=batch, **named(further))
 
 
 def test_feature_norm_is_the_mean_square_of_each_torso():
-    terms = FeatureNorm(0.5)({}, FEATURES, None)
+    terms = FeatureNorm(0.5).terms(rows_of(FEATURES))
     np.testing.assert_allclose(terms.losses["feature_norm_loss"], 0.5 * SQUARES)
 
 
 def test_terms_are_means_over_valid_rows_by_their_importance():
-    terms = FeatureNorm(0.5)({}, FEATURES, None)
+    terms = FeatureNorm(0.5).terms(rows_of(FEATURES))
     batch = batch_of([0.0, 0.0, 0.0], valid=[True, False, True])
     loss, metrics = loss_of(terms, batch)
     np.testing.assert_allclose([loss, metrics["loss"], metrics["feature_norm_loss"]], 0.5 * (9.0 + 17.0) / 2)
@@ -67,14 +81,14 @@ def test_terms_are_means_over_valid_rows_by_their_importance():
 
 def test_metrics_are_logged_and_not_added():
     rows = np.array([1.0, 2.0, 6.0], np.float32)
-    loss, metrics = loss_of(AuxiliaryTerms({"a": rows, "b": 2.0 * rows}, {"c": 3.0 * rows}), batch_of(np.zeros(3)))
+    loss, metrics = loss_of(Terms({"a": rows, "b": 2.0 * rows}, {"c": 3.0 * rows}), batch_of(np.zeros(3)))
     np.testing.assert_allclose([loss, metrics["a"], metrics["b"], metrics["c"]], [9.0, 3.0, 6.0, 9.0])
 
 
 @pytest.mark.parametrize("name", ["loss", "value_loss", "approx_kl", "clip_fraction", "ratio_max"])
 def test_a_name_that_is_taken_is_refused(name):
     rows = np.zeros(3)
-    for terms in (AuxiliaryTerms({name: rows}), AuxiliaryTerms({}, {name: rows})):
+    for terms in (Terms({name: rows}), Terms({}, {name: rows})):
         with pytest.raises(ConfigError, match=f"the metric '{name}' exists already; give the term .* another name"):
             loss_of(terms, batch_of(rows))
 
@@ -90,22 +104,25 @@ def test_a_name_that_is_taken_is_refused(name):
 @pytest.mark.parametrize("place", ["losses", "metrics", "policy"])
 def test_a_term_that_is_not_per_row_is_refused(shape, remedy, place):
     batch, rows, x = batch_of(np.zeros(3)), np.zeros(3, np.float32), {"mine": np.zeros(shape, np.float32)}
-    terms = AuxiliaryTerms({} if place != "losses" else x, {} if place != "metrics" else x)
+    terms = Terms({} if place != "losses" else x, {} if place != "metrics" else x)
     policy = PolicyTerms(rows, rows, x if place == "policy" else {})
-    slot = "loss" if place == "policy" else "auxiliary"
+    slot = "loss" if place == "policy" else "extensions"
     said = rf"agent\.{slot}: its term 'mine' has shape {re.escape(str(list(shape)))}, .* each row, \[3\]: .*{remedy}"
     with pytest.raises(ConfigError, match=said):
-        total_loss(policy, rows, rows, terms, batch, 0.5, 0.0)
+        total_loss(policy, rows, rows, vf_coef=0.5, ent_coef=0.0, batch=batch, **named(terms))
 
 
-def test_no_auxiliary_loss_is_not_in_the_program():
+def test_no_extension_is_not_in_the_program():
     batch = batch_of(np.zeros(3))
 
-    def size(auxiliary):
-        return len(jax.make_jaxpr(lambda x: loss_of(auxiliary({}, x, batch), batch))(FEATURES).jaxpr.eqns)
+    def size(*extensions):
+        def loss(features):
+            return loss_of(Chain(extensions).terms(rows_of(features, batch)), batch)
 
-    plain = len(jax.make_jaxpr(lambda x: loss_of(AuxiliaryTerms({}), batch))(FEATURES).jaxpr.eqns)
-    assert size(NoAuxiliary()) == plain < size(FeatureNorm())
+        return len(jax.make_jaxpr(loss)(FEATURES).jaxpr.eqns)
+
+    plain = len(jax.make_jaxpr(lambda x: loss_of(Terms({}), batch))(FEATURES).jaxpr.eqns)
+    assert size() == size(Extension()) == plain < size(FeatureNorm())
 
 
 ENV = VectorEnv(Masked(), 6)
@@ -129,13 +146,14 @@ def updated(agent, learner, rollout):
 )
 def test_gradient_accumulation_does_not_change_it(memory, minibatch):
     agent, learner, rollout = world(memory, 4 if memory else None)
-    agent = dataclasses.replace(agent, auxiliary=Reads(), minibatch=minibatch)
+    agent = dataclasses.replace(agent, minibatch=minibatch)
+    plain = updated(agent, learner, rollout)
+    agent, learner, rollout = extended(agent, learner, rollout, Reads())
     assert not rollout.steps.valid.all()
     whole = updated(dataclasses.replace(agent, program=Program(1, 10**6)), learner, rollout)
     chunks = updated(dataclasses.replace(agent, program=Program(1, 5)), learner, rollout)
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(chunks), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5, rtol=1e-4)
-    plain = updated(dataclasses.replace(agent, auxiliary=NoAuxiliary()), learner, rollout)
     pairs = zip(jax.tree.leaves(plain.learner.params), jax.tree.leaves(whole.learner.params), strict=True)
     assert max(np.abs(a - b).max() for a, b in pairs) > 1e-3  # else agreement would mean little
 
@@ -145,11 +163,12 @@ def test_features_are_the_input_of_decide(memory):
     """One step of plain gradient descent on their mean square alone, with rate 1: p - d mean square / d p."""
     agent, _, rollout = world(memory, 12)
     own = {"optimizer": SGD(), "max_grad_norm": None, "learning_rate": 1.0, "num_epochs": 1, "minibatch": Shuffle(1)}
-    agent = dataclasses.replace(agent, auxiliary=FeatureNorm(1.0), vf_coef=0.0, normalize_advantage="off", **own)
+    agent = dataclasses.replace(agent, extensions=(FeatureNorm(1.0),), vf_coef=0.0, normalize_advantage="off", **own)
     learner, nothing = agent.init(ENV.observation_space, jax.random.key(3)), jnp.zeros_like(rollout.steps.value)
     obs = jax.random.normal(jax.random.key(4), rollout.steps.obs.shape)  # the environment's own are 0
     steps = dataclasses.replace(rollout.steps, obs=obs, reward=nothing, value=nothing)  # all advantages are 0
-    after = updated(agent, learner, rollout._replace(steps=steps, last_value=nothing[0])).learner.params
+    rollout = rollout._replace(steps=steps, last_value=nothing[0], extensions={"feature_norm": ()})
+    after = updated(agent, learner, rollout).learner.params
     net = agent.network
 
     def mean_square(params):
@@ -168,23 +187,23 @@ def test_features_are_the_input_of_decide(memory):
 
 
 @pytest.mark.parametrize(
-    ("made", "table"), [(FeatureNorm(0.25), {"part": "feature_norm", "coef": 0.25}), (NoAuxiliary(), {"part": "none"})]
+    ("made", "tables"), [((FeatureNorm(0.25),), {"feature_norm": {"part": "feature_norm", "coef": 0.25}}), ((), {})]
 )
-def test_a_run_file_chooses_it(made, table):
-    agent = config.build({"agent": {"auxiliary": table}}).agent
-    assert agent.auxiliary == made
-    assert config.describe(agent)["auxiliary"] == table
+def test_a_run_file_chooses_it(made, tables):
+    agent = config.build({"agent": {"extensions": tables}}).agent
+    assert agent.extensions == made
+    assert config.describe(agent)["extensions"] == (tables or [])
 
 
 def test_a_command_line_chooses_it():
-    line = ["CartPole-v1", "--agent.auxiliary", "feature_norm", "--agent.auxiliary.coef", "0.125"]
-    assert config.build(parse_run("train", line, add_train)[1]).agent.auxiliary == FeatureNorm(0.125)
-    assert config.build({}).agent.auxiliary == NoAuxiliary()
+    line = ["CartPole-v1", "--agent.extensions", "feature_norm", "--agent.extensions.feature_norm.coef", "0.125"]
+    assert config.build(parse_run("train", line, add_train)[1]).agent.extensions == (FeatureNorm(0.125),)
+    assert config.build({}).agent.extensions == ()
 
 
 def test_each_player_may_have_a_weight_of_its_own(vmapped_keys):
     env = ppax.make("Pursuit-2", 4)
-    options = {"minibatch": Shuffle(2), "num_epochs": 1, "auxiliary": FeatureNorm(np.array([0.0, 1.0]))}
+    options = {"minibatch": Shuffle(2), "num_epochs": 1, "extensions": (FeatureNorm(np.array([0.0, 1.0])),)}
     agent = ppax.Independent(ppax.PPO(network(env, hidden=(4,)), **options), 2)
     state = ppax.start(agent, env, 8, jax.random.key(0))
     metrics = jax.jit(ppax.train, static_argnums=3, compiler_options=QUICK)(agent, env, state, 1).metrics

@@ -13,6 +13,7 @@ import ppax
 from ppax import config
 from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv
+from ppax.extensions import HeldNoise
 from ppax.run.fit import fit_run
 from ppax.types import EnvReset, EnvStep
 
@@ -46,8 +47,13 @@ ENV = VectorEnv(TimeLimit(Still(), 7), 4)
 
 
 def agent_of(env=ENV, **options):
-    network = ppax.networks.network(env, hidden=(6,), gsde_steps=EVERY, **options)
-    return ppax.PPO(network, num_epochs=2, learning_rate=3e-3)
+    network = ppax.networks.network(env, hidden=(6,), gsde=True, **options)
+    return ppax.PPO(network, extensions=(HeldNoise(EVERY),), num_epochs=2, learning_rate=3e-3)
+
+
+def noise_of(actor):
+    """Noise of each stream."""
+    return actor.carry.extensions["held_noise"]
 
 
 def rollout_of(agent, env=ENV, num_steps=10):
@@ -65,7 +71,7 @@ def test_actions_change_every_three_steps(distribution):
         assert same.all() if t % EVERY else not same.any(), t
     assert len(np.unique(action[:, :, 0])) == 4 * 4  # each stream and each draw has its own noise
     assert collected.rollout.steps.carry == ()  # learning does not need the noise, nor is it stored
-    assert int(collected.actor.carry.noise.age[0]) == 10
+    assert int(noise_of(collected.actor).age[0]) == 10
 
 
 def test_the_ratio_is_1_and_iterations_go_on_with_the_noise():
@@ -75,7 +81,7 @@ def test_the_ratio_is_1_and_iterations_go_on_with_the_noise():
     for i in range(3):
         state, metrics = train(agent, ENV, state, 1, 3)
         assert float(metrics["ratio_first_max_dev"]) < 1e-6
-        assert (np.asarray(state.actor.carry.noise.age) == 8 * (i + 1)).all()
+        assert (np.asarray(noise_of(state.actor).age) == 8 * (i + 1)).all()
     assert np.isfinite(metrics["loss"])
     spread = np.asarray(state.learner.params["log_std"])
     assert spread.shape == (6, 3)
@@ -120,12 +126,14 @@ def test_groups_with_and_without_noise():
 
 
 def test_a_run_is_resumed_bit_for_bit(tmp_path):
+    network = {"hidden": [8], "gsde": True, "log_std_init": -1.0}
+    agent = {"network": network, "extensions": {"held_noise": {"steps": 5}}, "num_epochs": 2}
     plan = {
         "env": "Pendulum-v1",
         "num_envs": 4,
         "num_steps": 8,
         "total_steps": 128,
-        "agent": {"network": {"hidden": [8], "gsde_steps": 5, "log_std_init": -1.0}, "num_epochs": 2},
+        "agent": agent,
         "log": {"console": False, "every": 1},
     }
     built = config.build(plan)
@@ -135,7 +143,7 @@ def test_a_run_is_resumed_bit_for_bit(tmp_path):
     assert int(resumed.state.iteration) == 4
     for x, y in zip(*map(jax.tree.leaves, (whole.state.learner, resumed.state.learner)), strict=True):
         np.testing.assert_array_equal(x, y)
-    np.testing.assert_array_equal(whole.state.actor.carry.noise.matrix, resumed.state.actor.carry.noise.matrix)
+    np.testing.assert_array_equal(noise_of(whole.state.actor).matrix, noise_of(resumed.state.actor).matrix)
     policy = ppax.load(tmp_path / "whole")
     assert policy.spec.memory == {}
     obs = np.array([1.0, 0.0, 0.5], np.float32)
@@ -147,7 +155,7 @@ def test_on_the_host_the_noise_stays_too():
     env = ppax.make("gymnasium/Pendulum-v1", 2)
     agent = agent_of(env)
     run = ppax.fit(agent, env, total_steps=64, num_steps=16, log=ppax.Log(console=False, every=1))
-    assert (np.asarray(run.state.actor.carry.noise.age) == 32).all()
+    assert (np.asarray(noise_of(run.state.actor).age) == 32).all()
     assert run.history[-1]["ratio_first_max_dev"] < 1e-5
     run.evaluate(2)
     run.evaluate(2, deterministic=False)
@@ -156,19 +164,25 @@ def test_on_the_host_the_noise_stays_too():
 @pytest.mark.parametrize(
     ("env", "options", "message"),
     [
-        ("CartPole-v1", {}, "gsde_steps = 4: gSDE is for one Box"),
+        ("CartPole-v1", {}, "gsde = true: gSDE is for one Box"),
         ("Pendulum-v1", {"distribution": "beta"}, "not for a BetaHead"),
         ("Pendulum-v1", {"state_std": True}, "set state_std to false"),
     ],
 )
 def test_what_has_no_such_noise_is_refused(env, options, message):
     with pytest.raises(ppax.ConfigError, match=message):
-        ppax.networks.mlp(ppax.make(env, 4), gsde_steps=4, **options)
-    with pytest.raises(ppax.ConfigError, match="gsde_steps = 0: must be at least 1"):
-        config.build({"env": "Pendulum-v1", "agent": {"network": {"gsde_steps": 0}}})
+        ppax.networks.mlp(ppax.make(env, 4), gsde=True, **options)
+    with pytest.raises(ppax.ConfigError, match=r"held_noise\.steps = 0: must be at least 1"):
+        config.build({"env": "Pendulum-v1", "agent": {"extensions": {"held_noise": {"steps": 0}}}})
+
+
+def test_noise_is_not_held_for_a_network_without_it():
+    agent = ppax.PPO(ppax.networks.network(ENV, hidden=(6,)), extensions=(HeldNoise(),))
+    with pytest.raises(ppax.ConfigError, match=r"held_noise: needs a network .* network\.gsde = true"):
+        ppax.start(agent, ENV, 4, jax.random.key(0))
 
 
 def test_without_it_the_program_has_no_noise():
-    agent = dataclasses.replace(agent_of(), network=ppax.networks.network(ENV, hidden=(6,)))
+    agent = dataclasses.replace(agent_of(), network=ppax.networks.network(ENV, hidden=(6,)), extensions=())
     state = ppax.start(agent, ENV, 4, jax.random.key(0))
     assert state.actor.carry == ()

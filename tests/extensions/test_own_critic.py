@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from host_worlds import Maze as HostMaze
-from ppax.intrinsic import RND, NoIntrinsic, OwnCritic
+from learned import learned as learned_from
 from worlds import QUICK, Counter
 
 import ppax
@@ -19,12 +19,13 @@ from ppax.cli.options import add_train, parse_run
 from ppax.collection import collect
 from ppax.config import Log
 from ppax.envs import VectorEnv, grouped, host
+from ppax.extensions import RND, Before, Extension, FeatureNorm, OwnCritic
 from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.optimizers import SGD
 from ppax.program.layout import Program
-from ppax.protocols import IntrinsicRewards
+from ppax.recompute import Epoch, Minibatch, Never
 from ppax.types import ConfigError, Rollout, Scalar, number, part
 
 T, B, SIZE = 7, 3, 2
@@ -45,21 +46,18 @@ class Plain:
         return {"actor": obs}
 
 
+PLAIN = SimpleNamespace(network=Plain())  # an agent
+
+
 @part
-class Given:
+class Given(Extension):
     """Intrinsic reward `size` times the first number of the observation plus `base`; no state."""
 
     size: Scalar = number("factor of the observation", default=1.0)
     base: Scalar = number("added to each", default=0.0)
 
-    def init(self, network, observation_space, key):
-        return ()
-
-    def initial_streams(self, num_streams):
-        return ()
-
-    def __call__(self, network, state, rollout):
-        return IntrinsicRewards(self.size * rollout.steps.obs[..., 0] + self.base, state, ())
+    def before(self, agent, state, streams, rollout, reward):
+        return Before(state, reward + self.size * rollout.steps.obs[..., 0] + self.base)
 
 
 SMALL = OwnCritic(
@@ -70,9 +68,10 @@ SMALL = OwnCritic(
 )
 
 
-def ppo(env, intrinsic=SMALL, memory=None, **options):
+def ppo(env, *extensions, memory=None, **options):
     net = network(env, hidden=(4,), **({"memory": memory} if memory else {}))
-    return ppax.PPO(net, intrinsic=intrinsic, minibatch=Shuffle(2), num_epochs=2, learning_rate=1e-2, **options)
+    extensions = extensions or (SMALL,)
+    return ppax.PPO(net, extensions=extensions, minibatch=Shuffle(2), num_epochs=2, learning_rate=1e-2, **options)
 
 
 def rollout_of(rng):
@@ -119,24 +118,27 @@ def in_float64(critic, steps, last_obs, reward, seen, gamma, decay, episodic):
 @pytest.mark.parametrize("episodic", [False, True])
 def test_advantages_are_those_of_float64(episodic):
     own = OwnCritic(Given(0.5, 0.1), 0.9, 0.8, 1e-2, episodic, num_epochs=1, num_minibatches=1, hidden=(5,))
-    state, rng, seen = own.init(Plain(), SPACE, jax.random.key(0)), np.random.default_rng(0), []
+    state, rng, seen = own.init(PLAIN, SPACE, jax.random.key(0)).state, np.random.default_rng(0), []
     call = jax.jit(
-        lambda state, *arrays: own(Plain(), state, Rollout(SimpleNamespace(**arrays[0]), None, None, arrays[1]))
+        lambda state, steps, last_obs, reward: own.before(
+            PLAIN, state, (), Rollout(SimpleNamespace(**steps), None, None, last_obs), reward
+        )
     )
+    extrinsic = np.full((T, B), 7.0, np.float32)
     for _ in range(3):
         steps, last_obs = rollout_of(rng)
         seen.append(steps.obs[steps.valid].astype(np.float64))
-        got = call(state, vars(steps), last_obs)
+        got = call(state, vars(steps), last_obs, extrinsic)
         reward = 0.5 * steps.obs[..., 0].astype(np.float64) + 0.1
         wanted = in_float64(state.critic, steps, last_obs, reward, seen, 0.9, 0.8, episodic)
-        np.testing.assert_allclose(got.advantage, wanted, rtol=2e-4, atol=2e-5)
-        assert (np.asarray(got.advantage)[~steps.valid] == 0.0).all()
+        np.testing.assert_allclose(got.extras, wanted, rtol=2e-4, atol=2e-5)
+        assert (np.asarray(got.extras)[~steps.valid] == 0.0).all()
         np.testing.assert_allclose(got.metrics["intrinsic_reward"], reward[steps.valid].mean(), rtol=1e-5)
         # before its only gradient step the critic's loss is half the mean square of these advantages
         np.testing.assert_allclose(
             got.metrics["intrinsic_value_loss"], 0.5 * (wanted[steps.valid] ** 2).mean(), rtol=1e-3
         )
-        assert got.reward is None
+        np.testing.assert_array_equal(got.reward, extrinsic)
         before = state.critic
         state = got.state
         moved = [
@@ -149,7 +151,8 @@ def test_advantages_are_those_of_float64(episodic):
 def own_advantage(own, state, obs, **fields):
     """Advantages [T] of one stream with observations [T + 1, 1, n]."""
     steps = SimpleNamespace(obs=jnp.asarray(obs[:-1]), **jax.tree.map(jnp.asarray, fields))
-    call = jax.jit(lambda: own(Plain(), state, Rollout(steps, None, None, jnp.asarray(obs[-1]))).advantage)
+    rollout = Rollout(steps, None, None, jnp.asarray(obs[-1]))
+    call = jax.jit(lambda: own.before(PLAIN, state, (), rollout, jnp.zeros(steps.valid.shape)).extras)
     return np.asarray(call())[:, 0]
 
 
@@ -167,7 +170,7 @@ def test_the_exact_value_of_a_constant_reward_has_no_advantage_at_a_time_limit(n
     """A reward of 1, gamma 0.9: V = 10 where an episode is cut; a termination has the advantage 1 - 10 if it counts."""
     at, final_value, resets = ENDS[name]
     own = OwnCritic(Given(0.0, 1.0), 0.9, 0.5, 1e-2, episodic, num_epochs=1, num_minibatches=1, hidden=(5,))
-    state = own.init(Plain(), SPACE, jax.random.key(0))
+    state = own.init(PLAIN, SPACE, jax.random.key(0)).state
     head = jax.tree.map(jnp.zeros_like, state.critic["head"]) | {"bias": jnp.array([10.0])}
     state = state._replace(critic=state.critic | {"head": head})
     obs = np.random.default_rng(0).normal(size=(7, 1, SIZE)).astype(np.float32)
@@ -185,7 +188,7 @@ def test_the_exact_value_of_a_constant_reward_has_no_advantage_at_a_time_limit(n
 def test_after_a_reset_in_the_same_step_the_value_is_that_before_the_end():
     """There the final observation is not in the rollout: with V the first number, the advantage is r + gamma V - V."""
     own = OwnCritic(Given(0.0, 1.0), 0.9, 0.0, 1e-2, True, num_epochs=1, num_minibatches=1, hidden=())
-    state = own.init(Plain(), SPACE, jax.random.key(0))
+    state = own.init(PLAIN, SPACE, jax.random.key(0)).state
     head = {"kernel": jnp.array([[1.0], [0.0]]), "bias": jnp.zeros(1)}
     state = state._replace(critic=state.critic | {"head": head})
     obs = np.random.default_rng(0).normal(size=(5, 1, SIZE)).astype(np.float32)
@@ -205,7 +208,11 @@ def test_values_of_a_constant_reward_go_on_through_episode_ends(terminates):
         own = OwnCritic(Given(0.0, 1.0), 0.8, 0.9, 3e-2, episodic, num_epochs=8, hidden=(8,))
         agent = ppo(env, own)
         state = ppax.start(agent, env, 32, jax.random.key(0))
-        learner = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 60).state.learner.intrinsic
+        learner = (
+            jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 60)
+            .state.learner.extensions["own_critic"]
+            .state
+        )
         obs = jnp.array([[0.0, 0.5], [1.0, 0.5], [2.0, 0.5]])
         values[episodic] = np.asarray(own._values(agent.network, learner, learner.critic, obs))
     np.testing.assert_allclose(values[False], 5.0, atol=0.4)
@@ -221,10 +228,10 @@ def test_values_of_a_constant_reward_go_on_through_episode_ends(terminates):
 @pytest.mark.parametrize(
     ("recompute", "memory"),
     [
-        ("never", None),
-        ("epoch", None),
-        ("minibatch", None),
-        pytest.param("epoch", GRU(3), marks=pytest.mark.nightly, id="recurrent"),
+        (Never(), None),
+        (Epoch(), None),
+        (Minibatch(), None),
+        pytest.param(Epoch(), GRU(3), marks=pytest.mark.nightly, id="recurrent"),
     ],
 )
 def test_the_advantages_are_added_and_value_targets_stay(recompute, memory):
@@ -233,31 +240,23 @@ def test_the_advantages_are_added_and_value_targets_stay(recompute, memory):
     state = ppax.start(agent, COUNTER, 8, jax.random.key(0))
     gather = jax.jit(collect, static_argnums=4, compiler_options=QUICK)
     rollout = gather(agent, COUNTER, state.learner, state.actor, 8, jax.random.key(1)).rollout
-    bonus = jax.random.normal(jax.random.key(2), rollout.steps.reward.shape)
-    _, plain = agent._prepare(state.learner, rollout)
-    _, more = agent._prepare(state.learner, rollout, None, bonus)
-    sequences = np.swapaxes(np.where(rollout.steps.valid, bonus, 0.0), 0, 1).reshape(-1, more.steps.valid.shape[1])
-    np.testing.assert_allclose(more.targets.advantage - plain.targets.advantage, sequences, atol=1e-5)
-    np.testing.assert_array_equal(more.targets.value, plain.targets.value)
-    if recompute == "never":
+    before = jax.jit(agent.extensions[0].before, compiler_options=QUICK)
+    own = state.learner.extensions["own_critic"].state
+    bonus = before(agent, own, rollout.extensions["own_critic"], rollout, rollout.steps.reward).extras
+    assert np.abs(bonus).max() > 1e-2
+    more = learned_from(agent, state.learner, rollout)
+    plain = learned_from(dataclasses.replace(agent, extensions=()), state.learner._replace(extensions={}), rollout)
+    (steps, targets, _), (_, other, _) = more.batch, plain.batch
+    sequences = np.swapaxes(np.where(rollout.steps.valid, bonus, 0.0), 0, 1).reshape(-1, steps.valid.shape[1])
+    np.testing.assert_allclose(targets.advantage - other.advantage, sequences, atol=1e-5)
+    np.testing.assert_array_equal(targets.value, other.value)
+    if recompute == Never():
+        assert more.recomputed is None
         return
-    whole = 8 if recompute == "epoch" else 4
-    steps, inputs = ppax.learning.recompute.join(more.steps, more.inputs, whole)
-    again = ppax.learning.recompute.recomputed_targets(
-        agent.evaluate_actions, agent.advantage, agent.gamma, state.learner, steps, inputs
-    )
-    fresh = np.asarray(again.advantage).reshape(more.targets.advantage.shape)
-    if recompute == "epoch":
-        np.testing.assert_allclose(fresh, more.targets.advantage, atol=1e-4)
-    without = ppax.learning.recompute.recomputed_targets(
-        agent.evaluate_actions,
-        agent.advantage,
-        agent.gamma,
-        state.learner,
-        steps,
-        inputs._replace(intrinsic=None),
-    )
-    np.testing.assert_allclose(fresh - np.asarray(without.advantage).reshape(fresh.shape), sequences, atol=1e-4)
+    fresh = more.recomputed.advantage
+    if recompute == Epoch():
+        np.testing.assert_allclose(fresh, targets.advantage, atol=1e-4)
+    np.testing.assert_allclose(fresh - plain.recomputed.advantage, sequences, atol=1e-4)
 
 
 @pytest.mark.nightly
@@ -265,13 +264,14 @@ def test_a_weight_of_zero_learns_what_no_intrinsic_reward_learns():
     learned = {}
     zero = OwnCritic(dataclasses.replace(SMALL.reward, coef=0.0), learning_rate=0.0)
     silent = dataclasses.replace(zero, gamma=0.0, gae_lambda=0.0)
-    for name, intrinsic in (("zero", silent), ("none", NoIntrinsic()), ("some", SMALL)):
-        agent = ppo(COUNTER, intrinsic)
+    for name, extensions in (("zero", (silent,)), ("none", ()), ("some", (SMALL,))):
+        agent = dataclasses.replace(ppo(COUNTER), extensions=extensions)
         state = ppax.start(agent, COUNTER, 8, jax.random.key(0))
         if name == "zero":  # V = 0 everywhere
-            critic = jax.tree.map(jnp.zeros_like, state.learner.intrinsic.critic)
-            learner = state.learner._replace(intrinsic=state.learner.intrinsic._replace(critic=critic))
-            state = dataclasses.replace(state, learner=learner)
+            own = state.learner.extensions["own_critic"]
+            critic = jax.tree.map(jnp.zeros_like, own.state.critic)
+            own = own._replace(state=own.state._replace(critic=critic))
+            state = dataclasses.replace(state, learner=state.learner._replace(extensions={"own_critic": own}))
         result = jax.jit(ppax.train, compiler_options=QUICK)(agent, COUNTER, state, 2)
         learned[name] = jax.tree.leaves(result.state.learner.params)
         assert float(result.metrics["ratio_first_max_dev"]) < 1e-6
@@ -282,7 +282,7 @@ def test_a_weight_of_zero_learns_what_no_intrinsic_reward_learns():
 
 def kinds():
     groups = ppax.Groups({name: ppo(one) for name, one in GROUPED.groups.items()}, GROUPED.sizes)
-    yield "recurrent", ppo(COUNTER, memory=GRU(3), seq_len=4, recompute="epoch"), COUNTER
+    yield "recurrent", ppo(COUNTER, memory=GRU(3), seq_len=4, recompute=Epoch()), COUNTER
     yield "Independent", ppax.Independent(ppo(ALIKE), 2), ALIKE
     yield "Groups", groups, GROUPED
     yield "SelfPlay", ppax.SelfPlay(groups, Pool(every=1, size=2, share=0.5, opponents=1), 4), GROUPED
@@ -308,7 +308,7 @@ def test_two_devices_learn_what_one_learns():
         agent = ppo(COUNTER, program=Program(devices=devices), optimizer=SGD())
         state = ppax.start(agent, COUNTER, 7 * 2, jax.random.key(0))
         learned.append(jax.jit(ppax.train, compiler_options=QUICK)(agent, COUNTER, state, 1).state.learner)
-    one, two = ((x.params, x.intrinsic.critic) for x in learned)
+    one, two = ((x.params, x.extensions["own_critic"].state.critic) for x in learned)
     for x, y in zip(*map(jax.tree.leaves, (one, two)), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-4, rtol=1e-3)
 
@@ -323,7 +323,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
     for x, y in zip(*(jax.tree.leaves(run.state.learner) for run in (whole, resumed)), strict=True):
         assert as_bytes(x).tobytes() == as_bytes(y).tobytes()
     assert {"intrinsic_reward", "intrinsic_value_loss", "predictor_loss"} <= set(whole.history[-1])
-    assert ppax.load(tmp_path / "whole").learner.intrinsic == ()
+    assert ppax.load(tmp_path / "whole").learner.extensions == {}
 
 
 @pytest.mark.nightly
@@ -334,17 +334,17 @@ def test_environments_on_the_host():
 
 
 def test_run_files_and_the_command_line_choose_it():
-    table = {"part": "own_critic", "gamma": 0.9, "reward": {"part": "rnd", "coef": 0.25}}
-    agent = config.build({"agent": {"intrinsic": table}}).agent
-    assert agent.intrinsic == OwnCritic(RND(coef=0.25), gamma=0.9)
-    described = config.describe(agent)["intrinsic"]
-    assert (described["part"], described["reward"]["coef"]) == ("own_critic", 0.25)
-    line = ["CartPole-v1", "--agent.intrinsic", "own_critic", "--agent.intrinsic.reward.coef", "0.125"]
-    assert config.build(parse_run("train", line, add_train)[1]).agent.intrinsic == OwnCritic(RND(coef=0.125))
+    table = {"gamma": 0.9, "reward": {"part": "rnd", "coef": 0.25}}
+    agent = config.build({"agent": {"extensions": {"own_critic": table}}}).agent
+    assert agent.extensions == (OwnCritic(RND(coef=0.25), gamma=0.9),)
+    described = config.describe(agent)["extensions"]["own_critic"]
+    assert described["reward"]["coef"] == 0.25
+    line = ["CartPole-v1", "--agent.extensions", "own_critic", "--agent.extensions.own_critic.reward.coef", "0.125"]
+    assert config.build(parse_run("train", line, add_train)[1]).agent.extensions == (OwnCritic(RND(coef=0.125)),)
 
 
 def test_a_critic_of_no_reward_is_refused():
-    agent = ppo(COUNTER, OwnCritic(NoIntrinsic()))
+    agent = ppo(COUNTER, OwnCritic(FeatureNorm()))
     state = ppax.start(agent, COUNTER, 8, jax.random.key(0))
-    with pytest.raises(ConfigError, match=r"intrinsic\.reward: NoIntrinsic gives no rewards"):
+    with pytest.raises(ConfigError, match=r"own_critic\.reward: FeatureNorm gives no rewards"):
         jax.eval_shape(lambda state: ppax.train(agent, COUNTER, state, 1), state)

@@ -7,8 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from ppax.prediction import NextObservation, SelfPrediction
-from ppax.prediction.next_observation import numbers
 from worlds import QUICK
 
 import ppax
@@ -18,9 +16,11 @@ from ppax.cli.options import add_train, parse_run
 from ppax.collection import collect
 from ppax.config import Log
 from ppax.envs import TimeLimit, VectorEnv, builtin, grouped
-from ppax.learning import auxiliary
+from ppax.extensions import Extension, NextObservation, SelfPrediction
+from ppax.extensions.next_observation import numbers
+from ppax.learning.extension import Chain
+from ppax.learning.following import following_in_episode
 from ppax.learning.forward import example_of
-from ppax.losses import NoAuxiliary
 from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
@@ -39,6 +39,12 @@ def gathered(env, num_steps, **options):
     state = ppax.start(agent, env, num_steps, jax.random.key(0))
     gather = jax.jit(collect, static_argnums=4, compiler_options=QUICK)
     return agent, state.learner, gather(agent, env, state.learner, state.actor, num_steps, jax.random.key(1)).rollout
+
+
+def model_of(learner):
+    """Parameters of the prediction in a learner with one extension."""
+    (own,) = learner.extensions.values()
+    return own.params
 
 
 def flat(tree):
@@ -70,15 +76,15 @@ def in_float64(loss, params, own, frozen, steps, after):
 @BOTH
 def test_loss_and_gradient_are_those_of_float64(loss):
     """The gradient is that of differences, with the target's parameters held; PPO's own is taken off."""
-    agent, learner, rollout = gathered(SHORT, 8, auxiliary=loss)
+    agent, learner, rollout = gathered(SHORT, 8, extensions=(loss,))
     assert rollout.steps.truncated.any()
     update = jax.jit(lambda agent, learner: agent.update(learner, rollout, jax.random.key(2)), compiler_options=QUICK)
     after = update(agent, learner)
-    without = dataclasses.replace(agent, auxiliary=NoAuxiliary())
+    without = dataclasses.replace(agent, extensions=())
     moments = without.init(SHORT.observation_space, jax.random.key(0)).opt_state
-    plain = update(without, learner._replace(auxiliary=(), opt_state=moments))
+    plain = update(without, learner._replace(extensions={}, opt_state=moments))
     double = lambda tree: jax.tree.map(lambda x: np.asarray(x, np.float64), tree)  # noqa: E731
-    params, own, steps = *map(double, (learner.params, learner.auxiliary)), rollout.steps
+    params, own, steps = *map(double, (learner.params, model_of(learner))), rollout.steps
     obs = np.concatenate([steps.obs, rollout.last_obs[None]]).astype(np.float64)[1:]
     # rows after a reset are no targets: the first observation of the next episode stands two rows on
     value = lambda params, own: in_float64(loss, params, own, double(learner.params), steps, obs)  # noqa: E731
@@ -94,7 +100,7 @@ def test_loss_and_gradient_are_those_of_float64(loss):
                 moved[i][place] += change
                 ends.append(value(*jax.tree.unflatten(structure, moved)))
             slopes.append((ends[0] - ends[1]) / 2e-5)
-    change = flat(plain.learner.params) - flat(after.learner.params), flat(own) - flat(after.learner.auxiliary)
+    change = flat(plain.learner.params) - flat(after.learner.params), flat(own) - flat(model_of(after.learner))
     assert np.abs(change[0]).max() > 1e-3
     np.testing.assert_allclose(np.concatenate(change), slopes, atol=2e-5)
 
@@ -126,22 +132,23 @@ class Ring:
 
 
 @part
-class Shuffled:
+class Shuffled(Extension):
     """Prediction of another row's next observation."""
 
-    loss: NextObservation | SelfPrediction
+    loss: NextObservation | SelfPrediction = static(default=None)
 
-    def init(self, network, observation_space, key):
-        return self.loss.init(network, observation_space, key)
+    def init(self, agent, observation_space, key):
+        return self.loss.init(agent, observation_space, key)
 
-    def inputs(self, rollout):
-        after = self.loss.inputs(rollout)
+    def before(self, agent, state, streams, rollout, reward):
+        out = self.loss.before(agent, state, streams, rollout, reward)
+        after = out.extras
         order = jax.random.permutation(jax.random.key(3), after.known.size)
         mixed = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[order].reshape(x.shape), after.obs)
-        return after._replace(obs=mixed)
+        return out._replace(extras=after._replace(obs=mixed))
 
-    def __call__(self, params, features, batch):
-        return self.loss(params, features, batch)
+    def terms(self, rows):
+        return self.loss.terms(rows)
 
 
 RING = VectorEnv(TimeLimit(Ring(), 7), 16)
@@ -150,7 +157,7 @@ PAYING = VectorEnv(TimeLimit(Ring(1.0), 7), 16)
 
 def learned(loss, env=RING, iterations=40, **options):
     net = network(env, hidden=(32,), memory=options.pop("memory", network(env).memory))
-    agent = ppax.PPO(net, auxiliary=loss, learning_rate=3e-3, ent_coef=0.05, minibatch=Shuffle(4), **options)
+    agent = ppax.PPO(net, extensions=(loss,), learning_rate=3e-3, ent_coef=0.05, minibatch=Shuffle(4), **options)
     state = ppax.start(agent, env, 32, jax.random.key(0))
     return agent, *jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, iterations)
 
@@ -164,11 +171,11 @@ def test_the_next_observation_is_learned_and_shuffled_ones_are_not(memory):
         agent, state, *_ = learned(loss, **options)
         rollout = collect(agent, RING, state.learner, state.actor, 32, jax.random.key(5)).rollout
         metrics = agent.update(state.learner, rollout, jax.random.key(6)).metrics
-        after = NextObservation().inputs(rollout)
+        after = following_in_episode(rollout)
         seen = np.asarray(after.obs["seen"])[np.asarray(after.known)]
         return float(metrics["next_observation_loss"]) / 0.5, seen.var(axis=0).sum() / 5  # the fifth number is constant
 
-    right, wrong = error(NextObservation(0.5)), error(Shuffled(NextObservation(0.5)))
+    right, wrong = error(NextObservation(0.5)), error(Shuffled(loss=NextObservation(0.5)))
     print(right, wrong)
     assert right[1] > 0.1
     assert right[0] < 0.1 * right[1]
@@ -189,7 +196,7 @@ def test_features_are_learned_and_shuffled_ones_are_not():
         baseline = np.mean([1.0 - (x @ y).mean() for x, y in zip(units, means, strict=True)])
         return float(metrics["self_prediction_loss"]) / 0.5, baseline
 
-    right, wrong = distances(SelfPrediction(0.5)), distances(Shuffled(SelfPrediction(0.5)))
+    right, wrong = distances(SelfPrediction(0.5)), distances(Shuffled(loss=SelfPrediction(0.5)))
     print(right, wrong)
     assert right[1] > 0.05
     assert right[0] < 0.3 * right[1]
@@ -203,7 +210,7 @@ GROUPED = grouped(ALIKE, {"prey": [0], "hunters": [1]})
 
 
 def agent_of(env, loss, **options):
-    return ppax.PPO(network(env, hidden=(4,)), auxiliary=loss, minibatch=Shuffle(2), num_epochs=2, **options)
+    return ppax.PPO(network(env, hidden=(4,)), extensions=(loss,), minibatch=Shuffle(2), num_epochs=2, **options)
 
 
 @BOTH
@@ -222,7 +229,7 @@ def test_every_agent_trains_with_it(kind, loss):
     assert float(metrics["ratio_first_max_dev"]) < 1e-6
     is_learner = lambda node: isinstance(node, LearnerState)  # noqa: E731
     for one, other in zip(*(jax.tree.leaves(x.learner, is_leaf=is_learner) for x in (state, after)), strict=True):
-        pairs = zip(jax.tree.leaves(one.auxiliary), jax.tree.leaves(other.auxiliary), strict=True)
+        pairs = zip(jax.tree.leaves(model_of(one)), jax.tree.leaves(model_of(other)), strict=True)
         assert all((np.asarray(x) != y).any() for x, y in pairs)
         assert jax.tree.structure(one.params) == jax.tree.structure(other.params)
 
@@ -231,13 +238,14 @@ def test_an_optimiser_of_actor_and_critic_trains_the_model_with_the_actor():
     agent = agent_of(SHORT, NextObservation(), optimizer=ActorCritic(actor_scale=0.0))
     state = ppax.start(agent, SHORT, 8, jax.random.key(0))
     after, _ = jax.jit(ppax.train, compiler_options=QUICK)(agent, SHORT, state, 1)
-    assert (flat(after.learner.auxiliary) == flat(state.learner.auxiliary)).all()
+    assert (flat(model_of(after.learner)) == flat(model_of(state.learner))).all()
     assert (flat(after.learner.params["critic"]) != flat(state.learner.params["critic"])).any()
 
 
 def test_a_name_that_the_network_has_is_refused():
-    with pytest.raises(ConfigError, match=r"SelfPrediction has parameters of its own.*without the name 'auxiliary'"):
-        auxiliary.init(agent_of(SHORT, SelfPrediction()), {"auxiliary": {}}, None, None)
+    learner = agent_of(SHORT, SelfPrediction()).init(SHORT.observation_space, jax.random.key(0))
+    with pytest.raises(ConfigError, match=r"self_prediction has parameters; those .*without the name 'extensions'"):
+        Chain((SelfPrediction(),)).trained(learner._replace(params={"extensions": {}}))
 
 
 @BOTH
@@ -247,30 +255,31 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_policies_have_no_model(tm
     whole = ppax.fit(agent, SHORT, 4 * 24, num_steps=8, log=log, run_dir=tmp_path / "whole")
     ppax.fit(agent, SHORT, 4 * 24, num_steps=8, log=log, run_dir=tmp_path / "half", **stop)
     resumed = ppax.resume(tmp_path / "half", agent, SHORT, console=False)
-    assert (flat(whole.state.learner.auxiliary) == flat(resumed.state.learner.auxiliary)).all()
+    assert (flat(model_of(whole.state.learner)) == flat(model_of(resumed.state.learner))).all()
     for x, y in zip(*(jax.tree.leaves(run.state.learner) for run in (whole, resumed)), strict=True):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
     policy = ppax.load(tmp_path / "whole")
-    assert policy.learner.auxiliary == ()
-    assert "auxiliary" not in policy.learner.params
+    assert policy.learner.extensions == {}
+    assert "extensions" not in policy.learner.params
     assert policy.act(np.zeros(4, np.float32)) in (0, 1)
 
 
 @pytest.mark.parametrize(("name", "cls"), [("self_prediction", SelfPrediction), ("next_observation", NextObservation)])
 def test_run_files_and_the_command_line_choose_it(name, cls):
-    agent = config.build({"agent": {"auxiliary": {"part": name, "coef": 0.25, "hidden": [8]}}}).agent
-    assert agent.auxiliary == cls(coef=0.25, hidden=(8,))
-    assert config.describe(agent)["auxiliary"]["part"] == name
-    line = ["CartPole-v1", "--agent.auxiliary", name, "--agent.auxiliary.coef", "0.125"]
-    assert config.build(parse_run("train", line, add_train)[1]).agent.auxiliary == cls(coef=0.125)
+    agent = config.build({"agent": {"extensions": {name: {"coef": 0.25, "hidden": [8]}}}}).agent
+    assert agent.extensions == (cls(coef=0.25, hidden=(8,)),)
+    assert config.describe(agent)["extensions"][name]["part"] == name
+    line = ["CartPole-v1", "--agent.extensions", name, f"--agent.extensions.{name}.coef", "0.125"]
+    assert config.build(parse_run("train", line, add_train)[1]).agent.extensions == (cls(coef=0.125),)
 
 
 def test_without_a_model_nothing_is_added():
     _, learner, rollout = gathered(SHORT, 8)
-    assert learner.auxiliary == ()
-    assert auxiliary.with_inputs(NoAuxiliary(), rollout).rollout is rollout
-    assert auxiliary.together(learner).params is learner.params
-    assert auxiliary.apart(learner) is learner
+    assert learner.extensions == {}
+    chain = Chain(())
+    assert chain.before(None, learner, rollout, rollout.steps.reward).steps is rollout.steps
+    assert chain.trained(learner) is learner.params
+    assert chain.with_trained(learner, learner.params) == learner
 
 
 @pytest.mark.parametrize("normalize_obs", [False, True])

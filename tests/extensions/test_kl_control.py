@@ -7,18 +7,38 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ppax.learning.kl_control import COEF_RANGE, KLControl, KLState, rate_change
+from learned import extended
 from worlds import QUICK
 
 import ppax
 from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.losses import ClippedSurrogate, KLPenalty
+from ppax.extensions import ExtensionState, KLControl, Learned
+from ppax.extensions.kl_control import COEF_RANGE, KLState, rate_change
+from ppax.learning.diagnostics import History
+from ppax.losses import KLPenalty
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.program.layout import Program
 
 BOUNDS = {"lowest": 1e-5, "highest": 1e-2}
+PENALTY = ppax.PPO(None, loss=KLPenalty(3.0), learning_rate=1e-3)  # hooks of KL control read no network
+
+
+def begun(control, agent=PENALTY):
+    """State inside an update, of a control that has just been made."""
+    return control.begin(control.init(agent, None, None).state)
+
+
+def observed(control, inner, kl):
+    """Inner state and decision after a minibatch whose KL is `kl`."""
+    return control.observe(PENALTY, inner, {"approx_kl": jnp.float32(kl)}, jnp.bool_(True))
+
+
+def ended(control, inner, kls, acts):
+    """Result after an update whose gradient steps [epochs, minibatches] had these KLs."""
+    learned = Learned(None, History({"approx_kl": jnp.asarray(kls)}, None, jnp.asarray(acts)), {})
+    return control.after(PENALTY, None, (), inner, learned)
 
 
 @pytest.mark.parametrize(
@@ -51,27 +71,28 @@ def test_learning_rate_rule_of_the_kl(now, kl, after):
 def test_kl_coefficient_rule_of_the_kl(kl, after):
     """Target 0.02: doubled above 0.03, halved below 0.01333; only steps of the last epoch count."""
     control = KLControl(coef_target=0.02)
-    state = control.begin(control.init(KLPenalty()))
-    history = {"approx_kl": jnp.array([[9.0, 9.0], [kl - 0.001, kl + 0.001]])}
-    kept = control.end(state, history, jnp.ones((2, 2), bool))
-    assert kept.coef == after
-    assert control.loss(kept, KLPenalty(3.0)).kl_coef == 3.0 * after
-    assert dict(control.metrics(kept, KLPenalty(3.0), 0.5)) == {"kl_coef": 3.0 * after, "learning_rate": 0.5}
+    kls = jnp.array([[9.0, 9.0], [kl - 0.001, kl + 0.001]])
+    kept = ended(control, begun(control), kls, jnp.ones((2, 2), bool))
+    assert kept.state.coef == after
+    assert control.numbers(PENALTY, kept.state).loss.kl_coef == 3.0 * after
+    assert control.numbers(PENALTY, kept.state).learning_rate == 1e-3
+    assert dict(kept.metrics) == {"kl_coef": 3.0 * after}
 
 
 def test_minibatches_without_allowed_actions_do_not_change_the_kl_coefficient():
     """Their KL of 0 would halve the mean KL, 0.031, and therefore the coefficient."""
-    control = KLControl(coef_target=0.02)
-    kept, history = control.init(KLPenalty()), {"approx_kl": jnp.array([[0.0, 0.031, 0.0, 0.0]])}
-    assert control.end(control.begin(kept), history, jnp.array([[False, True, False, False]])).coef == 2.0
-    assert control.end(control.begin(kept), history, jnp.zeros((1, 4), bool)).coef == 1.0
+    control, kls = KLControl(coef_target=0.02), jnp.array([[0.0, 0.031, 0.0, 0.0]])
+    assert ended(control, begun(control), kls, [[False, True, False, False]]).state.coef == 2.0
+    assert ended(control, begun(control), kls, np.zeros((1, 4), bool)).state.coef == 1.0
 
 
 @pytest.mark.parametrize("name", ["target_kl", "rate_target", "coef_target"])
 def test_a_control_is_refused_with_a_single_gradient_step(name):
     env = ppax.make("CartPole-v1", 2)
-    options = {"kl": KLControl(**{name: 0.01}), "loss": KLPenalty(), "num_epochs": 1}
-    with pytest.raises(ppax.ConfigError, match=rf"kl\.{name}: with one gradient step .*num_minibatches to at least 2"):
+    options = {"extensions": (KLControl(**{name: 0.01}),), "loss": KLPenalty(), "num_epochs": 1}
+    with pytest.raises(
+        ppax.ConfigError, match=rf"kl_control\.{name}: with one gradient step .*num_minibatches to at least 2"
+    ):
         ppax.start(ppax.PPO(mlp(env), minibatch=Shuffle(1), **options), env, 8, jax.random.key(0))
     ppax.start(ppax.PPO(mlp(env), minibatch=Shuffle(2), **options), env, 8, jax.random.key(0))
 
@@ -79,43 +100,55 @@ def test_a_control_is_refused_with_a_single_gradient_step(name):
 def test_the_coefficient_stays_finite_for_ever():
     control = KLControl(coef_target=0.02)
     for kl, end in ((1.0, COEF_RANGE), (0.0, 1 / COEF_RANGE)):
-        kept = control.init(KLPenalty())
+        kept = control.init(PENALTY, None, None).state
         for _ in range(50):
-            kept = control.end(control.begin(kept), {"approx_kl": jnp.full((1, 1), kl)}, jnp.ones((1, 1), bool))
+            kept = ended(control, control.begin(kept), jnp.full((1, 1), kl), np.ones((1, 1), bool)).state
         assert kept.coef == end
 
 
 def test_an_early_stop_lasts_for_the_update_and_nan_stops_too():
     control = KLControl(target_kl=0.02)
-    state, seen = control.begin(()), []
+    state, seen, goes_on = begun(control), [], []
     for kl in (0.0, 0.02, 0.021, 0.0):
-        state = control.adapt(state, 1e-3, {"approx_kl": jnp.float32(kl)})
+        state, proceed, metrics = observed(control, state, kl)
         seen.append(bool(state.stopped))
+        goes_on.append(bool(proceed))
+        assert float(metrics["updates_skipped"]) == state.stopped
     assert seen == [False, False, True, True]
-    assert control.end(state, {"approx_kl": jnp.zeros((1, 4))}, jnp.ones((1, 4), bool)) == ()
-    assert not control.begin(()).stopped  # the next update begins anew
-    assert bool(control.adapt(control.begin(()), 1e-3, {"approx_kl": jnp.float32(jnp.nan)}).stopped)
+    assert goes_on == [True, True, False, False]
+    kept = ended(control, state, jnp.zeros((1, 4)), np.ones((1, 4), bool)).state
+    assert jax.tree.leaves(kept) == []
+    assert not control.begin(kept).stopped  # the next update begins anew
+    assert bool(observed(control, begun(control), jnp.nan).inner.stopped)
 
 
 def test_the_learning_rate_does_not_change_after_an_early_stop():
     control = KLControl(target_kl=0.02, rate_target=0.01)
-    state, rates = control.begin(control.init(None)), []
+    state, rates = begun(control), []
     for kl in (0.001, 0.03, 0.03, 0.03):
-        state = control.adapt(state, 1e-3, {"approx_kl": jnp.float32(kl)})
+        state = observed(control, state, kl).inner
         rates.append(float(state.rate))
     np.testing.assert_allclose(rates, [1.5, 1.0, 1.0, 1.0], rtol=1e-6)
 
 
+def test_a_minibatch_that_the_policy_does_not_learn_from_changes_no_control():
+    control = KLControl(target_kl=0.02, rate_target=0.01)
+    out = control.observe(PENALTY, begun(control), {"approx_kl": jnp.float32(0.03)}, jnp.bool_(False))
+    assert (float(out.inner.rate), bool(out.inner.stopped), bool(out.proceed)) == (1.0, False, True)
+
+
 def test_what_cannot_work_is_refused_by_name():
     env = ppax.make("CartPole-v1", 2)
-    with pytest.raises(ppax.ConfigError, match=r"kl\.coef_target: ClippedSurrogate has no kl_coef.*KLPenalty"):
-        ppax.start(ppax.PPO(mlp(env), kl=KLControl(coef_target=0.01)), env, 8, jax.random.key(0))
+    with pytest.raises(ppax.ConfigError, match=r"kl_control\.coef_target: ClippedSurrogate has no kl_coef.*KLPenalty"):
+        ppax.start(ppax.PPO(mlp(env), extensions=(KLControl(coef_target=0.01),)), env, 8, jax.random.key(0))
 
 
 def test_controls_that_are_off_keep_no_state():
-    assert jax.tree.leaves(KLControl().init(ClippedSurrogate())) == []
-    assert KLControl().begin(()) == KLState()
-    assert KLControl().adapt(KLState(), 1e-3, {}) == KLState()
+    off, agent = KLControl(), ppax.PPO(None)
+    assert off.init(agent, None, None) == ExtensionState(KLState())
+    assert begun(off, agent) == KLState()
+    assert observed(off, KLState(), 9.0) == (KLState(), None, {})
+    assert off.numbers(agent, KLState()) is agent
 
 
 # ---------------------------------------------------------------- inside an update
@@ -150,13 +183,13 @@ def test_a_stopped_update_is_one_with_fewer_epochs():
         kls.append(float(metrics["approx_kl"]))  # before the step
     target = 0.5 * (kls[3] + kls[4])
     assert max(kls[:4]) < target < kls[4]
-    stopped = learn(dataclasses.replace(agent, kl=KLControl(target)), learner, rollout)
+    stopped = learn(*extended(agent, learner, rollout, KLControl(target)))
     for one, other in zip(jax.tree.leaves(stopped.learner), jax.tree.leaves(learners[4]), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     np.testing.assert_allclose(stopped.metrics["updates_skipped"], 2 / 6)
     assert "updates_skipped" not in whole.metrics
     # a target that is never reached changes nothing
-    far = learn(dataclasses.replace(agent, kl=KLControl(1e3)), learner, rollout)
+    far = learn(*extended(agent, learner, rollout, KLControl(1e3)))
     assert bits(far.learner) == bits(whole.learner)
     assert far.metrics["updates_skipped"] == 0.0
 
@@ -166,13 +199,14 @@ def test_sweep_members_stop_independently(vmapped_keys):
     targets = jnp.array([1e-5, 3e-3, 1e3])
 
     def one(target):
-        return dataclasses.replace(agent, kl=KLControl(target)).update(learner, rollout, jax.random.key(2))
+        controlled, *rest = extended(agent, learner, rollout, KLControl(target))
+        return controlled.update(*rest, jax.random.key(2))
 
     swept = jax.jit(jax.vmap(one), compiler_options=QUICK)(targets)
     skipped = swept.metrics["updates_skipped"]
     assert skipped[0] > skipped[1] > skipped[2] == 0.0
     for i, target in enumerate(targets):
-        alone = learn(dataclasses.replace(agent, kl=KLControl(target)), learner, rollout)
+        alone = learn(*extended(agent, learner, rollout, KLControl(target)))
         np.testing.assert_allclose(alone.metrics["updates_skipped"], skipped[i])
         for a, b in zip(jax.tree.leaves(alone.learner.params), jax.tree.leaves(swept.learner.params), strict=True):
             np.testing.assert_allclose(a, b[i], atol=1e-5)
@@ -181,17 +215,17 @@ def test_sweep_members_stop_independently(vmapped_keys):
 def test_controls_do_not_depend_on_chunks():
     """KL of the whole minibatch decides, for any number of chunks."""
     control = KLControl(1e-3, 1e-2, rate_max=0.1, coef_target=1e-3)
-    agent, learner, rollout = make(kl=control, loss=KLPenalty(), learning_rate=0.01)
+    agent, learner, rollout = make(extensions=(control,), loss=KLPenalty(), learning_rate=0.01)
     whole = learn(dataclasses.replace(agent, program=Program(chunk_rows=10**6)), learner, rollout)
     assert 0.0 < whole.metrics["updates_skipped"] < 1.0
-    assert whole.learner.control.rate != 1.0
+    assert whole.learner.extensions["kl_control"].state.rate != 1.0
     pieces = learn(dataclasses.replace(agent, program=Program(chunk_rows=4)), learner, rollout)
     for one, other in zip(jax.tree.leaves(whole.learner), jax.tree.leaves(pieces.learner), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_the_rate_is_kept_from_update_to_update_and_reported():
-    agent, learner, rollout = make(kl=KLControl(rate_target=10.0), learning_rate=1e-4, num_epochs=1)
+    agent, learner, rollout = make(extensions=(KLControl(rate_target=10.0),), learning_rate=1e-4, num_epochs=1)
     rates = []
     for _ in range(3):
         learner, metrics = learn(agent, learner, rollout)[:2]

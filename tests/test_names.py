@@ -9,6 +9,7 @@ import pytest
 
 import ppax
 from ppax import config, names
+from ppax.cli.arguments import renamed
 from ppax.cli.main import main
 from ppax.schedules.base import replace_at
 from ppax.types import ConfigError
@@ -26,7 +27,7 @@ EXPECTED = {
     "clip_range_vf": "agent.critic.value_clip",
     "tensorboard_log": "log.tensorboard",
     "policy_kwargs": "agent.network.hidden",
-    "use_sde": "agent.network.gsde_steps",
+    "use_sde": "agent.extensions.held_noise.steps",
     "eval_freq": "eval.every",
     "n_eval_episodes": "eval.episodes",
     # CleanRL
@@ -63,7 +64,7 @@ EXPECTED = {
     "num_learning_epochs": "agent.num_epochs",
     "num_mini_batches": "agent.minibatch.num_minibatches",
     "clip_param": "agent.loss.clip_eps",
-    "desired_kl": "agent.kl.rate_target",
+    "desired_kl": "agent.extensions.kl_control.rate_target",
     "max_iterations": "total_steps",
     # Brax
     "num_timesteps": "total_steps",
@@ -89,7 +90,7 @@ def test_in_run_files_and_on_the_command_line(name, capsys):
         with pytest.raises(ConfigError) as caught:
             config.resolve(given)
         assert f"did you mean {path!r}" in str(caught.value)
-    flag = "--" + path.replace("_", "-") + (f" {VALUES[path]}" if path in VALUES else "")
+    flag = "--" + renamed(path, "_", "-") + (f" {VALUES[path]}" if path in VALUES else "")
     assert main(["train", "CartPole-v1", f"--{name.replace('_', '-')}", "1"]) == 2
     error = capsys.readouterr().err
     assert f"did you mean {flag}?" in error or f"did you mean {flag}, " in error
@@ -140,7 +141,8 @@ def test_suggested_calls_take_what_they_suggest(row, agent_and_env):
     names_in_call = {"ppax": Recorder(), "network": 0, "env": 0, "agent": 0, "name": 0, "num_envs": 0}
     eval(row.python, names_in_call)  # our own table
     assert seen or row.python.startswith("ppax.networks")
-    known = {field for option in config.options({}) for field in option.path.split(".")}
+    extensions = {"agent": {"extensions": {"kl_control": {}, "held_noise": {}}}}
+    known = {field for option in config.options(extensions) for field in option.path.split(".")}
     known |= set(inspect.signature(ppax.fit).parameters) | set(inspect.signature(ppax.make).parameters)
     assert set(seen) <= known
 

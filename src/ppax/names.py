@@ -44,6 +44,23 @@ class Setting(NamedTuple):
         return self.sb3 + self.cleanrl + self.purejaxrl + self.others
 
 
+class Extensions(NamedTuple):
+    """Extensions that have the place of a former option of the agent."""
+
+    names: tuple[str, ...]  # in a run file
+    python: str  # the likely one
+    option: str = ""  # of the extension, in place of an option that was no table
+
+
+class Moved(NamedTuple):
+    """Former option of an agent, and the extensions that have its place."""
+
+    option: str  # path of the former option, or of its table
+    tables: tuple[str, ...]  # paths of the extensions' tables, as agent.extensions.rnd
+    inside: str  # option in these tables; "" for a whole table
+    in_file: str  # text to write in a run file
+
+
 ROWS = "the number of minibatches, each of num_envs * num_steps / num_minibatches rows"
 STEPS = "in steps of all environments together: iterations * num_envs * num_steps"
 TABLE = (
@@ -302,6 +319,32 @@ TABLE = (
 )
 
 
+EXTENSIONS = {  # former options of the agent
+    "kl": Extensions(("kl_control",), "KLControl(...)"),
+    "entropy": Extensions(("entropy_target",), "EntropyTarget(...)"),
+    "intrinsic": Extensions(("rnd", "own_critic"), "RND(...)"),
+    "auxiliary": Extensions(
+        ("symmetry", "self_prediction", "next_observation", "feature_norm", "distillation", "behaviour_cloning"),
+        "Symmetry(...)",
+    ),
+    "phase": Extensions(("ppg",), "PPG(...)"),
+    "reward_spread_decay": Extensions(("reward_spreading",), "RewardSpreading(decay=...)", "decay"),
+}
+
+
+def moved(path: str) -> Moved | None:
+    """Return the extensions that have the place of the former option at `path`; None for other options."""
+    words = path.split(".")
+    place = 3 if words[0] == "groups" else 1  # groups.NAME.agent, or agent
+    if words[place - 1 : place] != ["agent"] or words[place : place + 1] == [] or words[place] not in EXTENSIONS:
+        return None
+    row, above = EXTENSIONS[words[place]], ".".join(words[:place])
+    inside = row.option or ".".join(word for word in words[place + 1 :] if word != "part")
+    tables = tuple(f"{above}.extensions.{name}" for name in row.names)
+    in_file = f"{' or '.join(f'[{table}]' for table in tables)} {row.option}".rstrip()
+    return Moved(f"{above}.{words[place]}", tables, inside, in_file)
+
+
 @functools.cache
 def _by_name() -> dict[str, Setting]:
     """Rows by each of their names: of ppax, too, after those of other libraries. Of two rows the first is meant."""
@@ -334,7 +377,11 @@ def in_python(row: Setting) -> str:
 
 def remedy(name: str, names: list[str]) -> str:
     """Return what to write for the argument `name` of a function or class that has the arguments `names`."""
+    if name in EXTENSIONS and "extensions" in names:
+        return f"write extensions=(ppax.extensions.{EXTENSIONS[name].python},)"
     row = meaning(name)
+    if row and row.python.startswith("ppax.PPO(network, extensions=") and "extensions" in names:
+        return f"write {row.python.removeprefix('ppax.PPO(network, ').removesuffix(')')}{row.difference}"
     if row and row.name in names and f"{row.name}=" in row.python:
         return f"write {row.name}=...{row.difference}"
     if row:

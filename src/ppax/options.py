@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ppax import imports, names
+from ppax.parts import name_of
 from ppax.types import ConfigError
 
 Config = dict[str, Any]
@@ -181,7 +182,7 @@ def check_numbers(part: Any, path: str = "agent") -> None:
         value = dict(value) if "slot_table" in field.metadata else value
         if "slot_chain" in field.metadata:
             for one in value:
-                check_numbers(one, f"{where}.{getattr(one, 'name', '') or type(one).__name__}")
+                check_numbers(one, f"{where}.{name_of(one)}")
             continue
         if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
             check_numbers(value, where)
@@ -236,6 +237,21 @@ def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
+
+
+def laid_over(values: Config, own: Config) -> Config:
+    """Return values by path with those of `own`, which have priority; an empty table or list gives way to entries.
+
+    An empty list in `own` removes the entries.
+    """
+
+    def inside(path: str, others: Config) -> bool:
+        return any(other.startswith(f"{path}.") for other in others)
+
+    removed = tuple(f"{path}." for path, x in own.items() if x == [])
+    kept = {path: x for path, x in values.items() if not path.startswith(removed)}
+    kept = {path: x for path, x in kept.items() if not (x in ({}, []) and inside(path, own))}
+    return kept | {path: x for path, x in own.items() if not (x == {} and inside(path, kept))}
 
 
 def numbered(value: Any) -> Any:

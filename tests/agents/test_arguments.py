@@ -311,7 +311,7 @@ OPTIONS = {
     "clip_range": "loss=ppax.losses.ClippedSurrogate(clip_eps=...)",
     "num_minibatches": "minibatch=ppax.minibatches.Shuffle(num_minibatches=...)",
     "lam": "advantage=ppax.advantages.GAE(gae_lambda=...)",
-    "target_kl": "kl=ppax.learning.kl_control.KLControl(target_kl=...)",
+    "target_kl": "extensions=(ppax.extensions.KLControl(target_kl=...),)",
     "lr": "learning_rate=...",
     "gama": "gamma=...",
 }

@@ -249,7 +249,11 @@ def test_a_command_line_says_it():
             {"optimizer": {"critic": {"part": "rmsprop"}}},
             {"optimizer.critic.eps": 1e-5},
         ),
-        ({"kl": {"target_kl": 0.5}}, {"kl": {"rate_target": 0.1}}, {"kl.target_kl": 0.5}),
+        (
+            {"extensions": {"kl_control": {"target_kl": 0.5}}},
+            {"extensions": {"kl_control": {"rate_target": 0.1}}},
+            {"extensions.kl_control.target_kl": 0.5},
+        ),
     ],
 )
 def test_a_group_takes_numbers_of_the_same_part_alone(run, group, expected):

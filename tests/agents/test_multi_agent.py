@@ -11,8 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from players import Axis, Copies, One, Poisoned
-from ppax.learning.entropy_target import EntropyTarget
-from ppax.learning.kl_control import KLControl
 from worlds import QUICK, Team
 
 import ppax
@@ -24,6 +22,7 @@ from ppax.collection import start_actor, stream_keys
 from ppax.config import Log
 from ppax.critics import TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.extensions import EntropyTarget, KLControl
 from ppax.minibatches import Shuffle
 from ppax.networks import memories, mlp, network
 from ppax.networks.memories import GRU
@@ -66,7 +65,11 @@ def assert_same(one, other, **tolerance):
 def test_each_independent_player_learns_as_in_a_solo_run(memory, monkeypatch):
     """Three players in environments of their own, with numbers of their own: each as in a run of its own."""
     players, iterations = 3, 10
-    options = {"memory": GRU(), "seq_len": 4} if memory else {"normalize_reward": True, "kl": KLControl(target_kl=0.01)}
+    options = (
+        {"memory": GRU(), "seq_len": 4}
+        if memory
+        else {"normalize_reward": True, "extensions": (KLControl(target_kl=0.01),)}
+    )
     alone = VectorEnv(One(PENDULUM), NUM_ENVS)
     together = VectorEnv(Copies(PENDULUM, players), NUM_ENVS)
     agent = ppo(alone, normalize_obs=True, **options)
@@ -286,7 +289,7 @@ def players(count):
 
 
 REFUSED = {
-    "ent_coef": ({"ent_coef": 0.0, "entropy": EntropyTarget(0.3)}, "ent_coef = 0: entropy.target multiplies it"),
+    "ent_coef": ({"ent_coef": 0.0, "extensions": (EntropyTarget(0.3),)}, "ent_coef = 0: entropy_target multiplies it"),
     "order": ({"schedule": Steps(("gamma",), at=(0.0, 0.9, 0.2), values=(0.9, 0.8, 0.7))}, "must rise"),
     "progress": ({"schedule": Steps(("gamma",), at=(0.0, 5e3), values=(0.9, 0.8))}, "progress ends at 1"),
     "critic": ({"critic": TwoHot(5.0, -5.0)}, "low"),

@@ -274,7 +274,7 @@ def test_an_iteration_leaves_out_what_past_selves_earned_and_remember(monkeypatc
     opponents = {"prey": jnp.array([2, 2]), "hunters": jnp.array([2, 2])}
     after = learner._replace(num_snapshots=jnp.int32(3), opponents=opponents)
     nothing = {"prey": (), "hunters": ()}
-    learned = Update(dict(after.current), Table({"grad_norm": jnp.float32(1.0)}), intrinsic=nothing, auxiliary=nothing)
+    learned = Update(dict(after.current), Table({"grad_norm": jnp.float32(1.0)}), extensions=nothing)
     monkeypatch.setattr(ppax.Groups, "rollout", lambda self, name, rollout: rollout)
     monkeypatch.setattr(self_play, "without_streams", lambda rollout, rows: rollout)
     monkeypatch.setattr(ppax.Groups, "learn", lambda *_: learned)

@@ -86,7 +86,7 @@ def test_json_has_the_same_findings(run, capsys):
     result = json.loads(out.out)
     assert result["healthy"] is False
     assert [(finding["rule"], finding["remedy"]["option"]) for finding in result["findings"]] == [
-        ("kl_large", "agent.kl.target_kl")
+        ("kl_large", "agent.extensions.kl_control.target_kl")
     ]
     assert result["findings"][0]["iteration"] == 10
     assert "obs_max" in result["not_examined"]["observations_large"]

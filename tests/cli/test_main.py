@@ -485,8 +485,8 @@ def test_options_with_dashes_or_underscores(parse):
 GIVEN = [option.path for option in config.options({"agent": {"schedule": {"part": "linear"}}})]
 
 
-# of lists of parts: tests/config/test_lists.py
-@pytest.mark.parametrize("path", [path for path in GIVEN if path not in LISTS])
+# of lists of parts: tests/config/test_lists.py; of extensions: tests/cli/test_extensions.py
+@pytest.mark.parametrize("path", [path for path in GIVEN if path not in (*LISTS, "agent.extensions")])
 def test_every_option_can_be_given(parse, path):
     base = {"agent": {"schedule": {"part": "linear"}}}
     option = next(o for o in config.options(base) if o.path == path)

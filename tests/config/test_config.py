@@ -1,5 +1,6 @@
 """Runs as plain data: defaults, limits, names, and the round trip through TOML."""
 
+import copy
 import dataclasses
 import difflib
 import math
@@ -43,8 +44,10 @@ def same_program(one, other):
     assert all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(other)))
 
 
-BASES = [{}, {"agent": {"schedule": {"part": "linear"}}}, {"agent": {"schedule": {"part": "cosine"}}}]
+EXTENSIONS = {"agent": {"extensions": {"kl_control": {}, "entropy_target": {}, "reward_spreading": {}, "rnd": {}}}}
+BASES = [{}, {"agent": {"schedule": {"part": "linear"}}}, {"agent": {"schedule": {"part": "cosine"}}}, EXTENSIONS]
 OPTIONS = {option.path: (option, base) for base in BASES[::-1] for option in config.options(base)}
+del OPTIONS["agent.extensions"]  # no value: tests/config/test_extensions.py
 
 
 def base_of(path):
@@ -65,6 +68,8 @@ def base_of(path):
         return {"env": "gymnasium/CartPole-v1"}
     if path == "timeout":  # of their worker processes
         return {"env": "gymnasium/CartPole-v1", "vectorization": "async"}
+    if path.startswith("agent.extensions."):
+        return copy.deepcopy(EXTENSIONS)
     schedule = OPTIONS[path][1].get("agent", {}).get("schedule")
     return {"agent": {"schedule": dict(schedule)}} if schedule and not path.endswith("schedule.part") else {}
 
@@ -102,7 +107,7 @@ def test_defaults_are_those_of_the_parts():
         "std_min": None,
         "std_max": None,
         "ball_radius": None,
-        "gsde_steps": None,
+        "gsde": False,
         "actor_obs": [],
         "critic_obs": [],
     }
@@ -146,6 +151,7 @@ def test_every_option_reaches_the_agent_or_the_run():
         elif option.kind is str:
             free = "obs" if path.endswith("_obs") else "gamma"
             value = option.limits["choices"][-1] if "choices" in option.limits else free
+            value = "feature_norm" if path.startswith("agent.extensions.") else value  # without further options
         elif "above" in option.limits:
             value = option.limits["above"] + 0.25
         else:
@@ -292,7 +298,7 @@ def test_the_limits_themselves_are_allowed(path):
 def test_every_number_of_an_agent_has_a_limit():
     """Every number has a bound or is explicitly unbounded (NaN and wrong types are always refused)."""
     unbounded = {path for path, (option, _) in OPTIONS.items() if option.kind in (int, float) and not option.limits}
-    assert unbounded == {"agent.network.log_std_init", "agent.entropy.target"}
+    assert unbounded == {"agent.network.log_std_init", "agent.extensions.entropy_target.target"}
 
 
 def test_every_option_is_documented():

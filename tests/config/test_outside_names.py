@@ -1,6 +1,7 @@
 """Options that name something outside: all are in the table of docs/security.md, and only trust lets them act."""
 
 import dataclasses
+import fnmatch
 import re
 from pathlib import Path
 
@@ -48,7 +49,9 @@ def every_text():
     found = dict([*texts(Run), *texts(PPO, "agent.")])
     for kind, parts in (PARTS | {"search": dict(SEARCHES)}).items():
         for cls in parts.values():
-            found |= dict(texts(cls, f"{SLOTS.get(kind, f'agent.{kind}')}."))
+            found |= dict(texts(cls, f"{SLOTS.get(kind, f'agent.{kind}')}.")) if kind != "extension" else {}
+    for name, cls in PARTS["extension"].items():
+        found |= dict(texts(cls, f"agent.extensions.{name}."))
     return found | {"ray.address": placing.OPTIONS["address"]}
 
 
@@ -56,10 +59,18 @@ def tables():
     """Return the fields of the two tables of docs/security.md: those that are asked for, and the others."""
     section = SECURITY.read_text().partition("## What a file names outside of itself")[2].partition("\n## ")[0]
     found = [block for block in section.split("\n\n") if block.startswith("| field |")]
-    return [
+    named = [
         {name for row in block.splitlines()[2:] for name in re.findall(r"`([\w.*]+)`", row.split("|")[1])}
         for block in found
     ]
+    return [{one for name in names for one in each_extension(name)} for names in named]
+
+
+def each_extension(name):
+    """Return the options of all extensions that a name with `*` stands for."""
+    if not name.startswith("agent.extensions.*"):
+        return [name]
+    return [one for one in every_text() if fnmatch.fnmatchcase(one, name)]
 
 
 def test_every_text_is_in_the_table_of_what_is_asked_for_or_of_what_is_not():
@@ -107,12 +118,12 @@ def test_parts_of_the_users_own_declare_it():
 
 
 def test_a_checksum_stands_for_trust_in_a_local_file_alone():
-    known = list(config.options({"agent": {"auxiliary": {"part": "distillation"}}}))
-    place = "agent.auxiliary.teacher"
+    known = list(config.options({"agent": {"extensions": {"distillation": {}}}}))
+    place = "agent.extensions.distillation.teacher"
     for source, asked in (("/runs/x", False), ("hf://me/x", True), (r"\\host\x", True), ("//host/x", True)):
-        found = config.named({place: source, "agent.auxiliary.checksum": "0" * 64}, known)
+        found = config.named({place: source, "agent.extensions.distillation.checksum": "0" * 64}, known)
         assert (place in found) == asked, source
-        assert place in config.named({place: source, "agent.auxiliary.checksum": ""}, known)
+        assert place in config.named({place: source, "agent.extensions.distillation.checksum": ""}, known)
 
 
 @pytest.mark.parametrize("text", ["a/b", r"a\b", "~", "here.xml", "http://x"])
@@ -142,8 +153,7 @@ def test_tables_that_are_not_needed_need_no_trust():
 
 FILE = """
 env = "CartPole-v1"
-[agent.auxiliary]
-part = "cloning"
+[agent.extensions.behaviour_cloning]
 demonstrations = "{place}"
 [sweep]
 "agent.gamma" = [0.9, 0.99]
@@ -157,13 +167,21 @@ def test_typed_options_need_no_trust(tmp_path):
     """Each option of the table, given on a command line: as a value, a swept value, of a search, of a cluster."""
     (tmp_path / "run.toml").write_text('env = "CartPole-v1"\n')
     line = ["Pendulum-v1", "--init-from", "runs", "--log.to", "mlflow", "wandb", "--log.to.0.tracking-uri", "x"]
-    line += ["--log.to.1.entity", "me", "--agent.auxiliary", "cloning", "--agent.auxiliary.demonstrations", "d.npz"]
+    line += ["--log.to.1.entity", "me", "--agent.extensions", "behaviour_cloning"]
+    line += ["--agent.extensions.behaviour_cloning.demonstrations", "d.npz"]
     with imports.trusting():
         _, run_config = parse_run("train", [*line, "--env-params.file", "a/b"], add_train)
         config.require_asked(run_config)
         assert trusted.places() == {"./runs", "//x", "//me", "./d.npz", "a/b"}
     with imports.trusting():
-        swept = ["--agent.auxiliary", "distillation", "--agent.auxiliary.teacher", "a,b/c", "--ray", "head:1"]
+        swept = [
+            "--agent.extensions",
+            "distillation",
+            "--agent.extensions.distillation.teacher",
+            "a,b/c",
+            "--ray",
+            "head:1",
+        ]
         search = ["--search", "optuna", "--search.storage", "sqlite:///x.db"]
         options, _, table = parse_sweep(["CartPole-v1", *swept, *search])
         assert trusted.places() == {"./a", "b/c", "//head:1", "sqlite:///x.db"}
@@ -191,14 +209,14 @@ def test_trust_on_the_command_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "files" / "run.toml").write_text(FILE.partition("[sweep]")[0].format(place="../demos.npz"))
     assert main.main(["train", "run.toml"]) == 2
     error, line, *_ = capsys.readouterr().err.splitlines()
-    assert "agent.auxiliary.demonstrations = '../demos.npz'" in error
+    assert "agent.extensions.behaviour_cloning.demonstrations = '../demos.npz'" in error
     assert line == "  ppax train run.toml --trust ../demos.npz"
     assert main.main(line.split()[1:]) == 2
     assert "--trust" not in capsys.readouterr().err
 
 
 def test_arguments_of_python_need_no_trust():
-    options = {"agent": {"auxiliary": {"part": "cloning", "demonstrations": "/nowhere.npz"}}}
+    options = {"agent": {"extensions": {"behaviour_cloning": {"demonstrations": "/nowhere.npz"}}}}
     for name in ("CartPole-v1", "Pendulum-v1"):  # without a preset and with one
         with pytest.raises(ppax.ConfigError, match="nowhere") as raised:
             ppax.build(name, **options)

@@ -13,6 +13,7 @@ from ppax.learning.kl_control import KLControl
 import ppax
 from ppax.agents.arguments import require_overlap
 from ppax.arrays import counter
+from ppax.extensions import KLControl
 from ppax.host.resets import reset_if_needed
 from ppax.host.rollouts import collected_from, value_of
 from ppax.host.tensors import collector_of
@@ -80,7 +81,7 @@ CASES = {
     "feedforward": {},
     "normalised": {"normalize_obs": True, "normalize_reward": True},
     "annealed": {"schedule": ppax.schedules.Linear()},
-    "V-trace": {"advantage": ppax.advantages.VTrace(), "recompute": "epoch"},
+    "V-trace": {"advantage": ppax.advantages.VTrace(), "recompute": ppax.recompute.Epoch()},
     "memory": {"memory": ppax.networks.memories.GRU(4), "minibatch": ppax.minibatches.Shuffle(num_minibatches=2)},
 }
 
@@ -220,16 +221,17 @@ def test_rows_of_the_log_do_not_change_a_run_and_its_run_file_names_the_overlap(
 @pytest.mark.parametrize("many", [False, True])
 def test_controls_of_the_kl_are_refused(target, many):
     """The KL to the policy that acted is also that of the update before it."""
-    kl, loss = KLControl(**{target: 0.01}), KLPenalty() if target == "coef_target" else ClippedSurrogate()
+    control, loss = KLControl(**{target: 0.01}), KLPenalty() if target == "coef_target" else ClippedSurrogate()
+    option = rf"extensions\.kl_control\.{target}"
     with ppax.make("gymnasium/CartPole-v1", 2) as env:
-        agent = ppax.PPO(ppax.networks.mlp(env, hidden=(8,)), kl=kl, loss=loss)
+        agent = ppax.PPO(ppax.networks.mlp(env, hidden=(8,)), extensions=(control,), loss=loss)
         agent = ppax.Independent(agent, 1) if many else agent
         require_overlap(agent, env, 0, None)
-        with pytest.raises(ppax.ConfigError, match=rf"overlap = 1: kl\.{target} .*leave out overlap or kl\.{target}"):
+        with pytest.raises(ppax.ConfigError, match=rf"overlap = 1: {option} .*leave out overlap or {option}"):
             require_overlap(agent, env, 1, None)
         plain = ppax.PPO(ppax.networks.mlp(env, hidden=(8,)))
-        with pytest.raises(ppax.ConfigError, match=rf"kl\.{target}"):
-            ppax.fit(dataclasses.replace(plain, kl=kl, loss=loss), env, 64, num_steps=STEPS, overlap=1)
+        with pytest.raises(ppax.ConfigError, match=option):
+            ppax.fit(dataclasses.replace(plain, extensions=(control,), loss=loss), env, 64, num_steps=STEPS, overlap=1)
 
 
 @pytest.mark.parametrize(

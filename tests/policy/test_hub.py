@@ -169,7 +169,7 @@ def test_a_resume_downloads_a_teacher_only_with_trust(hub, run_dir, tmp_path):
     ppax.load(run_dir).push_to_hub("me/poles", **NUMPY)
     env = ppax.make("CartPole-v1", 2)
     network = ppax.networks.mlp(env, (4,))
-    agent = ppax.PPO(network, num_epochs=1, auxiliary=ppax.imitation.distill(env, "hf://me/poles"))
+    agent = ppax.PPO(network, num_epochs=1, extensions=(ppax.imitation.distill(env, "hf://me/poles"),))
     path, options = tmp_path / "student", {"num_steps": 8, "log": ppax.Log(every=1, console=False)}
 
     def after_one(state, row):
@@ -178,15 +178,17 @@ def test_a_resume_downloads_a_teacher_only_with_trust(hub, run_dir, tmp_path):
     ppax.fit(agent, env, 64, run_dir=path, callbacks=[after_one], **options)
     hub.requests.clear()
     jax.clear_caches()  # a program with this teacher needs no other copy
-    with pytest.raises(imports.Untrusted, match=r"auxiliary\.teacher = 'hf://me/poles': .* --trust hf://me/poles"):
+    with pytest.raises(
+        imports.Untrusted, match=r"extensions\.distillation\.teacher = 'hf://me/poles': .* --trust hf://me/poles"
+    ):
         ppax.resume(path, console=False)
     assert main(["resume", str(path), "--no-cache"]) == 2
     assert hub.requests == []
     text = (path / "run.toml").read_text()
-    checksum = tomllib.loads(text)["agent"]["auxiliary"]["checksum"]
+    checksum = tomllib.loads(text)["agent"]["extensions"]["distillation"]["checksum"]
     (path / "run.toml").write_text(text.replace(checksum, "0" * 64))
     trust = imports.trusting(["hf://me/poles"])
-    changed = pytest.warns(UserWarning, match="agent.auxiliary.checksum was")
+    changed = pytest.warns(UserWarning, match="agent.extensions.distillation.checksum was")
     with trust, changed, pytest.raises(ConfigError, match="another policy than that of the run's start"):
         ppax.resume(path, console=False)
     (path / "run.toml").write_text(text)

@@ -384,6 +384,6 @@ def test_a_policy_keeps_only_what_acting_needs():
     learner = random_learner(agent, env)
     policy = ppax.Policy(agent, learner, spec_of(agent, env, None, {}))
     kept = policy.learner
-    assert (kept.opt_state, kept.reward_stats, kept.control) == ((), None, ())
+    assert (kept.opt_state, kept.reward_stats, kept.extensions) == ((), None, {})
     assert jax.tree.structure(kept.critic) == jax.tree.structure(learner.critic)
     assert all(type(x) is np.ndarray for x in jax.tree.leaves(kept))

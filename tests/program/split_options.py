@@ -9,11 +9,10 @@ import numpy as np
 
 jax.config.update("jax_num_cpu_devices", 2)
 
-from ppax.learning.kl_control import KLControl  # noqa: E402
-
 import ppax  # noqa: E402
 from ppax.advantages import VTrace  # noqa: E402
 from ppax.envs import TimeLimit, VectorEnv, builtin  # noqa: E402
+from ppax.extensions import KLControl, RewardSpreading  # noqa: E402
 from ppax.losses import KLPenalty  # noqa: E402
 from ppax.minibatches import Prioritised, Shuffle  # noqa: E402
 from ppax.networks import mlp  # noqa: E402
@@ -26,9 +25,8 @@ AGENTS = {
         mlp(ENV, hidden=(8,)),
         advantage=VTrace(),
         minibatch=Shuffle(2),
-        kl=KLControl(2e-3, 1e-2, rate_max=0.1),
-        recompute="epoch",
-        reward_spread_decay=0.5,
+        recompute=ppax.recompute.Epoch(),
+        extensions=(RewardSpreading(0.5), KLControl(2e-3, 1e-2, rate_max=0.1)),
         learning_rate=0.01,
     ),
     "minibatch": ppax.PPO(
@@ -36,8 +34,8 @@ AGENTS = {
         advantage=VTrace(),
         loss=KLPenalty(),
         minibatch=Prioritised(num_minibatches=2),
-        kl=KLControl(coef_target=1e-2),
-        recompute="minibatch",
+        recompute=ppax.recompute.Minibatch(),
+        extensions=(KLControl(coef_target=1e-2),),
         seq_len=4,
         normalize_advantage="rollout",
         optimizer=ActorCritic(actor_epochs=3, actor_max_grad_norm=1.0, critic_max_grad_norm=1.0),
@@ -53,7 +51,7 @@ def result(agent, devices):
     start = jax.flatten_util.ravel_pytree(state.learner.params)[0]
     out = jax.jit(ppax.train)(agent, ENV, state, 2, 10)
     moved = np.asarray(jax.flatten_util.ravel_pytree(out.state.learner.params)[0] - start)
-    control = [float(x) for x in jax.tree.leaves(out.state.learner.control)]
+    control = [float(x) for x in jax.tree.leaves(out.state.learner.extensions)]
     metrics = {name: float(x) for name, x in out.metrics.items() if np.isfinite(x)}
     return {"moved": moved.tolist(), "control": control, "metrics": metrics}
 

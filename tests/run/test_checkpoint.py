@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -25,9 +26,11 @@ import numpy as np
 import pytest
 
 import ppax
+from ppax.cli.main import main
 from ppax.networks import mlp
 from ppax.run import checkpoint
 from ppax.run.checkpoint import CheckpointError
+from ppax.storage.manifest import FORMAT, LAST
 
 NUM_STEPS = 8
 STATE, MANIFEST = "state.safetensors", "manifest.json"
@@ -430,7 +433,7 @@ def forge(folder, data=b"", **manifest):
     path = folder / "0000000009"
     path.mkdir(parents=True)
     (path / STATE).write_bytes(data)
-    whole = {"format": 2, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "num_steps": NUM_STEPS}
+    whole = {"format": FORMAT, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "num_steps": NUM_STEPS}
     whole |= {"iteration": 9, "origin": {}, "notes": {}, "keys": {"key": "threefry2x32"}}
     return reseal(path, whole | manifest)
 
@@ -537,7 +540,8 @@ def test_hostile_manifests_are_refused(folder, like, state, kind):
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 3},
+        {"format": FORMAT + 1},
+        {"format": FORMAT - 1},
         {"format": 1},
         {"format": None},
         {"sha256": None},
@@ -566,6 +570,31 @@ def test_wrong_manifest_entries_are_refused(folder, like, state, change):
     reseal(path, manifest | change)
     with pytest.raises(CheckpointError):
         checkpoint.load(path, like)
+
+
+def test_a_run_of_an_earlier_format_is_refused_with_the_version_that_reads_it(tmp_path, capsys):
+    """Before its run file, whose options may be no more; nothing older is taken in its place, nothing is written."""
+    run_dir = tmp_path / "run"
+    env = ppax.make("CartPole-v1", 2)
+    agent = ppax.PPO(ppax.networks.mlp(env, hidden=(4,)), num_epochs=1)
+    log = ppax.Log(every=1, checkpoint_every=1, console=False)
+    ppax.fit(agent, env, 64, num_steps=8, run_dir=run_dir, log=log)
+    path = checkpoint.list_checkpoints(run_dir / "checkpoints")[-1]
+    reseal(path, json.loads((path / MANIFEST).read_text()) | {"format": FORMAT - 1})
+    file = run_dir / "run.toml"
+    file.write_text(file.read_text() + "\n[agent.kl]\ntarget_kl = 0.1\n")
+    before = {one: one.read_bytes() for one in run_dir.rglob("*") if one.is_file()}
+    sentence = (
+        rf"manifest\.json has format 2, which this ppax does not read: .* ppax of commit {LAST[2]}, or train again$"
+    )
+    for load in (ppax.resume, ppax.load, lambda path: ppax.fit(agent, env, 64, num_steps=8, init_from=path)):
+        with pytest.raises(CheckpointError, match=sentence):
+            load(run_dir)
+    assert main(["resume", str(run_dir), "--no-cache"]) == 5
+    error = capsys.readouterr().err.strip()
+    assert re.search(sentence, error)
+    assert "\n" not in error
+    assert {one: one.read_bytes() for one in run_dir.rglob("*") if one.is_file()} == before
 
 
 @pytest.mark.parametrize("name", [STATE, MANIFEST])

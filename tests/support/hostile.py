@@ -93,8 +93,8 @@ def merged(base: dict[str, Any], *tables: dict[str, Any]) -> dict[str, Any]:
     return base
 
 
-def auxiliary(**options: Any) -> dict[str, Any]:
-    return {"agent": {"auxiliary": options}}
+def extension(name: str, **options: Any) -> dict[str, Any]:
+    return {"agent": {"extensions": {name: options}}}
 
 
 def logger(**options: Any) -> dict[str, Any]:
@@ -176,23 +176,27 @@ def package_beside(write: Callable[..., list[str]]) -> Callable[[Path, Path], li
 
 RIVER = {"agent": {"advantage": {"part": "river:Mixed"}}}
 CASES: dict[str, Callable[[Path, Path], list[str]]] = {
-    "run file, teacher": lambda theirs, home: run_file(theirs, auxiliary(part="distillation", teacher=str(home))),
+    "run file, teacher": lambda theirs, home: run_file(theirs, extension("distillation", teacher=str(home))),
     "run file, teacher by a relative path": lambda theirs, home: run_file(
-        theirs, auxiliary(part="distillation", teacher=os.path.relpath(home / "run"))
+        theirs, extension("distillation", teacher=os.path.relpath(home / "run"))
     ),
     "run file, teacher on a server": lambda theirs, home: run_file(
-        theirs, auxiliary(part="distillation", teacher="hf://stranger/policy", checksum="0" * 64)
+        theirs, extension("distillation", teacher="hf://stranger/policy", checksum="0" * 64)
     ),
     "run file, teacher on a share of Windows": lambda theirs, home: run_file(
-        theirs, auxiliary(part="distillation", teacher=r"\\stranger\share\policy.zip", checksum="0" * 64)
+        theirs, extension("distillation", teacher=r"\\stranger\share\policy.zip", checksum="0" * 64)
     ),
     "run file, demonstrations": lambda theirs, home: run_file(
-        theirs, auxiliary(part="cloning", demonstrations=str(home / "demos.npz"))
+        theirs, extension("behaviour_cloning", demonstrations=str(home / "demos.npz"))
     ),
     "run file, demonstrations of a group": lambda theirs, home: run_file(
         theirs,
         {"env": "Pursuit-2"},
-        {"groups": {"prey": {"players": [0], **auxiliary(part="cloning", demonstrations=str(home / "demos.npz"))}}},
+        {
+            "groups": {
+                "prey": {"players": [0], **extension("behaviour_cloning", demonstrations=str(home / "demos.npz"))}
+            }
+        },
         {"groups": {"hunters": {"players": [1]}}},
     ),
     "run file, init_from": lambda theirs, home: run_file(theirs, {"init_from": {"run": str(home / "run")}}),
@@ -246,13 +250,13 @@ CASES: dict[str, Callable[[Path, Path], list[str]]] = {
     ),
     "run directory, init_from": lambda theirs, home: run_directory(theirs, {"init_from": {"run": str(home / "run")}}),
     "run directory, teacher": lambda theirs, home: run_directory(
-        theirs, auxiliary(part="distillation", teacher=str(home / "run"))
+        theirs, extension("distillation", teacher=str(home / "run"))
     ),
     "run directory, demonstrations": lambda theirs, home: run_directory(
-        theirs, auxiliary(part="cloning", demonstrations=str(home / "demos.npz"))
+        theirs, extension("behaviour_cloning", demonstrations=str(home / "demos.npz"))
     ),
     "run directory, teacher on a server": lambda theirs, home: run_directory(
-        theirs, auxiliary(part="distillation", teacher="hf://stranger/policy", checksum="0" * 64)
+        theirs, extension("distillation", teacher="hf://stranger/policy", checksum="0" * 64)
     ),
     "run directory, database of MLflow": lambda theirs, home: run_directory(
         theirs, logger(part="mlflow", tracking_uri=f"sqlite:///{home / 'new.db'}")
@@ -278,7 +282,7 @@ CASES: dict[str, Callable[[Path, Path], list[str]]] = {
         theirs, SPACE | storage("postgresql+psycopg://stranger.example/studies")
     ),
     "sweep directory, teacher": lambda theirs, home: sweep_directory(
-        theirs, RATES, auxiliary(part="distillation", teacher=str(home / "run"))
+        theirs, RATES, extension("distillation", teacher=str(home / "run"))
     ),
     "sweep directory, init_from": lambda theirs, home: sweep_directory(
         theirs, RATES, {"init_from": {"run": str(home / "run")}}

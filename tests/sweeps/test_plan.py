@@ -42,10 +42,12 @@ def test_tables_of_toml_may_be_nested_or_have_dotted_keys():
 
 def test_a_plan_survives_its_table():
     table = {"agent.gamma": Normal(0.9, 0.01), "agent.loss.part": ["clipped", "spo"], "seeds": [1, 2], "draws": 3}
-    first = plan.read(table | {"draw_seed": 9, "num_envs": Choice((4, 8)), "agent.kl.target_kl": [None, 0.1]})
+    first = plan.read(
+        table | {"draw_seed": 9, "num_envs": Choice((4, 8)), "agent.extensions.kl_control.target_kl": [None, 0.1]}
+    )
     text = config.to_toml({"sweep": first.to_table()})
     again = plan.read(plan.split(config.parse(text, Path("x.toml")))[1])
-    none = {"agent.kl.target_kl": ("none", 0.1)}
+    none = {"agent.extensions.kl_control.target_kl": ("none", 0.1)}
     assert again == first._replace(values=dict(first.values) | none)
 
 

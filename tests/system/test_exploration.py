@@ -6,17 +6,17 @@ Benchmark: exploration.py, with the same seeds and a longer budget, in which one
 import jax
 import numpy as np
 import pytest
-from ppax.intrinsic import RND, NoIntrinsic
 
 import ppax
+from ppax.extensions import RND
 
 SEEDS, ITERATIONS = 5, 50
 
 
-def shares_at_goal(intrinsic):
+def shares_at_goal(*extensions):
     """Share of episodes that reach the goal in the last fifth of training, for each seed."""
     env = ppax.make("Maze-9", 32)
-    agent = ppax.PPO(ppax.networks.mlp(env), intrinsic=intrinsic, learning_rate=2.5e-3, ent_coef=0.02)
+    agent = ppax.PPO(ppax.networks.mlp(env), extensions=extensions, learning_rate=2.5e-3, ent_coef=0.02)
     states = ppax.start_sweep(agent, env, 128, jax.random.split(jax.random.key(1000), SEEDS))
     run = jax.jit(ppax.sweep)
     for _ in range(5):
@@ -26,7 +26,7 @@ def shares_at_goal(intrinsic):
 
 @pytest.mark.nightly
 def test_rnd_reaches_the_end_of_a_maze_that_is_out_of_reach_without_it():
-    without, with_it = shares_at_goal(NoIntrinsic()), shares_at_goal(RND(coef=0.2))
+    without, with_it = shares_at_goal(), shares_at_goal(RND(coef=0.2))
     print(without, with_it)
     assert without.max() < 0.1
     assert with_it.min() > 0.5

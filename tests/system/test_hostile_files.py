@@ -297,13 +297,13 @@ def test_demonstrations_of_a_stranger_exit_with_2_and_do_nothing(tmp_path):
         "CartPole-v1",
         "--num-envs",
         "2",
-        "--agent.auxiliary",
-        "cloning",
+        "--agent.extensions",
+        "behaviour_cloning",
         "--run-dir",
         "run",
         "--no-cache",
     ]
-    commands = [[*command, "--agent.auxiliary.demonstrations", str(path)] for path in files.values()]
+    commands = [[*command, "--agent.extensions.behaviour_cloning.demonstrations", str(path)] for path in files.values()]
     require_refused(dict(zip(files, run_commands(commands, tmp_path), strict=True)), {2})
     assert not list(tmp_path.rglob("executed"))
     assert not (tmp_path / "run").exists()

@@ -22,7 +22,7 @@ LEVELS = [
     {"distributions"},
     {"advantages", "losses", "critics", "minibatches", "gradients", "schedules", "optimizers", "envs"},
     {"networks", "learning"},
-    {"intrinsic", "phases", "prediction"},  # networks of their own that learn
+    {"extensions", "recompute"},  # above the heart's parts, below PPO
     {"ppo"},
     {"agents"},
     {"collection"},

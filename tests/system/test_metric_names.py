@@ -17,21 +17,27 @@ from ppax.run.ending import OWN_ROWS
 from ppax.training import STAGES
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
-SYMMETRY = {"part": "symmetry", "observation": [1, -2, -3], "action": [-1], "mirror_coef": 0.5}
+SYMMETRY = {"observation": [1, -2, -3], "action": [-1], "mirror_coef": 0.5}
 AGENTS = [
-    {"loss": {"part": "kl_penalty"}, "kl": {"coef_target": 0.1}, "auxiliary": SYMMETRY},
+    {"loss": {"part": "kl_penalty"}, "extensions": {"kl_control": {"coef_target": 0.1}, "symmetry": SYMMETRY}},
     {"loss": {"part": "dpo"}, "normalize_obs": True, "normalize_reward": True},
     {
         "critic": {"part": "two_hot"},
         "minibatch": {"part": "prioritised"},
-        "auxiliary": {"part": "feature_norm"},
-        "intrinsic": {"part": "own_critic", "reward": {"part": "rnd"}},
+        "extensions": {"feature_norm": {}, "own_critic": {"reward": {"part": "rnd"}}},
     },
-    {"critic": {"part": "popart"}, "kl": {"target_kl": 0.1}, "advantage": {"part": "vtrace"}, "recompute": "epoch"}
-    | {"auxiliary": {"part": "self_prediction"}, "phase": {"part": "ppg"}},
-    {"kl": {"rate_target": 0.1}, "optimizer": {"part": "actor_critic"}, "loss": {"dual_clip": 3.0}}
-    | {"auxiliary": {"part": "next_observation"}},
-    {"ent_coef": 0.01, "entropy": {"target": 0.1}, "critic": {"part": "quantile"}},
+    {
+        "critic": {"part": "popart"},
+        "advantage": {"part": "vtrace"},
+        "recompute": {"part": "epoch"},
+        "extensions": {"kl_control": {"target_kl": 0.1}, "self_prediction": {}, "ppg": {}},
+    },
+    {
+        "optimizer": {"part": "actor_critic"},
+        "loss": {"dual_clip": 3.0},
+        "extensions": {"kl_control": {"rate_target": 0.1}, "next_observation": {}},
+    },
+    {"ent_coef": 0.01, "critic": {"part": "quantile"}, "extensions": {"entropy_target": {"target": 0.1}}},
 ]
 
 
@@ -49,9 +55,9 @@ def explained():
     return re.findall(r"(?m)^\| `(\w+)` \| \S", DOCS.read_text(encoding="utf-8"))
 
 
-def logged(plan, auxiliary=None):
+def logged(plan, extension=None):
     agent, env, run = config.build(plan)
-    agent = agent if auxiliary is None else dataclasses.replace(agent, auxiliary=auxiliary(env))
+    agent = agent if extension is None else dataclasses.replace(agent, extensions=(extension(env),))
     state = jax.eval_shape(lambda key: ppax.start(agent, env, run.num_steps, key), jax.random.key(0))
     names = {name.partition("/")[0] for name in metric_names(agent, env, state)}
     annealed = {name for name in names if "." in name}  # numbers of the agent, in one row of the table
@@ -64,8 +70,8 @@ def names():
     found = set()
     for agent in AGENTS:
         found |= logged({"env": "Pendulum-v1", "agent": agent | {"network": {"hidden": [4]}}} | small)
-    for auxiliary in (distilled, cloned):
-        found |= logged({"env": "Pendulum-v1", "agent": {"network": {"hidden": [4]}}} | small, auxiliary)
+    for extension in (distilled, cloned):
+        found |= logged({"env": "Pendulum-v1", "agent": {"network": {"hidden": [4]}}} | small, extension)
     groups = {"prey": {"players": [0]}, "hunter": {"players": [1]}}
     pool = {"every": 1, "size": 1}
     return found | logged({"env": "Pursuit-2", "groups": groups, "self_play": pool} | small | {"num_envs": 8})

@@ -18,12 +18,12 @@ from ppax.run import checkpoint
 CASES = {
     "two, masked": ("two", True, {}, {"compute_dtype": "bfloat16"}),
     "ragged, masked, memory": ("ragged", True, {}, {"memory": True, "program": Program(devices=2)}),
-    "grid": ("grid", False, {"shared": True}, {"recompute": "epoch"}),
+    "grid": ("grid", False, {"shared": True}, {"recompute": ppax.recompute.Epoch()}),
     "bits, masked": ("bits", True, {}, {"normalize_advantage": "rollout", "program": Program(chunk_rows=8)}),
     "half, bounded std": ("half", False, {"std_min": 0.3, "std_max": 1.1}, {"normalize_reward": True}),
     "wide, squashed": ("wide", False, {"distribution": "squashed", "state_std": True}, {"normalize_obs": True}),
     "box, beta": ("box", False, {"distribution": "beta"}, {"program": Program(devices=2)}),
-    "hybrid, ball, masked": ("hybrid", True, {"distribution": "ball"}, {"recompute": "minibatch"}),
+    "hybrid, ball, masked": ("hybrid", True, {"distribution": "ball"}, {"recompute": ppax.recompute.Minibatch()}),
     "nested, squashed, masked, memory": (
         "nested",
         True,

@@ -16,6 +16,7 @@ import ppax
 from ppax.config import PARTS, Log
 from ppax.critics import TwoHot
 from ppax.envs import VectorEnv, grouped
+from ppax.extensions import RewardSpreading
 from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU, NoMemory
@@ -78,7 +79,7 @@ def recorded(run_dir):
 
 def unpinned():
     env = VectorEnv(Unpinned(), 4)
-    return fitted(agent_for(env, critic=TwoHot(), reward_spread_decay=0.5), env)
+    return fitted(agent_for(env, critic=TwoHot(), extensions=(RewardSpreading(0.5),)), env)
 
 
 def host():

@@ -80,11 +80,12 @@ def test_another_length_than_that_of_a_preset_is_told():
 
 
 def test_parts_may_be_objects():
-    given = {"loss": ppax.losses.SPO(), "kl": ppax.learning.kl_control.KLControl(target_kl=0.1), "gamma": 0.9}
+    given = {"loss": ppax.losses.SPO(), "extensions": (ppax.extensions.KLControl(target_kl=0.1),)}
+    given |= {"gamma": 0.9}
     built = ppax.build("CartPole-v1", agent=given, log=ppax.Log(console=False, keep=9))
     assert (type(built.agent.loss), float(built.agent.gamma), built.run.log.keep) == (ppax.losses.SPO, 0.9, 9)
-    assert float(built.agent.kl.target_kl) == pytest.approx(0.1)
-    table = {"loss": {"part": "spo"}, "kl": {"target_kl": 0.1}, "gamma": 0.9}
+    assert float(built.agent.extensions[0].target_kl) == pytest.approx(0.1)
+    table = {"loss": {"part": "spo"}, "extensions": {"kl_control": {"target_kl": 0.1}}, "gamma": 0.9}
     same = ppax.build("CartPole-v1", agent=table, log={"console": False, "keep": 9})
     assert config.describe_run(*built) == config.describe_run(*same)
 

@@ -21,9 +21,10 @@ from ppax.envs import Env, HostEnv
 from ppax.envs.hosting.arrays import leaves_of
 from ppax.envs.suites.registry import require_adapted
 from ppax.envs.vector import VectorEnv
-from ppax.learning.extension import Chain, Extension, name_of
+from ppax.learning.extension import Chain, Extension
 from ppax.networks.composed import Composed, require_made_for
 from ppax.networks.head_for import off_scale
+from ppax.parts import name_of
 from ppax.ppo import PPO
 from ppax.program import sharding
 from ppax.protocols import Agent
@@ -35,7 +36,7 @@ PARTS = {
     "loss": (("__call__",), "ppax.losses.ClippedSurrogate()"),
     "critic": (("init", "value", "error", "update", "metrics"), "ppax.critics.Regression()"),
     "minibatch": (("__call__", "size"), "ppax.minibatches.Shuffle()"),
-    "recompute": (("before_epoch", "before_step"), "ppax.recompute.Never()"),
+    "recompute": (("before_epoch", "before_step"), "ppax.recompute.Minibatch(), Epoch() or Never()"),
     "gradient": (("__call__",), "ppax.gradients.Plain()"),
     "optimizer": (("__call__",), "ppax.optimizers.Adam()"),
     "schedule": (("__call__",), "ppax.schedules.Constant()"),
@@ -233,7 +234,7 @@ def require_static(tree: Any, name: str) -> None:
             )
         for one in value if isinstance(value, tuple) and "slot_chain" in field.metadata else (value,):
             if dataclasses.is_dataclass(one) and not isinstance(one, type):
-                require_static(one, path if one is value else f"{path}.{type(one).__name__}")
+                require_static(one, path if one is value else f"{path}.{name_of(one)}")
 
 
 def require_single_policy(agent: Agent, what: str) -> PPO:

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ppax import config
+from ppax import config, imports
 from ppax.config import group_tables
-from ppax.config.catalogue import keyed_fields, part_fields
+from ppax.config.catalogue import chain_fields, keyed_fields, part_fields
 from ppax.options import LISTS, NONE, Config, Option, flatten, unflatten
 from ppax.ppo import PPO
 from ppax.storage import untrusted
@@ -122,10 +122,15 @@ def dashed(argument: str) -> str:
 
 
 def renamed(path: str, old: str, new: str) -> str:
-    """Replace `old` by `new` in a dotted path, except in names that the user gave (groups, keys of parts)."""
+    """Replace `old` by `new` in a dotted path, except in names that the user gave (groups, keys of parts).
+
+    Names in chains of parts have underscores.
+    """
     words = path.split(".")
     own = {place + 1 for place, word in enumerate(words) if word in keyed_fields() or (word == "groups" and place == 0)}
-    return ".".join(word if place in own else word.replace(old, new) for place, word in enumerate(words))
+    named = {place + 1 for place, word in enumerate(words) if word in chain_fields()}
+    signs = [("-", "_") if place in named else ("", "") if place in own else (old, new) for place in range(len(words))]
+    return ".".join(word.replace(*pair) if pair[0] else word for word, pair in zip(words, signs, strict=True))
 
 
 def choose_preset(arguments: list[str]) -> Config:
@@ -171,32 +176,24 @@ def choose_lists(base: Config, arguments: list[str]) -> tuple[Config, list[str]]
     return unflatten(flat), left
 
 
-def choose_extensions(base: Config, arguments: list[str]) -> tuple[Config, list[str]]:
+def choose_extensions(base: Config, arguments: list[str], topic: str | None = None) -> tuple[Config, list[str]]:
     """Set the extensions named by `--agent.extensions NAME,...`, or by an option of theirs; they decide about options.
 
     Return the configuration and the other arguments. An extension that `base` has keeps its options; `none` removes
-    all. Raises ConfigError for an option of an extension that the list leaves out.
+    all. One that the help on `topic` is asked for is added. Raises ConfigError for a name given twice, and for an
+    extension that the list leaves out.
     """
-    flat, left = dict(flatten(base)), list[str]()
-    listed: dict[str, list[str]] = {}
-    places = iter(arguments)
-    for argument in places:
-        name, equals, value = argument.partition("=")
-        path = name.removeprefix("--")
-        if not (EXTENSIONS.fullmatch(path) and name.startswith("--")):
-            left.append(argument)
-            continue
-        value = value if equals else next(places, "")
-        if not value or value.startswith("-"):
-            raise ConfigError(f"{name}: needs the names of extensions, as {name} rnd,kl_control, or {NONE}")
-        listed[path] = [one.replace("-", "_") for one in value.split(",") if one not in ("", NONE)]
+    listed, left = _extension_lists(arguments)
+    flat = dict(flatten(base))
+    for path, chosen in listed.items():
         before = {place: x for place, x in flat.items() if within(path, place)}
-        flat = {place: x for place, x in flat.items() if place not in before} | {path: {}}
-        for one in listed[path]:
+        flat = {place: x for place, x in flat.items() if place not in before}
+        for one in chosen:
             kept = {place: x for place, x in before.items() if f"{place}.".startswith(f"{path}.{one}.")}
-            flat.pop(path, None)
             flat |= kept or {f"{path}.{one}": {}}
-    for place, argument in enumerate(left):
+        if not chosen:
+            flat[path] = []
+    for place, argument in enumerate([*left, f"--{topic}"]):
         name, equals, value = argument.partition("=")
         found = OF_EXTENSION.match(name)
         if found is None:
@@ -204,12 +201,57 @@ def choose_extensions(base: Config, arguments: list[str]) -> tuple[Config, list[
         path, one = found["path"], found["name"].replace("-", "_")
         if path in listed and one not in listed[path]:
             raise ConfigError(f"{found[0]}: --{path} {','.join(listed[path]) or NONE} leaves {one} out; add it there")
-        if not any(f"{place}.".startswith(f"{path}.{one}.") for place in flat):
+        if not any(f"{other}.".startswith(f"{path}.{one}.") for other in flat):
             flat = {other: x for other, x in flat.items() if other != path} | {f"{path}.{one}": {}}
         if name == f"{found[0]}.part":
             flat.pop(f"{path}.{one}", None)
             flat[f"{path}.{one}.part"] = value if equals else "".join(left[place + 1 : place + 2])
+    _require_inherited(flat, listed)
     return unflatten(flat), left
+
+
+def is_extension_list(name: str) -> bool:
+    """Return whether an option is a list of extensions, as `--agent.extensions`."""
+    return name.startswith("--") and EXTENSIONS.fullmatch(name.removeprefix("--")) is not None
+
+
+def _extension_lists(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Split off the lists of extensions: names by path, and the other arguments."""
+    listed: dict[str, list[str]] = {}
+    rest, left = list[str](), list(arguments)
+    while left:
+        name, equals, value = left.pop(0).partition("=")
+        if not is_extension_list(name):
+            rest.append(name + equals + value)
+            continue
+        words = [value] if equals else []
+        while not equals and left and not left[0].startswith("-"):
+            words.append(left.pop(0))
+        given = [one for one in ",".join(words).split(",") if one]
+        if not given:
+            raise ConfigError(f"{name}: needs the names of extensions, as {name} rnd,kl_control, or {NONE}")
+        chosen = [one.replace("-", "_") for one in given if one != NONE]
+        for one in chosen:
+            if imports.is_path(one):
+                last = re.split(r"[.:]", one)[-1].lower()
+                raise ConfigError(f"{name} {one}: needs a name, as {name}.{last} {one}")
+            if chosen.count(one) > 1:
+                another = f"{name} {one},second {name}.second {one}"
+                raise ConfigError(f"{name}: {one} is there twice; give one of them another name, as {another}")
+        listed[name.removeprefix("--")] = chosen
+    return listed, rest
+
+
+def _require_inherited(flat: Config, listed: dict[str, list[str]]) -> None:
+    """Raise ConfigError where the list of a group leaves out an extension that it inherits from the table [agent]."""
+    of_run = {place.split(".")[2]: None for place in flat if place.startswith("agent.extensions.")}
+    for path, chosen in listed.items():
+        lacking = [one for one in of_run if one not in chosen]
+        if path.startswith("groups.") and chosen and lacking:
+            raise ConfigError(
+                f"--{path} {','.join(chosen)}: the group has {', '.join(lacking)} of --agent.extensions, too; name it "
+                f"here, or give {', '.join(lacking)} to the groups that need it"
+            )
 
 
 def _tables(flat: Config, path: str) -> list[Config]:

@@ -78,7 +78,18 @@ def refusal(argument: str, known: Mapping[str, Option], target: str) -> str:
     if parts:
         flag = renamed(f"--{name.rpartition('.')[0]}", "_", "-")
         return f"unknown option {argument!r}: it needs {flag} {' or '.join(parts)}"
+    moved = names.moved(name)
+    if moved is not None:
+        return f"unknown option {argument!r}; it is an extension: write {_of_extensions(moved)}"
     return f"unknown option {argument!r}{meant(name, known, flagged)}"
+
+
+def _of_extensions(moved: names.Moved) -> str:
+    """Return the options for a former option of the agent, or the list of extensions."""
+    if moved.inside:
+        return " or ".join(flagged(f"{table}.{moved.inside}", "") for table in moved.tables)
+    lists, known = zip(*(table.rsplit(".", 1) for table in moved.tables), strict=True)
+    return f"{flagged(lists[0], '')} {' or '.join(known)}"
 
 
 def refused(unknown: Sequence[str], options: argparse.Namespace) -> str:
@@ -105,6 +116,8 @@ def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> st
     option = renamed(argument.removeprefix("--"), "-", "_")
     known = {one.path for one in config.options(run_config)}
     if option not in known and not config.is_free(option):
+        if names.moved(option):
+            return refusal(argument, {}, "")
         return f"unknown option {argument!r}{meant(option, known, flagged)}" if names.meaning(option) else ""
     given = shlex.join(arguments) + ("" if total_steps is None else f" --total-steps {total_steps}")
     if file.name == SWEEP_FILE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from ppax import config, imports
 from ppax.cli.arguments import (
     DEVICE,
+    EXTENSIONS,
     TRUST,
     booleans,
     choose_extensions,
@@ -20,11 +22,12 @@ from ppax.cli.arguments import (
     choose_preset,
     dashed,
     free_options,
+    is_extension_list,
     renamed,
     within,
 )
 from ppax.cli.common import add_cluster, add_processes, refusal
-from ppax.config import group_tables
+from ppax.config import PARTS, group_tables
 from ppax.options import LISTS, NONE, Config, Option, flatten, interval, nearest, unflatten
 from ppax.program import sharding
 from ppax.types import ConfigError, printable
@@ -160,7 +163,7 @@ def _parse(
     add_common(parser)
     target = arguments[0] if arguments and not arguments[0].startswith("-") else None
     base, arguments = choose_lists(base, arguments)
-    base, arguments = choose_extensions(choose_groups(base, arguments), arguments)
+    base, arguments = choose_extensions(choose_groups(base, arguments), arguments, topic)
     base = choose_parts(base, arguments)
     defaults = dict(flatten(config.resolve(base)))  # first: it reports all errors of the base at once
     if topic is not None and target is None and base[config.PRESET] is None:
@@ -234,8 +237,9 @@ def _print_help(
     parser: argparse.ArgumentParser, known: dict[str, Option], defaults: Config, topic: str, command: str
 ) -> None:
     """Print the help on `topic` and exit."""
-    places = ({path.rpartition(".")[0] for path in known} | {path for path in LISTS if path not in known}) - {""}
-    sections = sorted(places)
+    chains = {found[0] for path in known if (found := EXTENSIONS.match(path))}
+    places = {path.rpartition(".")[0] for path in known} | {path for path in LISTS if path not in known} | chains
+    sections = sorted(places - {""})
     if topic not in ("", ALL, *known, *sections):
         raise ConfigError(f"--help {topic}: unknown part; did you mean {nearest(topic, [*sections, *known])!r}?")
     if topic != ALL:
@@ -248,10 +252,31 @@ def _print_help(
         parser.epilog = (
             f"{parser.epilog}\nOptions of one of these parts: ppax {command} TARGET {flag} {name} --help {topic}"
         )
-    if f"{topic}.part" in known:
+    if topic in chains:
+        parser.epilog = f"{parser.epilog}\n\n{_all_extensions(topic, command)}"
+    if f"{topic}.part" in known and topic.rpartition(".")[0] not in chains:
         parser.epilog = f"{parser.epilog}\n{_other_part(topic, known[f'{topic}.part'], defaults, command)}"
     parser.print_help()
     raise SystemExit(0)
+
+
+def _all_extensions(topic: str, command: str) -> str:
+    """Return the extensions with the purpose of each in a line, and the command that shows the options of one."""
+    choices, flag = PARTS["extension"], "--" + renamed(topic, "_", "-")
+    width = max(map(len, choices))
+    lines = [
+        "extensions, which are called in the order of the list:",
+        *(f"  {name.ljust(width)}  {_purpose(cls)}" for name, cls in choices.items()),
+        f"Several: ppax {command} TARGET {flag} rnd,kl_control",
+        f"Options of one: ppax {command} TARGET --help {topic}.rnd",
+    ]
+    return "\n".join(lines)
+
+
+def _purpose(cls: type) -> str:
+    """Return the first sentence on a part, without the paper."""
+    text = " ".join((cls.__doc__ or "").partition("\n\n")[0].split())
+    return re.split(r"\.(?= [A-Z])", text)[0].rstrip(".")
 
 
 def _other_part(topic: str, option: Option, defaults: Config, command: str) -> str:
@@ -268,6 +293,7 @@ def add_option(group: Any, option: Option, default: Any, visible: bool = True, i
     """Add an option of a run or of a part; with `in_help`, short names of installed packages are among its choices."""
     flag = "--" + renamed(option.path, "_", "-")
     shown = " ".join(map(str, default)) if isinstance(default, list) else option.none if default is None else default
+    shown = NONE if is_extension_list(flag) else shown
     text = f"{option.doc} (default: {str(shown).lower() if option.kind is bool else shown})"
     text = text.replace("%", "%%")
     common = {"dest": option.path, "default": argparse.SUPPRESS, "help": text if visible else argparse.SUPPRESS}
@@ -278,6 +304,7 @@ def add_option(group: Any, option: Option, default: Any, visible: bool = True, i
     if in_help and visible and "kind" in option.limits:  # short names of installed packages
         choices = tuple(dict.fromkeys((*(choices or ()), *imports.registered(option.limits["kind"]))))
     name = "{" + ",".join(choices) + "}" if choices else option.kind.__name__.upper()
+    name = "NAME,..." if is_extension_list(flag) else name
     group.add_argument(flag, type=_parser(option), nargs="+" if option.many else None, metavar=name, **common)
 
 

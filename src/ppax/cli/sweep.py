@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config, imports
-from ppax.cli.arguments import DEVICE, TRUST, dashed, number_or_text, renamed
+from ppax.cli.arguments import DEVICE, TRUST, dashed, is_extension_list, number_or_text, renamed
 from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail, flagged
 from ppax.cli.options import add_dry_run, add_option, add_overwrite, parse_run
 from ppax.cli.output import print_json, print_plan, say
@@ -107,7 +107,11 @@ def split_swept(arguments: list[str]) -> tuple[list[str], dict[str, Any]]:
         argument = left.pop(0)
         name, equals, value = argument.partition("=")
         text = value if equals else left[0] if left and not left[0].startswith("--") else ""
-        values = several(text) if name.startswith("--") and name not in (*OWN, *ONE) else None
+        values = (
+            several(text)
+            if name.startswith("--") and name not in (*OWN, *ONE) and not is_extension_list(name)
+            else None
+        )
         if values is None:
             rest.append(argument)
             continue

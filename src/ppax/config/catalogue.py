@@ -178,7 +178,14 @@ def constructor(cls: type, env: Any) -> Callable[..., Any]:
 def keyed_fields() -> set[str]:
     """Return the names of all fields that hold parts by key or name, in the parts of the catalogue and PPO."""
     parts = (cls for kind in PARTS.values() for cls in kind.values())
-    return {field for cls in (PPO, *parts) for field in (*slot_tables(cls), *slot_chains(cls))}
+    return {field for cls in parts for field in slot_tables(cls)} | chain_fields()
+
+
+def chain_fields() -> set[str]:
+    """Return the names of all fields that hold parts in their order, by name."""
+    return {
+        field for cls in (PPO, *(cls for kind in PARTS.values() for cls in kind.values())) for field in slot_chains(cls)
+    }
 
 
 def part_fields(root: type) -> set[str]:

@@ -28,8 +28,9 @@ from ppax.config.own_parts import require_tree, require_trusted
 from ppax.config.run_settings import NO_POOL, Run, in_iterations
 from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve, resolve_part
 from ppax.envs import Env
-from ppax.learning.extension import Extension, name_of
+from ppax.learning.extension import Extension
 from ppax.options import Config, hints_of, option_of
+from ppax.parts import name_of
 from ppax.ppo import PPO
 from ppax.protocols import Agent, Schedule
 from ppax.schedules import Constant

@@ -16,8 +16,8 @@ from ppax.config.own_environments import own_environment
 from ppax.config.run_settings import Run
 from ppax.config.validation import is_section
 from ppax.envs import Env
-from ppax.learning.extension import name_of
 from ppax.options import Config, check_limits, check_value, flatten, hints_of, is_option, option_of, unflatten
+from ppax.parts import name_of
 from ppax.ppo import PPO
 from ppax.protocols import Agent
 from ppax.types import ConfigError

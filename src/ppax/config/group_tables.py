@@ -15,7 +15,7 @@ import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ppax.config.catalogue import AGENT, choices_of
+from ppax.config.catalogue import AGENT, Choices, chain_choices_of, choices_of
 from ppax.config.own_parts import without_parts
 from ppax.options import Config, Option, flatten, unflatten
 from ppax.types import ConfigError
@@ -117,14 +117,29 @@ def _merged(base: Any, own: Any, cls: type | None) -> Any:
     """
     if not isinstance(base, Mapping) or not isinstance(own, Mapping):
         return own
-    merged = {**base, **own}
+    merged, chains = {**base, **own}, chain_choices_of(cls) if cls is not None else {}
     for name, table in own.items():
+        if name in chains:
+            merged[name] = _merged_chain(base.get(name), table, chains[name])
+            continue
         choices = choices_of(cls).get(name) if cls is not None else None
         default = next(iter(choices or ()), None)
         parts = [x.get("part", default) if isinstance(x, Mapping) else default for x in (base.get(name), table)]
         if name in base and not ("part" in _table(table) and parts[0] != parts[1]):
             inner = choices.find(str(parts[0]), f"agent.{name}.part") if choices else None
             merged[name] = _merged(base[name], table, inner)
+    return merged
+
+
+def _merged_chain(base: Any, own: Any, choices: Choices) -> Any:
+    """Merge tables of parts by name; they have the order of `own` where it names all, else that of `base`."""
+    if not isinstance(base, Mapping) or not isinstance(own, Mapping):
+        return own
+    merged = dict(own) if base.keys() <= own.keys() else {**base, **own}
+    for name in base.keys() & own.keys():
+        before, after = (str(_table(x).get("part", name)) for x in (base[name], own[name]))
+        if before == after or "part" not in _table(own[name]):
+            merged[name] = _merged(base[name], own[name], choices.find(before, f"agent.extensions.{name}.part"))
     return merged
 
 

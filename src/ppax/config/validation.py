@@ -23,6 +23,7 @@ from ppax.options import (
     check_value,
     flatten,
     hints_of,
+    laid_over,
     meant,
     numbered,
     options_of,
@@ -118,6 +119,10 @@ def _named_tables(given: Any, path: str) -> Config:
         names = given if isinstance(given, list) else str(given).split(",")
         tables = " and ".join(f"[{path}.{name}]" for name in names)
         raise WrongTable(path, f"{path} = {given!r}: must be a table for each, {tables}, which may be empty")
+    for name in given:
+        if not name.isidentifier():
+            text = f"{path}.{name!r}: the name must be letters, digits and underscores, as [{path}.rnd_2]"
+            raise WrongTable(f"{path}.{name}", text)
     return given
 
 
@@ -180,7 +185,7 @@ def resolve(config: Config) -> Config:
         if path.partition(".")[0] in (SWEEP, SEARCH):
             problems.append(f"{path}: the table [{path.partition('.')[0]}] is of `ppax sweep`, not of one run")
         elif path not in known and path not in free:
-            problems.append(f"unknown option {path!r}{_remedy(path, known)}")
+            problems.append(_unknown(path, known))
     per_agent = group_tables.apart(config)  # prefixes of tables whose numbers may be lists, one per agent
     values = dict(_checked_values(known, given, per_agent, problems))
     _raise(problems)
@@ -237,6 +242,14 @@ def other_parts(path: str, known: Mapping[str, Option]) -> list[str]:
     return [choice for choice, cls in choices.items() if names.own_name(name) in options_of(cls)]
 
 
+def _unknown(path: str, known: Mapping[str, Option]) -> str:
+    """Return the error for the unknown option `path`: one for all options of a table that is an extension now."""
+    moved = names.moved(path)
+    if moved is not None:
+        return f"unknown option {moved.option!r}; it is an extension: write {moved.in_file}"
+    return f"unknown option {path!r}{_remedy(path, known)}"
+
+
 def _remedy(path: str, known: Mapping[str, Option]) -> str:
     """Return the end of the error for the unknown option `path`."""
     parts = other_parts(path, known)
@@ -268,7 +281,7 @@ def overridden(base: Config, changes: Config) -> Config:
     flat, own = dict(flatten(base)), dict(flatten(changes))
     parts = {option.path: option.default for option in options(base) if option.path.endswith(".part")}
     others = [path for path in own if path in parts and flat.get(path, parts[path]) != own[path]]
-    return unflatten(without_parts(flat, others) | own)
+    return unflatten(laid_over(without_parts(flat, others), own))
 
 
 def objects_of(config: Config) -> list[str]:

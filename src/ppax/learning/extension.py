@@ -9,7 +9,6 @@ order of a chain is that of `PPO.extensions`, as that of the transformations in 
 from __future__ import annotations
 
 import dataclasses
-import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +27,7 @@ from ppax.learning import normalization
 from ppax.learning.diagnostics import History
 from ppax.learning.exploration import decision_of
 from ppax.learning.forward import forward_sequences, in_float32, precise
+from ppax.parts import name_of as name_of
 from ppax.parts import part
 from ppax.types import (
     Acting,
@@ -251,12 +251,6 @@ class Extension:
         return state
 
 
-def name_of(extension: Extension) -> str:
-    """Return the name of an extension: its own, or that of its class in words, as "kl_control" for KLControl."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(extension).__name__)
-    return extension.name or words.lower()
-
-
 def folded(name: str) -> int:
     """Return the number that is folded into a learner's key for the extension of this name."""
     return zlib.crc32(name.encode())
@@ -268,6 +262,9 @@ class Chain:
     def __init__(self, extensions: Sequence[Extension]):
         """Take the extensions by name; ConfigError for two of one name."""
         self.by_name = {name_of(extension): extension for extension in extensions}
+        odd = next((name for name in self.by_name if not name.isidentifier()), None)
+        if odd is not None:
+            raise ConfigError(f"extensions: the name {odd!r} must be letters, digits and underscores, as rnd_2")
         counts = Counter(map(name_of, extensions))
         twice = next((name for name in counts if counts[name] > 1), None)
         if twice is not None:

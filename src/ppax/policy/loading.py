@@ -68,6 +68,7 @@ def load(
 
 
 def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env: Env | None) -> Policy:
+    checkpoint.require_format(path)
     run_config = run_dirs.find(path)
     spec = None if env is not None else _saved_spec(path, run_config)
     record.require(

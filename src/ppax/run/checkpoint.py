@@ -212,10 +212,15 @@ def newest_valid(directory: Path) -> tuple[Path | None, list[str]]:
     return newest(directory, check)
 
 
+def require_format(run_dir: Path) -> None:
+    """Raise CheckpointError for a run of an earlier format, whose run file has options that are no more, too."""
+    newest(run_dir / "checkpoints", read_manifest)
+
+
 def _holds(path: Path, sha256: str) -> bool:
     try:
         return bool(_check(path)["sha256"] == sha256)
-    except DamagedCheckpoint:
+    except CheckpointError:
         return False
 
 

@@ -23,6 +23,7 @@ from ppax.agents.opponents import Pool
 from ppax.config import OBJECTS
 from ppax.envs import Env
 from ppax.options import Config, flatten, unflatten
+from ppax.parts import name_of, slot_chains
 from ppax.program.backends import backend_of
 from ppax.protocols import Agent
 from ppax.storage.manifest import CheckpointError
@@ -231,7 +232,8 @@ def _differences(given: Any, rebuilt: Any, path: str) -> Iterator[str]:
 def _parts(x: Any) -> dict[Any, Any]:
     """Fields of a dataclass, entries of a dict or sequence, by name or position; {} for anything else."""
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        return {field.name: getattr(x, field.name) for field in dataclasses.fields(x) if field.compare}
+        fields = {field.name: getattr(x, field.name) for field in dataclasses.fields(x) if field.compare}
+        return fields | {name: {name_of(one): one for one in fields[name]} for name in slot_chains(type(x))}
     if isinstance(x, tuple | list):
         return dict(zip(getattr(x, "_fields", range(len(x))), x, strict=True))
     return x if isinstance(x, dict) else {}

@@ -79,6 +79,7 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None, 
     Raises Untrusted where it needs code, or a path or address outside of the directory, that the user does not trust;
     loggers are needed in `training` alone.
     """
+    checkpoint.require_format(run_dir)
     run_config = run_dirs.find(run_dir)
     record.require(run_config, agent, env, str(run_dir))
     run_config = record.recorded(run_config)

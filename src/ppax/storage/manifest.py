@@ -12,7 +12,8 @@ from typing import Any
 from ppax.storage import safe_files, untrusted
 from ppax.types import Quoting
 
-FORMAT = 2
+FORMAT = 3
+LAST = {2: "79819e4"}  # earlier formats, with the last commit that reads each
 MANIFEST = "manifest.json"
 MANIFEST_LIMIT = 2**22  # bytes; far above any valid manifest, small enough to read into memory
 
@@ -38,12 +39,20 @@ def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse(path: Path, file: BufferedReader) -> dict[str, Any]:
-    """Parse and verify the manifest of the checkpoint `path` from its open file; DamagedCheckpoint if invalid."""
+    """Parse and verify the manifest of the checkpoint `path` from its open file; DamagedCheckpoint if invalid.
+
+    Raises CheckpointError for an earlier format: such a checkpoint is not skipped in favour of an older one.
+    """
     where = path / MANIFEST
     try:
         safe_files.require_size(where, file, MANIFEST_LIMIT)
         manifest = untrusted.from_json(file.read(MANIFEST_LIMIT))
         version = manifest["format"]
+        if type(version) is int and version in LAST:
+            raise CheckpointError(
+                f"{where} has format {version}, which this ppax does not read: continue the run with ppax of commit "
+                f"{LAST[version]}, or train again"
+            )
         if version == FORMAT and manifest["checksum"] != sealed(manifest)["checksum"]:
             raise DamagedCheckpoint(f"{where} is damaged: its checksum does not match its entries")
         types = {"bytes": int, "iteration": int, "origin": dict, "notes": dict}

@@ -17,7 +17,9 @@ from ppax.agents.arguments import is_env, require_env
 from ppax.config.catalogue import choices_of
 from ppax.envs import Env, VectorEnv
 from ppax.envs.suites.registry import require_adapted
+from ppax.names import moved, remedy
 from ppax.options import Config, flatten, unflatten
+from ppax.parts import slot_chains
 from ppax.ppo import PPO
 from ppax.protocols import Agent, Callback, Environment, Logger, StopCondition
 from ppax.run.fit import fit_run
@@ -92,13 +94,15 @@ def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
     given = {name: config.describe(x) if dataclasses.is_dataclass(x) else x for name, x in others.items()}
     if isinstance(given.get("init_from"), str | Path):  # as in `fit`, and as --init-from
         given["init_from"] = {"run": str(given["init_from"])}
-    slots = choices_of(PPO)
+    slots = {*choices_of(PPO), *slot_chains(PPO)}
     parts = {
         name: x
         for name, x in agent.items()
         if dataclasses.is_dataclass(x) or (name in slots and not isinstance(x, Mapping | str))
     }
     for name in parts.keys() - FIELDS:
+        if moved(f"agent.{name}"):
+            raise ConfigError(f"agent.{name}: unknown option; {remedy(name, list(FIELDS))}")
         nearest = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.0)[0]
         raise ConfigError(f"agent.{name}: unknown option; did you mean agent.{nearest}?")
     data = {name: x for name, x in agent.items() if name not in parts} | _network(parts)

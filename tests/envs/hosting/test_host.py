@@ -1,7 +1,6 @@
 """Gymnasium environments in every autoreset mode give the same targets as native environments."""
 
 import dataclasses
-from functools import partial
 
 import gymnasium
 import jax
@@ -13,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from host_worlds import ACTIONS as CHOICES
 from host_worlds import BOX, LIMIT, STATES, Board, Late, Maze, NativeMaze, Spaces
-from ppax.learning.recompute import recomputed_targets
+from prepared import prepared
 from worlds import QUICK
 
 import ppax
@@ -27,7 +26,9 @@ from ppax.host.collection import collect_on_host
 from ppax.host.policy import make_policy
 from ppax.host.resets import reset_if_needed
 from ppax.imports import Untrusted
+from ppax.learning.extension import Chain
 from ppax.networks import memories, network
+from ppax.recompute import Minibatch, Targeting
 from ppax.types import ConfigError
 
 NUM_ENVS, NUM_STEPS = 4, 160
@@ -75,11 +76,7 @@ def set_up(kind, memory, **options):
     return agent, env, dataclasses.replace(state, learner=decided(state.learner))
 
 
-def _prepared(agent, learner, rollout):
-    return agent._prepare(learner, rollout)[1]
-
-
-prepared = jax.jit(_prepared, compiler_options=QUICK)
+sequences_of = jax.jit(prepared, compiler_options=QUICK)
 
 
 def rollout_of(agent, env, state):
@@ -92,8 +89,8 @@ def rollout_of(agent, env, state):
 
 def episodes_of(agent, learner, rollout):
     """Return advantage, target, reward and action of each step of whole episodes, by their first observation."""
-    experience = prepared(agent, learner, rollout)
-    targets = jax.tree.map(lambda x: np.asarray(x).reshape(NUM_ENVS, NUM_STEPS), experience.targets)
+    batch = sequences_of(agent, learner, rollout).batch
+    targets = jax.tree.map(lambda x: np.asarray(x).reshape(NUM_ENVS, NUM_STEPS), batch.targets)
     steps = jax.tree.map(np.asarray, rollout.steps)
     ended, found, cut = steps.terminated | steps.truncated, {}, 0
     for b in range(NUM_ENVS):
@@ -131,13 +128,18 @@ def test_identical_transitions_have_identical_advantages(memory):
 @pytest.mark.parametrize(("kind", "memory"), [("group", True), ("SAME_STEP", True), ("SAME_STEP", False)])
 def test_recomputed_targets_equal_those_of_the_rollout(kind, memory):
     """Parameters are unchanged; V of a final observation that has no row of its own is the stored one."""
-    agent, env, state = set_up(kind, memory, recompute="minibatch")
+    agent, env, state = set_up(kind, memory, recompute=Minibatch())
     collected = rollout_of(agent, env, state)
-    steps, targets, source = prepared(agent, state.learner, collected.rollout)
-    recomputed = partial(recomputed_targets, agent.evaluate_actions, agent.advantage, agent.gamma)
-    again = jax.jit(recomputed, compiler_options=QUICK)(state.learner, steps, source)
-    assert np.asarray(steps.truncated).sum() > 10
-    for old, new in zip(targets, again, strict=True):
+    sequences = sequences_of(agent, state.learner, collected.rollout)
+    batch = sequences.batch
+
+    def recomputed(learner, sequences):
+        targeting = Targeting(agent, Chain(()), learner, sequences, NUM_STEPS)
+        return targeting.of(learner.params, jnp.arange(len(batch.steps.valid)))
+
+    again = jax.jit(recomputed, compiler_options=QUICK)(state.learner, sequences)
+    assert np.asarray(batch.steps.truncated).sum() > 10
+    for old, new in zip(batch.targets, again, strict=True):
         np.testing.assert_allclose(new, old, atol=1e-5)
 
 

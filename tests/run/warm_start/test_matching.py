@@ -6,7 +6,7 @@ import pytest
 from ppax.learning.normalization import NoStats, init_stats
 from ppax.run.warm_start import matching
 from ppax.run.warm_start.matching import BESIDE, ONLY_HERE, ONLY_THERE, OTHER, SAME, compare, table
-from ppax.types import LearnerState
+from ppax.types import ExtensionState, LearnerState
 
 
 def zeros(*shape, dtype=np.float32):
@@ -80,6 +80,63 @@ def test_an_optimisers_state_is_taken_with_all_of_its_weights_only():
     swapped = {"params.policy.kernel": zeros(2, 4), "params.policy.bias": zeros(2), "opt_state.0.mu": zeros(10)}
     assert verdicts(own, swapped, keep)["opt_state.0.mu"] == BESIDE
     assert verdicts(own, THERE | {"opt_state.0.mu": zeros(10)}, ("opt_state",))["opt_state.0.mu"] == BESIDE
+
+
+OWN = {"rnd": ExtensionState({"mean": zeros(3), "count": zeros()}), "model": ExtensionState((), {"bias": zeros(2)})}
+THEIRS = THERE | {"extensions.rnd.state.mean": zeros(3), "extensions.rnd.state.count": zeros()}
+THEIRS |= {"extensions.model.params.bias": zeros(2), "opt_state.mu": zeros(12)}
+KEEP = ("params", "opt_state", "extensions")
+
+
+def with_extensions(**changes):
+    return learner(params=WEIGHTS, opt_state={"mu": zeros(12)}, extensions=OWN | changes)
+
+
+def test_extensions_are_taken_or_left_each_as_a_whole():
+    assert set(verdicts(with_extensions(), THEIRS, KEEP).values()) == {SAME}
+    found = verdicts(with_extensions(), THEIRS | {"extensions.rnd.state.mean": zeros(4)}, KEEP)
+    assert {path: verdict for path, verdict in found.items() if verdict != SAME} == {
+        "extensions.rnd.state.mean": OTHER,
+        "extensions.rnd.state.count": BESIDE,
+    }  # the optimiser trains no weights of it
+    found = verdicts(with_extensions(), THEIRS | {"extensions.rnd.state.more": zeros()}, KEEP)
+    assert found["extensions.rnd.state.more"] == ONLY_THERE
+    assert found["extensions.rnd.state.mean"] == found["extensions.rnd.state.count"] == BESIDE
+
+
+def test_an_extension_that_one_run_lacks_is_left():
+    without = {path: x for path, x in THEIRS.items() if ".rnd." not in path}
+    found = verdicts(with_extensions(), without | {"extensions.rnd_2.state": zeros()}, KEEP)
+    assert {path: verdict for path, verdict in found.items() if verdict != SAME} == {
+        "extensions.rnd.state.mean": ONLY_HERE,
+        "extensions.rnd.state.count": ONLY_HERE,
+        "extensions.rnd_2.state": ONLY_THERE,
+    }
+
+
+@pytest.mark.parametrize("there", [{"bias": zeros(3)}, {"bias": zeros(2), "kernel": zeros(1)}, {}])
+def test_moments_are_left_where_the_weights_of_an_extension_differ(there):
+    others = {path: x for path, x in THEIRS.items() if ".model." not in path}
+    found = verdicts(
+        with_extensions(), others | {f"extensions.model.params.{name}": x for name, x in there.items()}, KEEP
+    )
+    assert found["opt_state.mu"] == BESIDE
+    assert found["extensions.model.params.bias"] != SAME
+    assert found["extensions.rnd.state.mean"] == SAME
+
+
+def test_extensions_are_left_where_the_networks_weights_differ():
+    """Moments in them, such as those of PPG, are of these weights."""
+    found = verdicts(with_extensions(), THEIRS | {"params.policy.bias": zeros(3)}, KEEP)
+    assert {found[path] for path in found if path.startswith(("extensions", "opt_state"))} == {BESIDE}
+
+
+@pytest.mark.parametrize("name", ["params", "obs_stats", "extensions", "opt_state"])
+def test_an_extension_may_have_the_name_of_a_field(name):
+    own = learner(params=WEIGHTS, extensions={name: OWN["rnd"]})
+    there = THERE | {f"extensions.{name}.state.mean": zeros(3), f"extensions.{name}.state.count": zeros(2)}
+    found = verdicts(own, there, ("params", "extensions"))
+    assert (found[f"extensions.{name}.state.mean"], found[f"extensions.{name}.state.count"]) == (BESIDE, OTHER)
 
 
 def test_groups_are_compared_by_name():

@@ -9,11 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ppax.intrinsic import RND, OwnCritic
-from ppax.learning.entropy_target import EntropyTarget
-from ppax.learning.kl_control import KLControl
-from ppax.phases import PPG
-from ppax.prediction import NextObservation, SelfPrediction
 
 import ppax
 from ppax import config, imports, optimizers
@@ -21,7 +16,17 @@ from ppax.agents.opponents import Pool, SelfPlayState
 from ppax.config import Log
 from ppax.critics import PopArt, Regression
 from ppax.envs import grouped
-from ppax.losses import FeatureNorm, KLPenalty
+from ppax.extensions import (
+    PPG,
+    RND,
+    EntropyTarget,
+    FeatureNorm,
+    KLControl,
+    NextObservation,
+    OwnCritic,
+    SelfPrediction,
+)
+from ppax.losses import KLPenalty
 from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.run import checkpoint
@@ -73,6 +78,17 @@ def assert_same(one, other):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes(), jax.tree_util.keystr(path)
 
 
+def is_key(x):
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def assert_taken(warm, of, fresh, field):
+    """Compare one field of three learners: all arrays are those `of` a learner except random keys, which are fresh."""
+    leaves = (jax.tree.leaves(getattr(state.learner, field)) for state in (warm, of, fresh))
+    for x, y, own in zip(*leaves, strict=True):
+        assert_same(x, own if is_key(x) else y)
+
+
 def fit(agent, env, run_dir, iterations=6, **changes):
     arguments = {"num_steps": NUM_STEPS, "log": LOG, "run_dir": run_dir, "seed": 3} | changes
     return ppax.fit(agent, env, iterations * NUM_STEPS * env.num_streams, **arguments)
@@ -92,49 +108,49 @@ DEFAULT = {"params", "obs_stats", "reward_stats", "critic"}
     [
         None,
         ("params",),
-        ("params", "auxiliary", "opt_state"),
+        ("params", "extensions", "opt_state"),
         ("obs_stats",),
-        ("params", "obs_stats", "reward_stats", "critic", "auxiliary", "opt_state", "control"),
+        ("params", "obs_stats", "reward_stats", "critic", "extensions", "opt_state"),
     ],
 )
 def test_fields_that_are_kept_are_exact_copies_and_all_else_is_fresh(keep):
-    kl, entropy = dataclasses.replace(AGENT.kl, rate_target=0.01), EntropyTarget(target=0.3)
-    beside = {"intrinsic": RND(), "auxiliary": SelfPrediction(), "phase": PPG(), "entropy": entropy, "ent_coef": 0.01}
-    agent = dataclasses.replace(AGENT, kl=kl, num_epochs=2, **beside)
+    kl, entropy = KLControl(rate_target=0.01), EntropyTarget(target=0.3)
+    extensions = (kl, entropy, RND(), SelfPrediction(), PPG())
+    agent = dataclasses.replace(AGENT, num_epochs=2, ent_coef=0.01, extensions=extensions)
     fresh = fresh_state(agent, ENV, SETTINGS)
     source = numbered(fresh)
     warm = warm_state(agent, ENV, source, **({} if keep is None else {"keep": keep}))
     for field in warm.learner._fields:
         taken = field in (DEFAULT if keep is None else keep)
         assert jax.tree.leaves(getattr(source.learner, field)), field
-        assert_same(getattr(warm.learner, field), getattr(source.learner if taken else fresh.learner, field))
+        assert_taken(warm, source if taken else fresh, fresh, field)
     # the counters, environments and keys are those of a new run
     assert int(warm.iteration) == 0
     assert_same(dataclasses.replace(warm, learner=()), dataclasses.replace(fresh, learner=()))
 
 
-MODEL = {"auxiliary": SelfPrediction()}
+MODEL = {"extensions": (SelfPrediction(),)}
 PARTS = {
     "adam": {},
     "sgd": {"optimizer": optimizers.SGD()},
     "muon": {"optimizer": optimizers.Muon()},
     "actor_critic": {"optimizer": optimizers.ActorCritic(), "max_grad_norm": None},
-    "kl controls": {"kl": KLControl(rate_target=0.01, coef_target=0.01), "loss": KLPenalty(), "num_epochs": 2},
-    "entropy": {"entropy": EntropyTarget(target=0.3), "ent_coef": 0.01},
-    "rnd": {"intrinsic": RND()},
-    "own critic": {"intrinsic": OwnCritic()},
-    "ppg": {"phase": PPG()},
-    "ppg that keeps rollouts": {"phase": PPG(rollouts=2)},
+    "kl controls": {
+        "extensions": (KLControl(rate_target=0.01, coef_target=0.01),),
+        "loss": KLPenalty(),
+        "num_epochs": 2,
+    },
+    "entropy": {"extensions": (EntropyTarget(target=0.3),), "ent_coef": 0.01},
+    "rnd": {"extensions": (RND(),)},
+    "own critic": {"extensions": (OwnCritic(),)},
+    "ppg": {"extensions": (PPG(),)},
+    "ppg that keeps rollouts": {"extensions": (PPG(rollouts=2),)},
     "self-prediction": MODEL,
-    "next observation": {"auxiliary": NextObservation()},
-    "feature norm": {"auxiliary": FeatureNorm()},
+    "next observation": {"extensions": (NextObservation(),)},
+    "feature norm": {"extensions": (FeatureNorm(),)},
     "no statistics": {"normalize_obs": False, "normalize_reward": False, "critic": Regression()},
 }
-WITH_WEIGHTS = {"opt_state": ("params", "auxiliary"), "phase": ("params",)}
-
-
-def is_key(x):
-    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+WITH_WEIGHTS = {"opt_state": ("params", "extensions"), "extensions": ("params",)}
 
 
 @pytest.mark.parametrize(("part", "players"), [*((name, None) for name in PARTS), ("own critic", 2)])
@@ -156,17 +172,27 @@ def test_every_field_of_every_part_is_taken_except_random_keys(part, players):
             continue
         warm = warm_state(agent, env, source, keep=keep)
         for name in LearnerState._fields:
-            of = source if name in keep else fresh
-            for x, y, own in zip(*(jax.tree.leaves(getattr(s.learner, name)) for s in (warm, of, fresh)), strict=True):
-                assert_same(x, own if is_key(x) else y)
+            assert_taken(warm, source if name in keep else fresh, fresh, name)
 
 
 @pytest.mark.parametrize(
     ("part", "keep", "needs"),
     [
-        (MODEL, ("params", "opt_state"), "opt_state has moments of the weights: add auxiliary, or leave out opt_state"),
-        (MODEL, ("auxiliary", "opt_state"), "opt_state has moments of the weights: add params, or leave out opt_state"),
-        ({"phase": PPG()}, ("obs_stats", "phase"), "phase has moments of the weights: add params, or leave out phase"),
+        (
+            MODEL,
+            ("params", "opt_state"),
+            "opt_state has moments of the weights: add extensions, or leave out opt_state",
+        ),
+        (
+            MODEL,
+            ("extensions", "opt_state"),
+            "opt_state has moments of the weights: add params, or leave out opt_state",
+        ),
+        (
+            {"extensions": (PPG(),)},
+            ("obs_stats", "extensions"),
+            "extensions may have moments of the weights: add params, or leave out extensions",
+        ),
     ],
 )
 def test_moments_are_never_taken_without_their_weights(part, keep, needs):
@@ -176,9 +202,9 @@ def test_moments_are_never_taken_without_their_weights(part, keep, needs):
 
 
 def test_moments_of_a_model_that_differs_are_left():
-    agent, other = (ppo(ENV, auxiliary=SelfPrediction(hidden=(size,))) for size in (8, 9))
+    agent, other = (ppo(ENV, extensions=(SelfPrediction(hidden=(size,)),)) for size in (8, 9))
     source = numbered(fresh_state(agent, ENV, SETTINGS))
-    keep = ("params", "auxiliary", "opt_state")
+    keep = ("params", "extensions", "opt_state")
     with pytest.warns(UserWarning, match=r"opt_state.* beside one that differs"):
         warm = warm_state(other, ENV, source, keep=keep, partial=True)
     assert_same(warm.learner.opt_state, fresh_state(other, ENV, SETTINGS).learner.opt_state)

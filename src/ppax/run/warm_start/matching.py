@@ -1,12 +1,14 @@
 """Comparison of two learners, array by array: which arrays of another run's learner fit this one.
 
-Statistics are taken or left as wholes: the mean of one run with the variance of another would be neither's. So is an
-optimiser's state, and only with all weights that it belongs to. Random keys are not compared: a run has its own.
+Statistics are taken or left as wholes: the mean of one run with the variance of another would be neither's. So is each
+extension, and an optimiser's state, and only with all weights that they belong to. Random keys are not compared: a run
+has its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +19,7 @@ from ppax.learning.normalization import is_stats
 from ppax.types import LearnerState, PyTree
 
 SAME, OTHER, ONLY_HERE, ONLY_THERE, BESIDE = "same", "differs", "only here", "only there", "beside one that differs"
-# Fields with an optimiser's moments, and the fields of the weights that these are of
+# Fields with an optimiser's moments, and the fields of the weights that these are of; an extension may have some (PPG)
 WEIGHTS = {"opt_state": ("params", "extensions"), "extensions": ("params",)}
 ROWS = 40  # largest number of rows in a message
 Names = dict[str, Any]
@@ -45,11 +47,13 @@ def compare(learners: Mapping[str, LearnerState], there: Mapping[str, np.ndarray
         known += [joined(group, field) for field in LearnerState._fields]
         left = {field for field in _with_weights({group: learner}) if field not in keep}
         kept = [field for field in LearnerState._fields if field in keep]
-        for field in sorted(kept, key=lambda field: field in WEIGHTS):  # weights first: moments depend on them
-            usable = left.isdisjoint(WEIGHTS.get(field, ()))
-            own = list(_of_field(joined(group, field), getattr(learner, field), field, there, usable))
+        # weights first: moments depend on them, those of the optimiser on the weights of extensions, too
+        for field in sorted(kept, key=lambda field: len(WEIGHTS.get(field, ()))):
+            usable, prefix = left.isdisjoint(WEIGHTS.get(field, ())), joined(group, field)
+            rows_of = _of_extensions if field == "extensions" else partial(_of_field, field)
+            own = list(rows_of(prefix, getattr(learner, field), there, usable))
             rows += own
-            if not all(row.taken for row in own):
+            if not all(row.taken for row in own if field != "extensions" or _trained(row.path, prefix)):
                 left.add(field)
     others = set(LearnerState._fields) - set(keep)
     unknown = [name for name in sorted(there) if not any(_below(name, prefix) for prefix in known)]
@@ -81,11 +85,6 @@ def table(rows: Collection[Row]) -> str:
     return "\n".join([*lines, *([f"  and {len(ordered) - ROWS} more"] if len(ordered) > ROWS else [])])
 
 
-def present(learners: Mapping[str, LearnerState]) -> set[str]:
-    """Names of the fields that have arrays in any of the learners."""
-    return {name for own in learners.values() for name in own._fields if jax.tree.leaves(getattr(own, name))}
-
-
 def _with_weights(learners: Mapping[str, LearnerState]) -> set[str]:
     """Names of the fields with parameters that the optimiser trains."""
     trains = any(jax.tree.leaves(one.params) for own in learners.values() for one in own.extensions.values())
@@ -95,19 +94,29 @@ def _with_weights(learners: Mapping[str, LearnerState]) -> set[str]:
 def weights_missing(learners: Mapping[str, LearnerState], keep: Collection[str]) -> dict[str, list[str]]:
     """Fields of `keep` with moments of weights that are not in `keep`, and the fields that lack."""
     lacking = _with_weights(learners) - set(keep)
-    missing = {field: [x for x in WEIGHTS[field] if x in lacking] for field in keep if field in WEIGHTS}
+    missing = {field: [x for x in weights if x in lacking] for field, weights in WEIGHTS.items() if field in keep}
     return {field: names for field, names in missing.items() if names}
 
 
-def _of_field(prefix: str, tree: PyTree, field: str, there: Mapping[str, np.ndarray], usable: bool) -> Iterator[Row]:
-    """Rows of one field of a learner."""
-    if field == "extensions":  # each as a whole
-        for name, one in tree.items():
-            yield from _of_field(joined(prefix, name), one, name, there, usable)
-        below = (name for name in sorted(there) if _below(name, prefix))
-        others = [x for x in below if not any(_below(x, joined(prefix, name)) for name in tree)]
-        yield from (Row(name, "-", text(there[name]), ONLY_THERE) for name in others)
-        return
+def _trained(path: str, prefix: str) -> bool:
+    """Whether the array at `path` is of an extension's parameters, which the optimiser trains; `prefix` is of all."""
+    return path.removeprefix(f"{prefix}.").split(".")[1:2] == ["params"]
+
+
+def _of_extensions(
+    prefix: str, states: Mapping[str, PyTree], there: Mapping[str, np.ndarray], usable: bool
+) -> Iterator[Row]:
+    """Yield the rows of a learner's extensions: each is taken or left as a whole."""
+    for name, state in states.items():
+        yield from _of_field("extension", joined(prefix, name), state, there, usable)
+    others = (
+        x for x in sorted(there) if _below(x, prefix) and not any(_below(x, f"{prefix}.{name}") for name in states)
+    )
+    yield from (Row(name, "-", text(there[name]), ONLY_THERE) for name in others)
+
+
+def _of_field(field: str, prefix: str, tree: PyTree, there: Mapping[str, np.ndarray], usable: bool) -> Iterator[Row]:
+    """Yield the rows of one field of a learner, or of one extension."""
     units = list(_units(prefix, tree, field))
     expected = {joined(prefix, dotted(path)) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]}
     extra = [name for name in sorted(there) if _below(name, prefix) and name not in expected]

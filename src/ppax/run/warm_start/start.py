@@ -114,8 +114,9 @@ def _check(settings: InitFrom, given: object, learners: Mapping[str, LearnerStat
     if not settings.keep:
         raise ConfigError('init_from.keep = []: takes nothing; nearest: ["params"]')
     for field, missing in weights_missing(learners, settings.keep).items():
+        has = "may have" if field == "extensions" else "has"
         raise ConfigError(
-            f"init_from.keep: {field} has moments of the weights: add {' and '.join(missing)}, or leave out {field}"
+            f"init_from.keep: {field} {has} moments of the weights: add {' and '.join(missing)}, or leave out {field}"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import sys
 import typing
 from collections.abc import Mapping
@@ -71,6 +72,12 @@ def slot_table(name: str, doc: str) -> Any:
 def slot_chain(name: str, doc: str, *, default: tuple[Any, ...] = ()) -> Any:
     """Declare a field of parts of the kind `name` in their order; in a run file a table for each, by its name."""
     return dataclasses.field(default=default, metadata={"slot_chain": name, "doc": doc})
+
+
+def name_of(one: Any) -> str:
+    """Return the name of a part in a `slot_chain`: its own, or that of its class in words, as "kl_control"."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(one).__name__)
+    return one.name or words.lower()
 
 
 def slot_chains(cls: type) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Schedules: values used by N updates, numbers at any depth, refused options."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,9 @@ import pytest
 from gymnasium import spaces
 
 from ppax import PPO, ConfigError
+from ppax.extensions import RND, KLControl
 from ppax.networks import mlp
-from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
+from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps, changed_numbers
 
 
 class Spaces:
@@ -186,3 +189,19 @@ def test_annealed_numbers_do_not_recompile():
         both = Both(Cosine(end=end, exponent=1 + end), Interpolated(("gamma",), (0.0, end), (end, 1.0)))
         rate(both, jnp.float32(end), jnp.float32(end))
     assert len(traces) == 1
+
+
+def test_numbers_of_extensions_by_their_names():
+    extensions = RND(coef=0.4), KLControl(target_kl=0.1), RND(coef=0.2, name="second")
+    agent = dataclasses.replace(AGENT, extensions=extensions)
+    halved = Linear(leaves=("extensions.second.coef", "extensions.kl_control.target_kl"))(agent, jnp.float32(0.5))
+    assert [type(one) for one in halved.extensions] == [RND, KLControl, RND]
+    numbers = halved.extensions[0].coef, halved.extensions[1].target_kl, halved.extensions[2].coef
+    np.testing.assert_allclose(numbers, [0.4, 0.05, 0.1], rtol=1e-6)
+    changed = changed_numbers(agent, halved)
+    assert list(changed) == ["extensions.kl_control.target_kl", "extensions.second.coef"]
+    for leaf in ("extensions.rnx.coef", "extensions.rnd", "extensions.rnd.coeff", "extensions"):
+        with pytest.raises(ConfigError, match=r"not a number of .* did you mean 'extensions\.(rnd\.coef|.*)'\?"):
+            Linear(leaves=(leaf,))(agent, jnp.float32(0.5))
+    with pytest.raises(ConfigError, match="the agent has no extensions"):
+        Linear(leaves=("extensions.rnd.coef",))(AGENT, jnp.float32(0.5))

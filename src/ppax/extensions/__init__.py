@@ -12,6 +12,7 @@ from ppax.extensions.rnd import RND
 from ppax.extensions.self_prediction import SelfPrediction
 from ppax.extensions.symmetry import Symmetry
 from ppax.learning.extension import Acted, After, Before, Choice, Extension, Learned, Observed, Rows, Terms
+from ppax.learning.following import Following, following, following_in_episode
 from ppax.types import ExtensionState
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Extension",
     "ExtensionState",
     "FeatureNorm",
+    "Following",
     "HeldNoise",
     "KLControl",
     "Learned",
@@ -36,4 +38,6 @@ __all__ = [
     "SelfPrediction",
     "Symmetry",
     "Terms",
+    "following",
+    "following_in_episode",
 ]

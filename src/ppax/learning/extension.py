@@ -9,7 +9,6 @@ order of a chain is that of `PPO.extensions`, as that of the transformations in 
 from __future__ import annotations
 
 import dataclasses
-import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +27,7 @@ from ppax.learning import normalization
 from ppax.learning.diagnostics import History
 from ppax.learning.exploration import decision_of
 from ppax.learning.forward import forward_sequences, in_float32, precise
+from ppax.parts import name_of as name_of
 from ppax.parts import part
 from ppax.types import (
     Acting,
@@ -249,12 +249,6 @@ class Extension:
         As `Network.rescale_value`, and called with it: by critics whose outputs are on a scale that changes, as PopArt.
         """
         return state
-
-
-def name_of(extension: Extension) -> str:
-    """Return the name of an extension: its own, or that of its class in words, as "kl_control" for KLControl."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(extension).__name__)
-    return extension.name or words.lower()
 
 
 def folded(name: str) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ from jax import Array
 
 from ppax.names import own_name
 from ppax.options import flatten
-from ppax.parts import slots
+from ppax.parts import name_of, slot_chains, slots
 from ppax.types import ConfigError, Scalar
 
 
@@ -30,6 +30,8 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = 
     Raises ConfigError if there is no number at `path`; `above` is the path of `tree`, with a dot, for its message.
     """
     name, _, rest = path.partition(".")
+    if dataclasses.is_dataclass(tree) and name in slot_chains(type(tree)):
+        return _replace_in_chain(tree, name, rest, change)
     entries = _entries(tree)
     value = entries.get(name)
     is_inner = dataclasses.is_dataclass(value) or isinstance(value, Mapping)
@@ -45,6 +47,21 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = 
         raise ConfigError(f"schedule: {above + name!r} is a number and has no field {rest!r}")
     new = replace_at(value, rest, change, f"{above}{name}.") if rest else change(value)
     return {**tree, name: new} if isinstance(tree, Mapping) else dataclasses.replace(tree, **{name: new})
+
+
+def _replace_in_chain(agent: Any, field: str, path: str, change: Callable[[Any], Any]) -> Any:
+    """Copy of an agent with `change` applied to the number at `path`, "rnd.coef", of the parts in its `field`."""
+    name, _, rest = path.partition(".")
+    parts = getattr(agent, field)
+    if not rest or name not in map(name_of, parts):
+        known = [f"{field}.{name_of(part)}.{number}" for part in parts for number in _entries(part)]
+        nearest = difflib.get_close_matches(f"{field}.{path}", known, n=1)
+        meant = f"did you mean {nearest[0]!r}? " if nearest else ""
+        has = f"{meant}it has {', '.join(known)}" if known else f"the agent has no {field}"
+        raise ConfigError(f"schedule: '{field}.{path}' is not a number of {field}; {has}")
+    above = f"{field}.{name}."
+    changed = (replace_at(part, rest, change, above) if name_of(part) == name else part for part in parts)
+    return dataclasses.replace(agent, **{field: tuple(changed)})
 
 
 def _entries(tree: Any) -> dict[str, Any]:
@@ -90,7 +107,17 @@ def changed_numbers(before: Any, after: Any) -> dict[str, Any]:
     if jax.tree.structure(before) != jax.tree.structure(after):  # type: ignore[operator]
         return {}
     pairs = zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): y for (path, x), y in pairs if x is not y}
+    return {_path_of(before, path): y for (path, x), y in pairs if x is not y}
+
+
+def _path_of(tree: Any, path: Sequence[Any]) -> str:
+    """Return the dotted path of a number in a part; inside a field of parts in their order with the part's name."""
+    field, *inner = path
+    name = getattr(field, "name", "")
+    if inner and name in slot_chains(type(tree)):
+        part = getattr(tree, name)[inner[0].idx]
+        return ".".join([name, name_of(part), _path_of(part, inner[1:])])
+    return jax.tree_util.keystr(tuple(path), simple=True, separator=".")
 
 
 def piecewise(schedule: Any, agent: Any, progress: Array, env_steps: Array, value: Callable[..., Array]) -> Any:

@@ -18,6 +18,7 @@ from ppax.config.catalogue import choices_of
 from ppax.envs import Env, VectorEnv
 from ppax.envs.suites.registry import require_adapted
 from ppax.options import Config, flatten, unflatten
+from ppax.parts import slot_chains
 from ppax.ppo import PPO
 from ppax.protocols import Agent, Callback, Environment, Logger, StopCondition
 from ppax.run.fit import fit_run
@@ -92,7 +93,7 @@ def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
     given = {name: config.describe(x) if dataclasses.is_dataclass(x) else x for name, x in others.items()}
     if isinstance(given.get("init_from"), str | Path):  # as in `fit`, and as --init-from
         given["init_from"] = {"run": str(given["init_from"])}
-    slots = choices_of(PPO)
+    slots = {*choices_of(PPO), *slot_chains(PPO)}
     parts = {
         name: x
         for name, x in agent.items()

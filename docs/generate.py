@@ -224,8 +224,8 @@ def extensions() -> list[str]:
         f"## {EXTENSIONS}",
         "",
         f"A table for each, in their order: `[{EXTENSIONS}.NAME]`, which may be empty; on the command line",
-        f"`--{EXTENSIONS} rnd,kl_control`; `--{EXTENSIONS}.rnd.coef 0.5` adds one, too. NAME is the name of the part, or",
-        'any other with the key `part`, as `[agent.extensions.second] part = "rnd"` ([list](extensions.md)).',
+        f"`--{EXTENSIONS} rnd,kl_control`; `--{EXTENSIONS}.rnd.coef 0.5` adds one, too. NAME is the name of the part,",
+        'or any other with the key `part`, as `[agent.extensions.second] part = "rnd"` ([list](extensions.md)).',
         "",
     ]
     for part, cls in PARTS["extension"].items():

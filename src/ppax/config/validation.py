@@ -265,14 +265,7 @@ def overridden(base: Config, changes: Config) -> Config:
 
     An agent of another class keeps what all agents have.
     """
-    own = dict(flatten(changes))
-    # tables may be added where `base` has an empty list of them, and an empty list removes all
-    flat = {
-        path: x
-        for path, x in flatten(base)
-        if not (x == [] and any(other.startswith(f"{path}.") for other in own))
-        and not any(path.startswith(f"{other}.") for other, y in own.items() if y == [])
-    }
+    flat, own = dict(flatten(base)), dict(flatten(changes))
     parts = {option.path: option.default for option in options(base) if option.path.endswith(".part")}
     others = [path for path in own if path in parts and flat.get(path, parts[path]) != own[path]]
     return unflatten(without_parts(flat, others) | own)

@@ -51,11 +51,13 @@ def rollout_of(agent, env, monkeypatch, few_streams):
 MEMORY = ppax.networks.memories.GRU(4)
 
 
-@pytest.mark.parametrize("options", [{}, {"shared": True}, {"memory": MEMORY}, {"gsde_steps": 4}])
+@pytest.mark.parametrize("options", [{}, {"shared": True}, {"memory": MEMORY}, {"gsde": True}])
 def test_few_streams_have_the_values_of_many(options, monkeypatch):
     """V of few streams is computed after a rollout: all equals a rollout whose V comes with each step, to rounding."""
     env = ppax.make("Pendulum-v1", 3)
-    agent = ppax.PPO(ppax.networks.network(env, hidden=(6,), **options), normalize_obs=True)
+    extensions = (ppax.extensions.HeldNoise(4),) if "gsde" in options else ()
+    net = ppax.networks.network(env, hidden=(6,), **options)
+    agent = ppax.PPO(net, extensions=extensions, normalize_obs=True)
     step_by_step, at_once = (rollout_of(agent, env, monkeypatch, few) for few in (2, 3))
     assert np.asarray(at_once.steps.value).std() > 0.01
     for one, other in zip(jax.tree.leaves(step_by_step), jax.tree.leaves(at_once), strict=True):

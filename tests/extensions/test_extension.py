@@ -428,5 +428,5 @@ def test_an_evaluation_acts_without_extensions():
     params["policy"]["bias"] = jnp.array([-40.0, 40.0])
     env = VectorEnv(TimeLimit(builtin.CartPole(), 30), 3)
     agent = dataclasses.replace(agent, extensions=(Alternates(),))
-    out = ppax.evaluate(agent, env, learner._replace(params=params), jax.random.key(0), 3)
+    out = ppax.evaluate(agent, env, learner._replace(params=params), jax.random.key(0), 3, deterministic=False)
     assert (out.returns < 15.0).all()

@@ -159,8 +159,8 @@ FILES = [
     ),
     Mutation(
         "underscores in a group's name become dashes",
-        "word if place in own else word.replace(old, new)",
-        "word.replace(old, new)",
+        '("", "") if place in own else (old, new)',
+        "(old, new)",
         (OVERRIDES, GROUPS + "test_a_command_line_names_groups_with_underscores"),
         "ppax/cli/arguments.py",
     ),

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from ppax.learning.kl_control import KLControl
 
 import ppax
 from ppax.agents.arguments import require_overlap

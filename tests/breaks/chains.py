@@ -120,4 +120,18 @@ MUTATIONS: list[Mutation] = [
         ("tests/schedules/test_annealed_extensions.py::test_a_number_of_an_extension_is_annealed_to_its_end",),
         "schedules/base.py",
     ),
+    Mutation(
+        "past selves keep the states of extensions",
+        '"reward_stats": None, "extensions": {}}',
+        '"reward_stats": None}',
+        ("tests/agents/test_extensions.py::test_past_selves_keep_no_states_and_their_streams_stay",),
+        "ppax/types.py",
+    ),
+    Mutation(
+        "streams of past selves begin anew",
+        "jnp.concatenate([new[: own.start], old[own], new[own.start :]])",
+        "jnp.concatenate([new[: own.start], 0 * old[own], new[own.start :]])",
+        ("tests/agents/test_extensions.py::test_past_selves_keep_no_states_and_their_streams_stay",),
+        "agents/opponents.py",
+    ),
 ]

@@ -83,7 +83,7 @@ def score(run_config: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
     """Scores of the seeds' final policies, of the untrained policy, and the seconds of the whole."""
     from ppax import config
     from ppax.program.backends import backend_of
-    from ppax.scores import statistics
+    from ppax.reports import statistics
     from ppax.scores.training import members_of
 
     begin = time.perf_counter()
@@ -99,7 +99,7 @@ def score(run_config: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
 def preset_score(task: str, steps: int, seeds: list[int]) -> dict[str, Any] | None:
     """Score of the task's preset with this budget: the published one, or measured; None without a preset."""
     from ppax import config
-    from ppax.scores import statistics
+    from ppax.reports import statistics
 
     path = config.presets().get(task)
     if path is None:
@@ -126,7 +126,7 @@ def sb3(task: str, steps: int, seeds: list[int]) -> dict[str, Any] | None:
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.monitor import Monitor
 
-    from ppax.scores import statistics
+    from ppax.reports import statistics
 
     begin, scores = time.perf_counter(), []
     for seed in seeds:

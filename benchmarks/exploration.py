@@ -25,17 +25,17 @@ RND = {"coef": 0.2}
 ROWS = 8
 
 
-def curves(intrinsic: Any, iterations: int) -> dict[str, Any]:
+def curves(extensions: tuple[ppax.Extension, ...], iterations: int) -> dict[str, Any]:
     """Mean return of each seed (share of episodes that reach the goal) in each of ROWS equal parts of training."""
     env = ppax.make(ENV, NUM_ENVS)
-    agent = ppax.PPO(ppax.networks.mlp(env), intrinsic=intrinsic, **AGENT)
+    agent = ppax.PPO(ppax.networks.mlp(env), extensions=extensions, **AGENT)
     states = ppax.start_sweep(agent, env, NUM_STEPS, jax.random.split(jax.random.key(7), SEEDS))
     train, shares, steps = jax.jit(ppax.sweep), [], []
     for _ in range(ROWS):
         states, metrics = train(agent, env, states, iterations // ROWS, iterations)
         shares.append(np.nan_to_num(np.asarray(metrics["episode_return"])).round(3).tolist())
         steps.append(int(states.iteration[0]) * NUM_ENVS * NUM_STEPS)
-        print(type(intrinsic).__name__, steps[-1], shares[-1], flush=True)
+        print([type(one).__name__ for one in extensions], steps[-1], shares[-1], flush=True)
     return {"steps": steps, "share_at_goal": shares}
 
 
@@ -47,10 +47,10 @@ def main() -> None:
     sizes = {"env": ENV, "num_envs": NUM_ENVS, "num_steps": NUM_STEPS, "iterations": ITERATIONS, "seeds": SEEDS}
     task = "A maze with one reward at its end: share of episodes that reach it, RND beside no intrinsic reward"
     report = Report(None if quick else "exploration", task, sizes | {"agent": AGENT, "rnd": RND})
-    parts = {"rnd": ppax.intrinsic.RND(**RND), "none": ppax.intrinsic.NoIntrinsic()}
+    extensions = {"rnd": (ppax.extensions.RND(**RND),), "none": ()}
     results: dict[str, Any] = {}
-    for name, part in parts.items():
-        results[name] = curves(part, 2 * ROWS if quick else ITERATIONS)
+    for name, chosen in extensions.items():
+        results[name] = curves(chosen, 2 * ROWS if quick else ITERATIONS)
         report.save(results=results)
     last = {name: result["share_at_goal"][-1] for name, result in results.items()}
     bars = [

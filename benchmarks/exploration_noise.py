@@ -22,16 +22,17 @@ from ppax.program.backends import backend_of
 
 RESULT = Path(__file__).parent / "results" / "exploration_noise.json"
 TASKS = ("gymnasium/Hopper-v5", "gymnasium/HalfCheetah-v5")
-NETWORKS: dict[str, dict[str, Any]] = {
+GSDE = {"gsde": True, "log_std_init": -2.0}
+AGENTS: dict[str, dict[str, Any]] = {
     "independent": {},
-    "gSDE, 4 steps": {"gsde_steps": 4, "log_std_init": -2.0},
-    "gSDE, 16 steps": {"gsde_steps": 16, "log_std_init": -2.0},
+    "gSDE, 4 steps": {"network": GSDE, "extensions": {"held_noise": {"steps": 4}}},
+    "gSDE, 16 steps": {"network": GSDE, "extensions": {"held_noise": {"steps": 16}}},
 }
 
 
 def measure(task: str, options: dict[str, Any], steps: int, seed: int) -> dict[str, float]:
     """Train one seed; return the mean return of its evaluation and the jitter of its sampled actions."""
-    plan = ppax.build(task, total_steps=steps, seed=seed, agent={"network": options}, log={"console": False})
+    plan = ppax.build(task, total_steps=steps, seed=seed, agent=options, log={"console": False})
     agent, env = plan.agent, plan.env
     with env:
         run = plan.fit()
@@ -43,7 +44,7 @@ def measure(task: str, options: dict[str, Any], steps: int, seed: int) -> dict[s
 
 
 def main() -> None:
-    """Measure every network on every task."""
+    """Measure every agent on every task."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", default=TASKS)
     parser.add_argument("--steps", type=int, default=300_000)
@@ -52,8 +53,8 @@ def main() -> None:
     options = parser.parse_args()
     found: dict[str, Any] = {}
     for task in options.tasks:
-        for name, network in NETWORKS.items():
-            rows = [measure(task, network, options.steps, seed) for seed in range(options.seeds)]
+        for name, agent in AGENTS.items():
+            rows = [measure(task, agent, options.steps, seed) for seed in range(options.seeds)]
             means = {key: [round(row[key], 4) for row in rows] for key in rows[0]}
             found.setdefault(task, {})[name] = means
             print(f"{task}, {name}: {means}", flush=True)

@@ -172,7 +172,7 @@ def prepare_ppax_jaxdem(work: Work, dtype: str = "float32") -> Prepared:
         num_epochs=1,
         max_grad_norm=1.5,
         seq_len=JAXDEM["num_steps"],
-        recompute="minibatch",
+        recompute=ppax.recompute.Minibatch(),
         compute_dtype=dtype,
     )
     return _prepare(agent, env, JAXDEM["num_steps"], work.seed)

@@ -66,7 +66,8 @@ BESIDE = {
 CURVES = "Learning curves of fast programs"
 TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind
-WHOLE_TABLES = ("agent.kl.", "agent.entropy.", "agent.program.")  # tables without a choice of parts
+WHOLE_TABLES = ("agent.program.",)  # tables without a choice of parts
+EXTENSIONS = "agent.extensions"
 INTRODUCTION = """# Benchmarks
 
 Every table is generated from the result files in `benchmarks/results/`, each of which one command writes
@@ -162,6 +163,9 @@ def options() -> str:
         "headed by a part's name in run files, followed by its class; `agent` itself is a `ppax.PPO`, or a subclass,",
         "whose import path is the `part` of `[agent]` ([extending](extending.md#a-subclass-of-ppo)).",
         "",
+        "The defaults here are those of the classes. A run of a named environment begins from a preset or from the",
+        "defaults for its kind ([defaults](defaults.md) has those that differ); `ppax train TARGET --help` shows them.",
+        "",
         "Tables whose keys are not fixed: `[env_params]` and `[eval.env_params]`",
         "([run files](run_files.md#parameters-of-the-environment)), `[groups.NAME]`",
         "([many agents](many_agents.md#groups-of-different-agents)), `[sweep]` ([sweeps](sweeps.md)), `[ray]`",
@@ -195,6 +199,7 @@ def options() -> str:
             ]
         if slot == "memory":
             lines += towers([option for option in everything if option.path.startswith(TOWERS[0])])
+    lines += extensions()
     for path, slot in LISTS.items():
         lines += [
             f"## {path}",
@@ -208,6 +213,31 @@ def options() -> str:
             rows = table(direct, f"{path}.0.") if direct else ["No options."]
             lines += [f'### `part = "{part}"`', "", in_python(cls), "", *rows, ""]
     return "\n".join([*lines, *searches()])
+
+
+def extensions() -> list[str]:
+    """Sections of all extensions, each under the name that its table has by default."""
+    from ppax import config
+    from ppax.config.catalogue import PARTS
+
+    lines = [
+        f"## {EXTENSIONS}",
+        "",
+        f"A table for each, in their order: `[{EXTENSIONS}.NAME]`, which may be empty; on the command line",
+        f"`--{EXTENSIONS} rnd,kl_control`; `--{EXTENSIONS}.rnd.coef 0.5` adds one, too. NAME is the name of the part,",
+        'or any other with the key `part`, as `[agent.extensions.second] part = "rnd"` ([list](extensions.md)).',
+        "",
+    ]
+    for part, cls in PARTS["extension"].items():
+        place = f"{EXTENSIONS}.{part}"
+        inner = [o for o in config.options(nested(place, {})) if o.path.startswith(f"{place}.")]
+        depth = place.count(".") + 1
+        direct = [
+            o for o in inner if o.path.count(".") == depth + o.path.endswith(".part") and o.path != f"{place}.part"
+        ]
+        rows = table(direct, f"{place}.") if direct else ["No options."]
+        lines += [f"### `[{place}]`", "", in_python(cls), "", *rows, ""]
+    return lines
 
 
 def searches() -> list[str]:
@@ -242,6 +272,7 @@ def in_python(cls: type) -> str:
 
     def public(made: Any) -> str:
         package = made.__module__.rpartition(".")[0]
+        package = made.__module__ if package == "ppax" else package  # one of the files at the top
         if getattr(importlib.import_module(package), made.__name__) is not made:
             raise ValueError(f"{package} does not export {made.__name__}")
         return f"{package}.{made.__name__}"
@@ -442,7 +473,8 @@ ppax doctor runs/mine --json    # the same as one JSON object
 ```
 
 A finding is a **fault** (the metrics cannot be correct: fix it first), a **warning** or a **notice** (it may be
-intended). If the return rises, warnings become notices. Try one change at a time: symptoms often have one cause,
+intended). If the return rises, warnings become notices. A return over fewer than 10 episodes is not judged, and an
+evaluation that has not risen with it is named. Try one change at a time: symptoms often have one cause,
 and the first finding is usually the nearest to it. The exit code is 0 with or without findings; it is 2 if
 there is no run or no log row. A run without findings may still need more steps, another network or another reward.
 

@@ -20,9 +20,9 @@ def main() -> dict[str, float]:
         "student": ppax.imitation.distill(env, run.policy()),
         "clone": ppax.imitation.clone(env, recorded(agent, env, run.state.learner)),
     }
-    for name, auxiliary in ways.items():
+    for name, way in ways.items():
         alone = ppax.losses.NoPolicyLoss()  # imitation replaces PPO's policy loss
-        pupil = ppax.PPO(ppax.networks.mlp(env, hidden=(16,)), loss=alone, auxiliary=auxiliary, learning_rate=3e-3)
+        pupil = ppax.PPO(ppax.networks.mlp(env, hidden=(16,)), loss=alone, extensions=(way,), learning_rate=3e-3)
         pupil_run = ppax.fit(pupil, env, ITERATIONS // 2 * steps, num_steps=64, log=log)
         scores[name] = pupil_run.evaluate(episodes=64).mean_return
     for name, score in scores.items():

@@ -1,4 +1,4 @@
-"""Changes of the update, each a part: a term of the loss, another gradient, another advantage.
+"""Changes of the update: a term of the loss (an extension), another gradient, another advantage (parts).
 
 In this directory they work on the command line and in run files, too:
 
@@ -13,22 +13,23 @@ from jax.flatten_util import ravel_pytree
 
 import ppax
 from ppax.advantages import GAE
-from ppax.protocols import Advantage, AuxiliaryTerms, LossGradient
+from ppax.extensions import Extension, Terms
+from ppax.protocols import Advantage, LossGradient
 from ppax.types import Scalar, Targets, number, part
 
 ITERATIONS = 40
 
 
 @part
-class SmallLogits:
+class SmallLogits(Extension):
     """Term of the loss: mean square of a discrete policy's logits, which keeps it from becoming too sure too early."""
 
     coef: Scalar = number("weight of the logits' mean square", default=1e-3, low=0.0)
 
-    def __call__(self, params, features, batch):
+    def terms(self, rows):
         """Terms of rows [N]."""
-        logits = features["actor"] @ params["policy"]["kernel"] + params["policy"]["bias"][None]
-        return AuxiliaryTerms({"logits_loss": self.coef * jnp.square(logits).mean(axis=-1)})
+        logits = rows.policy.distribution.logits
+        return Terms({"logits_loss": self.coef * jnp.square(logits).mean(axis=-1)})
 
 
 @part
@@ -66,7 +67,7 @@ def main():
     plain = ppax.PPO(ppax.networks.mlp(env), learning_rate=1e-3)
     changes = {
         "plain": {},
-        "loss term": {"auxiliary": SmallLogits(coef=1e-2)},
+        "loss term": {"extensions": (SmallLogits(coef=1e-2),)},
         "gradient": {"gradient": SharpnessAware(rho=0.02)},
         "advantage": {"advantage": Symlog(GAE(gae_lambda=0.9))},
     }

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import uvicorn
 from gymnasium import spaces
+from gymnasium.vector.utils import create_empty_array
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -34,7 +35,7 @@ LARGEST = 2**24  # bytes of a request
 class Waiting(NamedTuple):
     """Request in the queue: its observation, and the future of its action."""
 
-    obs: np.ndarray
+    obs: Any  # array, or dict of arrays
     action: asyncio.Future[Any]
 
 
@@ -49,10 +50,10 @@ class Batcher:
         """Act once with each size of batch that `policy.act` compiles: powers of two."""
         space, size = self.policy.spec.observation_space, 1
         while size < 2 * self.max_batch:
-            self._act(np.zeros((min(size, self.max_batch), *space.shape), space.dtype))
+            self._act(create_empty_array(space, min(size, self.max_batch)))
             size *= 2
 
-    async def act(self, obs: np.ndarray) -> Any:
+    async def act(self, obs: Any) -> Any:
         """Return the action for one observation; asyncio.QueueFull if too many wait."""
         waiting = Waiting(obs, asyncio.get_running_loop().create_future())
         self.queue.put_nowait(waiting)
@@ -65,7 +66,7 @@ class Batcher:
             while len(batch) < self.max_batch and not self.queue.empty():
                 batch.append(self.queue.get_nowait())
             try:
-                actions = await asyncio.to_thread(self._act, np.stack([one.obs for one in batch]))
+                actions = await asyncio.to_thread(self._act, stacked([one.obs for one in batch]))
             except Exception as error:
                 for one in batch:
                     if not one.action.done():
@@ -75,14 +76,26 @@ class Batcher:
                 if not one.action.done():  # its client may be gone
                     one.action.set_result(action)
 
-    def _act(self, obs: np.ndarray) -> np.ndarray:
+    def _act(self, obs: Any) -> np.ndarray:
         return self.policy.act(obs, deterministic=self.deterministic)
 
 
+def stacked(observations: list[Any]) -> Any:
+    """Return a batch of observations, as an array or a dict of arrays."""
+    if isinstance(observations[0], dict):
+        return {name: stacked([one[name] for one in observations]) for name in observations[0]}
+    return np.stack(observations)
+
+
+def is_served(space: spaces.Space) -> bool:
+    """Return whether a space is of arrays, or of dicts of them."""
+    return all(map(is_served, space.values())) if isinstance(space, spaces.Dict) else isinstance(space, spaces.Box)
+
+
 def application(policy: Any, max_batch: int = 64, max_waiting: int = 256, deterministic: bool = True) -> Starlette:
-    """Return the service of `policy`, a policy without memory and masks whose observations are arrays."""
+    """Return the service of `policy`, without memory and masks, whose observations are arrays or dicts of them."""
     spec = policy.spec
-    if not isinstance(spec.observation_space, spaces.Box) or spec.memory or spec.masked or spec.num_agents > 1:
+    if not is_served(spec.observation_space) or spec.memory or spec.masked or spec.num_agents > 1:
         raise SystemExit(f"this example serves one agent with array observations, without memory and masks; got {spec}")
     batcher = Batcher(policy, max_batch, max_waiting, deterministic)
 
@@ -117,12 +130,21 @@ async def body_of(request: Request) -> bytes:
     return data
 
 
-def observation(body: bytes, space: spaces.Box) -> np.ndarray:
-    """Parse {"observation": ...} as an array of the space; error 422 where it does not fit."""
+def observation(body: bytes, space: spaces.Space) -> Any:
+    """Parse {"observation": ...} as an element of the space; error 422 where it does not fit."""
     try:
-        obs = np.asarray(json.loads(body)["observation"], space.dtype)
+        return element(json.loads(body)["observation"], space)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise HTTPException(422, f'must be {{"observation": numbers}}: {error}') from error
+
+
+def element(value: Any, space: spaces.Space) -> Any:
+    """Return numbers as an array of the space, a dict of them as a dict of arrays; error 422 where they do not fit."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(value, dict) or set(value) != set(space):
+            raise HTTPException(422, f"observation must be an object with {', '.join(space)}")
+        return {name: element(value[name], inner) for name, inner in space.items()}
+    obs = np.asarray(value, space.dtype)
     if obs.shape != space.shape:
         raise HTTPException(422, f"observation has shape {obs.shape}: must be {space.shape}")
     if not np.isfinite(obs).all():

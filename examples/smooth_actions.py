@@ -23,7 +23,7 @@ SENSOR_NOISE = 0.05  # standard deviation of an error in each number of an obser
 class Smoothness(Extension):
     """Smooth actions: coef * distance of the policy's mean action from that in the next observation.
 
-    Mysore et al. 2021, https://arxiv.org/abs/2012.06644, section III: the temporal term L_T.
+    Mysore et al. 2021, https://arxiv.org/abs/2012.06644, its temporal term L_T.
     """
 
     coef: Scalar = number("weight of the distance between neighbouring mean actions", default=0.3, low=0.0)

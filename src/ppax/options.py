@@ -111,6 +111,8 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
         return None
     if isinstance(value, str):
         value = option.limits.get("words", {}).get(value, value)
+    if option.limits.get("names") and isinstance(value, str) and value:
+        return value
     if option.limits.get("interval") and isinstance(value, str):
         value = interval(option.path, value)
         if isinstance(value, str):

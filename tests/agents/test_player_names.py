@@ -7,6 +7,8 @@ from gymnasium import spaces
 from team_worlds import Squad
 
 import ppax
+from ppax import config
+from ppax.cli import options
 from ppax.cli.output import evaluation_text
 from ppax.envs import TimeLimit, VectorEnv, grouped, host
 from ppax.films.play import Played
@@ -79,6 +81,36 @@ def test_compiled_environments_may_name_their_agents_also_inside_wrappers():
     assert grouped(env, {"b": [1], "a": [0]}).agent_names == ("right", "left")
     with pytest.raises(ConfigError, match="agent_names of Duel: one; must be 2 different names, one for each agent"):
         VectorEnv(Duel(("one",)), 2).agent_names  # noqa: B018
+
+
+NAMED = {"old": ["blue_0", "red_0"], "new": ["red_1", 3]}
+
+
+def test_groups_are_made_of_names():
+    """Whatever groups there are: numbers and names count as in `possible_agents`."""
+    plain = host(Colors, 2)
+    for env in (plain, grouped(plain, {"a": [3, 0], "b": [2, 1]})):
+        assert grouped(env, NAMED).settings.players == (("old", (2, 0)), ("new", (1, 3)))
+    for given in ({"l": ["right"], "r": ["left"]}, {"l": [1], "r": ["left"]}):
+        assert grouped(VectorEnv(Duel(), 2), given).env.players == (("l", (1,)), ("r", (0,)))
+    numbered = ppax.make("Pursuit-2", 2)
+    assert grouped(numbered, {"prey": ["agent_1"], "hunter": ["agent_0"]}).env.players[0] == ("prey", (1,))
+    with pytest.raises(ConfigError, match="groups: Duel has no agent 'middle'; there are left, right"):
+        grouped(VectorEnv(Duel(), 2, name="Duel"), {"l": ["middle"], "r": ["left"]})
+    with pytest.raises(ConfigError, match="once, and no group may be empty"):
+        grouped(VectorEnv(Duel(), 2), {"l": ["left"], "r": [0]})
+
+
+def test_groups_of_a_run_file_and_of_the_command_line_are_made_of_names():
+    words = ["Pursuit-2", "--groups.prey.players", "agent_0", "--groups.hunter.players", "agent_1"]
+    typed = options.parse_run("train", words, options.add_train)[1]
+    written = config.resolve(
+        {"env": "Pursuit-2", "groups": {"prey": {"players": ["agent_0"]}, "hunter": {"players": [1]}}}
+    )
+    for given in (typed, written):
+        assert config.build_env(given).settings.players == (("prey", (0,)), ("hunter", (1,)))
+    with pytest.raises(ConfigError, match=r"groups\.prey\.players = 1\.5: must be of type int"):
+        config.resolve({"env": "Pursuit-2", "groups": {"prey": {"players": [1.5]}}})
 
 
 def test_agents_without_names_are_numbered_in_groups_by_group():

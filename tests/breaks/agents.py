@@ -84,6 +84,13 @@ REDUCTIONS = [
 SELF_PLAY = "tests/agents/test_self_play.py::"
 PAST_SELVES = [
     Mutation(
+        "empty places of the pool have a rating",
+        "past = jnp.where(filled, learner.past_elo[name], jnp.nan)",
+        "past = learner.past_elo[name]",
+        ("tests/agents/test_self_play.py::test_places_of_the_pool_that_are_empty_have_no_rating",),
+        "agents/self_play.py",
+    ),
+    Mutation(
         "an episode that a forced reset cut is a game",
         "over = ended & counts",
         "over = (ended | first) & counts",

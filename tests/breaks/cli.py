@@ -48,6 +48,13 @@ MUTATIONS: list[Mutation] = [
         "ppax/cli/options.py",
     ),
     Mutation(
+        "help shows class defaults as if every environment had them",
+        "if topic is not None and target is None and base[config.PRESET] is None:",
+        "if False:",
+        (CLI + "test_help_without_a_target_says_which_defaults_depend_on_the_environment",),
+        "ppax/cli/options.py",
+    ),
+    Mutation(
         "parentheses without end",
         "if self.depth > DEEPEST:",
         "if False:",

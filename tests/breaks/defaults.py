@@ -36,15 +36,15 @@ MUTATIONS = [
     ),
     Mutation(
         "minibatches of recurrent networks divide rows, not sequences",
-        'option("seq_len") or (config["num_steps"] if recurrent else 1)',
+        'option("seq_len") or (config["num_steps"] if whole else 1)',
         'option("seq_len") or 1',
         (TESTS + "test_minibatches_divide_the_rollout_and_have_about_the_rows",),
         DEFAULTS_FILE,
     ),
     Mutation(
         "the number of minibatches does not divide the rollout",
-        "for parts in range(1, sequences + 1) if sequences % parts == 0)",
-        "for parts in range(1, sequences + 1))",
+        "LARGEST_DIVISOR) + 1) if sequences % parts == 0]",
+        "LARGEST_DIVISOR) + 1)]",
         (TESTS + "test_minibatches_divide_the_rollout_and_have_about_the_rows",),
         DEFAULTS_FILE,
     ),

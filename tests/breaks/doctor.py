@@ -8,6 +8,27 @@ METRICS = "tests/learning/test_diagnostics.py::"
 
 MUTATIONS = [
     Mutation(
+        "a return over a few episodes is called risen",
+        "    if few < EPISODES:",
+        "    if False:",
+        ("tests/tools/test_doctor.py::test_a_return_over_a_few_episodes_is_not_called_risen",),
+        "doctor/examination.py",
+    ),
+    Mutation(
+        "the doctor does not read the evaluation at the end of a run",
+        'result = finite_or_none(read_evaluation(path).get("mean_return"))',
+        "result = None",
+        ("tests/cli/test_doctor.py::test_the_evaluation_at_the_end_of_a_run_is_read",),
+        "doctor/record.py",
+    ),
+    Mutation(
+        "a run whose evaluation is bad has learned",
+        "not episodes_at_end(record) < EPISODES and np.isnan(contradiction(record))",
+        "not episodes_at_end(record) < EPISODES",
+        ("tests/tools/test_doctor.py::test_an_evaluation_that_disagrees_with_the_return_is_named",),
+        "doctor/record.py",
+    ),
+    Mutation(
         "doctor: a solved task's targets are too hard for its critic",
         'bad = (explained < EXPLAINED) & (std > 0.0) & (error > PRECISE * np.abs(record.late("target_mean")))',
         "bad = explained < EXPLAINED",

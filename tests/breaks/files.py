@@ -12,6 +12,27 @@ SWEPT_AGAIN = "tests/sweeps/test_begun_again.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "a finished sweep is to be continued",
+        "if (path / RESULT).exists():",
+        "if False:",
+        ("tests/sweeps/test_begun_again.py::test_a_trained_sweep_is_moved_aside_complete",),
+        "run/directory.py",
+    ),
+    Mutation(
+        "a finished run is to be continued",
+        'if kind in ("done", "stopped"):',
+        'if kind in ("stopped",):',
+        ("tests/run/test_begun_again.py::test_a_trained_run_is_refused_with_what_to_write",),
+        "run/directory.py",
+    ),
+    Mutation(
+        "a resume begins one iteration before it says",
+        'say(f"continues with iteration {done + 1:,} of',
+        'say(f"continues with iteration {done + 2:,} of',
+        ("tests/run/test_begun_again.py::test_a_resume_says_where_it_begins",),
+        "run/fit.py",
+    ),
+    Mutation(
         "any object is accepted as a callback",
         "    if not callable(given):",
         "    if False:",

@@ -7,6 +7,27 @@ OWN = "tests/system/test_own_packages.py::"
 OPTAX = "tests/optimizers/test_from_optax.py::"
 MUTATIONS = [
     Mutation(
+        "the line that resumes a run lacks its trust",
+        'return f"ppax resume {quoted(path)}{trust_flags([run_config], SOURCE)}"',
+        'return f"ppax resume {quoted(path)}{imports.flags()}"',
+        ("tests/run/test_record.py::test_the_line_that_resumes_a_run_trusts_what_its_file_names_and_nothing_else",),
+        "run/record.py",
+    ),
+    Mutation(
+        "the line that resumes a run trusts the run that it began from",
+        "used = {name: x for name, x in recorded(run_config).items() if name not in without}",
+        "used = recorded(run_config)",
+        ("tests/run/test_record.py::test_the_line_that_resumes_a_run_trusts_what_its_file_names_and_nothing_else",),
+        "run/record.py",
+    ),
+    Mutation(
+        "the line that resumes a sweep lacks the trust of its members",
+        "record.named([recorded.run_config, *(one.config for one in recorded.members)], record.SOURCE)",
+        "record.named([recorded.run_config], record.SOURCE)",
+        ("tests/sweeps/test_directory.py::test_a_stopped_sweep_names_the_trust_that_its_parts_and_its_search_need",),
+        "sweeps/directory.py",
+    ),
+    Mutation(
         "every package is trusted",
         "    return package in _trusted or package in _of_settings()",
         "    return True",

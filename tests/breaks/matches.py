@@ -9,6 +9,20 @@ TEAMS = (MATCHES + "test_teams_of_a_host_environment_whose_agents_come_and_go",)
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "names of agents count as in the groups that are there",
+        "names = tuple(map(str, team.env.possible_agents))",
+        "names = tuple(map(str, team.names))",
+        (NAMES + "test_groups_are_made_of_names",),
+        "envs/making.py",
+    ),
+    Mutation(
+        "a film puts the agents into groups by their places",
+        "players[_group(policy, stream)].append(streams.index(stream))",
+        "players[_group(policy, stream)].append(stream)",
+        ("tests/tools/test_film.py::test_a_policy_of_groups_is_filmed_in_the_environment_with_and_without_its_groups",),
+        "tools/matches.py",
+    ),
+    Mutation(
         "policies of a match keep their seats",
         "for i, j in pairs for side in range(sides)]",
         "for i, j in pairs if i < j for side in range(1)]",

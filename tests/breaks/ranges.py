@@ -7,6 +7,20 @@ SELFTEST = "tests/checks/test_selftest.py::"
 SIMULATION = RANGES + "test_ends_move_as_a_simulation_in_numpy_moves_them"
 MUTATIONS = [
     Mutation(
+        "lists pass for a number without an annotation",
+        "annotation is inspect.Parameter.empty and is_number(arguments[name].default)",
+        "False",
+        ("tests/envs/hosting/test_drawn.py::test_wrong_parameters_are_refused",),
+        "wrappers/params.py",
+    ),
+    Mutation(
+        "lists are refused whatever the annotation says",
+        "annotation is inspect.Parameter.empty and is_number(arguments[name].default)",
+        "is_number(arguments[name].default)",
+        ("tests/envs/hosting/test_drawn.py::test_lists_are_refused_only_where_an_argument_is_a_number_alone",),
+        "wrappers/params.py",
+    ),
+    Mutation(
         "an end moves by a share of what is left, not of the whole way",
         "(limits - ranges.start)",
         "(limits - ranges.ends)",

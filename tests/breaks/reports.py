@@ -7,6 +7,27 @@ PAGE = "tests/reports/test_page.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "members of a population with equal last values are one setting",
+        "place if alone else -1",
+        "-1",
+        ("tests/reports/test_groups.py::test_each_member_of_a_population_is_a_setting",),
+        "reports/groups.py",
+    ),
+    Mutation(
+        "options of a part that others lack fill the name of a setting",
+        "    return MISSING in values and any(",
+        "    return False and any(",
+        ("tests/reports/test_groups.py::test_settings_of_unlike_parts_are_named_by_the_parts",),
+        "reports/groups.py",
+    ),
+    Mutation(
+        "a setting is named by what its part lacks",
+        "if not (values[i] == MISSING and _of_parts(path, rows))",
+        "if True",
+        ("tests/reports/test_groups.py::test_settings_of_unlike_parts_are_named_by_the_parts",),
+        "reports/groups.py",
+    ),
+    Mutation(
         "a run that failed has the return of its last row",
         'if self.evaluation or self.stopped.get("kind") == FAULT:',
         "if False:",

@@ -15,6 +15,13 @@ ROUNDS = "tests/sweeps/studies/test_rounds.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "the line of a sweep has no reward where no episode ends",
+        'MEANS = ("episode_return", "reward_mean")',
+        'MEANS = ("episode_return",)',
+        ("tests/sweeps/test_progress.py::test_where_no_episode_ends_the_line_has_the_mean_reward_of_a_step",),
+        "sweeps/progress.py",
+    ),
+    Mutation(
         "a finished sweep is built and checked again when it is reloaded",
         "            if _finished(path, recorded):\n",
         "            if False:\n",

@@ -31,8 +31,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an optimiser's state goes to other weights",
-        "usable, prefix = left.isdisjoint(WEIGHTS.get(field, ())), ",
-        "usable, prefix = True, ",
+        "usable, prefix = left.isdisjoint(WEIGHTS.get(field, ())), joined",
+        "usable, prefix = True, joined",
         (MATCHING + "test_an_optimisers_state_is_taken_with_all_of_its_weights_only",),
         "warm_start/matching.py",
     ),

@@ -39,6 +39,17 @@ def test_a_healthy_run_says_what_was_examined_and_what_could_not_be(run, capsys)
     assert sorted(path.iterdir()) == before
 
 
+def test_the_evaluation_at_the_end_of_a_run_is_read(run, capsys):
+    path = run()
+    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    rising = [json.dumps(row | {"episode_return": 20.0 * i, "episodes": 20}) for i, row in enumerate(rows)]
+    (path / "metrics.jsonl").write_text("\n".join(rising) + "\n")
+    (path / "evaluation.json").write_text('{"mean_return": 9.5, "iterations": 100}')
+    assert main.main(["doctor", str(path)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "rose: 0 at the begin, 180 at the end; the evaluation disagrees: its mean return is 9.5" in text
+
+
 def test_a_finding_ends_in_a_command_that_repeats_the_run_with_its_option(run, capsys, monkeypatch):
     path = run("[agent]\nlearning_rate = 0.1\n", approx_kl=2.5)
     assert main.main(["doctor", str(path)]) == 0

@@ -388,6 +388,26 @@ def test_help_shows_common_options_and_how_to_list_all(capsys):
     assert "'agent.loss'" in capsys.readouterr().err
 
 
+def test_help_without_a_target_says_which_defaults_depend_on_the_environment(capsys):
+    def printed(*arguments):
+        assert call("train", *arguments, "--help", "all") == 0
+        text = capsys.readouterr().out
+        lines = re.finditer(r"(?ms)^  --([a-z._-]+)[ ,](?:(?!^  --).)*?\(default:\s([^)]*)\)", text)
+        return " ".join(text.split()), {one[1].replace("-", "_"): " ".join(one[2].split()) for one in lines}
+
+    text, without = printed()
+    assert "`ppax train TARGET --dry-run` prints" in text
+    names = ("CartPole-v1", "Pendulum-v1", "rl8/MountainCar")
+    completed = [dict(config.flatten(config.completed({"env": name, "preset": "none"}).config)) for name in names]
+    differing = {path for path in completed[0] if len({str(one.get(path)) for one in completed}) > 1} - {"env"}
+    assert len(differing) >= 4
+    by_environment = {path for path, default in without.items() if default == "by environment"}
+    assert differing | {"preset", "agent.normalize_obs", "agent.loss.clip_eps"} <= by_environment
+    assert not by_environment & {"seed", "agent.gamma", "agent.schedule.part", "total_steps"}
+    assert "by environment" not in printed("--preset", "styles/cleanrl")[1].values()
+    assert printed("Pendulum-v1")[1]["preset"] == "Pendulum-v1"
+
+
 def test_help_of_a_part_ends_with_the_command_for_another_part(capsys):
     assert call("train", "CartPole-v1", "--help", "agent.advantage") == 0
     last = capsys.readouterr().out.strip().splitlines()[-1]
@@ -757,7 +777,7 @@ def test_a_new_length_of_a_run_whose_file_has_none(trained, tmp_path, capsys, mo
     run_dir = shutil.copytree(trained[0], tmp_path / "run")
     lines = (run_dir / "run.toml").read_text().splitlines(keepends=True)
     (run_dir / "run.toml").write_text("".join(line for line in lines if not line.startswith("total_steps")))
-    monkeypatch.setattr(main, "resume", lambda *_, **__: (_ for _ in ()).throw(ppax.ConfigError("until here")))
+    monkeypatch.setattr(main, "resume_run", lambda *_, **__: (_ for _ in ()).throw(ppax.ConfigError("until here")))
     assert main.main(["resume", str(run_dir), "--total-steps", "512"]) == 2
     assert "total_steps: 512, recorded: 500,000" in capsys.readouterr().out
 

@@ -198,10 +198,13 @@ def test_what_comes_next_is_the_best_policy_of_a_population_and_else_the_best_se
     setting = SettingResult({"agent.gamma": 0.9}, (member,), 500.0, 500.0, 500.0)
     lineage = (Stage(0, 1, {"agent.gamma": 0.9}),) if search == "pbt" else ()
     result = SweepResult(tmp_path, (setting,), tmp_path / "best.toml", lineage)
+    member.run_dir.mkdir(parents=True)
+    for file in (member.run_dir / "run.toml", result.best):
+        file.write_text('env = "river:River"\ninit_from = { run = "runs/first" }\n')
     sweep._report(argparse.Namespace(json=False), result)
     text = capsys.readouterr().out
-    assert (f"ppax evaluate {member.run_dir} --episodes 1000" in text) is (search == "pbt")
-    assert (f"ppax train {result.best}" in text) is (search == "grid")
+    assert (f"ppax evaluate {member.run_dir} --episodes 1000 --trust river   #" in text) is (search == "pbt")
+    assert (f"ppax train {result.best} --trust river --trust runs/first   #" in text) is (search == "grid")
 
 
 @pytest.mark.nightly

@@ -131,6 +131,8 @@ def test_options_of_a_part_leave_with_it():
         ({"num_envs": 4, "num_steps": 64}, 4, 256, 4),
         ({"num_envs": 8, "num_steps": 256, "agent.network.memory.part": "gru"}, 1, 64, 8),  # 8 sequences
         ({"num_envs": 8, "num_steps": 256, "agent.network.memory.part": "gru", "agent.seq_len": 32}, 1, 64, 32),
+        ({"num_envs": 8, "num_steps": 256, "agent.recompute.part": "minibatch"}, 1, 64, 8),  # 8 sequences
+        ({"num_envs": 10**12, "num_steps": 32}, 1, 32 * 10**6, 10**6),  # found without trying all smaller numbers
     ],
 )
 def test_minibatches_divide_the_rollout_and_have_about_the_rows(settings, agents, rows, expected):

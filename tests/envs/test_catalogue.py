@@ -48,6 +48,13 @@ def test_a_suite_that_fails_to_import_is_reported_and_others_are_listed(capsys, 
     assert "navix/navix-v0" in text
 
 
+def test_what_an_environment_has_none_of_is_no_line(capsys, monkeypatch):
+    about = {"agents": 2, "time_limit": None, "env_params": {}, "can_be_drawn": []}
+    monkeypatch.setattr(envs, "describe", lambda name: about)
+    assert listed(capsys, "Any-v0") == "agents      2\ntime_limit  none\n"
+    assert json.loads(listed(capsys, "Any-v0", "--json")) == about
+
+
 def test_describes_one_environment(capsys):
     about = json.loads(listed(capsys, "Pursuit-3", "--json"))
     assert about["agents"] == 3
@@ -67,12 +74,15 @@ def test_an_unknown_environment_id_is_refused(capsys):
         ("LunarLander-v3", "did you mean 'gymnasium/LunarLander-v3'"),
         ("gym/LunarLander-v3", "did you mean 'gymnasium/LunarLander-v3'"),
         ("CartPole", "did you mean 'CartPole-v1'"),
-        ("nothing", "no environment 'nothing'; Built in"),
+        ("LunarLander-v3", "`ppax train gymnasium/LunarLander-v3`"),
+        ("nothing", "no environment 'nothing'; `ppax envs` lists"),
+        ("nothing/Here", "no suite 'nothing': must be one of .*gymnasium"),
     ],
 )
 def test_suggestions_are_similar_names_of_ppax_and_gymnasium(name, text):
-    with pytest.raises(ppax.ConfigError, match=text):
+    with pytest.raises(ppax.ConfigError, match=text) as error:
         ppax.make(name, 2)
+    assert len(str(error.value)) < 200
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,7 @@ def test_arguments_of_a_gymnasium_class_are_drawn_as_by_host():
             "render_mode: cannot be drawn at a reset, for it is no number: None",
         ),
         ({"gravity": {"low": 3.0, "high": 2.0}}, r"gravity\.low = 3\.0: must be at most"),
+        ({"gravity": [3.0, 9.0]}, r'gravity = .*must be one number; a range is \{"low": 3.0, "high": 9.0\}'),
     ):
         with pytest.raises(ppax.ConfigError, match=text):
             ppax.make("own_hosts:Pole", 2, env_params=wrong)

@@ -91,7 +91,9 @@ def updated(start, gradient=None, learner=None, **options):
     agent = ppax.PPO(mlp(ENV, hidden=(8,)), **rule, **options)
     fresh = agent.init(ENV.observation_space, jax.random.key(0))
     given = start[0] if learner is None else learner
-    return UPDATE(agent, given._replace(opt_state=fresh.opt_state), start[1], jax.random.key(2))
+    given = given._replace(opt_state=fresh.opt_state, extensions=fresh.extensions)
+    rollout = start[1]._replace(extensions=agent.init_streams(len(start[1].last_value)))
+    return UPDATE(agent, given, rollout, jax.random.key(2))
 
 
 def vector(learner):

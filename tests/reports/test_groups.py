@@ -27,6 +27,49 @@ def test_groups_are_named_by_what_sets_them_apart():
     ]
 
 
+def loss(part, **own):
+    return run(agent={"loss": {"part": part} | own})
+
+
+def labels_of(*runs):
+    of = {id(group.records[0]): group.label for group in groups_of(runs)}
+    return [of[id(one)] for one in runs]
+
+
+def test_settings_of_unlike_parts_are_named_by_the_parts():
+    """An option that one of the parts has is in the name where settings of that part differ in it."""
+    assert labels_of(loss("clipped", clip_eps=0.2, dual_clip="none"), loss("spo", eps=0.2)) == [
+        "loss = clipped",
+        "loss = spo",
+    ]
+    assert labels_of(loss("clipped", clip_eps=0.2, a=1), loss("clipped", clip_eps=0.1, a=1), loss("spo", eps=0.2)) == [
+        "loss = clipped, clip_eps = 0.2",
+        "loss = clipped, clip_eps = 0.1",
+        "loss = spo",
+    ]
+    both = loss("clipped", clip_eps=0.2), loss("dual", clip_eps=0.1)
+    assert labels_of(*both) == ["loss = clipped, clip_eps = 0.2", "loss = dual, clip_eps = 0.1"]  # both parts have it
+    inner = [run(agent={"network": {"part": "mine", "memory": {"part": "gru", "size": 4}}})]
+    inner += [run(agent={"network": {"part": "other"}})]
+    assert labels_of(*inner) == ["network = mine", "network = other"]
+    assert labels_of(run(agent={"gamma": 0.9}), run()) == ["gamma = 0.9", "gamma = not set"]
+
+
+def test_each_member_of_a_population_is_a_setting():
+    """Its rows have the swept values as columns; equal last values were reached on different ways."""
+
+    def member(name, seed, rate):
+        rows = [{"iteration": 1, "env_steps": 8, "episode_return": float(seed), "agent.learning_rate": rate}]
+        return of_history(name, rows, {"env": "CartPole-v1", "seed": seed, "agent": {"learning_rate": rate}})
+
+    groups = groups_of([member("000", 0, 1e-3), member("001", 1, 1e-2), member("002", 2, 1e-3)])
+    assert [(group.label, group.seeds) for group in groups] == [
+        ("learning_rate = 0.001 (002)", "seed 2"),
+        ("learning_rate = 0.01", "seed 1"),
+        ("learning_rate = 0.001 (000)", "seed 0"),
+    ]
+
+
 def test_an_option_that_one_file_lacks_is_a_difference():
     found = differences([run(agent={"gamma": 0.9}), run(agent={"gamma": 0.9, "num_epochs": 2})])
     assert found == {"agent.num_epochs": ["not set", 2]}

@@ -128,7 +128,9 @@ def test_after_an_environment_that_failed_at_its_reset_the_same_call_works(tmp_p
 def started(run_dir, until, *arguments):
     """A real process of the command, as soon as `until` is true."""
     command = [sys.executable, "-m", "ppax.cli", *COMMAND, "--run-dir", str(run_dir), *arguments]
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)  # also if pytest runs in the background
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, earlier)
     end = time.monotonic() + 60
     while not until() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.005)
@@ -197,9 +199,30 @@ def run(_trained, tmp_path):
 
 def test_a_trained_run_is_refused_with_what_to_write(run):
     before = contents(run)
-    with pytest.raises(ppax.ConfigError, match=r"ppax resume .*, choose another directory, or write --overwrite \(ov"):
+    ended = (
+        r"a run, which is finished: `ppax report .*/run` shows it, `ppax resume .*/run --total-steps N` makes it longer"
+    )
+    with pytest.raises(ppax.ConfigError, match=rf"{ended}; choose another directory, or write --overwrite \(ov"):
         train(run)
     assert contents(run) == before
+    (run / "stopped.json").write_text('{"kind": "stopped", "iteration": 2}')
+    with pytest.raises(ppax.ConfigError, match=r"which is finished: `ppax report .*/run` shows it; choose"):
+        train(run)
+    (run / "stopped.json").write_text('{"kind": "signal", "iteration": 2}')
+    with pytest.raises(
+        ppax.ConfigError, match=r"a run: `ppax resume .*/run` continues it; choose another directory, or"
+    ):
+        train(run)
+
+
+def test_a_resume_says_where_it_begins(run, capsys):
+    assert main.main(["resume", str(run), "--total-steps", "40"]) == 0
+    said = capsys.readouterr().out
+    assert "continues with iteration 3 of 5: 16 of 40 steps are done\n" in said
+    assert main.main(["resume", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert "continues" not in said
+    assert "nothing left to train" in said
 
 
 def test_overwrite_moves_a_run_aside_complete_and_says_where(run, monkeypatch, capsys):

@@ -4,6 +4,7 @@ import dataclasses
 import tomllib
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import gymnasium
 import jax.numpy as jnp
@@ -12,12 +13,13 @@ import pytest
 from worlds import Counter
 
 import ppax
-from ppax import config
+from ppax import config, imports
 from ppax.agents.self_play import Pool, SelfPlay
 from ppax.cli import main
 from ppax.config import Log
 from ppax.critics import Regression
 from ppax.envs import PartialView, PoolResets, TimeLimit, VectorEnv, builtin, grouped, host
+from ppax.imports import trusted
 from ppax.losses import ClippedSurrogate
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp, network
@@ -229,6 +231,20 @@ def test_only_objects_that_are_not_passed_are_required(given, text):
 def test_objects_that_are_not_texts_are_refused(wrong):
     with pytest.raises(ConfigError, match="objects"):
         record.require({"env": "CartPole-v1", config.OBJECTS: wrong}, None, None, "runs/x")
+
+
+def test_the_line_that_resumes_a_run_trusts_what_its_file_names_and_nothing_else(monkeypatch):
+    plan = {"env": "river:River", "init_from": {"run": "runs/arm1"}, "env_params": {"map": "./maps/a"}}
+    assert record.resume_line(plan, Path("it")) == "ppax resume it --trust ./maps/a --trust river"
+    assert record.trust_flags([plan]) == " --trust ./maps/a --trust river --trust runs/arm1"
+    monkeypatch.setattr(trusted, "_of_settings", lambda: {"river"})
+    assert record.resume_line(plan, Path("it")) == "ppax resume it --trust ./maps/a"
+    assert record.resume_line({"env": "CartPole-v1"}, Path("it")) == "ppax resume it"
+    with imports.trusting(["short_names", "./maps"], beside=True):
+        assert record.resume_line({"env": "CartPole-v1"}, Path("it")) == "ppax resume it --trust short_names"
+    objects = ["env (Counter)", "agent.network.head (MyHead)", "callbacks (f)"]
+    line = record.resume_line({"env": "", config.OBJECTS: objects}, Path("it"))
+    assert line == "ppax.resume('it', agent=agent, env=env) in Python"
 
 
 def test_callbacks_alone_need_no_object():

@@ -76,8 +76,16 @@ def test_a_trained_sweep_is_moved_aside_complete(tmp_path):
     path = tmp_path / "sweep"
     begin("sweep", path)
     before = names(path)
-    with pytest.raises(ppax.ConfigError, match=r"already holds a sweep: .* write --overwrite \(overwrite=True in Pyth"):
+    with pytest.raises(
+        ppax.ConfigError, match=r"already holds a sweep, which is finished: `ppax report .*/sweep` shows it"
+    ):
         begin("sweep", path)
+    (path / "result.json").rename(tmp_path / "result.json")
+    with pytest.raises(
+        ppax.ConfigError, match=r"a sweep: `ppax resume .*/sweep` continues it; .* write --overwrite \(ov"
+    ):
+        begin("sweep", path)
+    (tmp_path / "result.json").rename(path / "result.json")
     with pytest.raises(ppax.ConfigError, match=r"already holds a sweep"):
         ppax.fit(*agent_and_env(), 32, run_dir=path, num_steps=8)
     assert names(path) == before

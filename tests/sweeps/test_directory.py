@@ -1,16 +1,19 @@
 """Record of a sweep: nothing of another sweep is adopted, and an edit of its files is no silent change."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from ppax import config
+import ppax
+from ppax import config, imports
 from ppax.cli import main
 from ppax.run.directory import OF_SWEEP, RunDirectory
-from ppax.sweeps import directory, member, packing, plan
+from ppax.sweeps import directory, member, packing, plan, runs
 from ppax.sweeps.alone import train_alone
 from ppax.sweeps.directory import Recorded
+from ppax.sweeps.training import Stopped
 from ppax.types import ConfigError
 
 RUN = config.resolve(
@@ -48,6 +51,28 @@ def test_a_sweep_that_was_killed_before_its_file_was_written_begins_again(tmp_pa
     directory.write_programs(tmp_path, recorded())
     directory.create(tmp_path, recorded())
     assert directory.read(tmp_path).members == recorded().members
+
+
+def test_a_stopped_sweep_names_the_trust_that_its_parts_and_its_search_need(tmp_path, monkeypatch):
+    """Members differ in a part by import path; the class of the search has one, too."""
+    (tmp_path / "own_ones.py").write_text(
+        "from ppax.losses import ClippedSurrogate\nfrom ppax.types import part\nfrom ppax.sweeps import Halving\n"
+        "@part\nclass Mine(ClippedSurrogate): ...\n@part\nclass Half(Halving): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(runs, "train_stages", lambda *_: (_ for _ in ()).throw(Stopped))
+    values = {"agent.loss.part": ["clipped", "own_ones:Mine"]}
+    line = f"ppax resume {tmp_path}/it"
+    try:
+        with imports.trusting(["own_ones"]), pytest.raises(ppax.Interrupted) as stopped:
+            ppax.sweep_runs(RUN, values, run_dir=tmp_path / "it")
+        assert str(stopped.value) == f"stopped; resume with: {line} --trust own_ones"
+        with imports.trusting(["own_ones"]):
+            assert directory.trust_flags(recorded({"part": "own_ones:Half"})) == " --trust own_ones"
+        study = recorded({"part": "optuna", "storage": ""})
+        assert directory.trust_flags(study) == ""
+    finally:
+        sys.modules.pop("own_ones", None)
 
 
 def edited(path, old, new):

@@ -354,7 +354,7 @@ def test_settings_that_no_sweep_has_are_refused_before_anything_is_written(optio
 
 
 def test_a_directory_in_use_or_with_a_sweep_is_refused(whole, tmp_path):
-    with pytest.raises(ppax.ConfigError, match=r"already holds a sweep: continue it with `ppax resume"):
+    with pytest.raises(ppax.ConfigError, match=r"already holds a sweep, which is finished"):
         ppax.sweep_runs(BASE, VALUES, run_dir=whole.run_dir)
     with pytest.raises(ppax.ConfigError, match="is not a sweep directory"):
         ppax.resume_sweep(tmp_path)

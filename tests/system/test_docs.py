@@ -1,6 +1,7 @@
 """Documentation: parts of extending.md by hand, generated pages are up to date, links, files and functions exist."""
 
 import ast
+import dataclasses
 import importlib
 import re
 import subprocess
@@ -12,11 +13,13 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import ppax
 from ppax import config
 from ppax.envs.suites import registry
+from ppax.extensions import Following
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -26,7 +29,7 @@ def part_of(heading, place=0):
     """Return the names of a block below a heading of docs/extending.md, the first by default, without its training."""
     text = (ROOT / "docs" / "extending.md").read_text().split(f"\n## {heading}\n")[1].partition("\n## ")[0]
     names = {}
-    exec(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[place].split("\n\n\nenv = ")[0], names)
+    exec(re.split(r"\n\n\n(?:env|run) = ", re.findall(r"```python\n(.*?)```", text, re.DOTALL)[place])[0], names)
     return names
 
 
@@ -88,26 +91,76 @@ def test_network_of_extending_by_hand_and_for_items_in_any_order(monkeypatch):
     assert np.abs(other.value - out.value).max() > 1e-3
 
 
-def test_auxiliary_loss_of_the_page_by_hand():
-    loss = part_of("Auxiliary loss")["ZLoss"](0.5)
-    params = {"policy": {"kernel": jnp.eye(2), "bias": jnp.array([0.0, 1.0])}}
-    terms = loss(params, {"actor": jnp.array([[0.0, -1.0], [jnp.log(3.0), -1.0]])}, None)
-    # logits [0, 0] and [log 3, 0]: log(1 + 1) and log(3 + 1)
+def rows_of(**fields):
+    """Rows of a loss with the given fields alone."""
+    return SimpleNamespace(**fields)
+
+
+def test_loss_term_of_extending_by_hand():
+    loss = part_of("An extension")["ZLoss"](0.5)
+    distribution = ppax.distributions.Categorical(jnp.array([[0.0, 0.0], [jnp.log(3.0), 0.0]]))
+    terms = loss.terms(rows_of(policy=rows_of(distribution=distribution)))
+    # log(1 + 1) and log(3 + 1)
     np.testing.assert_allclose(terms.metrics["log_z"], np.log([2.0, 4.0]), rtol=1e-6)
     np.testing.assert_allclose(terms.losses["z_loss"], 0.5 * np.log([2.0, 4.0]) ** 2, rtol=1e-6)
 
 
-def test_intrinsic_reward_of_extending_by_hand():
-    """Three visits of one cell and one of another, and a row that does not count."""
-    names = part_of("Intrinsic reward")
-    state = names["Counts"](jnp.eye(2), jnp.zeros(4))
-    after = jnp.array([[[1.0, -1.0]], [[1.0, -1.0]], [[-1.0, 1.0]], [[1.0, -1.0]], [[1.0, -1.0]]])
-    steps = SimpleNamespace(
-        obs=after[:1].repeat(5, axis=0).at[1:].set(after[:-1]), valid=jnp.ones((5, 1), bool).at[4].set(False)
+def test_smoothness_of_extending_by_hand():
+    """The policy's mean action is -2 x; the second row has no known next observation."""
+    smooth = part_of("An extension", 1)["Smoothness"](0.5)
+
+    def policy(obs):
+        return rows_of(distribution=rows_of(mode=lambda: -2.0 * obs))
+
+    here, after = jnp.array([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]]), jnp.array([[2.5, 2.0], [9.0, 9.0], [0.0, 0.0]])
+    extras = Following(after, jnp.array([True, False, True]))
+    terms = smooth.terms(rows_of(policy=policy(here), forward=policy, extras=extras))
+    # |(-2 * 1.5, -2 * 2)| = 5
+    np.testing.assert_allclose(terms.metrics["action_distance"], [5.0, 0.0, 0.0], atol=1e-5)
+    np.testing.assert_allclose(terms.losses["smoothness_loss"], [2.5, 0.0, 0.0], atol=1e-5)
+    with pytest.raises(ppax.ConfigError, match="one Box"):
+        smooth.terms(rows_of(policy=rows_of(distribution=rows_of(mode=lambda: jnp.zeros(3, int))), extras=extras))
+
+
+def test_smoothness_of_extending_is_that_of_the_example():
+    text, example = (ROOT / "docs" / "extending.md").read_text(), (ROOT / "examples" / "smooth_actions.py").read_text()
+    methods = example.split("    def before(")[1].split("\n\n\ndef main")[0]
+    assert f"    def before({methods}\n" in text
+
+
+def test_surprise_of_extending_by_hand():
+    """The predictor is 3 tanh(x): rewards by the error before the gradient step, which lowers it."""
+    names = part_of("An extension", 3)
+    surprise = names["Surprise"](0.5, learning_rate=0.1, width=1)
+    params = {"in": jnp.ones((1, 1)), "out": jnp.full((1, 1), 3.0)}
+    state = names["Model"](params, optax.adam(0.1).init(params))
+    obs = jnp.array([[[0.0]], [[1.0]], [[2.0]], [[jnp.nan]]])  # the last row is not valid
+    rows = steps(*[jnp.zeros((4, 1))] * 4)
+    rows = dataclasses.replace(rows, obs=obs, valid=jnp.array([[True], [True], [True], [False]]))
+    rollout = ppax.types.Rollout(rows, None, None, jnp.array([[7.0]]))
+    out = surprise.before(None, state, (), rollout, jnp.full((4, 1), 10.0))
+    # after the third step comes one that is not finite: not known
+    wanted = [10.0 + 0.5 * (0.0 - 1.0) ** 2, 10.0 + 0.5 * (3.0 * np.tanh(1.0) - 2.0) ** 2, 10.0, 10.0]
+    np.testing.assert_allclose(out.reward[:, 0], wanted, rtol=1e-6)
+    np.testing.assert_allclose(out.metrics["surprise_loss"], (1.0 + (3.0 * np.tanh(1.0) - 2.0) ** 2) / 2, rtol=1e-6)
+    after = surprise.before(None, out.state, (), rollout, jnp.zeros((4, 1)))
+    assert after.metrics["surprise_loss"] < out.metrics["surprise_loss"]
+
+
+def test_progress_of_extending_continues_in_the_next_rollout():
+    progress = part_of("An extension", 4)["Progress"](2.0)
+    rows = steps(*[jnp.zeros((4, 1))] * 4)
+    rows = dataclasses.replace(
+        rows,
+        obs=jnp.array([[[1.0]], [[3.0]], [[2.0]], [[0.0]]]),  # the fourth begins an episode
+        first=jnp.array([[False], [False], [False], [True]]),
+        valid=jnp.array([[True], [True], [False], [True]]),  # the third is an autoreset row
     )
-    out = names["SimHash"](0.5, bits=2)(None, state, ppax.types.Rollout(steps, None, None, after[-1]))
-    np.testing.assert_array_equal(out.state.visits, [0.0, 3.0, 1.0, 0.0])
-    np.testing.assert_allclose(out.reward[:4, 0], 0.5 / np.sqrt([3.0, 3.0, 1.0, 3.0]), rtol=1e-6)
+    rollout = ppax.types.Rollout(rows, None, None, jnp.array([[0.5]]))
+    out = progress.before(None, (), jnp.array([2.0]), rollout, jnp.ones((4, 1)))
+    # the largest value was 2: 3 is a rise by 1; in the next episode 0.5 after 0
+    np.testing.assert_allclose(out.reward[:, 0], [1.0 + 2.0 * 1.0, 1.0, 1.0, 1.0 + 2.0 * 0.5])
+    np.testing.assert_allclose(out.streams, [0.5])
 
 
 def test_suite_of_extending_can_be_made_by_name(monkeypatch):
@@ -147,15 +200,16 @@ def test_newest_half_of_extending_has_the_later_sequences_of_each_stream():
         made.size(13)
 
 
-def test_auxiliary_loss_of_extending_trains_parameters_of_its_own():
-    names = part_of("Auxiliary loss", 1)
+def test_extension_of_extending_trains_parameters_of_its_own():
+    names = part_of("An extension", 2)
     env = ppax.make("CartPole-v1", 4)
-    agent = ppax.PPO(ppax.networks.mlp(env, (8,)), auxiliary=names["PredictReward"](1.0), num_epochs=1)
+    agent = ppax.PPO(ppax.networks.mlp(env, (8,)), extensions=(names["PredictReward"](1.0),), num_epochs=1)
     state = ppax.start(agent, env, 16, jax.random.key(0))
-    assert state.learner.auxiliary["kernel"].shape == (8,)
-    assert "auxiliary" not in state.learner.params
+    before = state.learner.extensions["predict_reward"].params
+    assert before["kernel"].shape == (8,)
+    assert "extensions" not in state.learner.params
     after = jax.jit(ppax.train, static_argnums=3)(agent, env, state, 1)
-    moved = after.state.learner.auxiliary["bias"] - state.learner.auxiliary["bias"]
+    moved = after.state.learner.extensions["predict_reward"].params["bias"] - before["bias"]
     assert float(jnp.abs(moved).max()) > 0.0  # it learns
 
 
@@ -186,8 +240,6 @@ def test_script_with_a_part_of_its_own_trains_it(tmp_path, monkeypatch, capsys):
     [
         ("advantage", "mixed", "Advantage estimator", "Mixed", {"weight": 0.25}),
         ("loss", "soft_clip", "Loss", "SoftClip", {"tau": 2.0}),
-        ("auxiliary", "z_loss", "Auxiliary loss", "ZLoss", {"coef": 1e-3}),
-        ("intrinsic", "simhash", "Intrinsic reward", "SimHash", {"coef": 0.25}),
         ("minibatch", "with_replacement", "Minibatches", "WithReplacement", {"num_minibatches": 2}),
     ],
 )
@@ -195,6 +247,15 @@ def test_catalogue_line_makes_a_run_file_build_the_part(slot, name, heading, cls
     made = part_of(heading)[cls]
     monkeypatch.setitem(config.PARTS, slot, config.PARTS[slot] | {name: made})
     assert getattr(config.build({"agent": {slot: {"part": name} | option}}).agent, slot) == made(**option)
+
+
+@pytest.mark.parametrize(("place", "cls"), enumerate(["ZLoss", "Smoothness", "PredictReward", "Surprise", "Progress"]))
+def test_catalogue_line_makes_a_run_file_build_the_extension(place, cls, monkeypatch):
+    made = part_of("An extension", place)[cls]
+    monkeypatch.setitem(config.PARTS, "extension", config.PARTS["extension"] | {"mine": made})
+    tables = {"mine": {"coef": 0.25}, "second": {"part": "mine"}}
+    agent = config.build({"agent": {"extensions": tables}}).agent
+    assert agent.extensions == (made(coef=0.25, name="mine"), made(name="second"))
 
 
 def test_catalogue_line_of_the_memory(monkeypatch):

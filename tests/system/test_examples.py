@@ -47,6 +47,8 @@ RESULTS = {
     "own_update": lambda scores: min(scores.values()) >= 100.0,  # 22 without training
     "pursuit": lambda shares: all(0.0 < share <= 1.0 for share in shares),  # prey and hunters learn against each other
     "simulator_tensors": lambda length: length >= 100.0,  # 16; at most 200
+    # return and mean change of the action; untrained: -1200
+    "smooth_actions": lambda scores: scores["with"][0] >= -400.0 and scores["with"][1] <= 0.7 * scores["without"][1],
     "sweep": lambda table: np.all(np.mean(table, axis=1)[2:] >= 100.0),  # 22; for the two larger rates
     "tic_tac_toe": lambda results: results["first"] >= 0.85,  # random moves: 0.3
     "use_a_bundle": lambda length: length >= 150.0,  # 9

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -225,11 +226,19 @@ def test_a_run_made_in_python_is_recorded_by_import_path(on_path, tmp_path):
 
 
 SCRIPT = """
-import functools, arm, ppax
+import functools, signal, arm, ppax
 env = ppax.envs.host(functools.partial(arm.Arm, 0.5, gear="high"), 2)
 sizes = {"minibatch": ppax.minibatches.Shuffle(1), "num_epochs": 1}
 agent = arm.Careful(ppax.networks.mlp(env, hidden=(4,)), bonus=2.0, **sizes)
 ppax.fit(agent, env, 32, num_steps=8, run_dir="runs/mine", log=ppax.Log(console=False))
+
+def stop(state, row):
+    signal.raise_signal(signal.SIGTERM)
+
+try:
+    ppax.fit(agent, env, 64, num_steps=8, run_dir="runs/half", log=ppax.Log(every=1, console=False), callbacks=[stop])
+except ppax.Interrupted as stopped:
+    print(stopped)
 """
 ARM = """
 import gymnasium, numpy as np
@@ -271,7 +280,9 @@ def test_objects_made_in_a_script_go_on_by_command(tmp_path, monkeypatch, capsys
     (tmp_path / "arm.py").write_text(ARM)
     (tmp_path / "train.py").write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": str(SOURCE)}
-    subprocess.run([sys.executable, "train.py"], check=True, cwd=tmp_path, env=environment)
+    done = subprocess.run(
+        [sys.executable, "train.py"], check=True, cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     try:
@@ -290,6 +301,9 @@ def test_objects_made_in_a_script_go_on_by_command(tmp_path, monkeypatch, capsys
         assert json.loads(capsys.readouterr().out.splitlines()[-1])["lengths"] == [4]
         assert main.main(["resume", "runs/mine", "--total-steps", "64", *trust]) == 0
         assert main.main(["export", "runs/mine", "--formats", "numpy", *trust]) == 0
+        line = done.stdout.splitlines()[-1].partition("resume with: ")[2]
+        assert line == "ppax resume runs/half --trust arm"
+        assert main.main(shlex.split(line)[1:]) == 0
     finally:
         sys.modules.pop("arm", None)
 

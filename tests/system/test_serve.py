@@ -179,6 +179,32 @@ def test_every_size_of_batch_is_compiled_before_the_first_request():
     assert policy.batches == [1, 2, 4, 6]
 
 
+def test_dicts_of_arrays_are_served():
+    policy = Waits()
+    inner = policy.spec.observation_space
+    policy.spec.observation_space = spaces.Dict(
+        {"a": inner, "b": spaces.Dict({"c": spaces.Box(0, 255, (3, 1), np.uint8)})}
+    )
+    shapes = []
+    policy.act = lambda obs, deterministic: (
+        shapes.append((obs["a"].shape, obs["b"]["c"].shape, obs["b"]["c"].dtype))
+        or obs["a"][:, 0] + obs["b"]["c"][:, 2, 0]
+    )
+    with served(policy, max_batch=2) as url:
+        assert shapes[-1] == ((2, 2), (2, 3, 1), np.uint8)
+        answer = httpx.post(
+            f"{url}/act", json={"observation": {"a": [1, 0], "b": {"c": [[1], [2], [5]]}}}, timeout=60.0
+        )
+        assert answer.json() == {"action": 6.0}
+        for wrong, text in (
+            ([1, 0], "must be an object with a, b"),
+            ({"a": [1, 0]}, "must be an object with a, b"),
+            ({"a": [1, 0], "b": {"c": [1, 2, 3]}}, "shape (3,): must be (3, 1)"),
+        ):
+            answer = httpx.post(f"{url}/act", json={"observation": wrong}, timeout=60.0)
+            assert (answer.status_code, text in answer.text) == (422, True)
+
+
 def test_policies_that_need_a_session_are_refused():
     policy = Waits()
     policy.spec.memory = {"carry": None}

@@ -233,6 +233,31 @@ def test_warnings_are_notices_where_the_run_learns():
     assert found(diagnosed(record(falling)))["kl_large"].severity == "warning"
 
 
+def test_a_return_over_a_few_episodes_is_not_called_risen():
+    """Two rows are the last tenth: nine episodes are too few, ten are enough."""
+    rising = {"episode_return": np.arange(20.0), "approx_kl": 0.5}
+    few = diagnosed(record(rising | {"episodes": column(4.5, 2, 8.0)}))
+    assert "went from 0.5 to 18.5, over 9 episodes at the end: too few to judge (10 are enough)" in few.progress
+    assert found(few)["kl_large"].severity == "warning"
+    enough = diagnosed(record(rising | {"episodes": column(5.0, 2, 8.0)}))
+    assert enough.progress == "The episode_return rose: 0.5 at the begin, 18.5 at the end."
+    assert found(enough)["kl_large"].severity == "notice"
+
+
+def test_an_evaluation_that_disagrees_with_the_return_is_named():
+    rising = {"episode_return": np.arange(20.0), "approx_kl": 0.5}
+    for evaluated in ({"eval_return": [None] * 18 + [4.0, None]}, {}):
+        bad = record(rising | evaluated)
+        bad = diagnosed(bad if evaluated else bad._replace(evaluated=4.0))
+        assert "18.5 at the end; the evaluation disagrees: its mean return is 4 (`ppax evaluate" in bad.progress
+        assert found(bad)["kl_large"].severity == "warning"
+    good = diagnosed(record(rising)._replace(evaluated=12.0))
+    assert "evaluation" not in good.progress
+    assert found(good)["kl_large"].severity == "notice"
+    falling = record({"episode_return": -np.arange(20.0)})._replace(evaluated=-30.0)
+    assert "evaluation" not in diagnosed(falling).progress  # nothing was called good
+
+
 def test_that_ending_pays_is_a_notice_with_both_readings():
     """The same figures are right for Acrobot and wrong for CartPole: the run alone does not say which it is."""
     columns = {"episode_return": np.linspace(-19.0, -8.5, ROWS), "episode_length": np.linspace(19.0, 8.5, ROWS)}

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 from host_worlds import DrawnMaze
 from PIL import Image
+from trained import policy_of, random_learner
 
 import ppax
 from ppax.cli.main import main
 from ppax.config import BestSettings, Log
-from ppax.envs import TimeLimit, VectorEnv, builtin, host
-from ppax.networks import mlp
+from ppax.envs import TimeLimit, VectorEnv, builtin, grouped, host
+from ppax.networks import mlp, network
+from ppax.types import part
 
 ENV = VectorEnv(TimeLimit(builtin.CartPole(), 6), 4)
 
@@ -62,6 +64,30 @@ def test_the_best_policy_and_another_environment_are_played(run, tmp_path):
     other = ppax.make("CartPole-v1", 2, env_params={"max_steps": 3})
     assert ppax.film(run, tmp_path / "c.gif", other).lengths.tolist() == [3]
     assert ppax.film(run.run_dir, tmp_path / "d.gif", other).lengths.tolist() == [3]
+
+
+@part
+class Chase(builtin.Pursuit):
+    agent_names = ("fox", "hound")
+
+
+def test_a_policy_of_groups_is_filmed_in_the_environment_with_and_without_its_groups(tmp_path):
+    """The groups order the agents otherwise than the environment does."""
+    env = VectorEnv(TimeLimit(Chase(), 4), 1, name="Chase")
+    split = grouped(env, {"hunter": [1], "prey": [0]})
+    agents = ppax.Groups({name: ppax.PPO(network(one, hidden=(4,))) for name, one in split.groups.items()}, split.sizes)
+    policy = policy_of(agents, split, random_learner(agents, split))
+    films = [ppax.film(policy, tmp_path / f"{i}.gif", one) for i, one in enumerate((split, env))]
+    assert films[0].names == films[1].names == ("hound", "fox")
+    np.testing.assert_array_equal(films[0].returns, films[1].returns)
+    assert films[0].path.read_bytes() == films[1].path.read_bytes()
+    other = grouped(env, {"a": [0], "b": [1]})
+    with pytest.raises(ppax.ConfigError, match="Groups has sizes"):
+        ppax.film(policy, tmp_path / "x.gif", other)
+    with pytest.raises(
+        ppax.ConfigError, match="the policy has learned to play hound, fox apart; Pursuit-3 has agent_0"
+    ):
+        ppax.film(policy, tmp_path / "x.gif", ppax.make("Pursuit-3", 1))
 
 
 def test_a_host_environment_is_made_with_a_render_mode(tmp_path):

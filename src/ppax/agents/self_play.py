@@ -132,7 +132,9 @@ class SelfPlay:
     def _ratings(self, learner: SelfPlayState) -> Metrics:
         table = {f"elo/{name}": learner.elo[name] for name, _ in self.sizes}
         for name, _ in self.sizes:
-            table |= {f"elo/{name}_past_{place}": learner.past_elo[name][place] for place in range(self.pool.size)}
+            filled = jnp.arange(self.pool.size) < learner.num_snapshots
+            past = jnp.where(filled, learner.past_elo[name], jnp.nan)  # NaN: no past self there yet
+            table |= {f"elo/{name}_past_{place}": past[place] for place in range(self.pool.size)}
         return table
 
     def replaced(self, before: SelfPlayState, after: SelfPlayState) -> dict[str, Array]:

@@ -18,6 +18,7 @@ from ppax.cli.arguments import dashed, renamed
 from ppax.envs import BUILTIN, HOST_SUITES, SUITES
 from ppax.options import Option, meant
 from ppax.program import processes
+from ppax.run import record
 from ppax.run.directory import RUN_FILE, SWEEP_FILE
 from ppax.run.origin import FREE
 from ppax.storage.paths import quoted
@@ -141,7 +142,8 @@ def resumable(run_dir: Callable[[], Path]) -> Iterator[None]:
     except KeyboardInterrupt:
         path = run_dir()
         known = (path / RUN_FILE).exists()
-        remedy = f"; `ppax resume {quoted(path)}{imports.flags()}` continues from the last checkpoint" if known else ""
+        line = record.resume_line(config.read(path / RUN_FILE), path) if known else ""
+        remedy = f"; `{line}` continues from the last checkpoint" if known else ""
         raise KeyboardInterrupt(remedy) from None
 
 

@@ -34,8 +34,9 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Print the list, or the description of one environment; returns the same for JSON."""
     if options.name is not None:
         about = describe(options.name)
-        width = max(map(len, about))
-        say("\n".join(f"{name:<{width}}  {_shown(value)}" for name, value in about.items()))
+        there = {name: _shown(value) for name, value in about.items() if value not in ([], {})}
+        width = max(map(len, there))
+        say("\n".join(f"{name:<{width}}  {text}" for name, text in there.items()))
         return about
     listed = catalogue()
     lines = ["built in:", *(f"  {name}" for name in listed["builtin"])]
@@ -57,9 +58,9 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
 def _shown(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(_shown, value)) or "none"
+        return ", ".join(map(_shown, value))
     if isinstance(value, dict):
-        return ", ".join(f"{name} = {_shown(inner)}" for name, inner in value.items()) or "none"
+        return ", ".join(f"{name} = {_shown(inner)}" for name, inner in value.items()) or "{}"
     return "none" if value is None else str(value)
 
 

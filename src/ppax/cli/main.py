@@ -56,7 +56,7 @@ from ppax.run import record
 from ppax.run.checkpoint import CheckpointError
 from ppax.run.directory import find, require_named
 from ppax.run.dry_run import dry_run
-from ppax.run.fit import fit_run, resume
+from ppax.run.fit import fit_run, resume_run
 from ppax.run.restore import load_run
 from ppax.run.result import Interrupted, NumericalError, ProcessLost, TrainedRun, result_of
 from ppax.storage.cache import ENABLED, keep_programs
@@ -221,7 +221,7 @@ def _resume(options: argparse.Namespace) -> int:
         before = config.settings(record.recorded(recorded)).total_steps
         say(options, f"total_steps: {options.total_steps:,}, recorded: {before:,}")
     with resumable(lambda: options.run):
-        run = resume(options.run, total_steps=options.total_steps)
+        run = resume_run(options.run, total_steps=options.total_steps, say=partial(say, options))
     settings = load_run(options.run, run.agent, run.env).run
     return report_run(options, run, settings.eval, settings.seed)
 

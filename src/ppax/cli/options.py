@@ -161,16 +161,18 @@ def _parse(
     parser = _parser_of(command)
     add(parser)
     add_common(parser)
+    target = arguments[0] if arguments and not arguments[0].startswith("-") else None
     base, arguments = choose_lists(base, arguments)
     base, arguments = choose_extensions(choose_groups(base, arguments), arguments, topic)
     base = choose_parts(base, arguments)
     defaults = dict(flatten(config.resolve(base)))  # first: it reports all errors of the base at once
+    if topic is not None and target is None and base[config.PRESET] is None:
+        defaults |= {path: "by environment" for path in config.BY_ENVIRONMENT & defaults.keys()}
     # groups inherit parts and numbers from the table [agent], and with them options
     known = {option.path: option for option in config.options(group_tables.filled(base))}
     _add_options(parser, known, defaults, topic)
     if topic is not None:
         _print_help(parser, known, defaults, topic, command)
-    target = arguments[0] if arguments else None
     arguments, free = free_options(booleans(arguments, known))
     options, unknown = parser.parse_known_args(arguments)
     if options.target != target:  # the target decides which options exist
@@ -187,7 +189,9 @@ def _parser_of(command: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"ppax {command}",
         usage=f"ppax {command} TARGET [options]",
-        description=f"{DESCRIPTIONS[command]} Every option of the run file can also be given on the command line.",
+        description=f"{DESCRIPTIONS[command]} Every option of the run file can also be given on the command line.\n"
+        "Values that are not given come from the preset with the name of the environment, or are the defaults\n"
+        f"for its kind; `ppax train TARGET --dry-run` prints them, `ppax {command} TARGET --help` shows them.",
         epilog=EXAMPLES.replace("ppax train", f"ppax {command}"),
         formatter_class=Help,
         allow_abbrev=False,
@@ -310,6 +314,8 @@ def _parser(option: Option) -> Any:
             return text
         if option.leaf and "," in text:  # one number for each agent
             return [parse(x) for x in text.split(",")]
+        if option.limits.get("names") and not _is_number(text):
+            return text
         if option.limits.get("interval") and not _is_number(text):
             try:
                 return interval(option.path, text)

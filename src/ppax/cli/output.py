@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from ppax import config, imports
+from ppax import config
 from ppax.cli.common import DISK, DONE, fail, print_line
 from ppax.evaluation import Evaluation
 from ppax.loggers.files import finite
+from ppax.run import record
 from ppax.run.result import TrainedRun, record_evaluation
 from ppax.storage.paths import absolute, quoted, relative
 
@@ -58,20 +59,21 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
     if run.stopped:
         say(options, f"stopped early: {run.stopped}")
     path, run_file = (quoted(run.run_dir), quoted(run.run_dir / config.RUN_FILE)) if run.run_dir else ("", "")
+    run_config = config.read(run.run_dir / config.RUN_FILE) if run.run_dir else {}
+    trusting = record.trust_flags([run_config], record.SOURCE, "log")
     try:
         evaluation = run.evaluate(settings.episodes, settings.deterministic, seed)
     except KeyboardInterrupt:
-        done = f"; training is done and saved: `ppax evaluate {path}{imports.flags()}` evaluates its policy"
+        done = f"; training is done and saved: `ppax evaluate {path}{trusting}` evaluates its policy"
         raise KeyboardInterrupt(done) from None
     say(options, evaluation_text(evaluation, settings.deterministic))
     say(options, f"run directory: {run.run_dir and relative(run.run_dir)}")
     say(options, "next:")
-    trusting = imports.flags()
     say(options, f"  ppax evaluate {path} --episodes 1000{trusting}")
     if run.best is not None and run.best.row is not None:
         when = f"{run.best.key} {run.best.value:g} at {run.best.row['env_steps']:,.0f} steps"
         say(options, f"  ppax evaluate {path} --best{trusting}   # {when}")
-    say(options, f"  ppax train {run_file} --seed {seed + 1}{trusting}")
+    say(options, f"  ppax train {run_file} --seed {seed + 1}{record.trust_flags([run_config])}")
     print_json(options, record_evaluation(run, evaluation))
     return fail(f"the last checkpoint could not be saved: {run.unsaved}", DISK) if run.unsaved else DONE
 

@@ -17,6 +17,7 @@ from ppax.cli.options import add_dry_run, add_option, add_overwrite, parse_run
 from ppax.cli.output import print_json, print_plan, say
 from ppax.options import LISTS, Config, Option, meant
 from ppax.reports.aligned import terminal_width
+from ppax.run import record
 from ppax.storage import untrusted
 from ppax.storage.paths import quoted, relative
 from ppax.sweeps import SweepResult, plan, resume_sweep
@@ -219,13 +220,14 @@ def _report(options: argparse.Namespace, result: SweepResult) -> int:
     print_json(options, result.to_dict())
     if result.best is None:
         return fail(f"no member of {relative(result.run_dir)} has a score", NUMERICAL)
-    trusting = imports.flags()
     drawn = ", ".join(name for name in (MEMBERS, PARALLEL) if (result.run_dir / name).exists())
     say(options, f"sweep directory: {relative(result.run_dir)}{f', with {drawn}' if drawn else ''}\nnext:")
     if result.lineage:  # values have changed while it trained: its last ones do not repeat it
         best = result.settings[0].members[0].run_dir
+        trusting = record.trust_flags([config.read(best / config.RUN_FILE)], record.SOURCE, "log")
         say(options, f"  ppax evaluate {quoted(best)} --episodes 1000{trusting}   # the best policy")
     else:
+        trusting = record.trust_flags([config.read(result.best)])
         say(options, f"  ppax train {quoted(result.best)}{trusting}   # the best setting alone")
-    say(options, f"  ppax report {quoted(result.run_dir)} --no-video{trusting}")
+    say(options, f"  ppax report {quoted(result.run_dir)} --no-video")
     return DONE

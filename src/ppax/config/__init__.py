@@ -2,7 +2,7 @@
 
 from ppax.config.catalogue import PARTS, Choices
 from ppax.config.construction import Built, build, build_agent, build_env, build_part, configured, settings
-from ppax.config.defaults import PARTS_FOR_ALL, PRESET, Completed, begun, completed, num_envs_for
+from ppax.config.defaults import BY_ENVIRONMENT, PARTS_FOR_ALL, PRESET, Completed, begun, completed, num_envs_for
 from ppax.config.description import describe, describe_part, describe_run
 from ppax.config.outside_names import named, outside, require_asked
 from ppax.config.own_environments import own_environment
@@ -35,6 +35,7 @@ from ppax.config.validation import (
 from ppax.options import flatten, unflatten
 
 __all__ = [
+    "BY_ENVIRONMENT",
     "FREE",
     "OBJECTS",
     "PARTS",

@@ -31,6 +31,7 @@ CONTROL = {DISCRETE: "discrete actions", CONTINUOUS: "continuous control", IMAGE
 PLACE = {COMPILED: "compiled", HOST: "on the host"}
 # Rows of the table that set options by arithmetic
 STREAMS, ROWS, NOISE = "streams", "minibatch rows", "initial std of all actions together"
+LARGEST_DIVISOR = 2**22  # of the sequences of a rollout that is looked for
 MINIBATCHES = "agent.minibatch.num_minibatches"
 LOG_STD, DISTRIBUTION = "agent.network.log_std_init", "agent.network.distribution"
 NORMAL_FAMILIES = ("normal", "squashed", "ball")  # with a standard deviation
@@ -126,6 +127,13 @@ TABLE = (
         (True, True, False, True, True, False),
         "policies from images get stuck in loops when they take the mode",
     ),
+)
+
+
+# Options whose value depends on the environment, where it is not given
+BY_ENVIRONMENT = frozenset(
+    {PRESET, "num_envs", MINIBATCHES, LOG_STD, DISTRIBUTION}
+    | {cell.setting for cell in TABLE if len(set(cell.values)) > 1} - {STREAMS, ROWS, NOISE}
 )
 
 
@@ -235,7 +243,9 @@ def num_minibatches(config: Config, agents: int, rows: int, sizes: Sequence[tupl
     wanted = max(
         1.0, max(streams[name] * config["num_steps"] // lengths[name] * lengths[name] for name in groups) / rows
     )
-    divisors = (parts for parts in range(1, sequences + 1) if sequences % parts == 0)
+    # divisors come in pairs; beyond LARGEST_DIVISOR no run fits into memory
+    small = [parts for parts in range(1, min(math.isqrt(sequences), LARGEST_DIVISOR) + 1) if sequences % parts == 0]
+    divisors = sorted({*small, *(sequences // parts for parts in small)})
     return min(divisors, key=lambda parts: abs(math.log(parts / wanted)))
 
 
@@ -246,8 +256,8 @@ def _sequence_length(config: Config, group: str) -> int:
         return config.get(f"groups.{group}.agent.{name}", config.get(f"agent.{name}", default))
 
     memories = [str(option(f"network.{tower}memory.part", "none")) for tower in ("", "actor.", "critic.")]
-    recurrent = any(memory not in ("none", "same") for memory in memories)
-    return int(option("seq_len") or (config["num_steps"] if recurrent else 1))
+    whole = any(memory not in ("none", "same") for memory in memories) or option("recompute.part") == "minibatch"
+    return int(option("seq_len") or (config["num_steps"] if whole else 1))
 
 
 def _line(kind: Kind, config: Config) -> str:

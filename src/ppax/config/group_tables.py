@@ -22,7 +22,7 @@ from ppax.types import ConfigError
 
 SHARED, INDEPENDENT = SHARING = ("shared", "independent")  # parameter sharing between agents
 AGENTS = "shared, one policy for all agents, or independent, one policy per agent (numbers may be lists, one per agent)"
-PLAYERS = "indices of the agents in this group; none: the environment defines its groups"
+PLAYERS = "names or indices of the agents in this group; none: the environment defines its groups"
 
 
 def tables(config: Config) -> dict[str, Config]:
@@ -67,14 +67,20 @@ def apart(config: Config) -> set[str]:
 def own_options(name: str) -> list[Option]:
     """Options of a group's table outside its `agent`."""
     players = Option(
-        path=f"groups.{name}.players", kind=int, many=True, optional=True, default=None, doc=PLAYERS, limits={"low": 0}
+        path=f"groups.{name}.players",
+        kind=int,
+        many=True,
+        optional=True,
+        default=None,
+        doc=PLAYERS,
+        limits={"low": 0, "names": True},  # or the names of agents
     )
     agents = Option(f"groups.{name}.agents", str, default=SHARED, doc=AGENTS, limits={"choices": SHARING})
     return [players, agents]
 
 
 def players_of(config: Config) -> dict[str, Any]:
-    """Indices of the agents of each group, for the groups that give them."""
+    """Indices or names of the agents of each group, for the groups that give them."""
     given = {name: table.get("players") for name, table in tables(config).items()}
     return {name: players for name, players in given.items() if players is not None}
 

@@ -13,6 +13,7 @@ import gymnasium
 from ppax.envs import own
 from ppax.envs.catalogue import BUILTIN
 from ppax.envs.curriculum import check_schedule, values_at
+from ppax.envs.hosting.faults import close_all
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.ranges import adaptive_of, with_ends, without_ends
 from ppax.envs.settings import TIMEOUT, EnvSettings, checked_num_envs
@@ -94,10 +95,10 @@ def _checked(name: object, num_envs: object) -> int:
     return checked_num_envs(num_envs)
 
 
-def grouped(env: Any, players: Mapping[str, Sequence[int]]) -> Any:
+def grouped(env: Any, players: Mapping[str, Sequence[int | str]]) -> Any:
     """Split the agents of `env`, a VectorEnv or one environment, into groups with these names; {} returns `env`.
 
-    `players` are the agents' indices in each group, on the host in the order of `possible_agents`. Raises ConfigError
+    `players` are the agents of each group: names, or indices, on the host in `possible_agents`. Raises ConfigError
     if an agent is in no group or in several, if an index does not exist, if members of a group have different spaces,
     or if the agents of a compiled environment have groups already.
     """
@@ -111,11 +112,16 @@ def grouped(env: Any, players: Mapping[str, Sequence[int]]) -> Any:
     return dataclasses.replace(env, env=inner, made=dataclasses.replace(env.made, players=inner.players))
 
 
-def _grouped_on_host(env: HostEnv, players: Mapping[str, Sequence[int]]) -> HostEnv:
+def _grouped_on_host(env: HostEnv, players: Mapping[str, Sequence[int | str]]) -> HostEnv:
     """Return new environments like `env`, with these groups of agents."""
     if env.host.in_groups is None:
         raise ConfigError(f"groups: {env.name} has one agent and no others; leave `players` out")
-    chosen = agent_groups.partition(players, env.num_agents, env.name)
+    names = env.agent_names
+    if env.sizes:  # they are in the order of the groups
+        team = env.host.factories[0]()
+        names = tuple(map(str, team.env.possible_agents))
+        close_all([team.close])
+    chosen = agent_groups.partition(players, env.num_agents, env.name, names)
     return dataclasses.replace(env.host.in_groups(chosen), made=dataclasses.replace(env.made, players=chosen))
 
 
@@ -282,9 +288,17 @@ def _single(name: str, options: Mapping[str, Any]) -> Environment:
         return registry.load(suite, env_id, options)
     nearest = [f"gymnasium/{name}"] if ":" in name else difflib.get_close_matches(name, BUILTIN, n=1)
     nearest += [f"gymnasium/{one}" for one in difflib.get_close_matches(env_id or name, gymnasium.registry, n=1)]
+    if nearest:
+        raise ConfigError(
+            f"no environment {name!r}; did you mean {nearest[0]!r}, as in `ppax train {nearest[0]}`? "
+            "`ppax envs` lists all names"
+        )
+    if env_id:
+        raise ConfigError(
+            f"no suite {suite!r}: must be one of {', '.join((*SUITES, *HOST_SUITES))}; "
+            "for a suite of your own see docs/extending.md"
+        )
     raise ConfigError(
-        f"no environment {name!r}; "
-        + (f"did you mean {nearest[0]!r}? " if nearest else "")
-        + f"Built in: {', '.join(BUILTIN)}; others: {', '.join(f'{s}/ID' for s in (*SUITES, *HOST_SUITES))}; "
-        "for an environment or a suite of your own see docs/own_environment.md and docs/extending.md"
+        f"no environment {name!r}; `ppax envs` lists all names; for an environment of your own see "
+        "docs/own_environment.md"
     )

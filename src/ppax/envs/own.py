@@ -15,6 +15,7 @@ from typing import Any
 from ppax import imports
 from ppax.envs.hosting.faults import close_all
 from ppax.envs.hosting.spec import env_errors
+from ppax.envs.wrappers.params import refuse_lists
 from ppax.types import ConfigError
 
 KIND = "env"  # kind of environments among entry points
@@ -75,6 +76,7 @@ def arguments(found: Any, name: str, options: Mapping[str, Any]) -> dict[str, An
     except TypeError as error:
         listed = ", ".join(parameters_of(found)) or "none"
         raise ConfigError(f"env_params of {name}: {error}; its arguments: {listed}") from error
+    refuse_lists(options, found)
     defaults = {key: parameter.default for key, parameter in parameters_of(found).items()}
     return {key: _tupled(x) if isinstance(defaults.get(key), tuple) else x for key, x in options.items()}
 

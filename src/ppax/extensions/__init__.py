@@ -7,6 +7,7 @@ from ppax.extensions.kl_control import KLControl
 from ppax.extensions.next_observation import NextObservation
 from ppax.extensions.own_critic import OwnCritic
 from ppax.extensions.ppg import PPG
+from ppax.extensions.returns import mean_reward
 from ppax.extensions.reward_spreading import RewardSpreading
 from ppax.extensions.rnd import RND
 from ppax.extensions.self_prediction import SelfPrediction
@@ -40,4 +41,5 @@ __all__ = [
     "Terms",
     "following",
     "following_in_episode",
+    "mean_reward",
 ]

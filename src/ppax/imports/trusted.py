@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from ppax.storage import untrusted
@@ -89,9 +89,14 @@ def granted() -> tuple[list[str], list[str], list[str]]:
     return sorted(_trusted | _of_settings()), sorted(_beside), sorted(_holding)
 
 
-def flags() -> str:
-    """Return the options `--trust NAME` of this command line, with a space before each."""
-    return "".join(f" --trust {shlex.quote(name)}" for name in sorted(_beside))
+def flags(names: Collection[str] | None = None) -> str:
+    """Return the options `--trust NAME` of this command line, with a space before each.
+
+    With `names`: of these, unless the settings file trusts them, and of the packages of this command line.
+    """
+    own = _beside if names is None else {name for name in _beside if not is_place(name)}
+    named = own | {*(names or ())} - _of_settings()
+    return "".join(f" --trust {shlex.quote(name)}" for name in sorted(named))
 
 
 @contextlib.contextmanager

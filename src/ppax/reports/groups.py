@@ -50,9 +50,11 @@ class Group(NamedTuple):
 
 def groups_of(records: Sequence[Record]) -> list[Group]:
     """Groups of `records`: environment by environment in the order of their first runs, in each the best first."""
-    members: dict[str, list[Record]] = {}
-    for record in records:
-        members.setdefault(_key(record.config), []).append(record)
+    members: dict[tuple[str, int], list[Record]] = {}
+    for place, record in enumerate(records):
+        # members of a population have copied others: each is a setting, whatever its last values
+        alone = any("." in name and name in record.config for name in record.columns)
+        members.setdefault((_key(record.config), place if alone else -1), []).append(record)
     labels = _labels([runs[0] for runs in members.values()])
     groups = [Group(label, runs) for label, runs in zip(labels, members.values(), strict=True)]
     ranked = [group for own in by_env(groups).values() for group in sorted(own, key=lambda x: x.standing, reverse=True)]
@@ -108,17 +110,47 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 def _labels(firsts: Sequence[Record]) -> list[str]:
     """Name of each group, from the options in which the first runs of all groups differ."""
     rows = {path: values for path, values in differences(firsts).items() if _matters(path)}
+    rows = {path: values for path, values in rows.items() if not _explained(path, rows)}
     if not rows:
-        return [shortened(record.env) for record in firsts]
+        return _distinct([shortened(record.env) for record in firsts], firsts)
     names, labels = short_names(list(rows)), []
     for i in range(len(firsts)):
         parts = [
             value_text(values[i]) if path == "env" else f"{names[path]} = {value_text(values[i])}"
             for path, values in rows.items()
+            if not (values[i] == MISSING and _of_parts(path, rows))
         ]
         more = [f"{len(parts) - NAMED} more"] if len(parts) > NAMED else []
         labels.append(", ".join([shortened(part) for part in parts[:NAMED]] + more))
-    return labels
+    return _distinct(labels, firsts)
+
+
+def _distinct(labels: list[str], firsts: Sequence[Record]) -> list[str]:
+    """Labels, with the name of the run where several are the same."""
+    return [
+        f"{label} ({one.name})" if labels.count(label) > 1 else label for label, one in zip(labels, firsts, strict=True)
+    ]
+
+
+def _of_parts(path: str, rows: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Paths of the differing parts around an option: `agent.loss.part` of `agent.loss.clip_eps`."""
+    words = path.split(".")
+    around = (".".join([*words[:count], "part"]) for count in range(1, len(words)))
+    return [part for part in around if part in rows and part != path]
+
+
+def _explained(path: str, rows: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether some settings lack an option because their part is another, and it tells no two of one part apart."""
+    values = rows[path]
+    return MISSING in values and any(
+        all(
+            values[i] == values[j]
+            for i, one in enumerate(rows[part])
+            for j, other in enumerate(rows[part])
+            if one == other
+        )
+        for part in _of_parts(path, rows)
+    )
 
 
 def _key(config: Mapping[str, Any]) -> str:

@@ -46,9 +46,9 @@ ABOUT, ROWS, STOPPED, EVALUATION = "about.json", "metrics.jsonl", "stopped.json"
 POLICY = "policy.json"
 OF_START = (ROWS, "metrics.csv", STOPPED, EVALUATION, "mlflow.json")  # files of a start that has trained nothing yet
 # Sweep directory (sweeps/directory.py): its run file, its record, and names that are written after them
-RECORD, MEMBERS = "sweep.json", "members"
+RECORD, MEMBERS, RESULT = "sweep.json", "members", "result.json"
 STUDY = ("study.db", "study.db-journal", "study.db-wal", "study.db-shm")
-OF_SWEEP = (MEMBERS, "search.jsonl", *STUDY, "sweep.jsonl", "result.json", "best.toml")
+OF_SWEEP = (MEMBERS, "search.jsonl", *STUDY, "sweep.jsonl", RESULT, "best.toml")
 OWNER_LIMIT, ABOUT_LIMIT, TABLE_LIMIT = 2**16, 2**24, 2**20  # bytes; far above the size of a valid file
 DIGITS = 10  # of a checkpoint's name, its iteration
 UNTRAINED = "0" * DIGITS  # name of a checkpoint before the first iteration
@@ -301,13 +301,28 @@ def require_vacant(path: Path, overwrite: bool, remains: Sequence[str]) -> Earli
         )
     if trained and not overwrite:
         raise ConfigError(
-            f"{path} already holds {kind}: continue it with `ppax resume {quoted(path)}`, choose another directory, or "
-            "write --overwrite (overwrite=True in Python), which moves it aside"
+            f"{path} already holds {kind}{_what_next(path)}; choose another directory, or write --overwrite "
+            "(overwrite=True in Python), which moves it aside"
         )
     kept = trained or any(map(_logged, runs))
     if kept:
         _require_movable(path)
     return Earlier(kind, file, kept)
+
+
+def _what_next(path: Path) -> str:
+    """Return the commands for a run or sweep that a directory holds already."""
+    where = quoted(path)
+    if (path / RESULT).exists():
+        return (
+            f", which is finished: `ppax report {where}` shows it, ppax.resume_sweep({str(relative(path))!r}) is its "
+            "result in Python"
+        )
+    kind = untrusted.read_table(path / STOPPED, TABLE_LIMIT).get("kind")
+    if kind in ("done", "stopped"):
+        longer = f", `ppax resume {where} --total-steps N` makes it longer" if kind == "done" else ""
+        return f", which is finished: `ppax report {where}` shows it{longer}"
+    return f": `ppax resume {where}` continues it"
 
 
 def _trained(run: Path) -> bool:

@@ -214,6 +214,19 @@ def resume(
     the new length, with a warning where that changes a number. Raises ConfigError where there is no run, another
     process uses it or more steps are done; CheckpointError where no checkpoint can be loaded.
     """
+    return resume_run(run_dir, agent, env, callbacks, console, total_steps)
+
+
+def resume_run(
+    run_dir: str | Path,
+    agent: Agent | None = None,
+    env: Env | None = None,
+    callbacks: Sequence[Callback | Logger | StopCondition] = (),
+    console: bool | None = None,
+    total_steps: int | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> TrainedRun:
+    """Continue a run, as `resume`; `say` gets lines for the user, before anything compiles."""
     with ExitStack() as stack:
         path = absolute(to_path(run_dir, "run_dir"))
         directory = stack.enter_context(RunDirectory.open(path)) if processes.leads() else None
@@ -243,6 +256,10 @@ def resume(
         warn_of_changes(path, saved, origin, passed)
         saver = Saver(directory, monitor, run.log, origin)
         loop = stack.enter_context(closing(Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)))
+        done, total, steps = int(state.iteration), loop.total_iterations, run.num_steps * env.num_streams
+        if done < total:
+            begun = f"{done * steps:,} of {total * steps:,} steps are done"
+            say(f"continues with iteration {done + 1:,} of {total:,}: {begun}")
         return loop.train(state)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import jax
 
-from ppax import imports
+from ppax import config
 from ppax.arrays import counter
 from ppax.config import Run
 from ppax.envs import Env, EnvError
@@ -21,7 +21,8 @@ from ppax.loggers import Console
 from ppax.program import compilation, processes
 from ppax.program.backends import backend_of
 from ppax.protocols import Agent, Logger, Row
-from ppax.run.directory import EVALUATION, STOPPED
+from ppax.run import record
+from ppax.run.directory import EVALUATION, RUN_FILE, STOPPED
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.faults import NETWORK, locate, lost_processes
@@ -29,7 +30,6 @@ from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
 from ppax.run.rows import RunLoggers, Timing, logged_run, measured, next_row, row_intervals, untrained_row
 from ppax.run.saving import NotFinite, Saver
-from ppax.storage.paths import quoted
 from ppax.types import TrainState
 
 CTRL_C = "Ctrl-C; fit(..., run_dir=PATH) makes runs that can be resumed"
@@ -195,8 +195,8 @@ class Loop:
         if save_error is not None:
             raise save_error
         if processes.agreed(self.path is not None):
-            where = f"resume with: ppax resume {quoted(self.path) if self.path else 'RUN'}{imports.flags()}"
-            raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps; {where}")
+            line = record.resume_line(config.read(self.path / RUN_FILE), self.path) if self.path else "ppax resume RUN"
+            raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps; resume with: {line}")
         if not history:  # interrupted during compilation: no result to return
             raise KeyboardInterrupt
 

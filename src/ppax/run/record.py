@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ from ppax.parts import name_of, slot_chains
 from ppax.program.backends import backend_of
 from ppax.protocols import Agent
 from ppax.storage.manifest import CheckpointError
+from ppax.storage.paths import quoted, relative
 from ppax.types import ConfigError
 
 # Fields of PPO that only learning reads
@@ -68,13 +70,38 @@ def require(run_config: Config, agent: Any, env: Any, where: str, call: str = RE
     lacking = [place for place in config.objects_of(run_config) if not passed.get(_root(place), False)]
     if not lacking:
         return
-    needed = sorted({_root(place) for place in config.objects_of(run_config)} - {*NOT_NEEDED})
-    arguments = ", ".join(f"{name}={name}" for name in needed)
+    needed = _to_pass(run_config)
+    arguments = _arguments(needed)
     raise ConfigError(
         f"{where} was made from Python objects that its run file cannot hold: {', '.join(lacking)}. Pass the same "
         f"{' and '.join(needed)} in Python: {call.format(where=where, arguments=arguments)}. Classes and functions "
         "in a module that is imported are recorded by their path, and need none of this (docs/own_environment.md)"
     )
+
+
+def _to_pass(run_config: Config) -> list[str]:
+    """Return the names of the arguments of `resume` for the objects of a run."""
+    return sorted({_root(place) for place in config.objects_of(run_config)} - {*NOT_NEEDED})
+
+
+def _arguments(names: Sequence[str]) -> str:
+    return ", ".join(f"{name}={name}" for name in names)
+
+
+def resume_line(run_config: Config, path: Path) -> str:
+    """Return the command, or the call in Python, that resumes the run in `path`."""
+    needed = _to_pass(run_config)
+    if needed:
+        return f"ppax.resume({str(relative(path))!r}, {_arguments(needed)}) in Python"
+    return f"ppax resume {quoted(path)}{trust_flags([run_config], SOURCE)}"
+
+
+def trust_flags(run_configs: Iterable[Config], *without: str) -> str:
+    """Return the options `--trust NAME`, with a space before each, for a command that reads recorded runs.
+
+    The paths and addresses in the tables `without` are not read by it.
+    """
+    return imports.flags(named(run_configs, *without))
 
 
 def require_no_source_in_memory(run_config: Config, where: str) -> None:
@@ -160,10 +187,21 @@ def _without_agents(run_config: Config) -> Config:
 
 def _as_given(run_config: Config) -> contextlib.AbstractContextManager[None]:
     """Context that trusts the packages, paths and addresses of a configuration which describes the user's objects."""
-    packages = {config.package_of(path) for path in config.import_paths(run_config).values()}
-    with imports.trusting(packages):
-        places = {one.name for one in config.outside(recorded(run_config)).values()}
-    return imports.trusting(packages | places)
+    return imports.trusting(named([run_config]))
+
+
+def named(run_configs: Iterable[Config], *without: str) -> set[str]:
+    """Return the packages, paths and addresses that configurations name, as `trust` takes them.
+
+    Paths and addresses in the tables `without` are left out.
+    """
+    found: set[str] = set()
+    for run_config in run_configs:
+        found |= {config.package_of(path) for path in config.import_paths(run_config).values()}
+        used = {name: x for name, x in recorded(run_config).items() if name not in without}
+        with imports.trusting(found):
+            found |= {one.name for one in config.outside(used).values()}
+    return found
 
 
 def _of_agent(agent: Agent, env: Env, run_config: Config) -> list[str]:

@@ -44,5 +44,4 @@ def train_alone(task: Task, path: Path, progress: Counting) -> None:
     with trained.env:
         settings = task.run.eval
         record_evaluation(trained, trained.evaluate(settings.episodes, settings.deterministic, task.run.seed))
-    returns = [row["episode_return"] for row in trained.history[-1:]]
-    progress.add({task.member.number: iterations}, trained.env_steps, time.perf_counter() - begin, returns)
+    progress.add({task.member.number: iterations}, trained.env_steps, time.perf_counter() - begin, trained.history[-1:])

@@ -20,7 +20,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ppax import config
+from ppax import config, imports
 from ppax.options import Config, flatten
 from ppax.program.layout import AUTO
 from ppax.run import record
@@ -30,9 +30,10 @@ from ppax.storage.paths import absolute, quoted, to_directory
 from ppax.sweeps import plan as plans
 from ppax.sweeps.plan import Member, Plan, member, split
 from ppax.sweeps.search import Optuna
+from ppax.sweeps.search import table as searches
 from ppax.types import ConfigError
 
-RESULT, BEST, PROGRESS = "result.json", "best.toml", "sweep.jsonl"
+BEST, PROGRESS = "best.toml", "sweep.jsonl"
 # Options of sweep.toml that a user may edit while the sweep is stopped: they change no result
 FREE = ("log.console", "log.checkpoint_", "log.keep", "log.tensorboard", "vectorization", "timeout")
 OPTUNA = "optuna"  # name of the search that is a study
@@ -94,6 +95,14 @@ def write_programs(path: Path, recorded: Recorded) -> None:
     begun = recorded.begun or recorded.to_toml()
     content = {"format": FORMAT, "members": members, "programs": recorded.programs, "begun": begun}
     safe_files.write_text(path / RECORD, json.dumps(content) + "\n")
+
+
+def trust_flags(recorded: Recorded) -> str:
+    """Return the options `--trust NAME`, with a space before each, for a command that continues a sweep."""
+    table = searches.to_table(recorded.plan.search)
+    names = record.named([recorded.run_config, *(one.config for one in recorded.members)], record.SOURCE)
+    names |= {config.package_of(path) for path in config.import_paths({config.SEARCH: table}).values()}
+    return imports.flags(names | {one.name for one in searches.outside_of(table).values()})
 
 
 def read(path: Path) -> Recorded:

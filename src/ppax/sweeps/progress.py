@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -13,6 +13,7 @@ from ppax.loggers import Console, JsonLines, last_row
 from ppax.protocols import Row
 from ppax.sweeps.directory import PROGRESS
 
+MEANS = ("episode_return", "reward_mean")  # columns that are means over members
 NO_STEPS: Mapping[int, int] = MappingProxyType({})
 
 
@@ -25,8 +26,11 @@ class Counting(Protocol):
         `env_steps` are those of earlier processes, by number; they count once.
         """
 
-    def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, returns: list[float]) -> None:
-        """Add what members, all those that still train in a program, have done together up to an iteration."""
+    def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
+        """Add what members, all those that still train in a program, have done together up to an iteration.
+
+        `rows` are their newest ones.
+        """
 
 
 class Progress:
@@ -55,16 +59,18 @@ class Progress:
             self._earlier[member] = env_steps[member]
             self._env_steps += env_steps[member]
 
-    def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, returns: list[float]) -> None:
-        """Add what members, all those that still train in a program, have done together up to an iteration."""
+    def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
+        """Add what members, all those that still train in a program, have done together up to an iteration.
+
+        `rows` are their newest ones.
+        """
         self.skip(reached, dict.fromkeys(reached, 0))
         self._env_steps += env_steps
         self._seconds += seconds
-        known = [x for x in returns if not math.isnan(x)]
         row: Row = {
             "iteration": self._done,
             "env_steps": self._env_steps,
-            "episode_return": math.fsum(known) / len(known) if known else math.nan,
+            **{name: _mean([one[name] for one in rows if name in one]) for name in MEANS},
             "steps_per_second": env_steps / max(seconds, 1e-9),
             "seconds": self._seconds,
             "members": len(reached),
@@ -86,21 +92,27 @@ class Progress:
             self._console.close()
 
 
+def _mean(values: Sequence[float]) -> float:
+    """Mean of the numbers among values; NaN without any."""
+    known = [x for x in values if not math.isnan(x)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
 class Merged:
     """Progress of programs that train at the same time, as that of one."""
 
     def __init__(self, progress: Progress):
         self._progress, self._since = progress, time.monotonic()
-        self._changed, self._env_steps, self._returns = False, 0, list[float]()
+        self._changed, self._env_steps, self._rows = False, 0, list[Row]()
 
-    def add(self, env_steps: int, returns: list[float]) -> None:
+    def add(self, env_steps: int, rows: Sequence[Row]) -> None:
         """Add what the members of one program have done."""
         self._changed, self._env_steps = True, self._env_steps + env_steps
-        self._returns += returns
+        self._rows += rows
 
     def show(self, reached: Mapping[int, int]) -> None:
         """Count as progress what was added since the last call; `reached` are the members that still train."""
         if self._changed:
             now = time.monotonic()
-            self._progress.add(reached, self._env_steps, now - self._since, self._returns)
-            self._since, self._changed, self._env_steps, self._returns = now, False, 0, []
+            self._progress.add(reached, self._env_steps, now - self._since, self._rows)
+            self._since, self._changed, self._env_steps, self._rows = now, False, 0, []

@@ -13,12 +13,13 @@ from ppax import config
 from ppax.options import Config
 from ppax.reports import aligned
 from ppax.reports.statistics import Standing, standing_of, statistics_of
+from ppax.run.directory import RESULT
 from ppax.scores.results import finite
 from ppax.scores.tables import number
 from ppax.storage import safe_files
 from ppax.storage.paths import relative
 from ppax.sweeps import plan as plans
-from ppax.sweeps.directory import BEST, RESULT, Recorded, member_dir
+from ppax.sweeps.directory import BEST, Recorded, member_dir
 from ppax.sweeps.member import FAULT, end_of, result_of
 from ppax.sweeps.plan import Member, Plan, described, shown
 from ppax.sweeps.search.decisions import Decisions

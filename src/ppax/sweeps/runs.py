@@ -17,7 +17,7 @@ from ppax.program import clusters, processes
 from ppax.program.footprint import footprint
 from ppax.program.layout import AUTO, WHERE_SAFE
 from ppax.protocols import Search
-from ppax.run.directory import OF_SWEEP, RunDirectory, require_named
+from ppax.run.directory import OF_SWEEP, RESULT, RunDirectory, require_named
 from ppax.run.dry_run import Demand, commented, demand_of, require_place
 from ppax.run.origin import saved_origin
 from ppax.run.restore import planned_iterations
@@ -230,7 +230,7 @@ def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = N
 
 def _finished(path: Path, recorded: Recorded) -> bool:
     """Return whether a sweep has its result; a study may get further trials."""
-    ended = (path / directory.RESULT).is_file() and not isinstance(recorded.plan.search, Optuna)
+    ended = (path / RESULT).is_file() and not isinstance(recorded.plan.search, Optuna)
     return ended and all(complete(directory.member_dir(path, one)) for one in recorded.members)
 
 
@@ -286,7 +286,8 @@ def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Clust
                 searching = Searching(path, recorded.plan, recorded.members, total)
                 recorded = train_stages(path, recorded, packs, searching, place, progress, stop)
     except Stopped as error:
-        raise Interrupted(f"stopped; resume with: ppax resume {quoted(path)}{imports.flags()}") from error
+        line = f"ppax resume {quoted(path)}{directory.trust_flags(recorded)}"
+        raise Interrupted(f"stopped; resume with: {line}") from error
     result = conclude(path, recorded.plan, recorded.members, total)
     if best is not None:
         result = conclude_study(result, recorded, best)

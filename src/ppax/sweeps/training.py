@@ -241,7 +241,7 @@ class Together:
         numbers = {place: self.runs[place].task.member.number for place in training}
         progress.skip({numbers[place]: self._total for place in training if self.runs[place].end})
         reached = {numbers[place]: done for place in self.training}
-        progress.add(reached, steps, seconds, [x["episode_return"] for x in rows])
+        progress.add(reached, steps, seconds, rows)
 
     def _finish(self, place: int, state: TrainState, kind: str, why: str = "") -> None:
         self._last[place] = state

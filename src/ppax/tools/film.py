@@ -18,6 +18,7 @@ from ppax.protocols import Agent
 from ppax.run.restore import load_run
 from ppax.run.result import TrainedRun
 from ppax.storage.paths import require_place, to_path
+from ppax.tools.matches import in_groups_of
 from ppax.training import make_key
 from ppax.types import ConfigError
 
@@ -98,6 +99,7 @@ def _player(source: str | Path | TrainedRun | Policy, env: Env | None, best: boo
         raise ConfigError(f"source: a {type(source).__name__}; must be a run, a run directory or a policy")
     if env is None:
         raise ConfigError("env: a policy has no environment: pass one, as ppax.film(policy, path, env)")
+    env = in_groups_of(source, env)
     require_arguments(source.agent, env)
     require_fit(source.agent, env)
     return Player(source.agent, env, source.learner)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -307,7 +307,7 @@ def _split(env: Env, policies: Mapping[str, Policy], sides: Mapping[str, tuple[i
 
 def _role(name: str, policy: Policy, env: Env, agent: int) -> str:
     """Return the group of a policy that plays an agent of `env`; "" without groups."""
-    return _group(policy, _streams(name, policy, env, [agent])[0]) if policy.spec.sizes else ""
+    return _group(policy, _streams(policy, env, [agent], f"policies[{name!r}]")[0]) if policy.spec.sizes else ""
 
 
 def _group(policy: Policy, stream: int) -> str:
@@ -315,12 +315,23 @@ def _group(policy: Policy, stream: int) -> str:
     return [name for name, size in policy.spec.sizes for _ in range(size)][stream]
 
 
-def _streams(name: str, policy: Policy, env: Env, agents: Sequence[int]) -> list[int]:
-    """Return the places of agents of `env` among the agents that a policy was trained for."""
+def in_groups_of(policy: Policy, env: Env) -> Env:
+    """Return `env` with the groups that a policy was trained for, where it has none."""
+    if not policy.spec.sizes or env.sizes:
+        return env
+    streams = _streams(policy, env, range(env.num_agents), "the policy")
+    players: dict[str, list[int]] = {name: [] for name, _ in policy.spec.sizes}
+    for stream in range(policy.spec.num_agents):
+        players[_group(policy, stream)].append(streams.index(stream))
+    return grouped(env, players)  # type: ignore[no-any-return]
+
+
+def _streams(policy: Policy, env: Env, agents: Iterable[int], what: str) -> list[int]:
+    """Return the places of agents of `env` among the agents that a policy, `what` in messages, was trained for."""
     own, there = policy.spec.names, env.agent_names
     if set(own) != set(there):
         raise ConfigError(
-            f"policies[{name!r}] has learned to play {', '.join(own) or 'one agent'} apart; "
+            f"{what} has learned to play {', '.join(own) or 'one agent'} apart; "
             f"{env.name or 'the environment'} has {', '.join(there)}: pass the environment as it was in training, with "
             "its groups (ppax.envs.grouped)"
         )
@@ -333,7 +344,8 @@ def _member(name: str, policy: Policy, env: Env, unit: Unit, split: Env) -> tupl
     `env` is the environment as it was passed, `split` the one with a group for each unit.
     """
     agent, learner, spec = policy.agent, policy.learner, policy.spec
-    streams = [] if agent.sharing == "shared" and not spec.sizes else _streams(name, policy, env, unit.agents)
+    apart = agent.sharing != "shared" or bool(spec.sizes)
+    streams = _streams(policy, env, unit.agents, f"policies[{name!r}]") if apart else []
     own: Any = spec
     if spec.sizes:
         groups = {_group(policy, stream) for stream in streams}

@@ -120,11 +120,30 @@ def test_gymnasium_draws_arguments_of_its_constructor(tmp_path):
         ({"wind": {"low": 3.0, "high": 2.0}}, r"wind\.low = 3\.0: must be at most"),
         ({"wind": {"low": 3.0}}, "must be a number, or have low and high"),
         ({"wind": {"low": "a", "high": 2.0}}, "must be of type float"),
+        ({"wind": (8, 12)}, r'wind = \(8, 12\): must be one number; a range is \{"low": 8, "high": 12\}'),
+        ({"size": [4, 5, 6]}, r"size = \[4, 5, 6\]: must be one number$"),
     ],
 )
 def test_wrong_parameters_are_refused(given, message):
     with pytest.raises(ppax.ConfigError, match=message):
         ppax.envs.host(Breeze, 2, env_params=given)
+
+
+class Deep(Breeze):
+    """Takes one size or several."""
+
+    def __init__(self, sizes: int | tuple[int, ...] = 3, mass: float = 1.0):
+        super().__init__()
+        self.sizes, self.mass = sizes, mass
+
+
+def test_lists_are_refused_only_where_an_argument_is_a_number_alone():
+    with ppax.envs.host(Deep, 1, env_params={"sizes": (3, 4)}) as env:
+        assert env.host.factories[0]().sizes == (3, 4)
+    with pytest.raises(ppax.ConfigError, match=r"env_params.mass = .*must be one number"):
+        ppax.envs.host(Deep, 1, env_params={"mass": (3, 4)})
+    with pytest.raises(ppax.ConfigError, match=r"env_params.g = .*must be one number"):
+        ppax.make("gymnasium/Pendulum-v1", 1, env_params={"g": (8, 12)})
 
 
 def test_a_vector_environment_and_other_suites_refuse_ranges():

@@ -1,6 +1,7 @@
 """`env_params`: set by name, sampled at every reset, recorded with the run, separate for evaluation."""
 
 import dataclasses
+import re
 from typing import NamedTuple
 
 import jax
@@ -29,12 +30,15 @@ BAD = {
     "max_x: cannot be drawn at a reset": {"max_x": {"low": 1, "high": 2}},
     "must be a number, or have low and high": {"half_length": {"low": 1}},
     "max_steps = 0: must be at least 1; nearest valid value: 1": {"max_steps": 0},
+    'half_length = (0.3, 0.7): must be one number; a range is {"low": 0.3, "high": 0.7}': {"half_length": (0.3, 0.7)},
+    "--env-params.half_length.low 0.3 --env-params.half_length.high 0.7": {"half_length": [0.3, 0.7]},
+    "half_length = [1, 2, 3]: must be one number": {"half_length": [1, 2, 3]},
 }
 
 
 @pytest.mark.parametrize("message", BAD)
 def test_invalid_options_are_refused(message):
-    with pytest.raises(ppax.ConfigError, match=message.replace("(", r"\(")):
+    with pytest.raises(ppax.ConfigError, match=re.escape(message)):
         ppax.make("CartPole-v1", 4, env_params=BAD[message])
 
 

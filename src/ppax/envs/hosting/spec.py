@@ -26,7 +26,7 @@ from ppax.envs.hosting.turns import TurnBasedEnv, Turns
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings, checked_num_envs
 from ppax.envs.wrappers.agent_groups import without_number
-from ppax.envs.wrappers.params import require_numbers, split_ranges
+from ppax.envs.wrappers.params import refuse_lists, require_numbers, split_ranges
 from ppax.types import ConfigError
 
 SUCCESS = ("is_success",)  # entries of `info` that are logged by default
@@ -98,6 +98,7 @@ def with_params(
         return spec_of(factories, made, name)
     fixed, ranges = split_ranges(made.env_params)
     for one in factories:
+        refuse_lists(fixed, one)
         require_numbers(ranges, _defaults_of(one))
     if set_params is not None:
         fixed, ranges = {}, split_ranges({name: {"low": x, "high": x} for name, x in fixed.items()})[1] | ranges

@@ -17,7 +17,7 @@ from ppax.envs.hosting.drawn import Drawn
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import DEFAULT, EnvSettings
-from ppax.envs.wrappers.params import require_numbers, split_ranges
+from ppax.envs.wrappers.params import refuse_lists, require_numbers, split_ranges
 from ppax.types import ConfigError
 
 EXTRAS = ("mujoco", "box2d")  # extras, recognised by their name in Gymnasium's error
@@ -69,12 +69,17 @@ def _versions(name: str) -> bool:
     return registration.find_highest_version(namespace, plain) is not None
 
 
+def _constructor(spec: registration.EnvSpec) -> Any:
+    """Class or function that makes an environment."""
+    return registration.load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+
+
 def constructor_arguments(env_id: str) -> dict[str, Any]:
     """Constructor arguments of a Gymnasium environment, with their defaults."""
     spec = spec_of(env_id)
     if not isinstance(spec.entry_point, str):
         return dict(spec.kwargs)
-    signature = inspect.signature(registration.load_env_creator(spec.entry_point))
+    signature = inspect.signature(_constructor(spec))
     own = {
         key: p.default for key, p in signature.parameters.items() if p.default is not p.empty and key != "render_mode"
     }
@@ -96,6 +101,8 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options:
     make: Any = partial(gymnasium.make, bare, **{"disable_env_checker": True} | fixed)
     make = partial(Drawn, make, ranges) if ranges else make
     try:
+        if fixed:
+            refuse_lists(fixed, _constructor(spec))
         return host(make, num_envs, name, **settings.of_host())
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         about = f"{error} {spec.entry_point}".lower()

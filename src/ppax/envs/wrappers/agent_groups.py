@@ -131,22 +131,33 @@ class Grouped:
 
 
 def partition(
-    players: Mapping[str, Sequence[int]], num_agents: int, name: str
+    players: Mapping[str, Sequence[int | str]], num_agents: int, name: str, names: Sequence[str]
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return `players` as pairs; ConfigError unless each of the agents of `name` is in exactly one group."""
-    given = sorted(index for indices in players.values() for index in indices)
-    if given != list(range(num_agents)) or not all(players.values()):
+    """Return `players` as pairs of group and indices; ConfigError unless each agent of `name` is in exactly one group.
+
+    Agents are given by their indices, or by their `names`.
+    """
+    for one in (one for members in players.values() for one in members if isinstance(one, str) and one not in names):
+        raise ConfigError(f"groups: {name} has no agent {one!r}; there are {', '.join(names)}")
+    numbers = {one: index for index, one in enumerate(names)}
+    chosen = {
+        group: tuple(numbers[one] if isinstance(one, str) else one for one in members)
+        for group, members in players.items()
+    }
+    given = sorted(index for indices in chosen.values() for index in indices)
+    if given != list(range(num_agents)) or not all(chosen.values()):
         raise ConfigError(
             f"groups: {dict(players)} must have each of the {num_agents} agents of {name}, 0 to {num_agents - 1}, "
             "once, and no group may be empty"
         )
-    return tuple((group, tuple(indices)) for group, indices in players.items())
+    return tuple(chosen.items())
 
 
-def split(env: Environment, players: Mapping[str, Sequence[int]], name: str) -> Grouped:
+def split(env: Environment, players: Mapping[str, Sequence[int | str]], name: str) -> Grouped:
     """Split the agents of the environment `env`, called `name`, into groups. Arguments and errors as in `grouped`."""
     num_agents = env.num_agents
     if not isinstance(num_agents, int):
         has = "groups of its own" if isinstance(num_agents, Mapping) else "one agent and no others"
         raise ConfigError(f"groups: {name} has {has}; leave `players` out")
-    return Grouped(env, partition(players, num_agents, name))
+    names = own_names(env) or default_names(num_agents)
+    return Grouped(env, partition(players, num_agents, name, names))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Iterable, Mapping
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -104,7 +105,10 @@ def adjust(env: Environment, params: Mapping[str, Value]) -> Environment:
         if isinstance(value, Mapping):
             low[name], high[name] = _range(name, value, known[name])
         else:
-            env = put(env, known[name].path, check_value(known[name].option, value))
+            option = known[name].option
+            if option.kind in (int, float) and not option.many:
+                _refuse_list(name, value)
+            env = put(env, known[name].path, check_value(option, value))
     return Randomised(env, low, high, tuple((name, known[name].path) for name in low)) if low else env
 
 
@@ -167,6 +171,32 @@ def refuse_drawn(name: str, params: Mapping[str, Value], drawable: Collection[st
                 f"env_params.{key} = {dict(value)!r}: {name} takes it when it is made, so it cannot be drawn at a "
                 f"reset; give one value{others}"
             )
+
+
+def refuse_lists(params: Mapping[str, Value], function: Callable[..., Any]) -> None:
+    """Raise ConfigError for a list where an argument of `function` is one number, by its annotation or default."""
+    try:
+        arguments = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a class in C
+        return
+    for name in params.keys() & arguments.keys():
+        annotation = arguments[name].annotation
+        by_default = annotation is inspect.Parameter.empty and is_number(arguments[name].default)
+        if by_default or annotation in (int, float, "int", "float"):
+            _refuse_list(name, params[name])
+
+
+def _refuse_list(name: str, value: Any) -> None:
+    """Raise ConfigError for a list in place of a number: two numbers are probably meant as a range."""
+    if not isinstance(value, list | tuple):
+        return
+    path = f"env_params.{name}"
+    remedy = ""
+    if len(value) == 2 and all(map(is_number, value)):
+        low, high = value
+        flag = f"--env-params.{name}"
+        remedy = f'; a range is {{"low": {low}, "high": {high}}}, or {flag}.low {low} {flag}.high {high}'
+    raise ConfigError(f"{path} = {value!r}: must be one number{remedy}")
 
 
 def can_be_drawn(place: Place) -> bool:

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ppax import imports
 from ppax.run.directory import MEMBERS
 from ppax.run.restore import planned_iterations
 from ppax.run.result import ProcessLost
-from ppax.sweeps.directory import Recorded, member_dir
+from ppax.sweeps.directory import Recorded, member_dir, trust_flags
 from ppax.sweeps.member import complete, end_of
 from ppax.sweeps.packing import Pack, Task
 from ppax.sweeps.packs import done
@@ -154,7 +153,7 @@ class Driver:
             placed.env_steps += event.env_steps
             placed.reached = event.reached
             self._progress.skip(event.reached)  # also of a program that ends in this answer
-            self._merged.add(event.env_steps, event.returns)
+            self._merged.add(event.env_steps, event.rows)
         else:
             self._error = self._error or raised_by(event)
             self._kill(placed)
@@ -177,7 +176,7 @@ class Driver:
             return
         self._error = ProcessLost(
             f"{lost} {placed.lost} times, and {RAY}.retries = {self._cluster.retries}: {reason}; `ppax resume "
-            f"{self._path}{imports.flags()}` continues from the last checkpoints, with --{RAY} or without"
+            f"{self._path}{trust_flags(self._recorded)}` continues from the last checkpoints, with --{RAY} or without"
         )
 
     def _finish(self) -> None:

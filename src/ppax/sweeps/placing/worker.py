@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ import ppax
 from ppax import imports
 from ppax.program import sharding
 from ppax.program.footprint import explained, footprint
+from ppax.protocols import Row
 from ppax.run.directory import MEMBERS
 from ppax.run.signals import stopped_by
 from ppax.storage.cache import kept_programs
@@ -35,7 +36,7 @@ from ppax.sweeps.packs import Programs, chunks_of, train_programs
 from ppax.sweeps.placing import transport
 from ppax.sweeps.placing.transport import Outbox, Snapshot
 from ppax.sweeps.plan import Member, Plan
-from ppax.sweeps.progress import NO_STEPS
+from ppax.sweeps.progress import MEANS, NO_STEPS
 from ppax.sweeps.searching import Searching
 from ppax.sweeps.training import Stopped
 from ppax.types import ConfigError
@@ -79,7 +80,7 @@ class Added(NamedTuple):
 
     reached: dict[int, int]
     env_steps: int
-    returns: list[float]
+    rows: list[Row]  # the columns MEANS of each member
 
 
 class Ended(NamedTuple):
@@ -162,11 +163,13 @@ class Worker:
         """Count members up to an iteration that needs no training (sweeps/progress.py)."""
         self._events.put(Skipped(dict(reached), dict(env_steps)))
 
-    def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, returns: list[float]) -> None:
+    def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
         """Count members up to an iteration (sweeps/progress.py), after the checkpoints before it."""
         if not self._on_host and self._outbox.due:
             self._send()
-        self._events.put(Added(dict(reached), env_steps, returns))
+        self._events.put(
+            Added(dict(reached), env_steps, [{name: one[name] for name in MEANS if name in one} for one in rows])
+        )
 
     def _send(self) -> None:
         snapshot = self._outbox.take()

@@ -9,7 +9,17 @@ import numpy as np
 from ppax.run.result import TrainedRun
 from ppax.tools.doctor import critic, environment, policy
 from ppax.tools.doctor.findings import NOTICE, SEVERITIES, WARNING, Diagnosis, Finding, Rule, shown
-from ppax.tools.doctor.record import Record, at_ends, groups_of, learned, record_of
+from ppax.tools.doctor.record import (
+    EPISODES,
+    Record,
+    at_ends,
+    contradiction,
+    episodes_at_end,
+    groups_of,
+    learned,
+    record_of,
+    rose,
+)
 
 # In the order in which they are shown: causes before consequences
 RULES = (*environment.RULES, *critic.RULES, *policy.RULES)
@@ -46,8 +56,16 @@ def progress(record: Record) -> str:
     begin, end = at_ends(record, "episode_return")
     if np.isnan(begin):
         return "No episode ended."
-    verdict = "rose" if learned(record) else "did not rise"
-    return f"The episode_return {verdict}: {shown(begin)} at the begin, {shown(end)} at the end."
+    few = episodes_at_end(record)
+    if few < EPISODES:
+        ends = f"went from {shown(begin)} to {shown(end)}, over {few:.0f} episodes at the end"
+        return f"The episode_return {ends}: too few to judge ({EPISODES} are enough)."
+    ends = f"{'rose' if rose(record) else 'did not rise'}: {shown(begin)} at the begin, {shown(end)} at the end"
+    evaluated = contradiction(record)
+    if np.isnan(evaluated):
+        return f"The episode_return {ends}."
+    own = "`ppax evaluate RUN --sampled` plays it with sampled actions, as training does"
+    return f"The episode_return {ends}; the evaluation disagrees: its mean return is {shown(evaluated)} ({own})."
 
 
 def _examined(rule: Rule, record: Record) -> Finding | None:

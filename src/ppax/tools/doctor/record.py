@@ -17,7 +17,7 @@ from ppax.options import Config, flatten
 from ppax.policy.space_data import from_data
 from ppax.protocols import Row
 from ppax.run import record as run_record
-from ppax.run.directory import POLICY, ROWS, find, read_policy
+from ppax.run.directory import POLICY, ROWS, find, read_evaluation, read_policy
 from ppax.run.result import TrainedRun
 from ppax.storage.paths import to_path
 from ppax.types import ConfigError
@@ -26,6 +26,7 @@ LAST = 2**63  # an iteration that no run reaches
 # Least rise of the return of a run that learns, in usual changes between two rows. Returns that only fluctuate around a
 # mean rise as much in 2 % of the runs of which a tenth of the rows is one row, and in fewer of the longer ones
 CERTAIN = 3.0
+EPISODES = 10  # fewest episodes whose mean return is judged
 
 
 class Record(NamedTuple):
@@ -35,6 +36,7 @@ class Record(NamedTuple):
     options: Mapping[str, Any]  # value of every option by its path
     group: str = ""
     off_scale: str = ""  # bounds of actions that a normal distribution misses, and `squashed` does not
+    evaluated: float = math.nan  # mean return of the evaluation at the end of the run
 
     def has(self, metric: str) -> bool:
         """Whether the rows have a column `metric`."""
@@ -73,15 +75,22 @@ class Record(NamedTuple):
 def record_of(run: TrainedRun | str | Path) -> Record:
     """Return the record of a run directory, or of a run in memory; ConfigError where there is no run or no row."""
     if isinstance(run, TrainedRun) and run.run_dir is None:
-        rows, options, space = run.history, _options_of(run), run.env.action_space
+        rows, options, space, result = run.history, _options_of(run), run.env.action_space, None
     else:
         path = Path(run.run_dir or "") if isinstance(run, TrainedRun) else to_path(run, "run")
         options = config.resolve(config.plain(run_record.recorded(find(path))))
         rows, space = thinned(rows_until(path / ROWS, LAST)), _action_space(path)
+        result = finite_or_none(read_evaluation(path).get("mean_return"))
     if not rows:
         raise ConfigError(f"{run}: has no log rows yet; the first is written after log.every iterations")
     finite = [{name: finite_or_none(value) for name, value in row.items()} for row in rows]
-    return Record(finite, dict(flatten(options)), off_scale="" if space is None else needs_squashing(space))
+    evaluated = math.nan if result is None else result
+    return Record(
+        finite,
+        dict(flatten(options)),
+        off_scale="" if space is None else needs_squashing(space),
+        evaluated=evaluated,
+    )
 
 
 def _action_space(path: Path) -> spaces.Space | None:
@@ -129,9 +138,30 @@ def at_ends(record: Record, metric: str) -> tuple[float, float]:
     return float(values[:tenth].mean()), float(values[-tenth:].mean())
 
 
-def learned(record: Record) -> bool:
+def rose(record: Record) -> bool:
     """Whether the return rose by more than CERTAIN times its usual change from one row to the next."""
     values = record.column("episode_return")
     values = values[np.isfinite(values)]
     begin, end = at_ends(record, "episode_return")
     return len(values) > 2 and end - begin > CERTAIN * float(np.median(np.abs(np.diff(values)))) + 1e-6 * abs(begin)
+
+
+def learned(record: Record) -> bool:
+    """Whether the return rose, over enough episodes, and no evaluation disagrees."""
+    return rose(record) and not episodes_at_end(record) < EPISODES and np.isnan(contradiction(record))
+
+
+def episodes_at_end(record: Record) -> float:
+    """Episodes in the last tenth of the rows with a return; NaN where rows do not count them."""
+    counted = record.column("episodes")[np.isfinite(record.column("episode_return"))]
+    return float(counted[-max(1, len(counted) // 10) :].sum())
+
+
+def contradiction(record: Record) -> float:
+    """Mean return of the newest evaluation, if it is nearer to the returns at the begin of a run; NaN otherwise."""
+    begin, end = at_ends(record, "episode_return")
+    values = record.column("eval_return")
+    values = values[np.isfinite(values)]
+    evaluated = float(values[-1]) if len(values) else record.evaluated
+    comparable = not record.group or record.has(f"eval_return/{record.group}")
+    return evaluated if comparable and rose(record) and evaluated < (begin + end) / 2.0 else math.nan

@@ -46,10 +46,12 @@ SILENT = {
     "init_from.partial",
     "timeout",  # of worker processes; refused without them: tests/envs/test_settings.py
     # layout of the program: results are equal up to rounding, tests/system/test_reference.py
+    "agent.extensions",  # the list; tests/config/test_extensions.py
     "agent.program.devices",
     "agent.program.chunk_rows",
     "agent.program.unroll",
 }
+CHAIN = "agent.extensions"
 TINY = {"num_envs": 4, "num_steps": 8, "total_steps": 64}
 BASE = {
     "agent.network.hidden": [8],
@@ -68,29 +70,31 @@ VALUES = {
     "critic.value_clip": 1e-3,
     "critic.huber_delta": 1e-3,
     "critic.min_std": 1e3,
-    "kl.target_kl": 1e-6,
-    "kl.rate_target": 1e-6,
-    "kl.coef_target": 1e-6,
-    "kl.rate_min": 0.029,
-    "kl.rate_max": 0.031,
+    "kl_control.target_kl": 1e-6,
+    "kl_control.rate_target": 1e-6,
+    "kl_control.coef_target": 1e-6,
+    "kl_control.rate_min": 0.029,
+    "kl_control.rate_max": 0.031,
     "seq_len": 2,
     "max_grad_norm": 1e-3,
     "minibatch_size": 3,
     "heads": 2,
     # refused: tests/imitation/
-    "auxiliary.teacher": "runs/none",
-    "auxiliary.demonstrations": "none.npz",
-    "auxiliary.checksum": "0" * 64,
-    "auxiliary.memory": ["float32[3]"],
+    "distillation.teacher": "runs/none",
+    "behaviour_cloning.demonstrations": "none.npz",
+    "distillation.checksum": "0" * 64,
+    "behaviour_cloning.checksum": "0" * 64,
+    "distillation.memory": ["float32[3]"],
     "actor_keys": ["actor"],
     "num_epochs": 3,
     "num_minibatches": 4,
-    "phase.every": 1,
-    "phase.rollouts": 2,
-    "intrinsic.num_minibatches": 2,
-    "intrinsic.reward.num_minibatches": 2,
-    "intrinsic.obs_clip": 0.5,
-    "intrinsic.reward.obs_clip": 0.5,
+    "ppg.every": 1,
+    "ppg.rollouts": 2,
+    "rnd.num_minibatches": 2,
+    "own_critic.num_minibatches": 2,
+    "reward.num_minibatches": 2,
+    "rnd.obs_clip": 0.5,
+    "reward.obs_clip": 0.5,
     "critic_keys": ["critic"],
     "leaves": ["gamma"],
     "schedule.at": [0.0, 0.6],  # progress is 0 and 0.5
@@ -102,19 +106,19 @@ VALUES = {
 }
 # Other options that must be set for an option to have an effect
 BESIDE = {
-    **{f"phase.{name}": {"phase.every": 2} for name in ("beta_clone", "learning_rate", "num_epochs")},
-    "phase.rollouts": {"phase.every": 2, "phase.rollouts": 1},
-    "kl.rate_min": {"kl.rate_target": 1e-6},
-    "kl.rate_max": {"kl.rate_target": 1e3},
+    **{f"ppg.{name}": {"extensions.ppg.every": 2} for name in ("beta_clone", "learning_rate", "num_epochs")},
+    "ppg.rollouts": {"extensions.ppg.every": 2, "extensions.ppg.rollouts": 1},
+    "kl_control.rate_min": {"extensions.kl_control.rate_target": 1e-6},
+    "kl_control.rate_max": {"extensions.kl_control.rate_target": 1e3},
     "network.ball_radius": {"network.distribution": "ball"},
     "minibatch.remainder": {"minibatch.num_minibatches": 3},
     "schedule.by": {"schedule.at": [0.0, 0.6], "schedule.values": [0.03, 0.01]},
     "schedule.at": {"schedule.values": [0.03, 0.01], "schedule.at": [0.0, 0.1]},
-    "rho_clip": {"recompute": "epoch"},
-    "c_clip": {"recompute": "epoch"},
-    "trace_lambda": {"recompute": "epoch"},
-    "entropy.target": {"ent_coef": 0.01},
-    "entropy.rate": {"ent_coef": 0.01, "entropy.target": 0.5},
+    "rho_clip": {"recompute.part": "epoch"},
+    "c_clip": {"recompute.part": "epoch"},
+    "trace_lambda": {"recompute.part": "epoch"},
+    "entropy_target.target": {"ent_coef": 0.01},
+    "entropy_target.rate": {"ent_coef": 0.01, "extensions.entropy_target.target": 0.5},
     "optimizer.nesterov": {"optimizer.momentum": 0.5},
 }
 
@@ -171,7 +175,11 @@ def walked(world, given, prefix="agent."):
     for option in config.options(unflatten(given)):
         if not option.path.startswith(prefix):
             continue
-        if option.path.endswith(".part"):
+        if option.path == CHAIN:
+            yield given, option
+            for name in option.limits["choices"]:
+                yield from walked(world, given | {f"{CHAIN}.{name}.part": name}, f"{CHAIN}.{name}.")
+        elif option.path.endswith(".part"):
             slot = option.path.removesuffix("part")
             inner = any(slot.startswith(path.removesuffix("part")) for path in given)  # an option of a chosen part
             if option.path not in given:
@@ -363,7 +371,7 @@ def test_every_option_of_every_part_is_covered():
     for slot, choices in config.PARTS.items():
         for cls in choices.values() if slot != "logger" else ():
             names = {field.name for field in dataclasses.fields(cls) if field.metadata}
-            names -= {"policy", "data"}  # no options: what imitation reads from a path
+            names -= {"name", "policy", "data"}  # no options: of the table, and what imitation reads from a path
             names -= {"actor", "critic", "actor_readers", "critic_readers", "head", *slots(cls), *slot_tables(cls)}
             assert names <= seen, (slot, cls, names - seen)
     assert len({named(case) for case in ALL}) == len(ALL)

@@ -590,10 +590,11 @@ def test_a_run_of_an_earlier_format_is_refused_with_the_version_that_reads_it(tm
     for load in (ppax.resume, ppax.load, lambda path: ppax.fit(agent, env, 64, num_steps=8, init_from=path)):
         with pytest.raises(CheckpointError, match=sentence):
             load(run_dir)
-    assert main(["resume", str(run_dir), "--no-cache"]) == 5
-    error = capsys.readouterr().err.strip()
-    assert re.search(sentence, error)
-    assert "\n" not in error
+    for command in ("resume", "evaluate"):
+        assert main([command, str(run_dir), "--no-cache"]) == 5
+        error = capsys.readouterr().err.strip()
+        assert re.search(sentence, error)
+        assert "\n" not in error
     assert {one: one.read_bytes() for one in run_dir.rglob("*") if one.is_file()} == before
 
 

@@ -107,11 +107,8 @@ def split_swept(arguments: list[str]) -> tuple[list[str], dict[str, Any]]:
         argument = left.pop(0)
         name, equals, value = argument.partition("=")
         text = value if equals else left[0] if left and not left[0].startswith("--") else ""
-        values = (
-            several(text)
-            if name.startswith("--") and name not in (*OWN, *ONE) and not is_extension_list(name)
-            else None
-        )
+        one = name in (*OWN, *ONE) or is_extension_list(name)
+        values = several(text) if name.startswith("--") and not one else None
         if values is None:
             rest.append(argument)
             continue

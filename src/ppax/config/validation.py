@@ -154,7 +154,7 @@ def _part_class(choices: Choices, option: Option, given: Any) -> type:
 
 
 def is_section(hint: Any) -> bool:
-    """Return whether a field of this type is a table without a choice of parts, such as `[log]` and `[agent.kl]`."""
+    """Return whether a field of this type is a table without a choice of parts: `[log]`, `[agent.program]`."""
     return dataclasses.is_dataclass(hint)
 
 

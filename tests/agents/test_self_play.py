@@ -47,6 +47,31 @@ def same(one, other):
     return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
 
 
+@ppax.part
+class AlwaysFirst(ppax.Extension):
+    """Extension that takes action 0 in every step."""
+
+    def init_acting(self, agent, num_streams):
+        return jnp.zeros(num_streams)
+
+    def act(self, agent, acting, choice, key):
+        return ppax.extensions.Acted(acting + 1.0, jnp.zeros_like(choice.action))
+
+
+def test_extensions_act_for_current_learners_and_not_for_past_selves(world, vmapped_keys):
+    agent, env, _, _ = world
+    agents = {name: dataclasses.replace(one, extensions=(AlwaysFirst(),)) for name, one in agent.agent.agents.items()}
+    agent = dataclasses.replace(agent, agent=ppax.Groups(agents, env.sizes))
+    state = ppax.start(agent, env, NUM_STEPS, jax.random.key(0))
+    rollout = ppax.collect(agent, env, state.learner, state.actor, NUM_STEPS, jax.random.key(1)).rollout
+    for block in seating.blocks(NUM_ENVS, env.sizes, POOL.share, POOL.opponents):
+        action = np.asarray(rollout.steps.action[block.name])
+        past = np.zeros(action.shape[1], bool)
+        past[block.rows] = True
+        assert (action[:, ~past] == 0).all()
+        assert (action[:, past] != 0).any()
+
+
 def params(learners):
     return {name: learner.params for name, learner in learners.items()}
 

@@ -257,6 +257,13 @@ RECORDS = [
         ("tests/agents/test_groups.py::test_the_devices_of_one_group_are_those_of_all",),
         "ppax/training.py",
     ),
+    Mutation(
+        "extensions act for past selves, too",
+        "jax.vmap(without_extensions(self.agent.agents[name]).act)",
+        "jax.vmap(self.agent.agents[name].act)",
+        ("tests/agents/test_self_play.py::test_extensions_act_for_current_learners_and_not_for_past_selves",),
+        "agents/self_play.py",
+    ),
 ]
 
 MUTATIONS: list[Mutation] = [*FILES, *RECORDS, *SWEEPS, *DEVICES, *REDUCTIONS, *PAST_SELVES]

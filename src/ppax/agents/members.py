@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import jax
 from gymnasium import spaces
 
 from ppax.agents.independent import Independent
+from ppax.ppo import PPO
 from ppax.types import PyTree, Rollout
 
 
@@ -66,3 +68,12 @@ def _players(one: Member, names: Sequence[str]) -> Iterator[Member]:
 
 def _env_of(env: Any, num_envs: int, size: int) -> MemberEnv:
     return MemberEnv(env.observation_space, env.action_space, num_envs, num_envs * size)
+
+
+def without_extensions(agent: Any) -> Any:
+    """Return an agent whose policies act alone, without extensions, of which some choose actions (DAgger)."""
+
+    def one(node: Any) -> Any:
+        return dataclasses.replace(node, extensions=()) if isinstance(node, PPO) else node
+
+    return jax.tree.map(one, agent, is_leaf=lambda node: isinstance(node, PPO))

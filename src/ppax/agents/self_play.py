@@ -16,6 +16,7 @@ from jax import Array
 
 from ppax.agents import ratings, seating
 from ppax.agents.groups import Groups
+from ppax.agents.members import without_extensions
 from ppax.agents.opponents import Pool as Pool
 from ppax.agents.opponents import SelfPlayState as SelfPlayState
 from ppax.agents.opponents import by_opponent, pool_of, win_chance, with_snapshot, with_streams, without_streams
@@ -81,7 +82,7 @@ class SelfPlay:
             inputs = (carry[name], obs[name], firsts[name], action_mask and action_mask[name], keys[name])
             own = jax.tree.map(lambda x, rows=rows: by_opponent(x[rows], self.pool.opponents), inputs)
             past = jax.tree.map(lambda x, name=name: x[learner.opponents[name]], learner.pool[name])
-            acted = jax.vmap(self.agent.agents[name].act)(past, *own)
+            acted = jax.vmap(without_extensions(self.agent.agents[name]).act)(past, *own)
             for field in ("carry", "action", "env_action"):
                 before, after = getattr(decision, field), getattr(acted, field)
                 merged = jax.tree.map(

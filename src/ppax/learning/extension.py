@@ -297,10 +297,12 @@ class Chain:
         """Call `Extension.act` of each whose state is in the policy's carry; `key` is one key or [B]."""
         policy = choice.policy
         states = dict(policy.carry.extensions) if isinstance(policy.carry, Acting) else {}
-        for name in states:
+        for name, extension in self.by_name.items() if states else ():
+            if name not in states:
+                continue
             fold = partial(jax.random.fold_in, data=folded(name))
             keys = jax.vmap(fold)(key) if key.ndim else jax.random.split(fold(key), len(choice.first))
-            states[name], action = self.by_name[name].act(agent, states[name], choice, keys)
+            states[name], action = extension.act(agent, states[name], choice, keys)
             choice = choice._replace(action=action)
         if states:
             policy = policy._replace(carry=policy.carry._replace(extensions=states))

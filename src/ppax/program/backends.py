@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from ppax.agents.arguments import require_fit
+from ppax.agents.members import without_extensions
 from ppax.collection import collect
 from ppax.envs import Env, HostEnv, ended
 from ppax.envs.hosting.host_env import reset_seeds
@@ -23,7 +24,6 @@ from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.rendering import render
 from ppax.host import Clock, HostActor, HostEpisodes, HostTraining, Rollouts, make_policy, metric_names
 from ppax.host.scene import HostScene
-from ppax.ppo import PPO
 from ppax.program.compiled import CompiledTraining
 from ppax.program.episodes import CompiledEpisodes, CompiledScene
 from ppax.program.layout import run_once_options
@@ -38,15 +38,6 @@ def without_past_selves(agent: Agent) -> Any:
     if agent.pool is None:
         return agent
     return dataclasses.replace(agent, pool=dataclasses.replace(agent.pool, share=0.0))  # type: ignore[type-var]
-
-
-def without_extensions(agent: Agent) -> Any:
-    """Return an agent whose policies act alone, without extensions, of which some choose actions (DAgger)."""
-
-    def one(node: Any) -> Any:
-        return dataclasses.replace(node, extensions=()) if isinstance(node, PPO) else node
-
-    return jax.tree.map(one, agent, is_leaf=lambda node: isinstance(node, PPO))
 
 
 def backend_of(env: Env) -> Backend:

@@ -255,6 +255,7 @@ TABLE = (
         "agent.extensions.held_noise.steps",
         "ppax.PPO(ppax.networks.network(env, gsde=True), extensions=(ppax.extensions.HeldNoise(steps=...),))",
         ("use_sde", "sde_sample_freq"),
+        note="with agent.network.gsde = true",
     ),
     Setting(
         "agent.network.log_std_init",

@@ -13,7 +13,7 @@ from ppax.storage import safe_files, untrusted
 from ppax.types import Quoting
 
 FORMAT = 3
-LAST = {2: "79819e4"}  # earlier formats, with the last commit that reads each
+LAST = {2: "ae960a5"}  # earlier formats, with the last commit that reads each
 MANIFEST = "manifest.json"
 MANIFEST_LIMIT = 2**22  # bytes; far above any valid manifest, small enough to read into memory
 

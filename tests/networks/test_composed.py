@@ -13,7 +13,7 @@ import ppax
 from ppax import config
 from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.learning import recompute
+from ppax.learning import batches
 from ppax.minibatches import Shuffle
 from ppax.networks import Tower, adapters, encoders, memories, mlp, network
 from ppax.program.layout import Program
@@ -239,7 +239,12 @@ def test_every_memory_trains_and_its_first_ratio_is_one(name):
 
 @pytest.mark.parametrize("name", ["gru", pytest.param("attention", marks=pytest.mark.nightly)])
 def test_memories_train_with_every_other_option(name):
-    options = {"normalize_obs": True, "normalize_reward": True, "recompute": "epoch", "compute_dtype": "bfloat16"}
+    options = {
+        "normalize_obs": True,
+        "normalize_reward": True,
+        "recompute": ppax.recompute.Epoch(),
+        "compute_dtype": "bfloat16",
+    }
     net = network(CARTPOLE, hidden=(8,), memory=SMALL[name])
     agent = agent_of(net, seq_len=4, program=Program(devices=2, chunk_rows=8), **options)
     state, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, CARTPOLE, start(agent, CARTPOLE, 8), 2)
@@ -407,10 +412,23 @@ def test_rejoined_sequences_start_with_the_carry_of_the_first():
     carry = jnp.array([[[0, 0], [1, 0]], [[0, 2], [1, 2]]])  # [T / L, B, 2]
     steps = Transition(*[None] * 8, valid=valid, carry=carry)
     zeros = jnp.zeros((4, 2))
-    cut = recompute.cut_with_inputs(
-        dataclasses.replace(steps, truncated=~valid, terminated=~valid), Targets(zeros, zeros), zeros, zeros, 2
-    )
+    steps = dataclasses.replace(steps, truncated=~valid, terminated=~valid)
+    batch = batches.cut(steps, Targets(zeros, zeros), 2)
+    cut, inputs = ppax.recompute.Epoch().inputs(batch, steps, zeros, zeros, 2)
     np.testing.assert_array_equal(cut.steps.carry[:, 0], [[0, 0], [0, 2], [1, 0], [1, 2]])
-    joined, _ = recompute.join(cut.steps, cut.inputs, 4)
+    seen = []
+
+    class Evaluating:
+        """Agent that keeps the sequences that it evaluates, and stops there."""
+
+        def evaluate_actions(self, learner, steps):
+            seen.append(steps)
+            raise StopIteration
+
+    learner = ppax.types.LearnerState({}, (), None, None)
+    again = ppax.recompute.Recomputation(Evaluating(), None, learner, cut.steps, inputs, None, 4)
+    with pytest.raises(StopIteration):
+        again.over_rollout({})
+    (joined,) = seen
     np.testing.assert_array_equal(joined.carry[:, 0], [[0, 0], [1, 0]])
     assert joined.valid.shape == (2, 4)

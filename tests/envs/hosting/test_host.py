@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from host_worlds import ACTIONS as CHOICES
 from host_worlds import BOX, LIMIT, STATES, Board, Late, Maze, NativeMaze, Spaces
-from prepared import prepared
+from learned import learned
 from worlds import QUICK
 
 import ppax
@@ -26,9 +26,8 @@ from ppax.host.collection import collect_on_host
 from ppax.host.policy import make_policy
 from ppax.host.resets import reset_if_needed
 from ppax.imports import Untrusted
-from ppax.learning.extension import Chain
 from ppax.networks import memories, network
-from ppax.recompute import Minibatch, Targeting
+from ppax.recompute import Minibatch
 from ppax.types import ConfigError
 
 NUM_ENVS, NUM_STEPS = 4, 160
@@ -76,9 +75,6 @@ def set_up(kind, memory, **options):
     return agent, env, dataclasses.replace(state, learner=decided(state.learner))
 
 
-sequences_of = jax.jit(prepared, compiler_options=QUICK)
-
-
 def rollout_of(agent, env, state):
     if isinstance(env, envs.VectorEnv):
         key = jax.random.key(3)
@@ -89,7 +85,7 @@ def rollout_of(agent, env, state):
 
 def episodes_of(agent, learner, rollout):
     """Return advantage, target, reward and action of each step of whole episodes, by their first observation."""
-    batch = sequences_of(agent, learner, rollout).batch
+    batch = learned(agent, learner, rollout).batch
     targets = jax.tree.map(lambda x: np.asarray(x).reshape(NUM_ENVS, NUM_STEPS), batch.targets)
     steps = jax.tree.map(np.asarray, rollout.steps)
     ended, found, cut = steps.terminated | steps.truncated, {}, 0
@@ -130,14 +126,7 @@ def test_recomputed_targets_equal_those_of_the_rollout(kind, memory):
     """Parameters are unchanged; V of a final observation that has no row of its own is the stored one."""
     agent, env, state = set_up(kind, memory, recompute=Minibatch())
     collected = rollout_of(agent, env, state)
-    sequences = sequences_of(agent, state.learner, collected.rollout)
-    batch = sequences.batch
-
-    def recomputed(learner, sequences):
-        targeting = Targeting(agent, Chain(()), learner, sequences, NUM_STEPS)
-        return targeting.of(learner.params, jnp.arange(len(batch.steps.valid)))
-
-    again = jax.jit(recomputed, compiler_options=QUICK)(state.learner, sequences)
+    batch, again = learned(agent, state.learner, collected.rollout)
     assert np.asarray(batch.steps.truncated).sum() > 10
     for old, new in zip(batch.targets, again, strict=True):
         np.testing.assert_allclose(new, old, atol=1e-5)

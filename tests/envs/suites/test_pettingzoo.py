@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
-from prepared import prepared
+from learned import learned
 from team_worlds import Squad
 from worlds import QUICK
 
@@ -77,7 +77,7 @@ def test_advantages_equal_a_float64_loop_over_each_agents_steps():
     env = host(Squad, 2)
     agent, learner, collected = rollout_of(env)
     steps = jax.tree.map(np.asarray, collected.rollout.steps)
-    targets = prepared(agent, learner, collected.rollout).batch.targets
+    targets = learned(agent, learner, collected.rollout).batch.targets
     raw = np.asarray(targets.value).reshape(8, STEPS).T - steps.value  # targets are not standardised
     value = np.concatenate([steps.value, [collected.rollout.last_value]]).astype(np.float64)
     for stream in range(8):

@@ -77,7 +77,9 @@ def kl_large(record: Record) -> Finding | None:
     if rate > 1e-3 or gradient_steps_per_update(record) <= 1 or record.of_run("overlap") > 0:
         remedy = Remedy("smaller steps", record.path("learning_rate"), rounded(min(rate / 3.0, 1e-3)))
     else:
-        remedy = Remedy("ends an update that has moved the policy far enough", record.path("kl.target_kl"), 0.02)
+        remedy = Remedy(
+            "ends an update that has moved the policy far enough", record.path("extensions.kl_control.target_kl"), 0.02
+        )
     return Finding(
         f"Updates move the policy too far: {seen}; healthy updates stay near 0.01.", remedy, row=first(large)
     )

@@ -10,6 +10,7 @@ stage that would not fit is left out, with a note. Results are written after eve
 
 * core: the reference update, every memory, ratio 1, bfloat16, sharding, resume bit for bit (device_checks.py)
 * w1: training speed from 2,048 to 1 M environments, with whole minibatches and with gradient accumulation
+* arms: training speed with other options of XLA, dtypes and keys
 * layout: share of each stage of an iteration, and the fastest layout that `ppax bench --tune` finds
 * w3: training speed with memory
 * rules: training speed with the alternative to each rule of the platform (src/ppax/program/platforms.py)
@@ -42,6 +43,7 @@ from report import RESULTS, Report
 Row = dict[str, Any]
 SCRIPT = Path(__file__).parent / "accelerator_stages.py"
 RESERVE = 10.0  # seconds for the picture
+PARTS = 6  # processes of the stage core, on a machine with two cores for each
 GRACE = 5.0  # seconds that a stage has to end by itself
 
 
@@ -57,13 +59,14 @@ STAGES = (
     Stage("device", 5, 0.2),
     Stage("core", 45, 0.28),
     Stage("w1", 45, 0.3),
+    Stage("arms", 45, 0.3),
     Stage("layout", 30, 0.1),
     Stage("w3", 45, 0.12),
     Stage("ant", 75, 0.3),
     Stage("rules", 30, 0.1),
     Stage("playground", 75, 0.3),
 )
-QUICK = ("device", "core", "w1", "rules")  # of these --quick has small sizes; `--stages` names others
+QUICK = ("device", "core", "w1", "arms", "rules")  # of these --quick has small sizes; `--stages` names others
 ENVIRONMENT = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # systems share the device, one process each
     "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -98,6 +101,31 @@ def rows_of(command: Sequence[str], seconds: float, errors: Any) -> Iterator[Row
         reader.join()
 
 
+def rows_at_once(commands: Sequence[Sequence[str]], seconds: float, errors: Any) -> Iterator[Row]:
+    """Rows of several processes that run at the same time."""
+    if len(commands) == 1:
+        yield from rows_of(commands[0], seconds, errors)
+        return
+    rows: queue.SimpleQueue[Row | None] = queue.SimpleQueue()  # None: a process has ended
+
+    def read(command: Sequence[str]) -> None:
+        try:
+            for row in rows_of(command, seconds, errors):
+                rows.put(row)
+        finally:
+            rows.put(None)
+
+    for command in commands:
+        threading.Thread(target=read, args=(command,), daemon=True).start()
+    running = len(commands)
+    while running:
+        row = rows.get()
+        if row is None:
+            running -= 1
+        else:
+            yield row
+
+
 def _forward(source: Any, lines: queue.SimpleQueue[str]) -> None:
     with source:
         for line in source:
@@ -125,7 +153,10 @@ def measure_all(options: argparse.Namespace, report: Report, errors: Any) -> dic
             found: Iterator[Row] = iter([{"note": note}])
         else:
             command = [sys.executable, str(SCRIPT), stage.name, str(seconds - GRACE)]
-            found = rows_of([*command, "--quick"] if options.quick else command, seconds, errors)
+            command += ["--quick"] if options.quick else []
+            parts = 1 if options.quick or stage.name != "core" else max(1, min(PARTS, (os.cpu_count() or 1) // 2))
+            commands = [command] if parts == 1 else [[*command, "--part", str(i), str(parts)] for i in range(parts)]
+            found = rows_at_once(commands, seconds, errors)
         for row in found:
             rows.append(row)
             print(f"  {tables.line(stage.name, row)}", flush=True)

@@ -15,13 +15,13 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import w1
-from interleave import FIXED, measure, ratios, speed
+from interleave import FIXED, Worker, measure, measure_at_once, ratios, speed
 from peers import purejaxrl_folder
 from w1 import Work
 
@@ -32,6 +32,9 @@ REPEATS = 3  # turns
 SECONDS = {False: 1.0, True: 0.1}  # about the length of a timed run of the slowest, by --quick
 MOST_REPEATS = 5  # turns of the alternatives of a rule
 QUICK_TUNE = 5.0  # seconds of the search for a layout in --quick
+SMALL_GRAPHS = "graph_min_graph_size=1"
+ROWS = 2**24  # environment steps of a run on a machine with many cores
+MANY_CORES = 8  # from so many on systems compile at the same time
 AHEAD = 1.2  # a size takes as long as the one before, and this share more, beside its longer runs
 
 
@@ -60,18 +63,23 @@ def device(seconds: float, quick: bool) -> Iterator[Row]:
     }
 
 
-def core(seconds: float, quick: bool) -> Iterator[Row]:
-    """The correctness core, on the devices that are there."""
+def core(seconds: float, quick: bool, part: int = 0, parts: int = 1) -> Iterator[Row]:
+    """The correctness core, on the devices that are there: every `parts`-th check."""
     import device_checks
 
-    yield from device_checks.run_all(device_checks.all_checks(quick), seconds)
+    yield from device_checks.run_all(device_checks.all_checks(quick)[part::parts], seconds)
 
 
 # ---------------------------------------------------------------- training speed
 
 
 def sizes_of(
-    workload: str, systems: Callable[[int], list[str]], sizes: Sequence[int], seconds: float, quick: bool
+    workload: str,
+    systems: Callable[[int], list[str]],
+    sizes: Sequence[int],
+    seconds: float,
+    quick: bool,
+    rows: int = ROWS,
 ) -> Iterator[Row]:
     """Training speed of the systems at each size, as long as the next size fits into the time."""
     begin, needed, length = time.monotonic(), 0.0, SECONDS[quick]
@@ -83,16 +91,23 @@ def sizes_of(
             yield {"workload": workload, "note": note}
             return
         start = time.monotonic()
-        row = measured(systems(num_envs), num_envs, length)
+        row = measured(systems(num_envs), num_envs, length, rows)
         yield {"workload": workload, "num_envs": num_envs, **row}
         growth = sizes[i + 1] / num_envs if i + 1 < len(sizes) else 1.0
         iteration = sum(own["iteration_seconds"] for own in row["systems"].values())
         needed = AHEAD * (time.monotonic() - start) + 2 * (REPEATS + 1) * max(0.0, growth * iteration - length)
 
 
-def measured(systems: Sequence[str], num_envs: int, length: float) -> Row:
-    """Figures of each system, in turns of runs of `length` seconds; without those whose process ends early."""
+def measured(systems: Sequence[str], num_envs: int, length: float, rows: int = ROWS) -> Row:
+    """Figures of each system, in turns; without those whose process ends early.
+
+    A run has `rows` environment steps where every system can have a core to compile on, else about `length` seconds.
+    """
     remaining, notes = list(systems), []
+    if (os.cpu_count() or 1) >= MANY_CORES:
+        work = Work(num_envs, 1, max(2, rows // (w1.NUM_STEPS * num_envs)), 0)
+        result, notes = measure_at_once({name: Worker(name, work) for name in systems}, work, REPEATS)
+        return _compared(result, [name for name in systems if name in result], notes)
     while remaining:
         fixed = all(system in FIXED for system in remaining)  # no other system says how long a run should be
         try:
@@ -102,16 +117,20 @@ def measured(systems: Sequence[str], num_envs: int, length: float) -> Row:
             notes.append(str(error))
             remaining.remove(failed)
             continue
-        row = {
-            "systems": {name: _figures(result[name], result["iterations"]) for name in remaining},
-            "note": "; ".join(notes),
-        }
-        ours, *others = remaining
-        if others and ours.startswith("ppax"):
-            for other in others:
-                row["systems"][other]["ratio"] = ratios(result, ours, [other], speed, max)["best"]
-        return row
+        return _compared(result, remaining, notes)
     return {"systems": {}, "note": "; ".join(notes)}
+
+
+def _compared(result: Row, systems: Sequence[str], notes: Sequence[str]) -> Row:
+    """Figures of each system, and the ratio of the first, if it is ppax, over each of the others."""
+    row = {
+        "systems": {name: _figures(result[name], result["iterations"]) for name in systems},
+        "note": "; ".join(notes),
+    }
+    if systems and systems[0].startswith("ppax"):
+        for other in systems[1:]:
+            row["systems"][other]["ratio"] = ratios(result, systems[0], [other], speed, max)["best"]
+    return row
 
 
 def _figures(result: Row, iterations: int) -> Row:
@@ -128,7 +147,9 @@ def of_cartpole(seconds: float, quick: bool) -> Iterator[Row]:
     def systems(num_envs: int) -> list[str]:
         return ["ppax", *(["ppax-chunks"] if num_envs >= CHUNKED else []), *peers]
 
-    yield from sizes_of("W1", (lambda _: ["ppax"]) if quick else systems, (64,) if quick else SIZES, seconds, quick)
+    yield from sizes_of(
+        "W1", (lambda _: ["ppax"]) if quick else systems, (64,) if quick else SIZES, seconds, quick, ROWS
+    )
 
 
 def of_memory(seconds: float, quick: bool) -> Iterator[Row]:
@@ -136,7 +157,7 @@ def of_memory(seconds: float, quick: bool) -> Iterator[Row]:
     names = ["ppax-gru", "ppax-lru", "ppax-gru-bfloat16", "ppax-lru-bfloat16"]
     names += ["purejaxrl-rnn"] if purejaxrl_folder() else []
     sizes = (4,) if quick else (2_048, 16_384)
-    yield from sizes_of("W3", lambda _: ["ppax-lru"] if quick else names, sizes, seconds, quick)
+    yield from sizes_of("W3", lambda _: ["ppax-lru"] if quick else names, sizes, seconds, quick, ROWS // 8)
 
 
 def of_physics(seconds: float, quick: bool, task: str, package: str) -> Iterator[Row]:
@@ -146,7 +167,67 @@ def of_physics(seconds: float, quick: bool, task: str, package: str) -> Iterator
         yield {"workload": task, "note": f"not installed: {', '.join(missing)}"}
         return
     sizes = (16,) if quick else (2_048, 8_192)
-    yield from sizes_of(task, lambda _: [f"ppax-{task}", f"brax-{task}"], sizes, seconds, quick)
+    yield from sizes_of(task, lambda _: [f"ppax-{task}", f"brax-{task}"], sizes, seconds, quick, ROWS)
+
+
+# ---------------------------------------------------------------- arms
+
+
+class Arm(NamedTuple):
+    """Another way to run the training program of W1."""
+
+    system: str = "ppax"
+    environment: Mapping[str, str] = {}
+    rules: Mapping[str, Any] = {}  # entries of ppax/program/platforms.py
+
+
+def flags(*names: str) -> Mapping[str, str]:
+    """Options of XLA, in the environment."""
+    return {"XLA_FLAGS": " ".join(f"--xla_gpu_{name}" for name in names)}
+
+
+ARMS = {
+    "as it is": Arm(),
+    "command buffers of loops": Arm(environment=flags("enable_command_buffer=+WHILE,+CONDITIONAL", SMALL_GRAPHS)),
+    "command buffers of everything": Arm(environment=flags(SMALL_GRAPHS)),
+    "no command buffers": Arm(environment=flags("enable_command_buffer=")),
+    "all products by Triton": Arm(environment=flags("triton_gemm_any=true")),
+    "no product by Triton": Arm(environment=flags("enable_triton_gemm=false")),
+    "no tuning of products": Arm(environment=flags("autotune_level=0")),
+    "float32 products with rounded factors": Arm(rules={"rounds_float32": False}),
+    "products in bfloat16": Arm("ppax-bfloat16"),
+    "rbg keys": Arm(environment={"JAX_DEFAULT_PRNG_IMPL": "rbg"}),
+    "rollout not unrolled": Arm("ppax-unroll1"),
+    "rollout unrolled 16 times": Arm("ppax-unroll16"),
+    "sequential sums of GAE": Arm(rules={"parallel_scans": False}),
+    "conditionals": Arm(rules={"branches": True}),
+}
+QUICK_ARMS = ("as it is", "conditionals")
+
+
+def arms(seconds: float, quick: bool) -> Iterator[Row]:
+    """Training speed of W1 with other options of XLA, dtypes, keys and rules, each in a separate process."""
+    begin, needed = time.monotonic(), 0.0
+    for num_envs in (64,) if quick else (2_048, CHUNKED):
+        left = seconds - (time.monotonic() - begin)
+        if needed > left:
+            yield {"num_envs": num_envs, "note": f"left out: it takes {needed:.0f} s or more, {left:.0f} s left"}
+            return
+        start, work = time.monotonic(), Work(num_envs, 1, 4 if quick else max(2, ROWS // (w1.NUM_STEPS * num_envs)), 0)
+        workers = {}
+        for name, arm in ARMS.items():
+            if not quick or name in QUICK_ARMS:
+                changed = {"PPAX_BENCHMARK_RULES": json.dumps(dict(arm.rules))}
+                workers[name] = Worker(arm.system, work, changed | dict(arm.environment))
+        result, notes = measure_at_once(workers, work, REPEATS)
+        first = next(iter(ARMS))
+        for name in [name for name in workers if name in result]:
+            own = _figures(result[name], result["iterations"])
+            ratio = ratios(result, name, [first], speed, max)["best"]
+            yield {"arm": name, "num_envs": num_envs, **own, "ratio": ratio}
+        for note in notes:
+            yield {"num_envs": num_envs, "note": note}
+        needed = time.monotonic() - start
 
 
 # ---------------------------------------------------------------- layout and rules
@@ -260,6 +341,7 @@ STAGES: dict[str, Callable[[float, bool], Iterator[Row]]] = {
     "w1": of_cartpole,
     "layout": layout,
     "w3": of_memory,
+    "arms": arms,
     "rules": rules,
     "ant": partial(of_physics, task="ant", package="brax"),
     "playground": partial(of_physics, task="playground", package="mujoco_playground"),
@@ -272,10 +354,14 @@ def main() -> None:
     parser.add_argument("stage", choices=list(STAGES))
     parser.add_argument("seconds", type=float)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--part", type=int, nargs=2, help="of the stage core: which of how many parts of its checks")
     options = parser.parse_args()
+    stage = STAGES[options.stage]
+    if options.part:
+        stage = partial(core, part=options.part[0], parts=options.part[1])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not look like a row
-    for row in STAGES[options.stage](options.seconds, options.quick):
+    for row in stage(options.seconds, options.quick):
         print(json.dumps(row), file=answers, flush=True)
 
 

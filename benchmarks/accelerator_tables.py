@@ -12,6 +12,7 @@ TITLES = {
     "device": "Devices",
     "core": "Correctness",
     "w1": "Training speed (W1: CartPole-v1, separate 2x64 networks)",
+    "arms": "Other options of the training program (W1)",
     "layout": "Layout of the program (W1)",
     "w3": "Training speed with memory (W3: CartPole-v1, 128 wide)",
     "rules": "Rules of the platform",
@@ -43,10 +44,16 @@ def line(stage: str, row: Row) -> str:
     if "shares" in row:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in row["shares"].items())
         return f"{row['num_envs']:>9,} environments: {row['steps_per_second']:,.0f} steps/s: {shares}"
+    if "arm" in row:
+        return f"{row['num_envs']:>9,} environments, {row['arm']}: {_times(row['ratio'])}"
     if "ratio" in row:
         return f"{row['rule']}: {_verdict(row)}"
     where = f"{row['rule']}: " if "rule" in row else f"{row['num_envs']:,} environments: " if "num_envs" in row else ""
     return where + row["note"]
+
+
+def _times(ratio: Row) -> str:
+    return f"{ratio['median']:.2f} times as fast ({ratio['min']:.2f} .. {ratio['max']:.2f})"
 
 
 def _deviation(row: Row) -> str:
@@ -105,9 +112,10 @@ def _table(stage: str, rows: list[Row]) -> Iterator[str]:
         for system, own in row["systems"].items():
             ratio = own.get("ratio")
             over = f"{ratio['median']:.2f} ({ratio['min']:.2f} .. {ratio['max']:.2f})" if ratio else ""
-            seconds = own.get("compile_seconds") or own.get("start_seconds") or 0.0
+            seconds = own.get("compile_seconds") or own.get("start_seconds")
+            compilation = f"{seconds:.1f}" if seconds else ""
             memory = f"{own['device_memory_mb']:,.0f}" if "device_memory_mb" in own else ""
-            cells = (f"{row['num_envs']:,}", system, f"{own['steps_per_second']:,.0f}", f"{seconds:.1f}", memory, over)
+            cells = (f"{row['num_envs']:,}", system, f"{own['steps_per_second']:,.0f}", compilation, memory, over)
             yield f"| {' | '.join(cells)} |"
         if row["note"]:
             yield f"| {row['num_envs']:,} | {_cell(row['note'])} | | | | |"

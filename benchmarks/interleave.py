@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,11 @@ Turn = dict[str, Answer]  # by system
 class Worker:
     """One system at one size, in a process of its own, without JAX's persistent cache."""
 
-    def __init__(self, system: str, work: Work):
+    def __init__(self, system: str, work: Work, changes: Mapping[str, str] | None = None):
+        """Start the process; `changes`: of its environment variables."""
         self.system = system
         environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
-        environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+        environment |= {"JAX_ENABLE_COMPILATION_CACHE": "false", **(changes or {})}
         if system.split("/")[0] == BEFORE:
             environment["PYTHONPATH"] = str(Path(os.environ[FOLDER_BEFORE]).resolve() / "src")
         command = [sys.executable, str(Path(__file__).parent / "worker.py"), system, *map(str, work)]
@@ -89,6 +90,36 @@ def cpu_seconds(pid: int) -> float:
 # ---------------------------------------------------------------- speed
 
 
+def measure_at_once(workers: Mapping[str, Worker], work: Work, repeats: int) -> tuple[Answer, list[str]]:
+    """Workers that have been started, at one size: they compile at the same time, then take turns.
+
+    For machines with a core for each: compile times are those of a busy machine. A run has `work.iterations`. Also
+    returns a note for each worker that ended early; it is left out of the result.
+    """
+    remaining, notes = dict(workers), []
+
+    def each(order: Callable[[Worker], Answer]) -> Turn:
+        answers = {}
+        for name, worker in list(remaining.items()):
+            try:
+                answers[name] = order(worker)
+            except SystemExit as error:
+                notes.append(str(error))
+                del remaining[name]
+        return answers
+
+    try:
+        prepared = each(lambda worker: worker.__enter__().prepared)
+        each(lambda worker: worker.run(work.iterations))  # the first run pays for what is set up once
+        turns = [each(lambda worker: worker.run(work.iterations)) for _ in range(repeats)]
+    finally:
+        for worker in workers.values():
+            worker.process.kill()
+            worker.process.wait()
+    turns = [{name: turn[name] for name in remaining} for turn in turns]
+    return _summary(prepared, work, work.iterations, turns), notes
+
+
 def measure(systems: Sequence[str], work: Work, repeats: int, target_seconds: float) -> Answer:
     """All systems at one size: `repeats` turns of timed runs of the same length."""
     peers.require_versions(systems)
@@ -102,11 +133,15 @@ def measure(systems: Sequence[str], work: Work, repeats: int, target_seconds: fl
         for system in set(workers) & set(FIXED):
             workers[system].run(iterations)  # the first run pays for what is set up once
         turns = [take_turn(workers, systems, iterations, turn) for turn in range(repeats)]
+    return _summary({name: worker.prepared for name, worker in workers.items()}, work, iterations, turns)
+
+
+def _summary(prepared: Mapping[str, Answer], work: Work, iterations: int, turns: list[Turn]) -> Answer:
     result: Answer = {"num_envs": work.num_envs, "num_seeds": work.num_seeds, "iterations": iterations}
-    for system in systems:
+    for system in turns[0]:
         runs = [turn[system] for turn in turns]
         result[system] = {
-            **workers[system].prepared,
+            **prepared[system],
             "steps_per_second": statistics.median(x["valid_steps"] / x["seconds"] for x in runs),
             "rows_per_second": statistics.median(x["rows"] / x["seconds"] for x in runs),
             **{name: max(x[name] for x in runs) for name in MEMORY if name in runs[0]},
@@ -115,7 +150,7 @@ def measure(systems: Sequence[str], work: Work, repeats: int, target_seconds: fl
     return result
 
 
-def take_turn(workers: dict[str, Worker], systems: Sequence[str], iterations: int, turn: int) -> Turn:
+def take_turn(workers: Mapping[str, Worker], systems: Sequence[str], iterations: int, turn: int) -> Turn:
     """Every worker once, one after the other; none always goes first."""
     first = turn % len(systems)
     return {system: workers[system].run(iterations) for system in (*systems[first:], *systems[:first])}

@@ -89,16 +89,19 @@ def prepare_ppax(
     afresh: bool = False,
     memory: str | None = None,
     dtype: str | None = None,
-    chunk_rows: int | None = None,
+    **program: Any,
 ) -> Prepared:
-    """One compiled program, the state donated; `afresh`: every run begins with new weights."""
+    """One compiled program, the state donated; `afresh`: every run begins with new weights.
+
+    `program`: fields of the agent's layout, as `chunk_rows`.
+    """
     import jax
 
     import ppax
 
     agent, env = ppax_parts(work, memory, dtype)
-    if chunk_rows is not None:
-        agent = dataclasses.replace(agent, program=dataclasses.replace(agent.program, chunk_rows=chunk_rows))
+    if program:
+        agent = dataclasses.replace(agent, program=dataclasses.replace(agent.program, **program))
     many = work.num_seeds > 1
 
     def start(seed: Any) -> Any:

@@ -208,6 +208,7 @@ PREPARE: dict[str, Callable[[Work], Prepared]] = {
     "ppax-bfloat16": functools.partial(ours.prepare_ppax, dtype="bfloat16"),
     BEFORE: ours.prepare_ppax,
     "ppax-chunks": lambda work: ours.prepare_ppax(work, chunk_rows=2**20),
+    **{f"ppax-unroll{n}": functools.partial(ours.prepare_ppax, unroll=n) for n in (1, 16)},
     "program": lambda work: ours.prepare_ppax(work, afresh=True),
     "fit": ours.prepare_fit,
     "sweep": ours.prepare_sweep,

@@ -174,9 +174,11 @@ def collect(
     if env.num_streams <= rules().few_streams:
         loop = hoisted(*loop, actor, MOST_HOISTED)
 
+    unroll = agent.program.unrolled(*loop, actor)
+
     def sequence(actor: ActorState, inputs: PyTree) -> tuple[ActorState, tuple[PyTree, Row]]:
         carry = remembered(actor.carry)
-        actor, rows = jax.lax.scan(loop.step, actor, inputs, unroll=agent.program.unroll)
+        actor, rows = jax.lax.scan(loop.step, actor, inputs, unroll=unroll)
         return actor, (carry, rows)
 
     # The update starts each sequence from its first carry; storing the carry of every step would take `seq_len` times

@@ -15,6 +15,7 @@ from ppax.arrays.sequences import (
     where_rows,
     zero_rows,
 )
+from ppax.program import platforms
 
 
 @pytest.mark.parametrize("seq_len", [1, 2, 3, 6])
@@ -56,7 +57,9 @@ def test_masked_mean_of_flags():
     np.testing.assert_allclose(masked_mean(jnp.array([True, False, True]), jnp.array([True, True, False])), 0.5)
 
 
-def test_discounted_sum_by_hand_and_by_loop():
+@pytest.mark.parametrize("parallel", [False, True])
+def test_discounted_sum_by_hand_and_by_loop(monkeypatch, parallel):
+    monkeypatch.setitem(platforms.RULES, "cpu", platforms.CPU._replace(parallel_scans=parallel))
     # discount .5: y_2 = 4; y_1 = 2 + .5 * 4 = 4, an end at 1 cuts it to 2; y_0 = 1 + .5 y_1
     x = jnp.array([1.0, 2.0, 4.0])
     np.testing.assert_allclose(discounted_sum(x, 0.5, jnp.zeros(3, bool)), [3.0, 4.0, 4.0])
@@ -66,11 +69,12 @@ def test_discounted_sum_by_hand_and_by_loop():
     np.testing.assert_allclose(discounted_sum(poisoned, 0.5, jnp.array([False, True, False]))[:2], [2.0, 2.0])
     rng = np.random.default_rng(1)
     x, ended = rng.normal(size=50).astype(np.float32), rng.random(50) < 0.2
-    y, expected = 0.0, []
-    for t in reversed(range(50)):
-        y = x[t] + 0.9 * (0.0 if ended[t] else y)
-        expected.insert(0, y)
-    np.testing.assert_allclose(discounted_sum(jnp.asarray(x), 0.9, jnp.asarray(ended)), expected, atol=1e-5)
+    for discount in (0.9, rng.uniform(size=50).astype(np.float32)):
+        y, expected, discounts = 0.0, [], np.broadcast_to(discount, 50)
+        for t in reversed(range(50)):
+            y = x[t] + discounts[t] * (0.0 if ended[t] else y)
+            expected.insert(0, y)
+        np.testing.assert_allclose(discounted_sum(jnp.asarray(x), discount, jnp.asarray(ended)), expected, atol=1e-5)
 
 
 def test_zero_rows_replaces_nan_for_every_shape_and_dtype():

@@ -8,6 +8,8 @@ FILE = "program/platforms.py"
 PRECISION = "tests/agents/test_precision.py::"
 HOISTING = "tests/program/test_hoisting.py::"
 PRODUCTS = "tests/networks/test_products.py::"
+SUMS = "tests/arrays/test_sequences.py::test_discounted_sum_by_hand_and_by_loop"
+FLOAT32 = PLATFORMS + "test_float32_products_are_not_rounded_on_accelerators_unless_jax_is_told_so"
 MODES = "tests/test_collection_modes.py::"
 
 MUTATIONS = [
@@ -136,6 +138,76 @@ MUTATIONS = [
         "(sequential_scan if rules().parallel_scans else parallel_scan)",
         (PLATFORMS + "test_a_linear_recurrence_is_parallel_or_sequential",),
         "memories/time.py",
+    ),
+    Mutation(
+        "discounted sums are those of the other platform",
+        "(parallel_sum if rules().parallel_scans else sequential_sum)",
+        "(sequential_sum if rules().parallel_scans else parallel_sum)",
+        (PLATFORMS + "test_a_discounted_sum_is_parallel_or_sequential",),
+        "arrays/sequences.py",
+    ),
+    Mutation(
+        "a parallel sum goes on over the end of an episode",
+        "discount * jnp.where(over, 0.0, late[0])",
+        "discount * late[0]",
+        (SUMS,),
+        "arrays/sequences.py",
+    ),
+    Mutation(
+        "parts of a parallel sum forget that an episode ended in them",
+        "over | late[2]",
+        "late[2]",
+        (SUMS,),
+        "arrays/sequences.py",
+    ),
+    Mutation(
+        "a parallel sum does not discount over several steps",
+        "discount * late[1], over",
+        "late[1], over",
+        (SUMS,),
+        "arrays/sequences.py",
+    ),
+    Mutation(
+        "every rollout is unrolled on an accelerator",
+        "return most if few else 1",
+        "return most",
+        (PLATFORMS + "test_small_steps_are_unrolled_on_accelerators_and_large_ones_are_not",),
+        "program/layout.py",
+    ),
+    Mutation(
+        "operations inside of loops and branches do not count",
+        "return len(program.eqns) + sum(map(operations, inner))",
+        "return len(program.eqns)",
+        (PLATFORMS + "test_small_steps_are_unrolled_on_accelerators_and_large_ones_are_not",),
+        "program/layout.py",
+    ),
+    Mutation(
+        "accelerators round the factors of float32 products",
+        "jax.lax.Precision.HIGHEST if rules().rounds_float32 and unset else None",
+        "None",
+        (FLOAT32,),
+        FILE,
+    ),
+    Mutation(
+        "JAX's setting of the precision of products is ignored",
+        "jax.lax.Precision.HIGHEST if rules().rounds_float32 and unset else None",
+        "jax.lax.Precision.HIGHEST if rules().rounds_float32 else None",
+        (FLOAT32,),
+        FILE,
+    ),
+    Mutation(
+        "gradients of weights are computed from rounded factors",
+        "precision = None if rounded else float32_precision()",
+        "precision = None",
+        (FLOAT32,),
+        "networks/products.py",
+    ),
+    Mutation(
+        "physics on an accelerator rounds the factors of its products",
+        "contextlib.nullcontext() if float32_precision() is None else",
+        "contextlib.nullcontext() if True else",
+        (PLATFORMS + "test_products_of_physics_are_not_rounded_on_accelerators",),
+        FILE,
     ),
     Mutation(
         "arrays that are exchanged as one come back in another order",

@@ -574,7 +574,7 @@ LEARNING = [
     ),
     Mutation(
         "products summed in bfloat16",
-        "return jax.lax.dot_general(a, b, axes, preferred_element_type=jnp.float32)",
+        "return jax.lax.dot_general(a, b, axes, precision, preferred_element_type=jnp.float32)",
         # explicitly: XLA removes the conversions where the processor multiplies in float32
         "return jax.lax.reduce_precision(jax.lax.dot_general(a, b, axes, preferred_element_type=jnp.float32), 8, 7)",
         (PRODUCTS + "test_factors_are_rounded_and_accumulation_is_float32",),
@@ -605,7 +605,7 @@ LEARNING = [
     ),
     Mutation(
         "the derivative of a product in float32 leaves out that by the features",
-        "terms = [] if isinstance(of_x, SymbolicZero) else [of_x @ kernel]",
+        "terms = [] if isinstance(of_x, SymbolicZero) else [multiply(of_x, kernel)]",
         "terms: Any = []",
         (PRODUCTS + "test_float32_gradients_equal_float64",),
     ),

@@ -92,7 +92,7 @@ CASES = [
 @pytest.mark.parametrize(("field", "value", "num_agents", "options"), CASES)
 def test_a_fault_is_located_and_the_state_before_it_is_kept(field, value, num_agents, options, tmp_path):
     agent, env = set_up(field, value, num_agents, **options)
-    log, total = Log(every=100, console=False), 40 * STEPS * env.num_streams
+    log, total = Log(every=40, console=False), 40 * STEPS * env.num_streams
     made = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ppax.program.compilation.CompiledTraining, "__call__", _keeping(made))

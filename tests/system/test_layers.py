@@ -17,7 +17,8 @@ LEVELS = [
     {"protocols", "storage"},
     {"imports"},  # reads the user's settings file
     {"options"},
-    {"arrays", "program.sharding", "program.platforms", "program.clusters", "program.hoisting", "program.tracing"},
+    {"program.platforms"},
+    {"arrays", "program.sharding", "program.clusters", "program.hoisting", "program.tracing"},
     {"program.layout"},
     {"distributions"},
     {"advantages", "losses", "critics", "minibatches", "gradients", "schedules", "optimizers", "envs"},

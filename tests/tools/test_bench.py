@@ -222,7 +222,7 @@ def test_write_program_changes_only_the_layout_in_the_run_file(tmp_path):
     assert "# my run" in text
     assert "# fewer" in text
     expected = tomllib.loads(RUN)
-    expected["agent"]["program"] = {"devices": 2, "chunk_rows": 512, "unroll": 1}
+    expected["agent"]["program"] = {"devices": 2, "chunk_rows": 512}
     assert tomllib.loads(text) == expected
     assert config.build(tomllib.loads(text)).agent.program == Program(devices=2, chunk_rows=512)
     other = tmp_path / "run.json"

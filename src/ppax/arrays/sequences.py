@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.program.platforms import rules
 from ppax.types import PyTree, Scalar
 
 Tree = TypeVar("Tree")
@@ -67,7 +68,16 @@ def masked_std(x: Array, valid: Array) -> Array:
 
 
 def discounted_sum(x: Array, discount: Scalar, ended: Array) -> Array:
-    """Discounted sum y_t = x_t + discount_t (1 - ended_t) y_{t+1} of one stream, [T]; `discount` is [] or [T]."""
+    """Discounted sum y_t = x_t + discount_t (1 - ended_t) y_{t+1} of one stream, [T]; `discount` is [] or [T].
+
+    Sequential on a CPU, parallel on accelerators (program/platforms.py).
+    """
+    discounts = jnp.broadcast_to(jnp.asarray(discount, x.dtype), x.shape)
+    return (parallel_sum if rules().parallel_scans else sequential_sum)(x, discounts, ended)
+
+
+def sequential_sum(x: Array, discounts: Array, ended: Array) -> Array:
+    """Compute `discounted_sum` in T steps."""
 
     def step(later: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         x_t, discount_t, ended_t = row
@@ -75,8 +85,22 @@ def discounted_sum(x: Array, discount: Scalar, ended: Array) -> Array:
         y_t = x_t + discount_t * jnp.where(ended_t, 0.0, later)
         return y_t, y_t
 
-    discounts = jnp.broadcast_to(jnp.asarray(discount, x.dtype), x.shape)
     return jax.lax.scan(step, jnp.zeros((), x.dtype), (x, discounts, ended), reverse=True)[1]
+
+
+def parallel_sum(x: Array, discounts: Array, ended: Array) -> Array:
+    """Compute `discounted_sum` as an associative scan, in log T rounds over all steps.
+
+    A part of the stream is (sum of its rewards up to its first end, product of its discounts, whether an episode ends
+    in it); two neighbours join to one.
+    """
+
+    def join(late: tuple[Array, Array, Array], early: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        total, discount, over = early
+        # where, not multiplication: as in `sequential_sum`
+        return total + discount * jnp.where(over, 0.0, late[0]), discount * late[1], over | late[2]
+
+    return jax.lax.associative_scan(join, (x, discounts, ended), reverse=True)[0]
 
 
 def nearest_divisors(total: int, wanted: int) -> str:

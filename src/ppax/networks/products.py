@@ -24,7 +24,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from ppax.program.layout import rounding
-from ppax.program.platforms import RULES
+from ppax.program.platforms import RULES, float32_precision
 
 MIN_SIDE = 16  # kernels with a shorter side are multiplied in float32: rounding would cost more than it saves
 BLOCK = 8  # rows per block of a transposition in bfloat16
@@ -66,13 +66,14 @@ def _product(x: Array, kernel: Array, rounded: bool) -> Array:
 @jax.custom_jvp
 def float32_matmul(x: Array, kernel: Array) -> Array:
     """Return `x @ kernel` of float32 arrays; only its derivative by the kernel uses the primitive."""
-    return x @ kernel
+    return jnp.matmul(x, kernel, precision=float32_precision())
 
 
 def _float32_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (x, kernel), (of_x, of_kernel) = primals, tangents
-    out = x @ kernel
-    terms = [] if isinstance(of_x, SymbolicZero) else [of_x @ kernel]
+    multiply = partial(jnp.matmul, precision=float32_precision())
+    out = multiply(x, kernel)
+    terms = [] if isinstance(of_x, SymbolicZero) else [multiply(of_x, kernel)]
     terms += [] if isinstance(of_kernel, SymbolicZero) else [_product(x, of_kernel, rounded=False)]
     return out, sum(terms[1:], terms[0]) if terms else jnp.zeros_like(out)
 
@@ -93,7 +94,8 @@ def _multiply(a: Array, b: Array, *, form: str, rounded: bool) -> Array:
     axes = ((contracted_a,), (contracted_b,)), ((), ())
     if rounded:
         a, b = a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)
-    return jax.lax.dot_general(a, b, axes, preferred_element_type=jnp.float32)
+    precision = None if rounded else float32_precision()
+    return jax.lax.dot_general(a, b, axes, precision, preferred_element_type=jnp.float32)
 
 
 def _multiply_transposed(a: Array, b: Array, *, form: str, rounded: bool) -> Array:

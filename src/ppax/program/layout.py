@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.extend.core import Jaxpr, jaxprs_in_params
 
 from ppax.program import sharding
 from ppax.program.platforms import Options, rules
@@ -40,6 +41,12 @@ def only_if(condition: Array, change: Callable[[], Tree], before: Tree) -> Tree:
     if rules().branches:
         return jax.lax.cond(condition, change, lambda: before)
     return jax.tree.map(partial(jnp.where, condition), change(), before)
+
+
+def operations(program: Jaxpr) -> int:
+    """Return the number of operations of a traced program, with those of its loops and branches."""
+    inner = [sub for equation in program.eqns for sub in jaxprs_in_params(equation.params)]
+    return len(program.eqns) + sum(map(operations, inner))
 
 
 ALL = 0  # value of the field `devices`: all available devices
@@ -72,7 +79,7 @@ class Program:
         default=None,
         low=1,
     )
-    unroll: int = static("unroll factor of the rollout scan", default=1, low=1)
+    unroll: int | None = static("unroll factor of the rollout scan; default: automatic", default=None, low=1)
 
     def num_devices(self, num_envs: int, minibatch: int, seq_len: int) -> int:
         """Return the number of devices to shard `num_envs` environments and minibatches of `minibatch` sequences over.
@@ -113,6 +120,17 @@ class Program:
                     f"program.devices = {devices}: does not divide {what}; devices that do: {usable}; "
                     f"nearest {name}: {', '.join(map(str, near))}{unit}"
                 )
+
+    def unrolled(self, step: Callable[[Any, Any], Any], inputs: PyTree, state: PyTree) -> int:
+        """Return the unroll factor of the rollout's scan: of `step(state, input)` over `inputs` [T, ...]."""
+        if self.unroll is not None:
+            return self.unroll
+        most = rules().unroll
+        if most == 1:
+            return 1
+        first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), inputs)
+        few = operations(jax.make_jaxpr(step)(state, first).jaxpr) <= rules().unrolled_operations
+        return most if few else 1
 
     def rows(self, seq_len: int, compute_dtype: str, obs: PyTree = (), network: Any = None) -> int:
         """Return the rows of a minibatch per gradient-accumulation chunk.

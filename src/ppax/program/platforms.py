@@ -1,12 +1,14 @@
 """Rules of compiled programs by platform, as data: no rule changes results, except by rounding.
 
-Those of a CPU are measured (benchmarks/NOTES.md). Those of accelerators follow from how such devices work and are not
-measured yet: `python benchmarks/accelerator.py` measures them on a machine that has one.
+Those of a CPU are measured (benchmarks/NOTES.md). Of those of accelerators some are measured on an NVIDIA H100, the
+others follow from how such devices work (docs/accelerators.md); `python benchmarks/accelerator.py` measures them.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,11 +36,14 @@ class Rules(NamedTuple):
     min_rows: int | None  # rows of a minibatch per device from which several are faster than one; None: one device
     chunks: Chunks | None  # None: whole minibatches
     few_streams: int  # largest number of streams per device whose V is computed for all steps of a rollout at once
+    unroll: int  # steps of a loop over time in one iteration of the compiled loop
+    unrolled_operations: int  # largest number of operations of an environment step and its action, for such a loop
     branches: bool  # a conditional is lax.cond; False: both sides are computed and one is selected
     parallel_scans: bool  # linear recurrences as associative scans; False: one step after the other
     library_convolutions: bool  # convolution and pooling of XLA; False: products of patches, comparisons of slices
     mapped_members: bool  # members of a sweep under `vmap`; False: one after the other on every device
     bfloat16_units: tuple[str, ...]  # processor flags with which training is faster with products in bfloat16
+    rounds_float32: bool  # by default JAX rounds the factors of float32 products, to 10 bits on NVIDIA (TensorFloat-32)
     transposed_products: bool  # a factor of A^T B, the gradient of weights, is transposed before the product
     numpy_work: int  # largest (environments per batch) * (parameters) of a policy in NumPy for host environments
     compiler_options: Options | None  # of training programs; None: JAX's own
@@ -58,11 +63,14 @@ CPU = Rules(
     min_rows=256,
     chunks=Chunks(8192, 512, 2**20, 1024, 256, {"float32": 4, "bfloat16": 8}),  # activations fit the cache
     few_streams=32,  # products of so few rows cost as much as those of many
+    unroll=1,
+    unrolled_operations=0,
     branches=True,  # arrays are updated in place; a select would copy them
     parallel_scans=False,  # measured: one step after the other is twice as fast, and compiles in a ninth of the time
     library_convolutions=False,  # XLA's are 10 to 40 times slower inside a loop
     mapped_members=False,
     bfloat16_units=("amx_bf16", "avx512_bf16"),
+    rounds_float32=False,
     transposed_products=True,  # XLA's libraries are slow at A^T B, and have no bfloat16 for it
     numpy_work=NUMPY_WORK,
     compiler_options=CPU_OPTIONS,
@@ -72,11 +80,14 @@ ACCELERATOR = Rules(
     min_rows=None,
     chunks=None,  # a large product fills the device
     few_streams=0,  # off: a separate pass over the network would be one more series of kernels
-    branches=False,  # a conditional makes the device wait for the host
-    parallel_scans=True,  # one step after the other launches a small kernel for each step
+    unroll=8,  # the compiled loop waits between its iterations: 1.19 times as fast with 2,048 environments
+    unrolled_operations=3_000,  # a physics engine would compile for minutes
+    branches=False,  # a conditional makes the device wait for the host: 0.93 times as fast
+    parallel_scans=True,  # one step after the other launches a small kernel for each step: GAE 0.90 times as fast
     library_convolutions=True,
     mapped_members=True,
     bfloat16_units=(),
+    rounds_float32=True,
     transposed_products=False,
     numpy_work=0,
     compiler_options=None,
@@ -88,6 +99,20 @@ RULES = {"cpu": CPU, "gpu": ACCELERATOR, "tpu": ACCELERATOR}  # by `jax.default_
 def rules() -> Rules:
     """Return the rules of JAX's default platform; those of an accelerator where it is not listed."""
     return RULES.get(jax.default_backend(), ACCELERATOR)
+
+
+def float32_precision() -> jax.lax.Precision | None:
+    """Return the precision of float32 products: in full where the platform would round their factors; None: JAX's own.
+
+    Rounded factors lose observations that differ by little. JAX's setting `jax_default_matmul_precision` goes before.
+    """
+    unset = jax.config.jax_default_matmul_precision is None  # type: ignore[attr-defined]
+    return jax.lax.Precision.HIGHEST if rules().rounds_float32 and unset else None
+
+
+def float32_products() -> AbstractContextManager[None]:
+    """Return a context for functions of other libraries, whose float32 products get `float32_precision`."""
+    return contextlib.nullcontext() if float32_precision() is None else jax.default_matmul_precision("float32")
 
 
 def bfloat16_unit() -> bool:

@@ -18,6 +18,7 @@ from jax import Array
 from ppax.envs.suites.common import known, library, strong
 from ppax.envs.wrappers import pictures
 from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.program.platforms import float32_products
 from ppax.protocols import Environment
 from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 
@@ -50,13 +51,15 @@ class Brax:
 
     def reset(self, key: Key) -> EnvReset:
         """Reset the environment."""
-        state = strong(self.env.reset(key))
+        with float32_products():
+            state = strong(self.env.reset(key))
         return EnvReset(state, state.obs)
 
     def step(self, state: PyTree, action: Array, key: Key) -> EnvStep:
         """Advance by one step; randomness comes from the key inside the state."""
         copied = jax.tree.map(lambda x: x, state)  # ant and others modify the dicts of their argument
-        state = strong(self.env.step(copied, jnp.asarray(action, jnp.float32)))
+        with float32_products():
+            state = strong(self.env.step(copied, jnp.asarray(action, jnp.float32)))
         done = state.done > 0.5  # brax uses a float
         truncated = jnp.zeros((), bool)
         if self.time_out_truncates and "time_out" in state.info:

@@ -10,7 +10,7 @@ from jax import Array
 
 from ppax.networks.layers import orthogonal
 from ppax.networks.products import matmul
-from ppax.program.platforms import rules
+from ppax.program.platforms import float32_precision, rules
 from ppax.types import Key, Params
 
 LAYOUTS = ("hwc", "chw")
@@ -39,7 +39,12 @@ def convolve_by_library(x: Array, kernel: Array, stride: int, padding: str) -> A
     """Convolve [H, W, C] with [h, w, C, D] to [H', W', D] by XLA's convolution."""
     axes = ("NHWC", "HWIO", "NHWC")
     y: Array = jax.lax.conv_general_dilated(
-        x[None].astype(kernel.dtype), kernel, (stride, stride), padding, dimension_numbers=axes
+        x[None].astype(kernel.dtype),
+        kernel,
+        (stride, stride),
+        padding,
+        dimension_numbers=axes,
+        precision=None if kernel.dtype == jnp.bfloat16 else float32_precision(),
     )
     return y[0].astype(jnp.float32)
 

@@ -14,6 +14,7 @@ from jax import Array
 
 from ppax.networks.layers import dense, init_dense, init_norm, layer_norm
 from ppax.networks.memories.time import Recent, empty_window, prepend_recent
+from ppax.program.platforms import float32_precision
 from ppax.types import ConfigError, Key, Memory, Params, PyTree, part, static
 
 
@@ -77,13 +78,20 @@ class Attention:
         """Return the attention output [n, width] of n queries over keys and values [n + steps - 1, 2 width]."""
         n, size = query.shape[0], self.width // self.heads
         key, value = (y.reshape(-1, self.heads, size) for y in jnp.split(kv, 2, axis=-1))
-        scores = jnp.einsum("qhd,khd->hqk", query.reshape(n, self.heads, size), key).astype(jnp.float32) * size**-0.5
+        scores = (
+            jnp.einsum("qhd,khd->hqk", query.reshape(n, self.heads, size), key, precision=float32_precision()).astype(
+                jnp.float32
+            )
+            * size**-0.5
+        )
         distances = jnp.arange(n)[:, None] + self.steps - 1 - jnp.arange(n + self.steps - 1)[None]  # [n, keys]
         allowed = (distances >= 0) & (distances < self.steps) & (episode[None] == episode[self.steps - 1 :, None])
         # asarray: parameters of a loaded policy are NumPy arrays, which cannot be indexed by traced arrays
         scores += jnp.asarray(distance, jnp.float32)[:, jnp.clip(distances, 0, self.steps - 1)]
         weights = jax.nn.softmax(jnp.where(allowed[None], scores, -jnp.inf))
-        return jnp.einsum("hqk,khd->qhd", weights.astype(value.dtype), value).reshape(n, self.width)
+        return jnp.einsum("hqk,khd->qhd", weights.astype(value.dtype), value, precision=float32_precision()).reshape(
+            n, self.width
+        )
 
     def project_out(self, params: Params, y: PyTree) -> Array:
         """Return the block's output [width]: residual connections, and the dense layers after attention."""

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.memories.gates import init_gates, recurrent_matmul
+from ppax.networks.memories.time import unrolled
 from ppax.networks.products import factor, matmul
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
@@ -71,8 +72,7 @@ class GRU:
             h = (1.0 - gates.z) * gates.n + gates.z * previous
             return h, Step(previous, gates, h)
 
-        # a single step, as in acting, needs no loop
-        computed = jax.lax.scan(step, carry, (x, first), unroll=first.shape[0] == 1)
+        computed = jax.lax.scan(step, carry, (x, first), unroll=unrolled(first.shape[0]))
         (last, steps), weights = jax.lax.stop_gradient((computed, factor(kernel)))
         # zeros: only the gradients of these contributions, to `kernel` and `bias_n`, are used
         recurrent_out = recurrent_matmul(jnp.zeros_like(x), steps.previous, kernel)
@@ -118,7 +118,9 @@ def _backprop_backward(residuals: PyTree, gradient: Array) -> tuple[Array | None
         return jnp.where(first, 0.0, z * h + matmul(of_recurrent, transposed)), (of_n, of_recurrent)
 
     start = jnp.zeros_like(gradient[0])
-    _, (of_n, of_recurrent) = jax.lax.scan(step, start, (gradient, steps, first), reverse=True)
+    _, (of_n, of_recurrent) = jax.lax.scan(
+        step, start, (gradient, steps, first), reverse=True, unroll=unrolled(len(first))
+    )
     # r and z: same gradient for both contributions; padding, as a concatenation would change the layout under vmap
     width = of_n.shape[1]
     of_x = jnp.pad(of_recurrent[:, : 2 * width], ((0, 0), (0, width))) + jnp.pad(of_n, ((0, 0), (2 * width, 0)))

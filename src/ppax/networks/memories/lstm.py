@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.memories.gates import init_gates, recurrent_matmul
+from ppax.networks.memories.time import unrolled
 from ppax.networks.products import factor, matmul
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
@@ -86,8 +87,7 @@ class LSTM:
             cell = Cell(c, gates.o * jnp.tanh(c))
             return cell, Step(previous, gates, cell.h)
 
-        # a single step, as in acting, needs no loop
-        computed = jax.lax.scan(step, carry, (x, first), unroll=first.shape[0] == 1)
+        computed = jax.lax.scan(step, carry, (x, first), unroll=unrolled(first.shape[0]))
         (last, steps), weights = jax.lax.stop_gradient((computed, factor(kernel)))
         # zeros for the recurrent part: only the gradients of these inputs, to `x`, `bias` and `kernel`, are used
         inputs = x + bias[None] + recurrent_matmul(jnp.zeros_like(x), steps.previous.h, kernel)
@@ -133,7 +133,7 @@ def _backprop_backward(residuals: PyTree, gradient: Array) -> tuple[Array | None
         return jax.tree.map(lambda x: jnp.where(first, 0.0, x), earlier), of_inputs
 
     start = Cell(jnp.zeros_like(gradient[0]), jnp.zeros_like(gradient[0]))
-    _, of_inputs = jax.lax.scan(step, start, (gradient, steps, first), reverse=True)
+    _, of_inputs = jax.lax.scan(step, start, (gradient, steps, first), reverse=True, unroll=unrolled(len(first)))
     return of_inputs, None, None, None
 
 

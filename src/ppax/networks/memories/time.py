@@ -38,6 +38,11 @@ class MemoryPart(Protocol):
         """Return features of one step from the output of `scan`."""
 
 
+def unrolled(length: int) -> int | bool:
+    """Return `unroll` of a scan over `length` steps; a single step, as in acting, needs no loop."""
+    return length == 1 or rules().unroll
+
+
 def linear_recurrence(a: Array, b: Array, carry: Array, first: Array) -> Memory:
     """Return h_t = a_t h_{t-1} + b_t, elementwise on [L, width], with h_{t-1} = 0 where `first`.
 
@@ -55,7 +60,7 @@ def sequential_scan(a: Array, b: Array, carry: Array) -> Memory:
         h = inputs[0] * h + inputs[1]
         return h, h
 
-    return Memory(*jax.lax.scan(step, carry, (a, b), unroll=a.shape[0] == 1))
+    return Memory(*jax.lax.scan(step, carry, (a, b), unroll=unrolled(a.shape[0])))
 
 
 def parallel_scan(a: Array, b: Array, carry: Array) -> Memory:

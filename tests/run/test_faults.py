@@ -63,7 +63,7 @@ class Poisoned:
 
 def set_up(field="reward", value="nan", num_agents=None, **options):
     env = envs.VectorEnv(Poisoned(field, value, num_agents), ENVS, "poisoned")
-    agent = ppax.PPO(network(env, hidden=(4,)), num_epochs=1, **options)
+    agent = ppax.PPO(network(env, hidden=(4,)), num_epochs=1, compute_dtype="float32", **options)
     return agent, env
 
 

@@ -83,7 +83,7 @@ def test_values_come_with_each_step_where_past_selves_act_or_a_memory_remembers(
 
     monkeypatch.setattr(collection, "rules", lambda: CPU._replace(few_streams=3))
     actors = [start_actor(agent, env, jax.random.key(0)) for agent in (plain, remembering)]
-    assert collection.values_apart(plain, env, actors[0])
-    assert not collection.values_apart(remembering, env, actors[1])
-    assert not collection.values_apart(Playing(), env, actors[0])
-    assert not collection.values_apart(plain, dataclasses.replace(env, num_envs=4), actors[0])
+    assert collection.values_after_rollout(plain, env, actors[0])
+    assert not collection.values_after_rollout(remembering, env, actors[1])
+    assert not collection.values_after_rollout(Playing(), env, actors[0])
+    assert not collection.values_after_rollout(plain, dataclasses.replace(env, num_envs=4), actors[0])

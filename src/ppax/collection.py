@@ -1,4 +1,11 @@
-"""Collect rollouts: step every stream `num_steps` times with the agent's policy."""
+"""Collect rollouts: step every stream `num_steps` times with the agent's policy.
+
+E environments of A agents are B = E * A streams. An environment whose episode has ended is reset by its next step, the
+autoreset step: its row has `valid` False, and its observation is the final one of the episode. V of that row is
+therefore the value from which a truncated episode is bootstrapped, and `final_value` is None here; environments on the
+host may give final observations instead (host/rollouts.py). `first` marks the first row of an episode, CleanRL's
+`next_done` of the row before.
+"""
 
 from __future__ import annotations
 
@@ -74,9 +81,11 @@ def one_step(
     """Return the scan body that steps all streams once; its input is keys [E, 1 + A], as `stream_keys` makes them."""
 
     def step(actor: ActorState, key: Array) -> tuple[ActorState, Row]:
-        env_key, act_key = key[:, 0], key[:, 1:].reshape(-1)
-        seen = learner, actor.carry, actor.obs, actor.first, actor.action_mask
-        decision = mode_of(agent.policy(*seen)) if deterministic else agent.act(*seen, act_key)
+        env_key, act_key = key[:, 0], key[:, 1:].reshape(-1)  # a key for each environment, and for each stream
+        if deterministic:
+            decision = mode_of(agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask))
+        else:
+            decision = agent.act(learner, actor.carry, actor.obs, actor.first, actor.action_mask, act_key)
         out = env.step(actor.env_state, decision.env_action, env_key)
         steps = Transition(
             obs=actor.obs,
@@ -103,8 +112,15 @@ def one_step(
 
 def mode_of(policy: ForwardPass) -> Decision:
     """Return the decisions of a deterministic policy: the modes of its distributions."""
-    action, distribution = policy.distribution.mode(), policy.distribution
-    return Decision(policy.carry, action, distribution.env_action(action), distribution.log_prob(action), policy.value)
+    distribution = policy.distribution
+    action = distribution.mode()
+    return Decision(
+        carry=policy.carry,
+        action=action,
+        env_action=distribution.env_action(action),  # squashed or clipped into the bounds
+        log_prob=distribution.log_prob(action),
+        value=policy.value,
+    )
 
 
 def count_step(
@@ -120,16 +136,16 @@ def count_step(
     `episode_stats` is (reward, ended) [B] of the unmodified environment. Logged returns and lengths use it where the
     agent is trained on other rewards or episode ends (clipped rewards, one episode per life).
     """
-    own_reward, over = (reward, ended) if episode_stats is None else episode_stats
+    logged_reward, logged_end = (reward, ended) if episode_stats is None else episode_stats
     counts = Counts(
         reward_trace=gamma * actor.reward_trace + reward,
-        episode_return=actor.episode_return + own_reward,
+        episode_return=actor.episode_return + logged_reward,
         episode_length=actor.episode_length + valid,
     )
     actor = actor._replace(
         reward_trace=jnp.where(ended, 0.0, counts.reward_trace),
-        episode_return=jnp.where(over, 0.0, counts.episode_return),
-        episode_length=jnp.where(over, 0, counts.episode_length),
+        episode_return=jnp.where(logged_end, 0.0, counts.episode_return),
+        episode_length=jnp.where(logged_end, 0, counts.episode_length),
     )
     return actor, counts
 
@@ -171,29 +187,29 @@ def collect(
         env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which collects a rollout and updates"
     )
     loop = Loop(one_step(agent, env, learner, deterministic), stream_keys(key, num_steps, env))
-    if env.num_streams <= rules().few_streams:
+    if env.num_streams <= rules().few_streams:  # random numbers of all steps are drawn before the loop
         loop = hoisted(*loop, actor, MOST_HOISTED)
 
     unroll = agent.program.unrolled(*loop, actor)
 
+    # With a memory, an outer scan over the sequences stores the carry at the start of each, where the update begins;
+    # the carry of every step would take `seq_len` times the memory
     def sequence(actor: ActorState, inputs: PyTree) -> tuple[ActorState, tuple[PyTree, Row]]:
         carry = remembered(actor.carry)
         actor, rows = jax.lax.scan(loop.step, actor, inputs, unroll=unroll)
         return actor, (carry, rows)
 
-    # The update starts each sequence from its first carry; storing the carry of every step would take `seq_len` times
-    # the memory
     length = agent.sequence_length(num_steps) if jax.tree.leaves(remembered(actor.carry)) else num_steps
     sequences = jax.tree.map(lambda x: x.reshape(-1, length, *x.shape[1:]), loop.inputs)
     actor, (carry, rows) = jax.lax.scan(sequence, actor, sequences, unroll=length == num_steps)
     rows = jax.tree.map(lambda x: x.reshape(num_steps, *x.shape[2:]), rows)
     steps = dataclasses.replace(rows.steps, carry=carry)
-    if values_apart(agent, env, actor):
+    if values_after_rollout(agent, env, actor):  # then XLA removes the V of every step, which nothing reads
         steps = dataclasses.replace(steps, value=agent.evaluate_rollout(learner, steps)[0])
     return with_last_value(agent, learner, actor, rows._replace(steps=steps), steps.ended)
 
 
-def values_apart(agent: Agent, env: Env, actor: ActorState) -> bool:
+def values_after_rollout(agent: Agent, env: Env, actor: ActorState) -> bool:
     """Return whether V is computed in one pass after the rollout, not step by step: few streams and no memory.
 
     Not in self-play, where the values of past selves come from their own critics.
@@ -203,13 +219,20 @@ def values_apart(agent: Agent, env: Env, actor: ActorState) -> bool:
 
 
 def with_last_value(agent: Agent, learner: LearnerState, actor: ActorState, rows: Row, over: Array) -> Collected:
-    """Return the rollout of `rows` [T, B] with its bootstrap value: V [B] of the observation after the last step.
+    """Return the rollout of `rows` [T, B], its bootstrap value and the statistics of its episodes.
 
-    `over` [T, B]: steps that end an episode whose return is logged.
+    The bootstrap value is V [B] of the observation after the last step. `over` [T, B]: steps that end an episode whose
+    return is logged.
     """
     # The new carry is dropped: the next rollout evaluates this observation again, from the same carry
     last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
-    rollout = Rollout(rows.steps, last.value, rows.counts.reward_trace, actor.obs, actor.extensions)
+    rollout = Rollout(
+        steps=rows.steps,
+        last_value=last.value,
+        reward_trace=rows.counts.reward_trace,
+        last_obs=actor.obs,
+        extensions=actor.extensions,
+    )
     return Collected(actor, rollout, finished_episodes(over, rows.counts, rows.metrics))
 
 
@@ -221,10 +244,10 @@ def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: K
     """
     actor, rollout, episodes = collected
     steps = rollout.steps
-    cut = due & steps.valid[-1] & ~steps.terminated[-1]
+    cut = due & steps.valid[-1] & ~steps.ended[-1]
     steps = dataclasses.replace(steps, truncated=steps.truncated.at[-1].set(steps.truncated[-1] | cut))
     if steps.final_value is not None:
-        last = jnp.where(cut & ~collected.rollout.steps.ended[-1], rollout.last_value, steps.final_value[-1])
+        last = jnp.where(cut, rollout.last_value, steps.final_value[-1])
         steps = dataclasses.replace(steps, final_value=steps.final_value.at[-1].set(last))
     actor = jax.lax.cond(due, lambda: start_actor(agent, env, stream_keys(key, 1, env)[0, :, 0]), lambda: actor)
     return Collected(actor, rollout._replace(steps=steps), episodes)

@@ -208,9 +208,17 @@ class Evaluator:
         """Return an evaluation without episodes: its means are NaN."""
         number, flag = np.zeros(0, np.float32), np.zeros(0, bool)
         metrics = dict.fromkeys(self._play.metrics, number)
-        rows = number, number, flag, flag, number
-        agents = {"num_agents": self._env.num_agents, "sizes": self._env.sizes, "names": self._env.agent_names}
-        return Evaluation(*rows, **agents, metrics=metrics)  # type: ignore[arg-type]
+        return Evaluation(
+            number,
+            number,
+            flag,
+            flag,
+            number,
+            num_agents=self._env.num_agents,
+            sizes=self._env.sizes,
+            metrics=metrics,
+            names=self._env.agent_names,
+        )
 
 
 @refusing_unknown

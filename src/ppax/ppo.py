@@ -1,15 +1,17 @@
-"""Proximal Policy Optimization: the agent, and all of its learning from top to bottom in `update`.
+"""Proximal Policy Optimization: the agent, and in `update` its algorithm from top to bottom.
 
-Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Equations 7 and 9 are in losses/, 11 in advantages/; rollouts
-are collected in collection.py, by `act`.
+Schulman et al. 2017, https://arxiv.org/abs/1707.06347. `update` calls its formulas where they are due: the advantage
+(eq. 11) is in advantages/, the clipped ratio (eq. 7) in losses/clipped.py, the sum of the losses (eq. 9) in
+losses/base.py, the standardised advantage in learning/batches.py, the order of a shuffle in minibatches/. Rollouts are
+collected by `act` in collection.py; training.py anneals the agent (`annealed`), collects and updates, in a loop.
 
 Axes: T steps of a rollout, B streams (environments times agents); M sequences of L steps, cut from the rollout (by
 default L is 1 for a network without memory: a sequence is a row); m sequences of a minibatch, N = m * L rows in a loss.
 Rows are valid unless they are steps of an automatic reset, of an absent agent, or padding. The critic learns from valid
-rows, the policy from those of them in which an action was allowed (`masks.choices`).
+rows, the policy from those of them in which an action was allowed (`masks.policy`).
 
-What PPO can do without is an extension (learning/extension.py). `extensions`, below, calls one hook of each of them in
-their order; without extensions it returns what it is given:
+Optional features are extensions (learning/extension.py). Below, `extensions` calls a hook of each of them in their
+order; without extensions a hook returns what it is given:
 
 | hook | example |
 |---|---|
@@ -17,7 +19,7 @@ their order; without extensions it returns what it is given:
 | `before` | RND: learns from the rollout, and adds to its rewards |
 | `targets` | a second critic adds its advantage |
 | `terms` | symmetry: further terms of the loss |
-| `begin`, `observe`, `numbers` | KL control: adapts the learning rate between gradient steps, or ends the update |
+| `begin`, `observe`, `adapt` | KL control: adapts the learning rate between gradient steps, or ends the update |
 | `after` | PPG: learns further from the rollout |
 | `trained`, `with_trained` | a prediction has parameters, trained with those of the network |
 | `rescale_value` | PPG's value head follows PopArt's scale |
@@ -79,7 +81,7 @@ class Chunk(NamedTuple):
 
     index: Array  # type: ignore[assignment]  # [m] sequences of the rollout
     targets: Targets  # [m, L] advantages standardised and weighted
-    weights: Any  # [m, L] weights in the means (losses.base.RowWeights); None: 1 for every row
+    weights: Any  # [m, L] weights in the means (losses.base.RowWeights); None: 1 for every valid row
 
 
 class DescentState(NamedTuple):
@@ -107,7 +109,7 @@ class PPO:
     optimizer: protocols.Optimizer = slot("optimizer", "optimiser", default=Adam())
     schedule: protocols.Schedule = slot("schedule", "annealing of numbers over training", default=Constant())
     extensions: tuple[Extension, ...] = slot_chain(
-        "extension", "what PPO can do without, in the order of the tables", default=()
+        "extension", "optional features, in the order of their tables", default=()
     )
     program: Program = Program()
     learning_rate: Scalar = number("learning rate of the optimiser", default=3e-4, low=0.0)
@@ -132,9 +134,10 @@ class PPO:
         default=AUTO,
         choices=(AUTO, "float32", "bfloat16", WHERE_SAFE),
     )
-    requires: ClassVar[types.Requirements] = types.Requirements()
-    sharing: ClassVar[str] = "shared"
-    pool: ClassVar[None] = None
+    # Of the agents in agents/, which train this one in other ways, these differ
+    requires: ClassVar[types.Requirements] = types.Requirements()  # what the environment must have; here nothing
+    sharing: ClassVar[str] = "shared"  # how the agents of an environment share parameters; here one policy plays all
+    pool: ClassVar[None] = None  # past selves to play against, in self-play
 
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
         """Create a learner for observations of `observation_space`; ConfigError where options contradict each other."""
@@ -167,7 +170,10 @@ class PPO:
         return Chain(self.extensions).act(self, Choice(policy, action, obs, first, action_mask), key)
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> types.Update:
-        """Learn from one rollout: targets, then `num_epochs` epochs of minibatches; `key` is [] or [num_epochs]."""
+        """Learn from one rollout: targets, then `num_epochs` epochs of minibatches.
+
+        `key` is one key, or a key for each epoch [num_epochs].
+        """
         extensions = Chain(self.extensions)
         keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
 
@@ -177,39 +183,45 @@ class PPO:
         prepared = extensions.before(self, learner, rollout, reward)
         learner, steps, reward = prepared.learner, prepared.steps, prepared.reward
         num_steps = len(steps.valid)
-        # V of the observation after each step, in the row after it; the estimator cuts it where an episode terminated
-        next_value = jax.vmap(batches.next_values, (1, 0), 1)(steps, rollout.last_value)
+        # V of the observation after each step, and of the final observation where a time limit ended the episode; the
+        # estimator drops it where the episode terminated. Both functions are for one stream: vmap over B
+        next_value = jax.vmap(batches.next_values, in_axes=(1, 0), out_axes=1)(steps, rollout.last_value)
         with_reward = dataclasses.replace(steps, reward=reward)
-        targets = jax.vmap(self.advantage, (1, 1, None), 1)(with_reward, next_value, self.gamma)  # eq. 11
+        targets = jax.vmap(self.advantage, in_axes=(1, 1, None), out_axes=1)(with_reward, next_value, self.gamma)
         targets = extensions.targets(targets, steps)
 
         # Sequences [M, L], of which minibatches are drawn
         length = self.sequence_length(num_steps)
         batch = batches.cut(steps, targets, length)
-        batch, inputs = self.recompute.inputs(batch, steps, reward, next_value, length)  # None by default
+        # what a recomputation of the targets takes; by default there is none, and the batch stays as it is
+        batch, recompute_inputs = self.recompute.inputs(batch, steps, reward, next_value, length)
         masks = batches.row_masks(batch.steps)
         make_minibatch = partial(batches.make_minibatch, masks, self.normalize_advantage)
 
-        # State of the critic from the targets (PopArt's statistics, which change the scale of value heads, not V)
+        # The critic follows the targets: PopArt updates their mean and std, and the value head so that V stays the same
         critic_state, rescale = self.critic.update(learner.critic, batch.targets.value, batch.steps.valid)
         learner = learner._replace(critic=critic_state)
         if rescale is not None:
             learner = extensions.rescale_value(learner, *rescale)
             learner = learner._replace(params=self.network.rescale_value(learner.params, *rescale))
 
-        recomputation = Recomputation(self, extensions, learner, batch.steps, inputs, make_minibatch, num_steps)
-        chunk_rows = self.program.rows(length, self.compute_dtype, batch.steps.obs, self.network)  # of accumulation
-        trained = extensions.trained(learner)  # the network's parameters, and those of extensions beside them
+        recomputation = Recomputation(
+            self, extensions, learner, batch.steps, recompute_inputs, make_minibatch, num_steps
+        )
+        # gradient accumulation: largest number of rows whose gradient is computed at once
+        chunk_rows = self.program.rows(length, self.compute_dtype, batch.steps.obs, self.network)
+        trained = extensions.trained(learner)  # parameters of the network, and of extensions that train some
         vector, to_params = ravel_pytree(trained)
 
-        def loss(agent: PPO, trained: Params, chunk: Chunk, valid: Array) -> LossOutput:
+        def minibatch_loss(agent: PPO, trained: Params, chunk: Chunk, valid: Array) -> LossOutput:
             """Mean loss of sequences over their rows where `valid` [m, L], and its metrics."""
             sequences = dataclasses.replace(jax.tree.map(lambda x: x[chunk.index], batch.steps), valid=valid)
             current = learner._replace(params=trained)  # the network reads its own parameters in it, by their names
             policy = forward_sequences(agent, current, sequences)
             distribution = policy.distribution
             flat = to_rows(Batch(sequences, chunk.targets, chunk.weights))  # [N]
-            policy_loss = with_metrics(agent.loss(distribution, flat), distribution)  # ratio and clip: eq. 7
+            # eq. 7: ratio and clip, of each row; with the metrics approx_kl, clip_fraction and others
+            policy_loss = with_metrics(agent.loss(distribution, flat), distribution)
             value_loss = value_losses(agent.critic, learner.critic, policy.value_outputs, flat)
             further = extensions.terms(
                 Rows(
@@ -237,28 +249,32 @@ class PPO:
         def gradient_step(state: DescentState, minibatch: batches.Minibatch) -> tuple[DescentState, History]:
             """Compute the gradient of a minibatch's loss, and take one optimiser step."""
             state, minibatch = self.recompute.before_step(recomputation, state, minibatch)  # as they are, by default
-            agent = extensions.numbers(self, state.extensions)  # coefficients that extensions adapt
+            agent = extensions.adapt(self, state.extensions)  # this agent, with coefficients that extensions adapt
 
             def gradient_at(trained: Params) -> protocols.LossGradient:
                 chunk = Chunk(minibatch.index, minibatch.targets, minibatch.weights)
-                return mean_gradient(partial(loss, agent), trained, chunk, minibatch.valid, chunk_rows).unpacked()
+                return mean_gradient(partial(minibatch_loss, agent), trained, chunk, minibatch.valid, chunk_rows)
 
+            # by default `gradient_at` is called once; other rules may call it at other parameters, too
             gradient, metrics = by_rule(self.gradient, gradient_at, state.trained)
-            # extensions may change the learning rate of this step, or end the update before it (target KL); `acts`:
-            # whether the minibatch has a row that the policy learns from, `learns`: whether it has a valid row
+            # Extensions see the metrics (approx_kl), and may change the learning rate of this step, or end the update
+            # before it: later gradient steps are computed and not applied. `acts`: whether the minibatch has a row that
+            # the policy learns from, `learns`: whether it has a valid row
             observed = extensions.observe(self, state.extensions, metrics, minibatch.acts)
-            adapted = extensions.numbers(self, observed.inner)
+            adapted = extensions.adapt(self, observed.inner)
             optimizer = clipped(adapted.optimizer, adapted.learning_rate, adapted.max_grad_norm, adapted.num_epochs)
             proceed = minibatch.learns if observed.proceed is None else minibatch.learns & observed.proceed
             state = optimizer_step(optimizer, self.optimizer.elementwise, to_params, state, gradient, proceed)
             norm = {"grad_norm": optax.tree.norm(gradient)}  # before clipping
-            table = Table({}) | metrics | minibatch.metrics | norm | observed.metrics
+            table = Table({}) | metrics | minibatch.metrics | norm | observed.metrics  # metrics with their reductions
+            # packed: the scan stacks a few arrays, and not each metric
             return state._replace(extensions=observed.inner), History(pack(table), minibatch.learns, minibatch.acts)
 
         def epoch(state: DescentState, key: Key) -> tuple[DescentState, History]:
             """Draw the minibatches of one epoch, and take a gradient step on each."""
             state = self.recompute.before_epoch(recomputation, state)  # as it is, by default
-            drawn = self.minibatch(Batch(batch.steps, state.targets), key)  # shuffled indices [num_minibatches, m]
+            # indices of sequences [num_minibatches, m], in a new random order; prioritised ones by their advantages
+            drawn = self.minibatch(Batch(batch.steps, state.targets), key)
             # all minibatches at once: fewer operations in the loop
             minibatches = jax.vmap(partial(make_minibatch, state.targets))(drawn)
             state, history = jax.lax.scan(gradient_step, state, minibatches)
@@ -275,15 +291,15 @@ class PPO:
         state, history = jax.lax.scan(epoch, state, keys)
         learner = extensions.with_trained(learner._replace(opt_state=state.opt_state), state.trained)
 
-        metrics = update_metrics(batch, masks.choices, history)  # explained variance and others
+        metrics = update_metrics(batch, masks.policy, history)  # explained variance and others
         learned = Learned(batch, history, metrics)
         learner, metrics = extensions.after(self, learner, state.extensions, learned, prepared.metrics)
         # only now: gradient steps must use the statistics of observations that acting has used
         learner = normalization.with_obs_stats(learner, batch.steps)
-        learning_rate = extensions.numbers(self, state.extensions).learning_rate
+        learning_rate = extensions.adapt(self, state.extensions).learning_rate
         metrics |= reduced("last", {"learning_rate": jnp.float32(learning_rate)})
         metrics |= self.critic.metrics(learner.critic, batch.targets.value, batch.steps.valid)
-        return types.Update(learner, metrics, extensions=prepared.streams)
+        return types.Update(learner, metrics, extensions=prepared.streams)  # states of extensions for each stream
 
     def initial_carry(self, num_streams: int) -> PyTree:
         """Memory at the start of an episode, [B, ...]."""
@@ -318,7 +334,7 @@ class PPO:
         return Chain(self.extensions).init_streams(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
-        """Sequence length L: `seq_len`, or by default `num_steps` if a target or memory spans several steps, else 1."""
+        """Sequence length L: `seq_len`, or by default `num_steps` with a memory or recompute = minibatch, else 1."""
         whole = self.recompute.whole_streams or jax.tree.leaves(self.initial_carry(1))
         return self.seq_len or (num_steps if whole else 1)
 

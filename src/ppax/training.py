@@ -41,7 +41,7 @@ RESTART = 2**32 - 1  # folded into the rollout's key for forced resets; larger t
 
 
 class Trained(NamedTuple):
-    """State after the iterations, and scalar metrics reduced over them."""
+    """State after the iterations, and scalar metrics reduced over them; of one iteration, its metrics as they are."""
 
     state: TrainState
     metrics: Summary  # a mapping: metrics["episode_return"]
@@ -85,7 +85,7 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
 
 def allocated(agent: Agent, state: TrainState) -> TrainState:
     """Return `state` with zeros for what the first update adds to the learner: rollouts that an extension keeps."""
-    extensions = [one for learner, _ in agent.learners(state.actor.first.shape[0]) for one in learner.extensions]
+    extensions = [one for ppo, _ in agent.learners(state.actor.first.shape[0]) for one in ppo.extensions]
     if not any(extension.grows for extension in extensions):
         return state
     # shapes come from a whole update: how a rollout is split among learners is known to the agent alone
@@ -133,10 +133,10 @@ def place(agent: Agent, env: Env, state: TrainState) -> TrainState:
 def num_devices(agent: Agent, env: Env, num_steps: int) -> int:
     """Return the number of devices over which `train` shards the environments and every minibatch."""
     programs = []
-    for learner, streams in agent.learners(env.num_streams):
-        length = learner.sequence_length(num_steps)
-        minibatch = learner.minibatch.size(num_steps * streams // length)
-        programs.append((learner.program, (env.num_envs, minibatch, length)))
+    for ppo, streams in agent.learners(env.num_streams):
+        length = ppo.sequence_length(num_steps)
+        minibatch = ppo.minibatch.size(num_steps * streams // length)
+        programs.append((ppo.program, (env.num_envs, minibatch, length)))
     given = {program.num_devices(*sizes) for program, sizes in programs if program.devices is not None}
     if len(given) > 1:
         raise ConfigError(f"program.devices: groups on {sorted(given)} devices; must be the same number for all")
@@ -165,37 +165,38 @@ def train(
     `iteration / total_iterations`; by default training ends after these iterations. Raises ConfigError for host
     environments, which a compiled program cannot step.
 
-    An iteration is discarded if its rollout, gradient or new weights are not finite: the state before it is kept,
-    `state.iteration` does not advance, and the metric `grad_norm` is NaN.
+    An iteration is discarded if its rollout, gradient or new weights are not finite: the whole state before it is kept
+    with its key, so the same iteration would fail again; `state.iteration` does not advance, and the metric `grad_norm`
+    is NaN, by which `ppax.fit` notices and stops.
     """
     require_native(env, "ppax.train", LOOPS)
     if total_iterations is None:
         total_iterations = state.iteration + num_iterations
 
     devices = num_devices(agent, env, state.num_steps)
-    arguments = (agent, env, state, jnp.int32(num_iterations), jnp.int32(total_iterations))
+    number, total = jnp.int32(num_iterations), jnp.int32(total_iterations)
     if devices == 1:
-        return _train(*arguments)
-    own_envs = dataclasses.replace(env, num_envs=env.num_envs // devices)
+        return _train(agent, env, state, number, total)
+    shard = dataclasses.replace(env, num_envs=env.num_envs // devices)
 
-    def share(agent: Agent, state: TrainState, *counts: Array) -> Trained:
-        return _train(agent, own_envs, state, *counts)
+    def train_shard(agent: Agent, state: TrainState, number: Array, total: Array) -> Trained:
+        return _train(agent, shard, state, number, total)
 
     specs = state_specs(state)
-    run = sharding.split(share, devices, (SAME, specs, SAME, SAME), Trained(specs, SAME))  # type: ignore[arg-type]
-    return run(agent, state, *arguments[3:])
+    run = sharding.split(train_shard, devices, (SAME, specs, SAME, SAME), Trained(specs, SAME))  # type: ignore[arg-type]
+    return run(agent, state, number, total)
 
 
 def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Array, total: Array) -> Trained:
     """Run the loop of `train` on one device, or on one device's shard of the environments."""
-    once = jax.jit(renewed(iteration))  # so that `eval_shape` and the loop below trace it once
+    jitted_iteration = jax.jit(renewed(iteration))  # so that `eval_shape` and the loop below trace it once
 
     def iterate(_: Array, carried: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
         before, totals = carried
-        after, metrics = once(agent, env, before, total)
+        after, metrics = jitted_iteration(agent, env, before, total)
         return after, add_up(totals, metrics, after.iteration > before.iteration)
 
-    shapes = jax.eval_shape(once, agent, env, state, total).metrics
+    shapes = jax.eval_shape(jitted_iteration, agent, env, state, total).metrics
     first_iteration = state.iteration
     state, sums = jax.lax.fori_loop(0, num_iterations, iterate, (state, nothing(shapes)))
     return Trained(state, averaged(sums, state.iteration - first_iteration))
@@ -244,7 +245,7 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
         due = (state.iteration + 1) % period == 0
         collected = force_reset(agent, env, collected, due, jax.random.fold_in(inputs.collect_key, RESTART))
     rollout, episodes = collected.rollout, collected.episodes
-    update = agent.update(state.learner, rollout, inputs.update_keys)
+    update = agent.update(state.learner, rollout, inputs.update_keys)  # PPO: targets, epochs of minibatches (ppo.py)
     actor = collected.actor._replace(extensions=update.extensions)
     if update.current is not None:  # self-play: episodes of past selves are not logged
         episodes = zero_rows(update.current, episodes)
@@ -253,9 +254,10 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
         actor = actor._replace(carry=jax.tree.map(where_rows, update.replaced, initial, actor.carry))
     ranges, episodes, of_ranges = adapted(env, state.ranges, episodes)
 
-    agents = env.num_agents, env.sizes, env.agent_names
-    metrics, of_episodes = with_names(update.metrics, *agents), episode_metrics(episodes, *agents)
+    metrics = with_names(update.metrics, env.num_agents, env.sizes, env.agent_names)
+    of_episodes = episode_metrics(episodes, env.num_agents, env.sizes, env.agent_names)
     require_new_names(metrics, of_episodes, episodes.metrics)
+    # the learning rate is a metric of the update already
     numbers = {name: x for name, x in {**inputs.numbers, **of_ranges}.items() if name not in metrics}
     metrics = metrics | reduced("last", numbers) | of_episodes
 
@@ -269,7 +271,7 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
         ranges=ranges,
     )
     # Discard the whole iteration if anything is not finite: neither weights nor running statistics would recover
-    bad_data = [places.any() for places in not_finite(env, rollout).values()]
+    bad_data = [mask.any() for mask in not_finite(env, rollout).values()]
     bad = [*bad_data, ~jnp.isfinite(metrics["grad_norm"]), *bad_leaves(update.learner)]
     accepted = sharding.total(jnp.stack(bad).any().astype(jnp.int32)) == 0
     return Trained(either(accepted, after, state), pack(metrics))
@@ -291,15 +293,15 @@ def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
     require_arguments(agent, env)
     require_fit(agent, env)
     check_numbers(agent)
-    for place, (learner, streams) in enumerate(agent.learners(env.num_streams)):
+    for place, (ppo, streams) in enumerate(agent.learners(env.num_streams)):
         group = f"groups.{env.sizes[place][0]}.agent: " if env.sizes else ""
-        length = learner.sequence_length(num_steps)
+        length = ppo.sequence_length(num_steps)
         if num_steps % length:
             divisors = nearest_divisors(num_steps, length)
             raise ConfigError(f"{group}seq_len = {length} does not divide num_steps = {num_steps}; {divisors}")
         try:
-            minibatch = learner.minibatch.size(num_steps * streams // length)
-            learner.program.num_devices(env.num_envs, minibatch, length)
+            minibatch = ppo.minibatch.size(num_steps * streams // length)
+            ppo.program.num_devices(env.num_envs, minibatch, length)
         except ConfigError as error:
             sizes = f"num_steps {num_steps} * streams {streams} / seq_len {length}"
             raise ConfigError(f"{group}a rollout of {sizes} sequences: {error}") from None

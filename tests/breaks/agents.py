@@ -28,7 +28,7 @@ DEVICES = [
     ),
     Mutation(
         "devices are not checked with the other sizes",
-        "learner.program.num_devices(env.num_envs, minibatch, length)\n        except",
+        "ppo.program.num_devices(env.num_envs, minibatch, length)\n        except",
         "pass\n        except",
         (PARALLEL + "test_device_sizes_are_checked_before_anything_is_built",),
         "ppax/training.py",

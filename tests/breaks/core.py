@@ -136,8 +136,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "the iterations of training are traced once in a process",
-        "once = jax.jit(renewed(iteration))",
-        "once = jax.jit(iteration)",
+        "jitted_iteration = jax.jit(renewed(iteration))",
+        "jitted_iteration = jax.jit(iteration)",
         (TRACING + "test_a_new_fit_sees_a_changed_attribute_global_or_method",),
     ),
     Mutation(

@@ -158,8 +158,8 @@ MUTATIONS = [
     ),
     Mutation(
         "deterministic rollouts sample",
-        "mode_of(agent.policy(*seen)) if deterministic else",
-        "mode_of(agent.policy(*seen)) if False else",
+        "        if deterministic:\n            decision = mode_of(",
+        "        if False:\n            decision = mode_of(",
         ("tests/test_collection_modes.py::test_a_deterministic_rollout_has_the_modes",),
         "ppax/collection.py",
     ),

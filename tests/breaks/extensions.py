@@ -54,14 +54,14 @@ MUTATIONS = [
     ),
     Mutation(
         "the loss has the numbers of the agent alone",
-        "mean_gradient(partial(loss, agent), trained, chunk",
-        "mean_gradient(partial(loss, self), trained, chunk",
+        "mean_gradient(partial(minibatch_loss, agent), trained, chunk",
+        "mean_gradient(partial(minibatch_loss, self), trained, chunk",
         (NUMBERS,),
         "ppax/ppo.py",
     ),
     Mutation(
         "the optimiser has the numbers from before the observation",
-        "adapted = extensions.numbers(self, observed.inner)",
+        "adapted = extensions.adapt(self, observed.inner)",
         "adapted = agent",
         (NUMBERS,),
         "ppax/ppo.py",

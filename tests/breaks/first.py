@@ -24,8 +24,8 @@ EVALUATE = "tests/test_evaluation.py::"
 RESUME = "tests/run/test_resume.py::"
 BENCH = "tests/tools/test_bench.py::"
 UPDATE = "tests/system/test_reference.py::test_every_layout_of_the_program_agrees_with_the_reference"
-ROWS = UPDATE + "[rows-Program(devices=1, chunk_rows=5, unroll=1)]"
-NORMALISED = UPDATE + "[sequences-Program(devices=1, chunk_rows=5, unroll=1)]"
+ROWS = UPDATE + "[rows-Program(devices=1, chunk_rows=5, unroll=None)]"
+NORMALISED = UPDATE + "[sequences-Program(devices=1, chunk_rows=5, unroll=None)]"
 RATIO = PPO + "test_the_ratio_is_one_before_the_first_gradient_step"
 COUNTED = TRAIN + "test_episodes_and_steps_are_counted_exactly"
 TRACE = NORMALIZE + "test_the_discounted_return_counts_the_last_reward_and_forgets_it_afterwards"
@@ -347,7 +347,7 @@ COLLECTING = [
     ),
     Mutation(
         "returns go on into the next episode",
-        "episode_return=jnp.where(over, 0.0, counts.episode_return)",
+        "episode_return=jnp.where(logged_end, 0.0, counts.episode_return)",
         "episode_return=counts.episode_return",
         (COUNTED,),
     ),
@@ -450,8 +450,8 @@ LEARNING = [
     ),
     Mutation(
         "masks are not applied in learning",
-        "carry, steps.obs, steps.first, steps.action_mask)",
-        "carry, steps.obs, steps.first, None)",
+        "        steps.first,\n        steps.action_mask,\n",
+        "        steps.first,\n        None,\n",
         ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[masked-False-True-linear]",),
         "learning/forward.py",
     ),
@@ -797,7 +797,7 @@ HOSTED = [
     ),
     Mutation(
         "a forced reset forgets the last value",
-        "jnp.where(cut & ~collected.rollout.steps.ended[-1], rollout.last_value, steps.final_value[-1])",
+        "jnp.where(cut, rollout.last_value, steps.final_value[-1])",
         "steps.final_value[-1]",
         (HOST + "test_the_last_step_before_a_forced_reset_is_a_truncation",),
     ),

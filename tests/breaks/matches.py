@@ -94,8 +94,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "players in the metrics of an update have numbers for names",
-        "metrics, of_episodes = with_names(update.metrics, *agents),",
-        "metrics, of_episodes = update.metrics,",
+        "metrics = with_names(update.metrics, env.num_agents, env.sizes, env.agent_names)",
+        "metrics = update.metrics",
         (NAMES + "test_players_of_a_host_environment_have_its_names_in_all_metrics[entropy]",),
         "ppax/training.py",
     ),
@@ -108,8 +108,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an evaluation forgets the names of the agents",
-        "names=self._env.agent_names,",
-        "names=(),",
+        "metrics=out.metrics,\n            names=self._env.agent_names,",
+        "metrics=out.metrics,",
         (NAMES + "test_an_evaluation_has_the_names_of_the_agents",),
         "ppax/evaluation.py",
     ),

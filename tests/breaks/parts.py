@@ -15,8 +15,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a gradient rule gets the gradient at the current parameters for any",
-        "return mean_gradient(partial(loss, agent), trained, chunk",
-        "return mean_gradient(partial(loss, agent), state.trained, chunk",
+        "return mean_gradient(partial(minibatch_loss, agent), trained, chunk",
+        "return mean_gradient(partial(minibatch_loss, agent), state.trained, chunk",
         (RULES + "test_sharpness_aware_step_is_the_gradient_after_a_climb_of_length_rho",),
         "ppo.py",
     ),

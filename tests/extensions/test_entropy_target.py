@@ -27,7 +27,7 @@ def test_the_coefficient_by_hand():
     state = after(control.init(agent, None, None).state, 0.2, [[True, False]]).state
     np.testing.assert_allclose(state, 0.2 * 0.3, rtol=1e-6)  # too little entropy: it rises
     state, metrics = after(state, 1.5, [[True]])[1:]
-    np.testing.assert_allclose(control.numbers(agent, state).ent_coef, 0.01 * np.exp(0.06 - 0.2), rtol=1e-6)
+    np.testing.assert_allclose(control.adapt(agent, state).ent_coef, 0.01 * np.exp(0.06 - 0.2), rtol=1e-6)
     assert after(state, 9.0, [[False]]).state == state
     np.testing.assert_allclose(metrics["ent_coef"], 0.01 * np.exp(-0.14), rtol=1e-6)
     far = after(state, -1e9, [[True]]).state

@@ -76,7 +76,7 @@ class Affine(Extension):
     def targets(self, targets, extras):
         return Targets(self.move(targets.advantage), targets.value)
 
-    def numbers(self, agent, inner):
+    def adapt(self, agent, inner):
         return dataclasses.replace(agent, learning_rate=self.move(agent.learning_rate))
 
     def act(self, agent, acting, choice, key):
@@ -98,7 +98,7 @@ def test_hooks_are_called_in_the_order_of_the_tuple(order, wanted):
     assert chain.before(None, learner, rollout, jnp.full((2, 2), 3.0)).reward.tolist() == [[wanted] * 2] * 2
     assert chain.targets(Targets(3.0, 5.0), SimpleNamespace(extras=())) == Targets(wanted, 5.0)
     inner = chain.begin(learner)
-    assert chain.numbers(ppax.PPO(None, learning_rate=3.0), inner).learning_rate == wanted
+    assert chain.adapt(ppax.PPO(None, learning_rate=3.0), inner).learning_rate == wanted
     learned = SimpleNamespace(metrics=ppax.arrays.metrics.Table({}), _replace=lambda **changed: None)
     finished = chain.after(None, learner, inner, learned, ppax.arrays.metrics.Table({}))
     assert finished.learner.params == wanted
@@ -194,7 +194,7 @@ class Changes(Extension):
     def begin(self, state):
         return jnp.float32(self.first)
 
-    def numbers(self, agent, inner):
+    def adapt(self, agent, inner):
         return dataclasses.replace(agent, vf_coef=agent.vf_coef * inner, learning_rate=agent.learning_rate * inner)
 
     def observe(self, agent, inner, metrics, acts):

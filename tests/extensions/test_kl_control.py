@@ -74,8 +74,8 @@ def test_kl_coefficient_rule_of_the_kl(kl, after):
     kls = jnp.array([[9.0, 9.0], [kl - 0.001, kl + 0.001]])
     kept = ended(control, begun(control), kls, jnp.ones((2, 2), bool))
     assert kept.state.coef == after
-    assert control.numbers(PENALTY, kept.state).loss.kl_coef == 3.0 * after
-    assert control.numbers(PENALTY, kept.state).learning_rate == 1e-3
+    assert control.adapt(PENALTY, kept.state).loss.kl_coef == 3.0 * after
+    assert control.adapt(PENALTY, kept.state).learning_rate == 1e-3
     assert dict(kept.metrics) == {"kl_coef": 3.0 * after}
 
 
@@ -148,7 +148,7 @@ def test_controls_that_are_off_keep_no_state():
     assert off.init(agent, None, None) == ExtensionState(KLState())
     assert begun(off, agent) == KLState()
     assert observed(off, KLState(), 9.0) == (KLState(), None, {})
-    assert off.numbers(agent, KLState()) is agent
+    assert off.adapt(agent, KLState()) is agent
 
 
 # ---------------------------------------------------------------- inside an update

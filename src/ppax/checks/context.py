@@ -104,8 +104,13 @@ def _replay_program(agent: Any) -> Callable[..., Replay]:
         def step(carry: PyTree, stored: Any) -> tuple[PyTree, Replay]:
             policy = agent.policy(learner, carry, stored.obs, stored.first, stored.action_mask)
             distribution = policy.distribution
-            outputs = distribution.log_prob(stored.action), policy.value, distribution.entropy()
-            return policy.carry, Replay(remembered(carry), *outputs, distribution.env_action(stored.action))
+            return policy.carry, Replay(
+                carry=remembered(carry),
+                log_prob=distribution.log_prob(stored.action),
+                value=policy.value,
+                entropy=distribution.entropy(),
+                env_action=distribution.env_action(stored.action),
+            )
 
         return jax.lax.scan(step, carry, dataclasses.replace(steps, carry=()))[1]
 

@@ -87,10 +87,11 @@ def scores(agent: PPO, learner: LearnerState, rows: PyTree, key: Key) -> tuple[A
 
     def fields(inputs: tuple[PyTree, PyTree]) -> list[Array]:
         """Return the floating-point fields of the distributions, [rows, ...]."""
-        return list(filter(_smooth, jax.tree.leaves(_decided(agent, *inputs, action_mask))))
+        return list(filter(_smooth, jax.tree.leaves(_decided(agent, inputs[0], inputs[1], action_mask))))
 
-    inputs = (cast(learner.params, jnp.dtype(product_dtype(agent.compute_dtype))), features)
-    distribution = _decided(agent, *inputs, action_mask)
+    params = cast(learner.params, jnp.dtype(product_dtype(agent.compute_dtype)))
+    inputs = (params, features)
+    distribution = _decided(agent, params, features, action_mask)
     leaves, structure = jax.tree.flatten(distribution)
     directions_key, samples_key = jax.random.split(key)
     tangents = jax.lax.map(

@@ -48,7 +48,7 @@ class EntropyTarget(Extension):
         """Return the change of log ent_coef, which stays the same inside an update."""
         return state
 
-    def numbers(self, agent: Any, inner: Array) -> Any:
+    def adapt(self, agent: Any, inner: Array) -> Any:
         """Return the agent with its learned entropy coefficient."""
         return dataclasses.replace(agent, ent_coef=agent.ent_coef * jnp.exp(inner))
 
@@ -56,4 +56,4 @@ class EntropyTarget(Extension):
         """Take one step on log ent_coef, by the mean entropy of the gradient steps."""
         moved = jnp.clip(state + self.rate * (self.target - learned.metrics["entropy"]), -LARGEST, LARGEST)
         state = jnp.where(learned.history.acts.any(), moved, state)
-        return After(learner, state, reduced("last", {"ent_coef": jnp.asarray(self.numbers(agent, state).ent_coef)}))
+        return After(learner, state, reduced("last", {"ent_coef": jnp.asarray(self.adapt(agent, state).ent_coef)}))

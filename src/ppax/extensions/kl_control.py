@@ -87,7 +87,7 @@ class KLControl(Extension):
         """Return the state at the start of an update: not stopped."""
         return state._replace(stopped=None if self.target_kl is None else jnp.bool_(False))
 
-    def numbers(self, agent: Any, inner: KLState) -> Any:
+    def adapt(self, agent: Any, inner: KLState) -> Any:
         """Return the agent with the adapted learning rate and the loss's adapted kl_coef."""
         if inner.rate is not None:
             agent = dataclasses.replace(agent, learning_rate=agent.learning_rate * inner.rate)
@@ -100,8 +100,9 @@ class KLControl(Extension):
         """Adapt the learning rate, and stop the update, before a gradient step; unchanged unless `acts`."""
         rate, coef, stopped = inner
         if self.rate_target is not None:
-            bounds = self.rate_min, self.rate_max
-            change = rate_change(rate * agent.learning_rate, metrics["approx_kl"], self.rate_target, *bounds)
+            change = rate_change(
+                rate * agent.learning_rate, metrics["approx_kl"], self.rate_target, self.rate_min, self.rate_max
+            )
             rate = rate * (change if stopped is None else jnp.where(stopped, 1.0, change))
         if self.target_kl is not None:
             stopped = stopped | ~(metrics["approx_kl"] <= self.target_kl)  # NaN stops too

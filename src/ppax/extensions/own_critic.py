@@ -94,8 +94,18 @@ class OwnCritic(Extension):
         state = state._replace(reward=inner.state, obs_stats=stats)
         value, after_value = self._values_of(network, state, rollout)
         estimate = jax.vmap(stream_targets, (1, 1, 1, 1, 1, 1, None, None, None), 1)
-        inputs = value, after_value, inner.reward, steps.valid, steps.terminated, steps.ended
-        targets = zero_rows(steps.valid, estimate(*inputs, self.gamma, self.gae_lambda, self.episodic))
+        targets = estimate(
+            value,
+            after_value,
+            inner.reward,
+            steps.valid,
+            steps.terminated,
+            steps.ended,
+            self.gamma,
+            self.gae_lambda,
+            self.episodic,
+        )
+        targets = zero_rows(steps.valid, targets)
         # a copy: the same state is used again where an iteration is discarded
         key, own_key = jax.random.split(jax.random.clone(state.key))
         goals = to_rows(sharding.gather(targets.value, axis=1))

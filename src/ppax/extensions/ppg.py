@@ -18,7 +18,7 @@ from gymnasium import spaces
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from ppax.arrays.metrics import reduced, unpack
+from ppax.arrays.metrics import reduced
 from ppax.arrays.sequences import masked_means, to_rows
 from ppax.critics.base import value_losses
 from ppax.learning.batches import pick
@@ -170,8 +170,7 @@ class PPG(Extension):
             updates, opt_state = self._optimizer().update(gradient, before.opt_state)
             return Training(before.vector + updates, opt_state)
 
-        means = unpack(metrics)
-        return only_if(valid.any(), descend, before), (jnp.stack([means[name] for name in METRICS]), valid.any())
+        return only_if(valid.any(), descend, before), (jnp.stack([metrics[name] for name in METRICS]), valid.any())
 
     def _loss(
         self, agent: Any, learner: LearnerState, batch: Batch, params: Params, drawn: Any, valid: Array

@@ -74,8 +74,8 @@ class RND(Extension):
         head = rows.init_head(keys[2], size, self.predictor_hidden, self.embedding)
         predictor = {"encoder": predictor, "head": head}
         opt_state = self._optimizer().init(ravel_pytree(predictor)[0])
-        stats = normalization.init_obs_stats(observation_space), normalization.init_stats(())
-        return ExtensionState(RNDState(target, predictor, opt_state, *stats, keys[3]))
+        obs_stats, reward_stats = normalization.init_obs_stats(observation_space), normalization.init_stats(())
+        return ExtensionState(RNDState(target, predictor, opt_state, obs_stats, reward_stats, keys[3]))
 
     def init_streams(self, num_streams: int) -> Array:
         """Return the discounted sum of each stream's rewards so far, [B]: 0."""

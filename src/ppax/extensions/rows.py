@@ -15,7 +15,6 @@ from gymnasium import spaces
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from ppax.arrays.metrics import unpack
 from ppax.learning.forward import example_of, in_float32
 from ppax.learning.gradient import mean_gradient
 from ppax.minibatches.shuffle import permutation
@@ -117,7 +116,7 @@ def fit(
             updates, opt_state = optimizer.update(gradient, before.opt_state)
             return Training(before.vector + updates, opt_state)
 
-        learned = unpack(metrics)["loss"], chosen.any()
+        learned = metrics["loss"], chosen.any()
         return only_if(chosen.any(), descend, before), learned
 
     trained, (losses, some) = jax.lax.scan(step, Training(vector, opt_state), index)

@@ -79,8 +79,9 @@ class HostEpisodes:
         try:
             if self._policy is None:
                 self._policy = make_policy(agent, env, learner, self._deterministic)
-            sizes = env.num_streams, env.num_agents
-            run = _Episodes(*sizes, self._episodes, self._max_steps, self.metrics, env.host.spec.turns)
+            run = _Episodes(
+                env.num_streams, env.num_agents, self._episodes, self._max_steps, self.metrics, env.host.spec.turns
+            )
             actor, batches = HostActor(agent, env, learner, key, self._policy), env.host.batches
             for number in range(len(batches)):
                 actor.send(number)
@@ -158,8 +159,18 @@ class _Episodes:
             if self.left[i] > 0 and not missing[i - rows.start]:
                 here, row = i - rows.start, self._last[i].tolist()
                 over = bool(step.terminated[here] or not step.truncated[here])  # a game may end without either
-                end = not stuck[here], over and not stuck[here], float(reward[here])
-                self._done[i].append(_Episode(self._returns[i], self._lengths[i], *end, row, self._game(i)))
+                finished = not stuck[here]
+                self._done[i].append(
+                    _Episode(
+                        self._returns[i],
+                        self._lengths[i],
+                        finished,
+                        over and finished,
+                        float(reward[here]),
+                        row,
+                        self._game(i),
+                    )
+                )
                 self.left[i] -= 1
             if stuck[i - rows.start] or missing[i - rows.start]:
                 self._unplayed += self.left[i]

@@ -117,8 +117,9 @@ def compiled_act(agent: Agent, env: HostEnv, learner: LearnerState, rows: int, d
     """Compile (agent, learner, inputs, key, step, first stream) -> (carry, action, env_action) for `rows` streams."""
     key, number = jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), jnp.int32)
     act = jax.jit(partial(_act, deterministic=deterministic))
-    arguments = agent, learner, zero_inputs(agent, env, rows), key, number, number
-    return CompiledAct(compiled(act, *arguments), act.eval_shape(*arguments)[1])
+    inputs = zero_inputs(agent, env, rows)
+    program = compiled(act, agent, learner, inputs, key, number, number)
+    return CompiledAct(program, act.eval_shape(agent, learner, inputs, key, number, number)[1])
 
 
 def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:

@@ -112,14 +112,30 @@ def argument_shapes(program: Callable[..., Trained], agent: Agent, env: HostEnv,
     carry = stack(memory, num_steps // agent.sequence_length(num_steps)) if jax.tree.leaves(memory) else no_carry(env)
     final_value = number if env.host.has_final_obs else None
     episode_stats = EpisodeStats(number, flag) if env.host.spec.has_episode_stats else None
-    steps = (stack(decision.action, num_steps), number, flag, flag, flag, final_value, episode_stats)
     metrics = dict.fromkeys(env.host.spec.metrics, number)
     until: Any = jax.ShapeDtypeStruct(flag.shape, np.int32)
     played = Played(number, flag, flag, flag, flag, until) if env.host.spec.turns else None
-    rollout = HostRollout(obs, first, mask, *steps, carry, actor.carry, metrics, actor.env_state, played)
-    arguments = agent, np.int32(1), env, state, actor, rollout
-    totals = jax.eval_shape(renewed(program), *arguments, None, state.learner).metrics
-    return *arguments, totals, state.learner
+    action = stack(decision.action, num_steps)
+    rollout = HostRollout(
+        obs,
+        first,
+        mask,
+        action,
+        number,
+        flag,
+        flag,
+        flag,
+        final_value,
+        episode_stats,
+        carry,
+        actor.carry,
+        metrics,
+        actor.env_state,
+        played,
+    )
+    one = np.int32(1)
+    totals = jax.eval_shape(renewed(program), agent, one, env, state, actor, rollout, None, state.learner).metrics
+    return agent, one, env, state, actor, rollout, totals, state.learner
 
 
 def rollout_specs() -> HostRollout:

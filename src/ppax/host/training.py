@@ -82,9 +82,10 @@ class HostTraining:
         begin = time.perf_counter()
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
         shapes = argument_shapes(_finish, agent, env, sharding.shapes_of(state, state_specs(state), 1))
-        example = agent, _counters(shapes[3]), np.int32(1), NONE_AHEAD
-        inputs = jax.jit(current(_inputs, *example))
-        self._inputs, annealed = compiled(inputs, *example), inputs.eval_shape(*example)[0].agent
+        counters, one = _counters(shapes[3]), np.int32(1)
+        inputs = jax.jit(current(_inputs, agent, counters, one, NONE_AHEAD))
+        self._inputs = compiled(inputs, agent, counters, one, NONE_AHEAD)
+        annealed = inputs.eval_shape(agent, counters, one, NONE_AHEAD)[0].agent
         # shapes, not the learner of `state`: that may lie on several devices, and the policy runs on one
         self.policy, self._collect = collector_of(annealed, env, shapes[3].learner)
         # not compiled ahead of time: batch sizes of `value_of` vary

@@ -106,8 +106,8 @@ def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demons
     for x in columns:
         digest.update(f"{x.dtype} {x.shape}".encode())
         digest.update(x.data)
-    trees = _tree(observation, iter(columns)), _tree(action, iter(columns[len(obs) :]))
-    return Demonstrations(*trees, digest.hexdigest())
+    obs_tree, action_tree = _tree(observation, iter(columns)), _tree(action, iter(columns[len(obs) :]))
+    return Demonstrations(obs_tree, action_tree, digest.hexdigest())
 
 
 def _from_file(path: str) -> dict[str, Any]:

@@ -126,8 +126,8 @@ def distill(
     """
     if isinstance(teacher, str) and not teacher:
         raise ConfigError(f'distillation.teacher = "": must be {REMEDY}')
-    spaces = env.observation_space, env.action_space
-    policy = teacher_of(str(teacher) if isinstance(teacher, Path) else teacher, checksum, tuple(memory), *spaces)
+    source = str(teacher) if isinstance(teacher, Path) else teacher
+    policy = teacher_of(source, checksum, tuple(memory), env.observation_space, env.action_space)
     return Distillation(policy.source, policy.checksum if policy.source else "", coef, beta, policy.memory, policy)
 
 

@@ -73,7 +73,7 @@ class RowMasks(NamedTuple):
     acting: Any  # [M, L] rows of the policy (masks.acting); None: all valid rows
 
     @property
-    def choices(self) -> Array:
+    def policy(self) -> Array:
         """Rows that the policy learns from: valid, with an allowed action, [M, L]."""
         return self.valid if self.acting is None else self.acting
 
@@ -93,7 +93,7 @@ def make_minibatch(rows: RowMasks, normalize_advantage: str, targets: Targets, d
 
     Standardisation is over the whole minibatch, before gradient accumulation splits it into chunks.
     """
-    targets = standardize_over_rollout(targets, rows.choices, normalize_advantage)
+    targets = standardize_over_rollout(targets, rows.policy, normalize_advantage)
     index, weight, advantage_weight = drawn
     chosen, valid = jax.tree.map(lambda x: x[index], targets), pick(rows.valid, index)
     acting = valid if rows.acting is None else pick(rows.acting, index)

@@ -30,9 +30,10 @@ def optimizer_step(
         if elementwise:
             updates, opt_state = transformation.update(gradient, state.opt_state, state.vector, epoch=state.epoch)
             return state.vector + updates, opt_state
-        trees = to_params(gradient), state.opt_state, state.trained
-        tree, opt_state = transformation.update(*trees, epoch=state.epoch)
-        return state.vector + ravel_pytree(tree)[0], opt_state
+        updates, opt_state = transformation.update(
+            to_params(gradient), state.opt_state, state.trained, epoch=state.epoch
+        )
+        return state.vector + ravel_pytree(updates)[0], opt_state
 
     vector, opt_state = only_if(proceed, step, (state.vector, state.opt_state))
     return state._replace(trained=to_params(vector), vector=vector, opt_state=opt_state)

@@ -225,14 +225,14 @@ class Extension:
         """Return the state inside an update, before its first gradient step: `inner` of the hooks below."""
         return ()
 
-    def numbers(self, agent: Any, inner: PyTree) -> Any:
+    def adapt(self, agent: Any, inner: PyTree) -> Any:
         """Return the agent with other numbers for a gradient step, as a schedule does for an iteration."""
         return agent
 
     def observe(self, agent: Any, inner: PyTree, metrics: Mapping[str, Array], acts: Array) -> Observed:
-        """Observe the metrics of a minibatch's loss before its gradient step, which then has the new `numbers`.
+        """Observe the metrics of a minibatch's loss before its gradient step.
 
-        `acts` []: whether the minibatch has a row that the policy learns from.
+        The step then has the numbers of the new state (`adapt`). `acts` []: whether the minibatch has a row that the policy learns from.
         """
         return Observed(inner)
 
@@ -365,10 +365,10 @@ class Chain:
         """Return the state inside an update of each, by name."""
         return {name: one.begin(learner.extensions[name].state) for name, one in self.by_name.items()}
 
-    def numbers(self, agent: Agent, inner: Mapping[str, PyTree]) -> Agent:
+    def adapt(self, agent: Agent, inner: Mapping[str, PyTree]) -> Agent:
         """Return the agent with the numbers of a gradient step: those that an extension adapts, then the next."""
         for name, extension in self.by_name.items():
-            agent = extension.numbers(agent, inner[name])
+            agent = extension.adapt(agent, inner[name])
         return agent
 
     def observe(self, agent: Any, inner: Mapping[str, PyTree], metrics: Mapping[str, Array], acts: Array) -> Observed:

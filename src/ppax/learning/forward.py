@@ -72,8 +72,16 @@ def precise(network: Network, compute_dtype: str, params: Params) -> Iterator[Pa
 def forward_sequences(agent: Any, learner: LearnerState, steps: Transition) -> ForwardPass:
     """Run the network of `agent` (a PPO) over stored sequences [M, L], each from its stored initial carry."""
     carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
-    options = agent.network, agent.critic, agent.compute_dtype
-    return forward(*options, learner, carry, steps.obs, steps.first, steps.action_mask)
+    return forward(
+        agent.network,
+        agent.critic,
+        agent.compute_dtype,
+        learner,
+        carry,
+        steps.obs,
+        steps.first,
+        steps.action_mask,
+    )
 
 
 class StepShapes(NamedTuple):

@@ -23,7 +23,7 @@ from ppax.types import ConfigError, LossOutput, Params, PyTree
 
 
 class Gradient(NamedTuple):
-    """Gradient of a loss as one vector, in the order of `ravel_pytree`, and the metrics of the loss.
+    """Gradient of a loss as one vector, in the order of `ravel_pytree`, and the metrics of the loss as a few arrays.
 
     Maxima and minima are those of this device's rows: `update_metrics` exchanges those of all gradient steps at once.
     """
@@ -31,14 +31,10 @@ class Gradient(NamedTuple):
     vector: Array  # [P]
     metrics: Summary
 
-    def unpacked(self) -> LossGradient:
-        """The same with metrics by name."""
-        return LossGradient(self.vector, unpack(self.metrics))
-
 
 def mean_gradient(
     loss: Callable[[Params, Any, Array], LossOutput], params: Params, data: PyTree, valid: Array, chunk_rows: int
-) -> Gradient:
+) -> LossGradient:
     """Gradient of `loss(params, data, valid)`, leaves of `data` [M, ...], accumulated over chunks of `chunk_rows` rows.
 
     Equal to the gradient without chunks up to rounding: a loss and its metrics are means over the rows where `valid`
@@ -60,8 +56,9 @@ def mean_gradient(
         return Gradient(share * gradient, dataclasses.replace(metrics, means=share * metrics.means))
 
     if chunks == 1:
-        one_device = sharding.num_parts() == 1
-        return chunk_gradient(data, valid) if one_device else _sum_over_devices(weighted_gradient(data, valid))
+        if sharding.num_parts() == 1:
+            return _by_name(chunk_gradient(data, valid))
+        return _by_name(_sum_over_devices(weighted_gradient(data, valid)))
 
     def add(sums: Gradient, chunk: tuple[PyTree, Array]) -> tuple[Gradient, None]:
         gradient, metrics = weighted_gradient(*chunk)
@@ -74,7 +71,11 @@ def mean_gradient(
     stacked = jax.tree.map(lambda x: x.reshape(chunks, size, *x.shape[1:]), (data, valid))
     shape = jax.eval_shape(weighted_gradient, *jax.tree.map(lambda x: x[0], stacked))
     zeros = Gradient(jnp.zeros(shape.vector.shape, shape.vector.dtype), nothing(shape.metrics))
-    return _sum_over_devices(jax.lax.scan(add, zeros, stacked)[0])
+    return _by_name(_sum_over_devices(jax.lax.scan(add, zeros, stacked)[0]))
+
+
+def _by_name(gradient: Gradient) -> LossGradient:
+    return LossGradient(gradient.vector, unpack(gradient.metrics))
 
 
 def by_rule(rule: GradientRule, gradient_at: Callable[[Params], LossGradient], params: Params) -> LossGradient:

@@ -228,8 +228,7 @@ def _with_readers(network: Composed, seen: Mapping[str, tuple[Entry, ...]]) -> C
         tower = getattr(network, name)
         named = named_encoders(tower.encoders, visible, f"network.{name}.encoders")
         made[name] = tower = dataclasses.replace(tower, encoders=named)
-        chosen = tower.option("encoder", network), tower.option("encoders", network)
-        made[f"{name}_readers"] = readers(*chosen, visible)
+        made[f"{name}_readers"] = readers(tower.option("encoder", network), tower.option("encoders", network), visible)
     return dataclasses.replace(network, **made)
 
 

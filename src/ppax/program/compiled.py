@@ -40,9 +40,10 @@ class CompiledTraining:
         self._arguments = (strong(agent), strong(env), shapes)
         # by the user, to look into the operations
         self.interpreted: bool = jax.config.jax_disable_jit  # type: ignore[attr-defined]
-        example = (*self._arguments, np.int32(1), np.int32(1))
-        jitted = jax.jit(current(train, *example), donate_argnames="state", compiler_options=compiler_options())
-        traced = jitted.trace(*example)
+        one = np.int32(1)
+        function = current(train, *self._arguments, one, one)
+        jitted = jax.jit(function, donate_argnames="state", compiler_options=compiler_options())
+        traced = jitted.trace(*self._arguments, one, one)
         traced_at = time.perf_counter()
         lowered = traced.lower()
         lowered_at = time.perf_counter()
@@ -73,10 +74,11 @@ class CompiledTraining:
         if len(state.actor.first.sharding.device_set) != self._devices:  # not yet sharded as the program expects
             self._guard(agent, env, state)
             state = place(agent, env, state)
-        counts = np.int32(num_iterations), np.int32(total_iterations)
         try:
             with unchecked():  # an iteration that is not finite is discarded, and `grad_norm` is NaN
-                trained: Trained = self.program(*self._placed, state, *counts)
+                trained: Trained = self.program(
+                    *self._placed, state, np.int32(num_iterations), np.int32(total_iterations)
+                )
         except TypeError:  # from JAX's own comparison, which is faster than `differences`
             self._guard(agent, env, state)
             raise

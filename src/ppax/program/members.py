@@ -135,10 +135,10 @@ class MembersTraining:
         self.set_members(agents, envs)
         many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.members, *x.shape), x.dtype), shapes)
         states = sharding.shapes_of(many, PartitionSpec(MEMBERS), self.devices, MEMBERS)
-        example = (*self._arguments, states, np.int32(1), np.int32(1))
-        function = current(sweep_members, *example)
+        one = np.int32(1)
+        function = current(sweep_members, *self._arguments, states, one, one)
         jitted = jax.jit(function, donate_argnames="states", compiler_options=compiler_options())
-        traced = jitted.trace(*example)
+        traced = jitted.trace(*self._arguments, states, one, one)
         self.metric_names: tuple[str, ...] = traced.out_info.metrics.names
         self._program = traced.lower().compile()
         self.num_bytes = self._measured_bytes()
@@ -146,9 +146,10 @@ class MembersTraining:
 
     def __call__(self, states: TrainState, num_iterations: int, total_iterations: int) -> Trained:
         """Run `num_iterations` iterations of all members; `states` from here or from `stacked`."""
-        counts = np.int32(num_iterations), np.int32(total_iterations)
         with unchecked():  # an iteration that is not finite is discarded, and `grad_norm` is NaN
-            trained: Trained = self._program(*self._arguments, self._placed(states), *counts)
+            trained: Trained = self._program(
+                *self._arguments, self._placed(states), np.int32(num_iterations), np.int32(total_iterations)
+            )
         return trained
 
     def set_members(self, agents: Sequence[Agent], envs: Sequence[VectorEnv]) -> None:

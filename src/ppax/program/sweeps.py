@@ -75,24 +75,26 @@ def sweep_members(
     agents: Agent, envs: VectorEnv, states: TrainState, num_iterations: int | Array, total_iterations: int | Array
 ) -> Trained:
     """Train members whose every hyperparameter already has the leading axis [S]; otherwise as `sweep`."""
-    counts = (jnp.int32(num_iterations), jnp.int32(total_iterations))
+    number, total = jnp.int32(num_iterations), jnp.int32(total_iterations)
     if rules().mapped_members:
-        return jax.vmap(train, (0, 0, 0, None, None))(agents, envs, states, *counts)
+        return jax.vmap(train, (0, 0, 0, None, None))(agents, envs, states, number, total)
 
-    def one_by_one(agents: Agent, envs: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
+    def one_by_one(agents: Agent, envs: VectorEnv, states: TrainState, number: Array, total: Array) -> Trained:
         trained: Trained = jax.lax.map(
-            lambda member: train(member[0], member[1], member[2], *counts), (agents, envs, states)
+            lambda member: train(member[0], member[1], member[2], number, total), (agents, envs, states)
         )
         return trained
 
-    def share(agents: Agent, envs: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
+    def share(agents: Agent, envs: VectorEnv, states: TrainState, number: Array, total: Array) -> Trained:
         # A no-op collective: without any collective, XLA runs the CPU devices one after the other
-        return one_by_one(agents, envs, states, jax.lax.pmax(counts, MEMBERS))
+        number, total = jax.lax.pmax((number, total), MEMBERS)
+        return one_by_one(agents, envs, states, number, total)
 
     devices, axis = num_devices(len(states.iteration)), PartitionSpec(MEMBERS)
     if devices == 1:
-        return one_by_one(agents, envs, states, counts)
-    return sharding.split(share, devices, (axis, axis, axis, SAME), axis, MEMBERS)(agents, envs, states, counts)
+        return one_by_one(agents, envs, states, number, total)
+    split = sharding.split(share, devices, (axis, axis, axis, SAME, SAME), axis, MEMBERS)
+    return split(agents, envs, states, number, total)
 
 
 def num_devices(members: int) -> int:

@@ -38,8 +38,8 @@ class Evaluations:
             return
         _require_copies(own)
         self._key = evaluation_key(run.seed)
-        settings = run.eval.episodes, run.eval.deterministic
-        self._evaluator = self._stack.enter_context(Evaluator(agent, own, state.learner, *settings))
+        evaluator = Evaluator(agent, own, state.learner, run.eval.episodes, run.eval.deterministic)
+        self._evaluator = self._stack.enter_context(evaluator)
         blank = self._evaluator.blank()
         _require_new_names(blank.metrics)
         self.blank = blank.columns

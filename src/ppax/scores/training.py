@@ -129,6 +129,14 @@ def _of(learners: PyTree, member: int) -> PyTree:
 def _member(
     seed: int, result: Evaluation, random: float, env_steps: int, seconds: float, curve: list[tuple[int, float]]
 ) -> Member:
-    numbers = result.mean_return, result.std_return, result.mean_length, random
     rounded = tuple((steps, float(f"{value:.6g}")) for steps, value in curve)
-    return Member(seed, *numbers, env_steps, round(seconds, 3), rounded)
+    return Member(
+        seed,
+        result.mean_return,
+        result.std_return,
+        result.mean_length,
+        random,
+        env_steps,
+        round(seconds, 3),
+        rounded,
+    )

@@ -76,8 +76,9 @@ class Searching:
             scores = {number: score(path, since, iteration) for number, path in run_dirs.items()}
             earlier = {number: row.score for number, row in known.items() if number not in scores}
             now = {number: self.values(self._members[number], iteration) for number in scores}
-            everything = len(self._members), scores, now, self._swept, self._limits, earlier
-            standings = Standings(iteration, self.total, *everything)
+            standings = Standings(
+                iteration, self.total, len(self._members), scores, now, self._swept, self._limits, earlier
+            )
             self.decisions.add(made(iteration, scores, self._decide(standings)))
             known = self.decisions.at(iteration)
         found = {number: known[number] for number in run_dirs}

@@ -56,8 +56,9 @@ class GymVectorStepper:
         self._over = none
         zeros = none.astype(np.float32)
         self._check_info(info, "reset")
-        rest = self._mask(info), None, self._stats_of(info, none)
-        self._result = HostStep(self._leaves_of(obs), zeros, none, none, ~none, none, *rest)
+        self._result = HostStep(
+            self._leaves_of(obs), zeros, none, none, ~none, none, self._mask(info), None, self._stats_of(info, none)
+        )
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
         """Step all environments; reset those whose episode has ended, in the vector's own mode."""
@@ -91,8 +92,9 @@ class GymVectorStepper:
                 else:
                     final = self._final(info, leaves, ended)
         reward = np.where(resetting, 0.0, np.asarray(reward, np.float32))
-        rest = mask, final, episode_stats, metrics
-        self._result = HostStep(leaves, reward, terminated, truncated, first, ~resetting, *rest)
+        self._result = HostStep(
+            leaves, reward, terminated, truncated, first, ~resetting, mask, final, episode_stats, metrics
+        )
 
     def receive(self, number: int) -> HostStep:
         """Return the result of the last step or reset."""

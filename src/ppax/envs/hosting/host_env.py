@@ -253,8 +253,14 @@ def host_vector(
         info, space = info_of(first_reset(first), first), first.single_action_space
     for sentence in unread(first, info):
         warnings.warn(sentence, stacklevel=3)
-    sizes = mask_size_of(space, info, name), "episode_stats" in info, None, settings.info_metrics or ()
-    spec = HostSpec(first.single_observation_space, space, *sizes)
+    spec = HostSpec(
+        first.single_observation_space,
+        space,
+        mask_size_of(space, info, name),
+        has_episode_stats="episode_stats" in info,
+        agents=None,
+        metrics=settings.info_metrics or (),
+    )
     factories: list[Callable[[], Any]] = [lambda: first] if unique else [partial(make, 2)]
     if not unique:
         close_all([first.close])

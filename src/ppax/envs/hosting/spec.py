@@ -159,8 +159,7 @@ def spec_of(factories: list[Factory], settings: EnvSettings, name: str) -> tuple
         mask_size: Any = mask_sizes_of(env, info) if sizes else mask_size_of(env.action_space, info, type(env).__name__)
         names = _first_metrics(env, info, name) if settings.info_metrics is None else settings.info_metrics
         stats = "episode_stats" in info
-        spaces_of = env.observation_space, env.action_space
-        spec = HostSpec(*spaces_of, mask_size, stats, agents, names, players, sizes, turns)
+        spec = HostSpec(env.observation_space, env.action_space, mask_size, stats, agents, names, players, sizes, turns)
         return factories, spec
     finally:
         close_all([env.close])

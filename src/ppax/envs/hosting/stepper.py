@@ -71,10 +71,11 @@ class Stepper(Protocol):
 
 def host_step(arrays: Arrays) -> HostStep:
     """Return the contents of `arrays` after a step with next-step autoreset."""
-    flags = arrays.reward, arrays.terminated, arrays.truncated
     return HostStep(
         arrays.obs,
-        *flags,
+        arrays.reward,
+        arrays.terminated,
+        arrays.truncated,
         arrays.first,
         arrays.valid,
         arrays.mask,

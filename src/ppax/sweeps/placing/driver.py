@@ -117,9 +117,9 @@ class Driver:
             members = tuple(task.member for task in placed.tasks)
             begun = transport.collect(self._root, self._runs_of(placed))
             placed.worker, placed.begun = self._worker.remote(), False
-            lengths = placed.largest, self._until, planned_iterations(placed.tasks[0].env, placed.tasks[0].run)
             given = process_context(self._cluster.cpus)
-            job = Job(given, self._recorded.plan, members, *lengths, begun)
+            iterations = planned_iterations(placed.tasks[0].env, placed.tasks[0].run)
+            job = Job(given, self._recorded.plan, members, placed.largest, self._until, iterations, begun)
             self._running[placed.worker.begin.remote(job)] = placed
 
     def _poll(self) -> None:

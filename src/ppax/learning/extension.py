@@ -232,7 +232,8 @@ class Extension:
     def observe(self, agent: Any, inner: PyTree, metrics: Mapping[str, Array], acts: Array) -> Observed:
         """Observe the metrics of a minibatch's loss before its gradient step.
 
-        The step then has the numbers of the new state (`adapt`). `acts` []: whether the minibatch has a row that the policy learns from.
+        The step then has the numbers of the new state (`adapt`). `acts` []: whether the minibatch has a row that the
+        policy learns from.
         """
         return Observed(inner)
 

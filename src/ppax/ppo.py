@@ -46,7 +46,6 @@ from ppax.critics import Regression
 from ppax.critics.base import rescaled, value_losses
 from ppax.gradients import Plain
 from ppax.learning import batches, normalization
-from ppax.learning.descent import optimizer_step
 from ppax.learning.diagnostics import History, update_metrics
 from ppax.learning.exploration import remembered, sample
 from ppax.learning.extension import Chain, Choice, Extension, Learned, Rows
@@ -58,7 +57,7 @@ from ppax.losses.base import total_loss, with_metrics
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
 from ppax.parts import number, part, slot, slot_chain, static
-from ppax.program.layout import AUTO, WHERE_SAFE, Program
+from ppax.program.layout import AUTO, WHERE_SAFE, Program, only_if
 from ppax.recompute import Never, Recomputation, Recompute
 from ppax.schedules import Constant, anneal_parts
 from ppax.types import (
@@ -264,7 +263,19 @@ class PPO:
             adapted = extensions.adapt(self, observed.inner)
             optimizer = clipped(adapted.optimizer, adapted.learning_rate, adapted.max_grad_norm, adapted.num_epochs)
             proceed = minibatch.learns if observed.proceed is None else minibatch.learns & observed.proceed
-            state = optimizer_step(optimizer, self.optimizer.elementwise, to_params, state, gradient, proceed)
+
+            def step() -> tuple[Array, PyTree]:
+                if self.optimizer.elementwise:
+                    updates, opt_state = optimizer.update(gradient, state.opt_state, state.vector, epoch=state.epoch)
+                    return state.vector + updates, opt_state
+                updates, opt_state = optimizer.update(
+                    to_params(gradient), state.opt_state, state.trained, epoch=state.epoch
+                )
+                return state.vector + ravel_pytree(updates)[0], opt_state
+
+            vector, opt_state = only_if(proceed, step, (state.vector, state.opt_state))
+            state = state._replace(trained=to_params(vector), vector=vector, opt_state=opt_state)
+
             norm = {"grad_norm": optax.tree.norm(gradient)}  # before clipping
             table = Table({}) | metrics | minibatch.metrics | norm | observed.metrics  # metrics with their reductions
             # packed: the scan stacks a few arrays, and not each metric

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from worlds import QUICK
+from worlds import QUICK, Leaky
 
 import ppax
 from ppax import config
@@ -176,8 +176,10 @@ def test_what_has_no_such_noise_is_refused(env, options, message):
         config.build({"env": "Pendulum-v1", "agent": {"extensions": {"held_noise": {"steps": 0}}}})
 
 
-def test_noise_is_not_held_for_a_network_without_it():
-    agent = ppax.PPO(ppax.networks.network(ENV, hidden=(6,)), extensions=(HeldNoise(),))
+@pytest.mark.parametrize("foreign", [False, True])
+def test_noise_is_not_held_for_a_network_without_it(foreign):
+    network = ppax.networks.network(ENV, hidden=(6,))
+    agent = ppax.PPO(Leaky(network) if foreign else network, extensions=(HeldNoise(),))
     with pytest.raises(ppax.ConfigError, match=r"held_noise: needs a network .* network\.gsde = true"):
         ppax.start(agent, ENV, 4, jax.random.key(0))
 

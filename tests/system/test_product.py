@@ -8,6 +8,7 @@ cases grows with the two longest axes only.
 import dataclasses
 import inspect
 import itertools
+import re
 
 import jax
 import numpy as np
@@ -39,6 +40,7 @@ from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Tower, mlp
 from ppax.networks.memories import GRU, LRU, Attention, Stack
 from ppax.optimizers import SGD, ActorCritic, Adam, Optax
+from ppax.program import platforms
 from ppax.program.layout import Program
 from ppax.recompute import Epoch, Minibatch
 
@@ -203,7 +205,7 @@ def agent_of(case, axes=AXES):
     extensions = [fields.pop(name) for name in EXTENSIONS if name in fields]
     controls = {name.removeprefix("kl."): fields.pop(name) for name in list(fields) if name.startswith("kl.")}
     extensions += [KLControl(**controls)] if controls else []
-    extensions += [HeldNoise(3)] if env is BOX else []
+    extensions += [HeldNoise(3)] if env is BOX and not isinstance(fields["network"], Leaky) else []
     fields["extensions"] = tuple(extensions)
     agent = ppax.PPO(**{name: value for name, value in fields.items() if "." not in name})
     for name, value in fields.items():
@@ -272,3 +274,16 @@ def check_three_updates(agent, env):
     stops = any(isinstance(one, KLControl) and one.target_kl is not None for one in agent.extensions)
     assert ("updates_skipped" in metrics) == stops
     assert ("kl_coef" in metrics) == isinstance(agent.loss, KLPenalty)
+
+
+@pytest.mark.parametrize("case", marked(CASES, 20), ids=name_of)
+def test_the_program_for_a_gpu_is_lowered(case, monkeypatch):
+    """XLA gets a program for CUDA from this machine, with the rules of accelerators; only running it takes a GPU."""
+    monkeypatch.setitem(platforms.RULES, "cpu", platforms.ACCELERATOR)
+    agent, env = agent_of(case)
+    state = jax.eval_shape(lambda key: ppax.start(agent, env, STEPS, key), jax.random.key(0))
+    lowered = jax.jit(ppax.train).trace(agent, env, state, 2, 10).lower(lowering_platforms=("cuda",))
+    text = lowered.as_text()
+    assert "stablehlo.dot_general" in text
+    calls = set(re.findall(r"custom_call @(\w+)", text))
+    assert not {name for name in calls if name.startswith(("lapack", "Eigen", "xla_ffi_python"))}, calls

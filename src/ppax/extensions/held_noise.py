@@ -36,16 +36,16 @@ class HeldNoise(Extension):
     steps: int = static("steps between two draws of the noise", default=8, low=1)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return no state; ConfigError for a network whose noise does not depend on features."""
+        """Return no state."""
+        return ExtensionState()
+
+    def init_acting(self, agent: Any, num_streams: int) -> Noise:
+        """Return noise that is due to be drawn; ConfigError for a network whose noise does not depend on features."""
         if not getattr(agent.network, "gsde", False):
             raise ConfigError(
                 "held_noise: needs a network whose noise depends on features: write network.gsde = true, in Python "
                 "ppax.networks.network(env, gsde=True)"
             )
-        return ExtensionState()
-
-    def init_acting(self, agent: Any, num_streams: int) -> Noise:
-        """Return noise that is due to be drawn."""
         matrix = jnp.zeros((num_streams, *agent.network.noise_shape()), jnp.float32)
         return Noise(matrix, jnp.zeros(num_streams, jnp.int32))
 

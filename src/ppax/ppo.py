@@ -91,7 +91,7 @@ class DescentState(NamedTuple):
     opt_state: PyTree
     extensions: dict[str, PyTree]  # states inside the update, by name
     targets: Targets  # [M, L] which change only where they are recomputed
-    epoch: Array  # [] number of the epoch, from 0, for optimisers that stop early
+    epoch: Array  # [] number of the epoch, from 0: optimizers.ActorCritic may train the actor in the first ones alone
 
 
 @part
@@ -177,19 +177,20 @@ class PPO:
         keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
 
         # Rewards that are learned from, and targets (advantage, and advantage + V for the critic), all [T, B]. `steps`
-        # keeps the environment's rewards, which are logged
+        # keeps the environment's rewards, which are logged. With normalize_reward the running std of the discounted
+        # return is updated, and rewards are divided by it
         learner, reward = normalization.normalize_rewards(learner, rollout)
         prepared = extensions.before(self, learner, rollout, reward)
         learner, steps, reward = prepared.learner, prepared.steps, prepared.reward
         num_steps = len(steps.valid)
-        # V of the observation after each step, and of the final observation where a time limit ended the episode; the
-        # estimator drops it where the episode terminated. Both functions are for one stream: vmap over B
+        # V of the observation after each step, and of the final observation where a time limit ended the episode; where
+        # the episode terminated, the estimator takes 0 instead. Both functions are for one stream: vmap over B
         next_value = jax.vmap(batches.next_values, in_axes=(1, 0), out_axes=1)(steps, rollout.last_value)
         with_reward = dataclasses.replace(steps, reward=reward)
         targets = jax.vmap(self.advantage, in_axes=(1, 1, None), out_axes=1)(with_reward, next_value, self.gamma)
         targets = extensions.targets(targets, steps)
 
-        # Sequences [M, L], of which minibatches are drawn
+        # Sequences [M, L] with M = B * T / L (L divides T), of which minibatches are drawn
         length = self.sequence_length(num_steps)
         batch = batches.cut(steps, targets, length)
         # what a recomputation of the targets takes; by default there is none, and the batch stays as it is
@@ -201,7 +202,7 @@ class PPO:
         critic_state, rescale = self.critic.update(learner.critic, batch.targets.value, batch.steps.valid)
         learner = learner._replace(critic=critic_state)
         if rescale is not None:
-            learner = extensions.rescale_value(learner, *rescale)
+            learner = extensions.rescale_value(learner, *rescale)  # their own value heads, as PPG's
             learner = learner._replace(params=self.network.rescale_value(learner.params, *rescale))
 
         recomputation = Recomputation(
@@ -215,18 +216,20 @@ class PPO:
         def minibatch_loss(agent: PPO, trained: Params, chunk: Chunk, valid: Array) -> LossOutput:
             """Mean loss of sequences over their rows where `valid` [m, L], and its metrics."""
             sequences = dataclasses.replace(jax.tree.map(lambda x: x[chunk.index], batch.steps), valid=valid)
-            current = learner._replace(params=trained)  # the network reads its own parameters in it, by their names
-            policy = forward_sequences(agent, current, sequences)
-            distribution = policy.distribution
+            current = learner._replace(params=trained)  # with parameters of extensions, which the network does not read
+            outputs = forward_sequences(agent, current, sequences)  # of the network: distribution, value and others
+            distribution = outputs.distribution
             flat = to_rows(Batch(sequences, chunk.targets, chunk.weights))  # [N]
             # eq. 7: ratio and clip, of each row; with the metrics approx_kl, clip_fraction and others
             policy_loss = with_metrics(agent.loss(distribution, flat), distribution)
-            value_loss = value_losses(agent.critic, learner.critic, policy.value_outputs, flat)
+            # of each row, on the critic's scale (PopArt's is that of the value head); its clipping is off by default
+            value_loss = value_losses(agent.critic, learner.critic, outputs.value_outputs, flat)
+            # `keys` and `index`: a term that draws random numbers draws the same for a sequence in each epoch
             further = extensions.terms(
                 Rows(
                     agent=agent,
                     batch=flat,
-                    policy=policy,
+                    policy=outputs,
                     learner=current,
                     sequences=sequences,
                     keys=keys,
@@ -247,18 +250,19 @@ class PPO:
 
         def gradient_step(state: DescentState, minibatch: batches.Minibatch) -> tuple[DescentState, History]:
             """Compute the gradient of a minibatch's loss, and take one optimiser step."""
-            state, minibatch = self.recompute.before_step(recomputation, state, minibatch)  # as they are, by default
+            state, minibatch = self.recompute.before_step(recomputation, state, minibatch)  # by default unchanged
             agent = extensions.adapt(self, state.extensions)  # this agent, with coefficients that extensions adapt
 
             def gradient_at(trained: Params) -> protocols.LossGradient:
+                """Gradient [P] of the mean over the minibatch's valid rows, whatever the size of the chunks."""
                 chunk = Chunk(minibatch.index, minibatch.targets, minibatch.weights)
                 return mean_gradient(partial(minibatch_loss, agent), trained, chunk, minibatch.valid, chunk_rows)
 
             # by default `gradient_at` is called once; other rules may call it at other parameters, too
             gradient, metrics = by_rule(self.gradient, gradient_at, state.trained)
-            # Extensions see the metrics (approx_kl), and may change the learning rate of this step, or end the update
-            # before it: later gradient steps are computed and not applied. `acts`: whether the minibatch has a row that
-            # the policy learns from, `learns`: whether it has a valid row
+            # Extensions see the metrics (approx_kl), and adapt the numbers of this step by their new states (`inner`),
+            # or end the update before it: then they say so at each later step, which is computed and not applied.
+            # `acts`: whether the minibatch has a row that the policy learns from; `learns`: whether it has a valid row
             observed = extensions.observe(self, state.extensions, metrics, minibatch.acts)
             adapted = extensions.adapt(self, observed.inner)
             optimizer = clipped(adapted.optimizer, adapted.learning_rate, adapted.max_grad_norm, adapted.num_epochs)
@@ -283,8 +287,9 @@ class PPO:
 
         def epoch(state: DescentState, key: Key) -> tuple[DescentState, History]:
             """Draw the minibatches of one epoch, and take a gradient step on each."""
-            state = self.recompute.before_epoch(recomputation, state)  # as it is, by default
-            # indices of sequences [num_minibatches, m], in a new random order; prioritised ones by their advantages
+            state = self.recompute.before_epoch(recomputation, state)  # by default unchanged
+            # indices of sequences [num_minibatches, m] in a new random order; prioritised sampling draws them by their
+            # advantages, and gives importance weights
             drawn = self.minibatch(Batch(batch.steps, state.targets), key)
             # all minibatches at once: fewer operations in the loop
             minibatches = jax.vmap(partial(make_minibatch, state.targets))(drawn)
@@ -303,6 +308,7 @@ class PPO:
         learner = extensions.with_trained(learner._replace(opt_state=state.opt_state), state.trained)
 
         metrics = update_metrics(batch, masks.policy, history)  # explained variance and others
+        # what extensions return are these metrics, those of `before`, and their own
         learned = Learned(batch, history, metrics)
         learner, metrics = extensions.after(self, learner, state.extensions, learned, prepared.metrics)
         # only now: gradient steps must use the statistics of observations that acting has used

@@ -45,7 +45,7 @@ MUTATIONS = [
         "intrinsic rewards are not learned from",
         "return Before(state, reward + own, (), trace, metrics)",
         "return Before(state, reward, (), trace, metrics)",
-        (RND + "test_the_reward_is_added_to_the_environments_and_not_normalised_again",),
+        (RND + "test_the_reward_of_rnd_is_added_to_the_environments",),
         "extensions/rnd.py",
     ),
     Mutation(

@@ -264,6 +264,18 @@ class Given(Extension):
         return Before(state, reward + self.bonus)
 
 
+def test_the_reward_of_rnd_is_added_to_the_environments():
+    agent = ppo(COUNTER, RND(coef=2.0))
+    state = ppax.start(agent, COUNTER, 8, jax.random.key(0))
+    rollout = jax.jit(ppax.collect, static_argnums=4)(
+        agent, COUNTER, state.learner, state.actor, 8, jax.random.key(1)
+    ).rollout
+    (own,), (streams,) = state.learner.extensions.values(), rollout.extensions.values()
+    out = agent.extensions[0].before(agent, own.state, streams, rollout, rollout.steps.reward)
+    added = np.asarray(out.reward - rollout.steps.reward)[np.asarray(rollout.steps.valid)]
+    assert (added > 0.0).all()
+
+
 def test_the_reward_is_added_to_the_environments_and_not_normalised_again():
     """Only the environment's reward is scaled and spread, where the intrinsic reward comes after spreading."""
     spread = RewardSpreading(decay=0.5)

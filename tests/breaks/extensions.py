@@ -142,10 +142,18 @@ MUTATIONS = [
         CHAIN,
     ),
     Mutation(
-        "extensions act in evaluations",
-        "yield CompiledEpisodes(without_extensions(agent),",
-        "yield CompiledEpisodes(agent,",
+        "extensions act in evaluations on the host",
+        "current = without_extensions(without_past_selves(agent))",
+        "current = without_past_selves(agent)",
         (EXTENSION + "test_an_evaluation_acts_without_extensions",),
         "program/backends.py",
+    ),
+    Mutation(
+        "compiled evaluations call the agent's act",
+        "    action = distribution.mode() if deterministic else distribution.sample(act_key)\n",
+        "    action = distribution.mode() if deterministic else distribution.sample(act_key)\n"
+        "    action = agent.act(learner, actor.carry, actor.obs, actor.first, actor.action_mask, act_key).action\n",
+        (EXTENSION + "test_an_evaluation_acts_without_extensions",),
+        "program/episodes.py",
     ),
 ]

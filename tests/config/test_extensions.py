@@ -227,7 +227,7 @@ def test_a_group_has_extensions_of_its_own():
 
 
 def test_an_extension_of_another_class_in_a_group_starts_from_its_own_defaults():
-    found = group_of({"x": {"part": "rnd", "coef": 0.5}}, {"x": {"part": "self_prediction"}})
+    found = group_of({"x": {"part": "rnd", "coef": 0.7}}, {"x": {"part": "self_prediction"}})
     assert (
         found["x"]["coef"]
         == config.resolve(parsed("[agent.extensions.self_prediction]"))["agent"]["extensions"]["self_prediction"][

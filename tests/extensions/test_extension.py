@@ -421,12 +421,13 @@ def test_an_extension_that_acts_replaces_actions_and_not_log_probabilities(flips
     assert steps.carry == ()
 
 
-def test_an_evaluation_acts_without_extensions():
+@pytest.mark.parametrize("host", [False, True])
+def test_an_evaluation_acts_without_extensions(host):
     """The policy always takes 1, the extension alternates: episodes of the policy alone are shorter than the limit."""
     agent, learner, _ = plain()
     params = learner.params | {"policy": jax.tree.map(jnp.zeros_like, learner.params["policy"])}
     params["policy"]["bias"] = jnp.array([-40.0, 40.0])
-    env = VectorEnv(TimeLimit(builtin.CartPole(), 30), 3)
+    env = ppax.make("gymnasium/CartPole-v1", 3) if host else VectorEnv(TimeLimit(builtin.CartPole(), 30), 3)
     agent = dataclasses.replace(agent, extensions=(Alternates(),))
     out = ppax.evaluate(agent, env, learner._replace(params=params), jax.random.key(0), 3, deterministic=False)
     assert (out.returns < 15.0).all()

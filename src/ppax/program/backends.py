@@ -76,12 +76,12 @@ class Compiled:
         self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
     ) -> Iterator[WholeEpisodes]:
         """Yield a function that plays `episodes` episodes: the first one of each of as many streams."""
-        yield CompiledEpisodes(without_extensions(agent), ended(self.env), learner, episodes, deterministic, max_steps)
+        yield CompiledEpisodes(agent, ended(self.env), learner, episodes, deterministic, max_steps)
 
     @contextlib.contextmanager
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
         """Yield the scene of one environment."""
-        yield CompiledScene(without_extensions(agent), ended(self.env), learner, deterministic, key)
+        yield CompiledScene(agent, ended(self.env), learner, deterministic, key)
 
     def first_picture(self, key: Key) -> np.ndarray:
         """Render the first state of one environment."""

@@ -13,7 +13,7 @@ stage that would not fit is left out, with a note. Results are written after eve
 * arms: training speed with other options of XLA, dtypes and keys
 * layout: share of each stage of an iteration, and the fastest layout that `ppax bench --tune` finds
 * w3: training speed with memory
-* rules: training speed with the alternative to each rule of the platform (src/ppax/program/platforms.py)
+* rules: training speed with the alternative to each rule of the platform (src/ppax/devices/platforms.py)
 * ant, playground: training speed on physics environments, compared with Brax's PPO
 
 The exit code is 1 if a check of the stage `core` failed.

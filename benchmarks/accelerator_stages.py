@@ -178,7 +178,7 @@ class Arm(NamedTuple):
 
     system: str = "ppax"
     environment: Mapping[str, str] = {}
-    rules: Mapping[str, Any] = {}  # entries of ppax/program/platforms.py
+    rules: Mapping[str, Any] = {}  # entries of ppax/devices/platforms.py
 
 
 def flags(*names: str) -> Mapping[str, str]:
@@ -237,7 +237,7 @@ def layout(seconds: float, quick: bool) -> Iterator[Row]:
     """Share of each stage of an iteration, and the fastest layout of the program (`ppax bench --tune`)."""
     import ours
     from ppax.config import describe
-    from ppax.tools import bench
+    from ppax.training import bench
 
     begin = time.monotonic()
     sizes = (64,) if quick else (2_048, CHUNKED)
@@ -256,7 +256,7 @@ def ruled(**changes: Any) -> Iterator[None]:
     """Change rules of this platform for programs that are made inside."""
     import jax
 
-    from ppax.program import platforms
+    from ppax.devices import platforms
 
     name, before = jax.default_backend(), platforms.rules()
     platforms.RULES[name] = before._replace(**changes)
@@ -312,8 +312,8 @@ RULES: dict[str, Callable[[bool], Callable[[], float]]] = {
 
 
 def rules(seconds: float, quick: bool) -> Iterator[Row]:
-    """Speed of the other entry of each rule that has two (ppax/program/platforms.py), beside that of the table."""
-    from ppax.program import platforms
+    """Speed of the other entry of each rule that has two (ppax/devices/platforms.py), beside that of the table."""
+    from ppax.devices import platforms
 
     begin, slowest = time.monotonic(), 0.0
     for name, prepare in RULES.items():

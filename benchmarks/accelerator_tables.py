@@ -77,7 +77,7 @@ def _layout(row: Row) -> str:
 def _verdict(row: Row) -> str:
     ratio, now = row["ratio"], row["now"]
     if ratio["min"] > 1.0:
-        return f"{not now} is {ratio['median']:.2f} times as fast as {now}: change the entry in program/platforms.py"
+        return f"{not now} is {ratio['median']:.2f} times as fast as {now}: change the entry in devices/platforms.py"
     return f"{now} stays; {not now} has {ratio['median']:.2f} of its speed ({ratio['min']:.2f} .. {ratio['max']:.2f})"
 
 

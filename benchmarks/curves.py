@@ -27,7 +27,7 @@ import ppax
 import report
 import w1
 from ppax import config
-from ppax.minibatches import shuffle
+from ppax.ppo.minibatches import shuffle
 
 TASKS = ("CartPole-v1", "Pendulum-v1", "gymnax/Acrobot-v1", "W3-gru", "W3-mingru", "W3-lstm")
 PROGRAMS = {"plain": "tab:orange", "fast": "tab:blue", "bfloat16": "tab:green"}

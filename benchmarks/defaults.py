@@ -82,9 +82,9 @@ def drawn() -> dict[str, int]:
 def score(run_config: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
     """Scores of the seeds' final policies, of the untrained policy, and the seconds of the whole."""
     from ppax import config
-    from ppax.program.backends import backend_of
     from ppax.reports import statistics
     from ppax.scores.training import members_of
+    from ppax.training.backends import backend_of
 
     begin = time.perf_counter()
     built = config.build(run_config)
@@ -147,7 +147,7 @@ def options_of(given: list[str]) -> dict[str, Any]:
 def main() -> None:
     """Measure, print a line per task, write the results."""
     from ppax import config
-    from ppax.options import unflatten
+    from ppax.core.options import unflatten
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", help="tasks (default: all)")

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 import ppax
-from ppax.program.backends import backend_of
+from ppax.training.backends import backend_of
 
 RESULT = Path(__file__).parent / "results" / "exploration_noise.json"
 TASKS = ("gymnasium/Hopper-v5", "gymnasium/HalfCheetah-v5")

@@ -29,7 +29,7 @@ def prepare_ppax(work: Work, env_id: str, overlap: int = 0) -> Prepared:
     import jax
 
     import ppax
-    from ppax.host import for_overlap
+    from ppax.training.host import for_overlap
 
     env = ppax.make(f"gymnasium/{env_id}", work.num_envs)
     agent = ours.agent_for(env)

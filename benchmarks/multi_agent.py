@@ -56,8 +56,8 @@ def prepare_ppax(iterations: int, central_critic: bool = False) -> Any:
 
     import ppax
     from ppax.arrays import counter
-    from ppax.critics import Regression
-    from ppax.losses import ClippedSurrogate
+    from ppax.ppo.critics import Regression
+    from ppax.ppo.losses import ClippedSurrogate
 
     env = ppax.make(f"jaxmarl/{ENV}", CONFIG["NUM_ENVS"], central_critic=central_critic)
     agent = ppax.PPO(

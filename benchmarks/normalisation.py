@@ -34,10 +34,10 @@ import numpy as np
 
 import ppax
 import report
-from ppax.critics import PopArt
+from ppax.core.types import number, part
 from ppax.envs import VectorEnv
-from ppax.learning.normalization import init_stats, normalize_obs, update_stats
-from ppax.types import number, part
+from ppax.ppo.critics import PopArt
+from ppax.ppo.normalization import init_stats, normalize_obs, update_stats
 
 NUM_ENVS, NUM_STEPS = 64, 32
 ITERATIONS, POINTS = 10, 49  # of one point, and points of a curve: a million steps

@@ -58,8 +58,8 @@ def prepare_ppax(work: Work, task: str) -> Prepared:
     import jax
 
     import ppax
-    from ppax.minibatches import Shuffle
     from ppax.networks import mlp
+    from ppax.ppo.minibatches import Shuffle
 
     env = ppax.make(TASKS[task].ppax, work.num_envs)
     own = {"minibatch": Shuffle(MINIBATCHES), "seq_len": NUM_STEPS, "normalize_obs": True}  # Brax shuffles sequences

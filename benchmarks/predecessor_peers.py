@@ -80,8 +80,8 @@ def prepare_rl8(work: Work) -> Prepared:
 def prepare_ppax_rl8(work: Work, dtype: str = "float32") -> Prepared:
     """The same by ppax: the preset `styles/rl8` on rl8's world."""
     import ppax
-    from ppax.critics import Regression
-    from ppax.minibatches import Shuffle
+    from ppax.ppo.critics import Regression
+    from ppax.ppo.minibatches import Shuffle
 
     env = ppax.make("rl8/CartPole", work.num_envs)
     agent = ppax.PPO(
@@ -149,13 +149,13 @@ def prepare_jaxdem(work: Work) -> Prepared:
 def prepare_ppax_jaxdem(work: Work, dtype: str = "float32") -> Prepared:
     """The same by ppax: the preset `styles/jaxdem` on its crowd of navigators."""
     import ppax
-    from ppax.advantages import VTrace
-    from ppax.critics import Regression
     from ppax.envs import TimeLimit, VectorEnv, builtin
     from ppax.envs.builtin.navigator import CROWD
-    from ppax.minibatches import Prioritised
-    from ppax.optimizers import Muon
-    from ppax.schedules import Cosine
+    from ppax.ppo.advantages import VTrace
+    from ppax.ppo.critics import Regression
+    from ppax.ppo.minibatches import Prioritised
+    from ppax.ppo.optimizers import Muon
+    from ppax.ppo.schedules import Cosine
 
     crowd = builtin.Navigator(num_agents=JAXDEM["agents"], radius=0.04, **CROWD)
     env = VectorEnv(TimeLimit(crowd, 100_000), work.num_envs)

@@ -57,7 +57,7 @@ def change_rules() -> None:
     """Change rules of the platform, as the environment variable says (JSON); for one arm of accelerator.py."""
     changes = json.loads(os.environ.get(RULES, "{}"))
     if changes:
-        from ppax.program import platforms
+        from ppax.devices import platforms
 
         platforms.RULES[platforms.jax.default_backend()] = platforms.rules()._replace(**changes)
 

@@ -455,7 +455,7 @@ def bound(limit: float) -> str:
 
 def doctor() -> str:
     """The page of the doctor: its introduction and a row for each rule."""
-    from ppax.tools.doctor import RULES
+    from ppax.reports.doctor import RULES
 
     rows = [f"| `{rule.name}` | {rule.sees} | {rule.remedy} |" for rule in RULES]
     return "\n".join([DOCTOR, "| rule | symptom | options to try |", "|---|---|---|", *rows, ""])

@@ -9,8 +9,8 @@ from gymnasium import spaces
 from jax import Array
 
 import ppax
+from ppax.core.types import EnvReset, EnvStep, part
 from ppax.envs import TimeLimit, VectorEnv
-from ppax.types import EnvReset, EnvStep, part
 
 ITERATIONS = 60
 HOLD, MOVE, SHOOT = range(3)

@@ -3,9 +3,9 @@
 import jax
 
 import ppax
+from ppax.core.protocols import Agent
 from ppax.envs import VectorEnv
 from ppax.networks import network
-from ppax.protocols import Agent
 
 ITERATIONS = 100
 OPTIONS = {"learning_rate": 2e-3, "gamma": 0.99, "num_epochs": 4, "schedule": ppax.schedules.Linear()}

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from jax import Array
 
 import ppax
-from ppax.collection import start_actor
+from ppax.core.types import ActorState, LearnerState
 from ppax.envs import VectorEnv
-from ppax.films.play import play
-from ppax.films.video import write_video
-from ppax.program.episodes import act_and_step
-from ppax.types import ActorState, LearnerState
+from ppax.run.films.play import play
+from ppax.run.films.video import write_video
+from ppax.training.collection import start_actor
+from ppax.training.episodes import act_and_step
 
 ITERATIONS, STEPS = 40, 200
 FILM = Path("navigators.gif")

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from gymnasium import spaces
 
 import ppax
+from ppax.core.types import EnvReset, EnvStep, Memory, Outputs, part, static
 from ppax.distributions import Categorical
 from ppax.envs import TimeLimit, VectorEnv
 from ppax.networks.layers import dense, init_dense
-from ppax.types import EnvReset, EnvStep, Memory, Outputs, part, static
 
 ITERATIONS = 60
 STEPS = jnp.array([[0.0, 0.15], [0.0, -0.15], [0.15, 0.0], [-0.15, 0.0]])

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from jax import Array
 
 import ppax
-from ppax.types import EnvReset, EnvStep, Scalar, Targets, number, part, static
+from ppax.core.types import EnvReset, EnvStep, Scalar, Targets, number, part, static
 
 ITERATIONS = 40
 RUN_FILE = """

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 import ppax
-from ppax.advantages import GAE
+from ppax.core.protocols import Advantage, LossGradient
+from ppax.core.types import Scalar, Targets, number, part
 from ppax.extensions import Extension, Terms
-from ppax.protocols import Advantage, LossGradient
-from ppax.types import Scalar, Targets, number, part
+from ppax.ppo.advantages import GAE
 
 ITERATIONS = 40
 

@@ -8,8 +8,8 @@ import ppax
 from ppax.agents.groups import Groups
 from ppax.agents.self_play import Pool, SelfPlay
 from ppax.envs import VectorEnv, grouped
-from ppax.films.play import play
-from ppax.films.video import write_video
+from ppax.run.films.play import play
+from ppax.run.films.video import write_video
 
 ITERATIONS = 200
 FILM = Path("pursuit.gif")

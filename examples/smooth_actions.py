@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import ppax
+from ppax.core.types import ConfigError, Scalar, number, part
 from ppax.extensions import Before, Extension, Terms, following_in_episode
-from ppax.types import ConfigError, Scalar, number, part
 
 ITERATIONS = 60
 SENSOR_NOISE = 0.05  # standard deviation of an error in each number of an observation, only where policies are compared

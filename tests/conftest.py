@@ -55,7 +55,7 @@ def _own_cache(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _own_trust():
     """Forget what a test has trusted, as a command does at its end."""
-    from ppax import imports
+    from ppax.core import imports
 
     with imports.trusting():
         yield
@@ -98,7 +98,7 @@ def cached_programs(program_cache, monkeypatch):
 @pytest.fixture
 def quick_programs(monkeypatch):
     """Compile training programs without optimisation: faster where a test runs them only for a moment."""
-    from ppax.program import platforms
+    from ppax.devices import platforms
 
     own = platforms.RULES["cpu"]
     monkeypatch.setitem(platforms.RULES, "cpu", own._replace(compiler_options=own.run_once_options))
@@ -113,8 +113,8 @@ def _compiled():
 def shared_programs(_compiled, monkeypatch):
     """Runs of one file whose agent, environment and state have the same structure share one compiled program."""
     from ppax.envs import HostEnv
-    from ppax.program import compilation
-    from ppax.training import num_devices
+    from ppax.training import compilation
+    from ppax.training.loop import num_devices
 
     compile_ = compilation.compile
 

@@ -8,9 +8,9 @@ import pytest
 from worlds import QUICK
 
 import ppax
-from ppax import collection
-from ppax.collection import start_actor
-from ppax.program.platforms import CPU
+from ppax.devices.platforms import CPU
+from ppax.training import collection
+from ppax.training.collection import start_actor
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])

@@ -8,12 +8,12 @@ from wins import HostWins, Wins
 from worlds import Counter, Leaky, Team
 
 import ppax
-from ppax.collection import collect
+from ppax.core.types import Memory, Outputs
 from ppax.distributions import Categorical
 from ppax.envs import TimeLimit, VectorEnv, builtin, host
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.types import Memory, Outputs
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.collection import collect
 
 
 def test_every_episode_is_whole_and_counted_once():

@@ -8,11 +8,12 @@ import inspect
 import pytest
 
 import ppax
-from ppax import config, names
+from ppax import config
 from ppax.cli.arguments import renamed
 from ppax.cli.main import main
-from ppax.schedules.base import replace_at
-from ppax.types import ConfigError
+from ppax.core import names
+from ppax.core.types import ConfigError
+from ppax.ppo.schedules.base import replace_at
 
 # name -> last name of the option, path in a run file
 EXPECTED = {

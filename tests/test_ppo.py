@@ -10,15 +10,15 @@ import pytest
 from worlds import QUICK, Counter, Leaky, Masked, Team
 
 import ppax
-from ppax.advantages import GAE
-from ppax.collection import collect, start_actor
-from ppax.critics import PopArt, Regression, TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.losses import ClippedSurrogate
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.optimizers import Adam
-from ppax.schedules import Constant, Cosine, Linear
+from ppax.ppo.advantages import GAE
+from ppax.ppo.critics import PopArt, Regression, TwoHot
+from ppax.ppo.losses import ClippedSurrogate
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.optimizers import Adam
+from ppax.ppo.schedules import Constant, Cosine, Linear
+from ppax.training.collection import collect, start_actor
 
 WORLDS = {
     "discrete": lambda: VectorEnv(TimeLimit(builtin.CartPole(), 20), 6),

@@ -12,14 +12,14 @@ from learned import learned
 from worlds import QUICK, Leaky, Masked, Team
 
 import ppax
-from ppax.advantages import GAE, CanonicalVTrace, VTrace
-from ppax.collection import collect
+from ppax.core.types import LearnerState, Targets, Transition
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.learning.extension import Chain
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.recompute import Epoch, Inputs, Minibatch, Never, Recomputation
-from ppax.types import LearnerState, Targets, Transition
+from ppax.ppo.advantages import GAE, CanonicalVTrace, VTrace
+from ppax.ppo.extension import Chain
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.recompute import Epoch, Inputs, Minibatch, Never, Recomputation
+from ppax.training.collection import collect
 
 WORLDS = {
     "truncated": lambda: VectorEnv(TimeLimit(builtin.CartPole(), 5), 4),

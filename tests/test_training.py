@@ -13,13 +13,13 @@ from gymnasium import spaces
 from worlds import QUICK, Counter
 
 import ppax
-from ppax.advantages import GAE
 from ppax.arrays import counter
+from ppax.core.types import ConfigError
 from ppax.envs import VectorEnv
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp, network
-from ppax.schedules import Linear
-from ppax.types import ConfigError
+from ppax.ppo.advantages import GAE
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.schedules import Linear
 
 start = jax.jit(ppax.start, static_argnames="num_steps")
 train = jax.jit(ppax.train, compiler_options=QUICK)

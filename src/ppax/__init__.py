@@ -5,82 +5,76 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ppax.program import sharding
+from ppax.devices import sharding
 
 sharding.use_all_cores()  # before anything starts JAX
 
-from ppax import (
-    advantages,
-    config,
-    critics,
-    distributions,
-    envs,
-    extensions,
-    gradients,
-    imitation,
-    loggers,
-    losses,
-    minibatches,
-    networks,
-    optimizers,
-    protocols,
-    recompute,
-    schedules,
-)
+from ppax import config, distributions, envs, extensions, loggers, networks
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
-from ppax.collection import collect
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log
+from ppax.core import protocols
+from ppax.core.imports import trust
+from ppax.core.names import in_python, meaning
+from ppax.core.parts import number, part, slot, static
+from ppax.core.types import ConfigError, TrainState
+from ppax.core.version import __version__ as __version__
+from ppax.devices.layout import Program
+from ppax.devices.processes import join
 from ppax.envs import EnvError, make
-from ppax.evaluation import Evaluation, evaluate
-from ppax.imports import trust
-from ppax.learning.extension import Extension
-from ppax.names import in_python, meaning
-from ppax.parts import number, part, slot, static
-from ppax.ppo import PPO
-from ppax.program.compilation import CompiledTraining, compile
-from ppax.program.layout import Program
-from ppax.program.processes import join
-from ppax.program.sweeps import start_sweep, sweep
+from ppax.extensions import imitation
+from ppax.ppo import advantages, critics, gradients, losses, minibatches, optimizers, recompute, schedules
+from ppax.ppo.extension import Extension
+from ppax.ppo.ppo import PPO
 from ppax.run import conditions as stop
 from ppax.run.checkpoint import CheckpointError
 from ppax.run.fit import fit, resume
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
-from ppax.training import start, train
-from ppax.types import ConfigError, TrainState
+from ppax.training.collection import collect
+from ppax.training.compilation import CompiledTraining, compile
+from ppax.training.evaluation import Evaluation, evaluate
+from ppax.training.loop import start, train
+from ppax.training.sweeps import start_sweep, sweep
 
 if TYPE_CHECKING:
     from ppax.checks import check_env, selftest
     from ppax.policy import Policy, PolicySpec
-    from ppax.policy.listing import SavedState, checkpoints
-    from ppax.policy.loading import load
+    from ppax.reports.doctor import Diagnosis, doctor
+    from ppax.reports.plotting import plot
+    from ppax.reports.report import compare, frame, report
+    from ppax.reports.upload import push_to_hub
+    from ppax.run.building import Built, build
+    from ppax.run.films.film import Film, film
+    from ppax.run.listing import SavedState, checkpoints
+    from ppax.run.loading import load
+    from ppax.run.matches import Match, match
     from ppax.scores import PresetScore, Score, presets, score
     from ppax.sweeps import SweepResult, resume_sweep, sweep_runs
-    from ppax.tools.building import Built, build
-    from ppax.tools.doctor import Diagnosis, doctor
-    from ppax.tools.figures import plot
-    from ppax.tools.film import Film, film
-    from ppax.tools.matches import Match, match
-    from ppax.tools.report import compare, frame, report
-
-__version__ = "0.1.0"
 
 # Names imported at their first use: training needs none of them, and `import ppax` stays fast
 _LAZY = {
     "ppax.checks": ("check_env", "selftest"),
     "ppax.policy": ("Policy", "PolicySpec"),
-    "ppax.policy.listing": ("SavedState", "checkpoints"),
-    "ppax.policy.loading": ("load",),
+    "ppax.run.listing": ("SavedState", "checkpoints"),
+    "ppax.run.loading": ("load",),
     "ppax.scores": ("PresetScore", "Score", "presets", "score"),
     "ppax.sweeps": ("SweepResult", "resume_sweep", "sweep_runs"),
-    "ppax.tools.building": ("Built", "build"),
-    "ppax.tools.doctor": ("Diagnosis", "doctor"),
-    "ppax.tools.figures": ("plot",),
-    "ppax.tools.film": ("Film", "film"),
-    "ppax.tools.matches": ("Match", "match"),
-    "ppax.tools.report": ("compare", "frame", "report"),
+    "ppax.run.building": ("Built", "build"),
+    "ppax.reports.doctor": ("Diagnosis", "doctor"),
+    "ppax.reports.plotting": ("plot",),
+    "ppax.run.films.film": ("Film", "film"),
+    "ppax.run.matches": ("Match", "match"),
+    "ppax.reports.report": ("compare", "frame", "report"),
+    "ppax.reports.upload": ("push_to_hub",),
 }
+
+
+def _load(source: str) -> Any:
+    return import_module("ppax.run.loading").load(source)
+
+
+imitation.teachers.load_policy = _load  # a teacher is a part of an agent, and may be the path of a policy
 
 
 def __getattr__(name: str) -> Any:
@@ -138,6 +132,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "checkpoints",
     "load",
     "match",
+    "push_to_hub",
     # Pure functions: training, sweeps, evaluation
     "CompiledTraining",
     "Evaluation",

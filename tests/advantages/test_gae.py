@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from ppax.advantages import GAE
-from ppax.types import Targets, Transition
+from ppax.core.types import Targets, Transition
+from ppax.ppo.advantages import GAE
 
 
 @jax.jit

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from streams import STEPS, by_hand, draw, poisoned, targets
 
-from ppax.advantages import GAE, MonteCarlo, TDLambda, spread_rewards
+from ppax.ppo.advantages import GAE, MonteCarlo, TDLambda, spread_rewards
 
 BOTH = (TDLambda(1.0), MonteCarlo())
 

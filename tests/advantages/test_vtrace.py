@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from streams import STEPS, by_hand, draw, poisoned, targets
 
-from ppax.advantages import GAE, VTrace
+from ppax.ppo.advantages import GAE, VTrace
 
 
 @pytest.mark.parametrize(("lam", "rho", "c"), [(0.95, 1.0, 1.0), (0.5, 0.7, 1.3), (1.0, 2.0, 0.4), (0.0, 1.0, 1.0)])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from streams import STEPS, by_hand, draw, poisoned, targets
 
-from ppax.advantages import GAE, CanonicalVTrace
+from ppax.ppo.advantages import GAE, CanonicalVTrace
 
 
 def eq_1(s, t, lam, rho, c, gamma=0.9):

@@ -10,15 +10,15 @@ import pytest
 from worlds import QUICK
 
 import ppax
-from ppax import protocols
 from ppax.agents.arguments import AGENTS, require_fit
 from ppax.agents.opponents import Pool
+from ppax.core import protocols
+from ppax.core.types import ConfigError, Requirements, Update
+from ppax.devices.layout import Program, with_devices
 from ppax.envs import grouped
-from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
-from ppax.program.layout import Program, with_devices
-from ppax.types import ConfigError, Requirements, Update
+from ppax.ppo.minibatches import Shuffle
 
 NUM_ENVS, NUM_STEPS = 8, 4
 ALIKE = ppax.make("Pursuit-2", NUM_ENVS)

@@ -14,10 +14,10 @@ import pytest
 from gymnasium import spaces
 
 import ppax
+from ppax.core.parts import slots
+from ppax.core.types import ConfigError, EnvReset, EnvStep, part
 from ppax.envs import TimeLimit, VectorEnv
-from ppax.parts import slots
-from ppax.training import make_key
-from ppax.types import ConfigError, EnvReset, EnvStep, part
+from ppax.training.loop import make_key
 
 
 def cartpole():
@@ -208,7 +208,7 @@ def test_a_platform_that_jax_cannot_use_is_named_with_the_remedy(platform):
         command, env=os.environ | {"JAX_PLATFORMS": platform}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert f"ppax.types.ConfigError: JAX_PLATFORMS = '{platform}'" in done.stderr
+    assert f"ppax.core.types.ConfigError: JAX_PLATFORMS = '{platform}'" in done.stderr
     assert "unset it" in done.stderr
 
 

@@ -10,11 +10,11 @@ from worlds import QUICK
 
 import ppax
 from ppax.agents.opponents import Pool
+from ppax.core.types import part
 from ppax.envs import grouped
 from ppax.extensions import Before, Extension, ExtensionState
-from ppax.minibatches import Shuffle
 from ppax.networks import network
-from ppax.types import part
+from ppax.ppo.minibatches import Shuffle
 
 NUM_ENVS, NUM_STEPS = 4, 2
 PLAYERS = {"prey": [0], "hunters": [1, 2]}

@@ -9,12 +9,12 @@ from worlds import QUICK
 
 import ppax
 from ppax.agents import ratings, seating
-from ppax.critics import PopArt
 from ppax.envs import TimeLimit, VectorEnv
 from ppax.envs.wrappers.team_view import team_view
-from ppax.minibatches import Shuffle
 from ppax.networks import network
-from ppax.schedules import Linear
+from ppax.ppo.critics import PopArt
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.schedules import Linear
 
 NUM_STEPS = 16
 

@@ -14,13 +14,13 @@ import ppax
 from ppax import config
 from ppax.agents.groups import FLAT
 from ppax.checks import require_sound
+from ppax.core.options import flatten
+from ppax.core.types import ConfigError, Rollout, Transition
 from ppax.envs import ActionRepeat, TimeLimit, VectorEnv, builtin, grouped
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp, network
 from ppax.networks.memories import GRU
-from ppax.options import flatten
-from ppax.training import num_devices
-from ppax.types import ConfigError, Rollout, Transition
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.loop import num_devices
 
 NUM_ENVS, NUM_STEPS = 4, 8
 

@@ -8,12 +8,12 @@ import pytest
 import ppax
 from ppax.agents.logged import annealed_numbers, episode_metrics
 from ppax.arrays.metrics import add_up, averaged, nothing, pack
-from ppax.collection import count_step, finished_episodes
 from ppax.config import Log
+from ppax.core.types import ActorState, part
 from ppax.envs import grouped
 from ppax.networks import network
-from ppax.schedules import Both, Linear, Steps, scale
-from ppax.types import ActorState, part
+from ppax.ppo.schedules import Both, Linear, Steps, scale
+from ppax.training.collection import count_step, finished_episodes
 
 ITERATIONS, STEPS, ENVS = 3, 20, 4
 

@@ -18,17 +18,17 @@ from ppax import config
 from ppax.agents.independent import of_players
 from ppax.agents.player_names import NAMED, player_names
 from ppax.arrays.metrics import reduced
-from ppax.collection import start_actor, stream_keys
 from ppax.config import Log
-from ppax.critics import TwoHot
+from ppax.core.types import ConfigError
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.extensions import EntropyTarget, KLControl
-from ppax.minibatches import Shuffle
 from ppax.networks import memories, mlp, network
 from ppax.networks.memories import GRU
-from ppax.schedules import Steps
-from ppax.training import finish_iteration, iteration_inputs, start, train
-from ppax.types import ConfigError
+from ppax.ppo.critics import TwoHot
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.schedules import Steps
+from ppax.training.collection import start_actor, stream_keys
+from ppax.training.loop import finish_iteration, iteration_inputs, start, train
 
 NUM_ENVS, NUM_STEPS = 4, 8
 PENDULUM = TimeLimit(builtin.Pendulum(), 12)
@@ -81,7 +81,7 @@ def test_each_independent_player_learns_as_in_a_solo_run(memory, monkeypatch):
         env = VectorEnv(One(PENDULUM, player), NUM_ENVS)
         own = dataclasses.replace(agent, **{name: jnp.asarray(x)[player] for name, x in EACH.items()})
         keys = lambda key, steps, _: stream_keys(key, steps, together)[:, :, jnp.stack([0 * player, 1 + player])]  # noqa: E731
-        monkeypatch.setattr(sys.modules["ppax.collection"], "stream_keys", keys)
+        monkeypatch.setattr(sys.modules["ppax.training.collection"], "stream_keys", keys)
         first = start(own, env, NUM_STEPS, jax.random.key(0))
         actor = start_actor(own, env, jax.random.split(jax.random.key(0), 3)[1])
         first = dataclasses.replace(first, actor=actor, learner=jax.tree.map(lambda x: x[player], begin.learner))

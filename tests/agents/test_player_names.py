@@ -10,11 +10,11 @@ import ppax
 from ppax import config
 from ppax.cli import options
 from ppax.cli.output import evaluation_text
+from ppax.core.types import ConfigError, EnvReset, EnvStep, part, static
 from ppax.envs import TimeLimit, VectorEnv, grouped, host
-from ppax.films.play import Played
 from ppax.networks import network
-from ppax.program.backends import backend_of
-from ppax.types import ConfigError, EnvReset, EnvStep, part, static
+from ppax.run.films.play import Played
+from ppax.training.backends import backend_of
 
 COLORS = ("red_0", "red_1", "blue_0", "blue_1")
 

@@ -14,10 +14,10 @@ import ppax
 from ppax.agents import precision
 from ppax.agents.opponents import Pool
 from ppax.agents.self_play import SelfPlay
+from ppax.devices import platforms
 from ppax.networks import Tower, mlp, network
 from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, Stack, Window
 from ppax.policy.programs import InNumpy
-from ppax.program import platforms
 from ppax.sweeps import directory, packing, runs
 
 WITH_UNIT, WITHOUT = "flags : fpu avx512_bf16 avx\n", "flags : fpu avx512f\n"

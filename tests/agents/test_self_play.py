@@ -17,13 +17,13 @@ from ppax.agents.ratings import START, win_probability
 from ppax.agents.self_play import SelfPlay
 from ppax.arrays.metrics import Table, averaged, pack
 from ppax.arrays.sequences import where_rows, zero_rows
+from ppax.core.types import ActorState, Collected, ConfigError, Episodes, Rollout, TrainState, Transition, Update
 from ppax.envs import grouped
-from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.composed import NONE
 from ppax.networks.memories import GRU
-from ppax.training import IterationInputs, check_sizes, episode_metrics, finish_iteration
-from ppax.types import ActorState, Collected, ConfigError, Episodes, Rollout, TrainState, Transition, Update
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.loop import IterationInputs, check_sizes, episode_metrics, finish_iteration
 
 NUM_ENVS, NUM_STEPS = 8, 8
 POOL = Pool(every=2, size=3, share=0.5, opponents=2)

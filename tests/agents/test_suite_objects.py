@@ -4,7 +4,7 @@ import pytest
 
 import ppax
 from ppax.agents.arguments import require_env
-from ppax.types import ConfigError
+from ppax.core.types import ConfigError
 
 
 class CartPole:

@@ -10,8 +10,8 @@ import ppax
 from ppax.agents.arguments import warn_of_units
 from ppax.config.defaults import completed
 from ppax.networks.head_for import head_for, needs_squashing, off_scale
-from ppax.tools.doctor.policy import actions_off_scale
-from ppax.tools.doctor.record import Record
+from ppax.reports.doctor.policy import actions_off_scale
+from ppax.reports.doctor.record import Record
 
 
 def box(low, high, size=1):

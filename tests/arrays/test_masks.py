@@ -11,16 +11,16 @@ from learned import learned
 from worlds import QUICK, RANDOM_MASKS, SPACES, Leaky, Spaced
 
 import ppax
-from ppax.advantages import VTrace
 from ppax.arrays import masks
-from ppax.collection import collect, start_actor
-from ppax.critics import PopArt
+from ppax.core.types import EnvReset, EnvStep, part, static
 from ppax.envs import VectorEnv
-from ppax.learning.forward import forward_sequences
-from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
 from ppax.networks.memories import GRU
-from ppax.types import EnvReset, EnvStep, part, static
+from ppax.ppo.advantages import VTrace
+from ppax.ppo.critics import PopArt
+from ppax.ppo.forward import forward_sequences
+from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.training.collection import collect, start_actor
 
 NESTED = SPACES["nested"]
 

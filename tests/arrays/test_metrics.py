@@ -9,9 +9,9 @@ from ppax.agents.groups import of_groups
 from ppax.agents.independent import of_players
 from ppax.arrays.metrics import add_up, averaged, merge, nothing, pack, reduced, unpack
 from ppax.arrays.sequences import masked_mean
-from ppax.learning.gradient import mean_gradient
-from ppax.training import episode_metrics
-from ppax.types import ConfigError, Episodes, LossOutput
+from ppax.core.types import ConfigError, Episodes, LossOutput
+from ppax.ppo.gradient import mean_gradient
+from ppax.training.loop import episode_metrics
 
 NAMES = ("gold_miners", "red_maximus", "the_max", "x_min")
 SIZES = tuple((name, 1) for name in NAMES)

@@ -15,7 +15,7 @@ from ppax.arrays.sequences import (
     where_rows,
     zero_rows,
 )
-from ppax.program import platforms
+from ppax.devices import platforms
 
 
 @pytest.mark.parametrize("seq_len", [1, 2, 3, 6])

@@ -4,7 +4,7 @@ from breaks.base import Mutation
 
 PLATFORMS = "tests/program/test_platforms.py::"
 WHOLE = PLATFORMS + "test_accelerators_have_one_device_whole_minibatches_and_no_options_of_a_cpu"
-FILE = "program/platforms.py"
+FILE = "devices/platforms.py"
 PRECISION = "tests/agents/test_precision.py::"
 HOISTING = "tests/program/test_hoisting.py::"
 PRODUCTS = "tests/networks/test_products.py::"
@@ -18,35 +18,35 @@ MUTATIONS = [
         "elif not equation.effects and variables <= constants | made:",
         "elif not equation.effects and variables & made:",
         (HOISTING + "test_results_are_those_of_the_loop_as_it_was",),
-        "program/hoisting.py",
+        "devices/hoisting.py",
     ),
     Mutation(
         "nothing is done before a loop",
         "variables <= constants | made:",
         "variables <= made and False:",
         (HOISTING + "test_draws_that_read_only_the_input_are_made_before_the_loop",),
-        "program/hoisting.py",
+        "devices/hoisting.py",
     ),
     Mutation(
         "a loop reads any number of results made before it",
         "len(inputs) * sum(x.aval.size for x in needed) > most",
         "sum(x.aval.size for x in needed) > most",
         (HOISTING + "test_a_loop_that_would_read_too_much_stays_as_it_is",),
-        "program/hoisting.py",
+        "devices/hoisting.py",
     ),
     Mutation(
         "callbacks run before a loop",
         "elif not equation.effects and variables",
         "elif variables",
         (HOISTING + "test_operations_with_effects_stay_in_the_loop",),
-        "program/hoisting.py",
+        "devices/hoisting.py",
     ),
     Mutation(
         "gradients of rounded weights are rounded",
         "yield in_float32(params)",
         "yield cast(params, dtype)",
         ("tests/system/test_precision.py::test_only_operands_with_sides_of_at_least_16_are_rounded",),
-        "learning/forward.py",
+        "ppo/forward.py",
     ),
     Mutation(
         "layers do not see the rounding context",
@@ -81,14 +81,14 @@ MUTATIONS = [
         "features, outputs = to_rows(swap_axes(to_pairs((features, outputs), sequences)))",
         "features, outputs = to_rows(to_pairs((features, outputs), sequences))",
         ("tests/learning/test_forward.py::test_rows_of_sequences_are_those_of_single_steps",),
-        "learning/forward.py",
+        "ppo/forward.py",
     ),
     Mutation(
         "small permutations from two rounds",
         "ROUNDS = 8 ",
         "ROUNDS = 2 ",
         ("tests/minibatches/test_shuffle.py::test_small_bijections_reach_every_place_and_pair_equally_often",),
-        "minibatches/shuffle.py",
+        "ppo/minibatches/shuffle.py",
     ),
     Mutation(
         "logits are shifted by the first, not the largest",
@@ -116,7 +116,7 @@ MUTATIONS = [
         "chunks.rows_alone if alone else chunks.rows_split",
         "chunks.rows_split",
         (PLATFORMS + "test_entries_of_the_table_decide",),
-        "program/layout.py",
+        "devices/layout.py",
     ),
     Mutation(
         "a memory with products in each step has chunks of one without",
@@ -130,7 +130,7 @@ MUTATIONS = [
         "chunks.at_once_alone if alone else chunks.at_once_split",
         "chunks.at_once_alone",
         (PLATFORMS + "test_chunks_are_smaller_with_memories_whose_products_are_computed_for_all_steps_at_once",),
-        "program/layout.py",
+        "devices/layout.py",
     ),
     Mutation(
         "scans are those of the other platform",
@@ -172,14 +172,14 @@ MUTATIONS = [
         "return most if few else 1",
         "return most",
         (PLATFORMS + "test_small_steps_are_unrolled_on_accelerators_and_large_ones_are_not",),
-        "program/layout.py",
+        "devices/layout.py",
     ),
     Mutation(
         "operations inside of loops and branches do not count",
         "return len(program.eqns) + sum(map(operations, inner))",
         "return len(program.eqns)",
         (PLATFORMS + "test_small_steps_are_unrolled_on_accelerators_and_large_ones_are_not",),
-        "program/layout.py",
+        "devices/layout.py",
     ),
     Mutation(
         "accelerators round the factors of float32 products",
@@ -280,7 +280,7 @@ MUTATIONS = [
         "iteration_inputs(in_training(agent), state",
         "iteration_inputs(agent, state",
         (PRECISION + "test_training_rounds_and_acting_does_not",),
-        "ppax/training.py",
+        "ppax/training/loop.py",
     ),
     Mutation(
         "a run resumes in this machine's precision",

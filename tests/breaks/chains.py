@@ -90,7 +90,7 @@ MUTATIONS: list[Mutation] = [
         'removed = tuple(f"{path}." for path, x in own.items() if x == [])',
         "removed = ()",
         (FILES + "test_tables_laid_over_others",),
-        "ppax/options.py",
+        "ppax/core/options.py",
     ),
     Mutation(
         "a checkpoint of an earlier format is skipped as a damaged one",
@@ -111,21 +111,21 @@ MUTATIONS: list[Mutation] = [
         "    checkpoint.require_format(path)\n",
         "",
         (EARLIER,),
-        "policy/loading.py",
+        "run/loading.py",
     ),
     Mutation(
         "numbers of extensions are not annealed",
         "return dataclasses.replace(agent, **parts, **chains)",
         "return dataclasses.replace(agent, **parts)",
         ("tests/schedules/test_annealed_extensions.py::test_a_number_of_an_extension_is_annealed_to_its_end",),
-        "schedules/base.py",
+        "ppo/schedules/base.py",
     ),
     Mutation(
         "past selves keep the states of extensions",
         '"reward_stats": None, "extensions": {}}',
         '"reward_stats": None}',
         ("tests/agents/test_extensions.py::test_past_selves_keep_no_states_and_their_streams_stay",),
-        "ppax/types.py",
+        "ppax/core/types.py",
     ),
     Mutation(
         "streams of past selves begin anew",

@@ -129,7 +129,7 @@ MUTATIONS: list[Mutation] = [
         "if not (_derived(field) or _equal(getattr(tree, field.name), field.default))",
         "if not _derived(field)",
         (REPRS + "test_agent_repr_shows_changed_options_only",),
-        "ppax/parts.py",
+        "ppax/core/parts.py",
     ),
     Mutation(
         "bodies are drawn as they stand at first",
@@ -149,7 +149,7 @@ MUTATIONS: list[Mutation] = [
         "        if shape != rows:\n",
         "        if False:\n",
         ("tests/extensions/test_terms.py::test_a_term_that_is_not_per_row_is_refused",),
-        "losses/base.py",
+        "ppo/losses/base.py",
     ),
     Mutation(
         "the settings of a run are those of the default environment",
@@ -252,14 +252,14 @@ MUTATIONS: list[Mutation] = [
         "            if jax.default_backend() == PLATFORMS[platform].backend:\n",
         "            if jax.default_backend():\n",
         ("tests/cli/test_device.py::test_a_device_that_is_not_here_is_refused_by_every_command",),
-        "program/sharding.py",
+        "devices/sharding.py",
     ),
     Mutation(
         "all GPUs in place of one",
         '            jax.config.update(f"jax_{plugin}_visible_devices", number)\n',
         "            pass\n",
         ("tests/cli/test_device.py::test_a_gpu_is_of_the_installed_plugin",),
-        "program/sharding.py",
+        "devices/sharding.py",
     ),
     Mutation(
         "the progress has no reward where no episode ends",

@@ -12,7 +12,7 @@ MUTATIONS = [
         "    library_convolutions=False,",
         "    library_convolutions=True,",
         (CONVOLUTION + "test_xla_convolution_is_used_on_accelerators_only",),
-        "program/platforms.py",
+        "devices/platforms.py",
     ),
     Mutation(
         "a patch goes through columns first",
@@ -57,7 +57,7 @@ MUTATIONS = [
             "tests/tools/test_bench.py::test_an_iteration_longer_than_the_time_is_measured_once",
             "tests/tools/test_bench.py::test_rounds_take_about_the_given_seconds",
         ),
-        "ppax/tools/bench.py",
+        "ppax/training/bench.py",
     ),
     Mutation(
         "an image is read as a vector without a word",

@@ -44,7 +44,7 @@ MUTATIONS: list[Mutation] = [
         "/ jnp.maximum(learns.sum(dtype=jnp.float32), 1.0)",
         "/ learns.size",
         (BESIDE,),
-        "learning/diagnostics.py",
+        "ppo/diagnostics.py",
     ),
     Mutation(
         "an empty minibatch lowers the KL penalty",
@@ -132,7 +132,7 @@ MUTATIONS: list[Mutation] = [
             TRACING + "test_a_new_evaluation_sees_it",
             TRACING + "test_a_new_fit_sees_a_changed_attribute_global_or_method",
         ),
-        file="program/tracing.py",
+        file="devices/tracing.py",
     ),
     Mutation(
         "the iterations of training are traced once in a process",
@@ -151,7 +151,7 @@ MUTATIONS: list[Mutation] = [
         "    return np.asarray(one).tobytes() == np.asarray(other).tobytes()",
         "    return True",
         (TRACING + "test_programs_are_compared_in_their_constants_branches_and_keys",),
-        file="program/tracing.py",
+        file="devices/tracing.py",
     ),
     Mutation(
         "a metric without a value is NaN in the program",

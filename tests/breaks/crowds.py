@@ -46,14 +46,14 @@ MUTATIONS: list[Mutation] = [
         "batch, begin = inputs.first.shape[0] // num_agents, start // num_agents  # environments",
         "batch, begin = inputs.first.shape[0] // num_agents, start * 0",
         (SELF_PLAY + "test_past_selves_play_in_their_environments_alone[async]",),
-        "host/policy.py",
+        "training/host/policy.py",
     ),
     Mutation(
         "past selves play in evaluations on the host",
         "    if agent.pool is None:\n        return agent\n    return dataclasses",
         "    if True:\n        return agent\n    return dataclasses",
         (SELF_PLAY + "test_a_trained_player_beats_its_first_self",),
-        "program/backends.py",
+        "training/backends.py",
     ),
     Mutation(
         "an episode begins where the first agent's does",

@@ -116,14 +116,14 @@ MUTATIONS = [
         "return dataclasses.replace(agent, **parts)",
         "return agent",
         ("tests/tools/test_building.py::test_parts_may_be_objects",),
-        "tools/building.py",
+        "run/building.py",
     ),
     Mutation(
         "a memory that is an object has no whole sequences",
         "if name not in parts} | _network(parts)",
         "if name not in parts}",
         ("tests/tools/test_building.py::test_other_settings_follow_from_objects",),
-        "tools/building.py",
+        "run/building.py",
     ),
     Mutation(
         "evaluate takes the modes whatever the run's settings say",

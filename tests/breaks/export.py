@@ -102,7 +102,7 @@ MUTATIONS: list[Mutation] = [
         "begin = np.clip(starts[..., start_axes.index(axis)], 0, x.shape[axis] - size)",
         "begin = np.clip(starts[..., start_axes.index(axis)] + 1, 0, x.shape[axis] - size)",
         (OPERATIONS + "[a table]",),
-        "host/operations.py",
+        "training/host/operations.py",
     ),
     Mutation(
         "a bundle's own reader is not compared",

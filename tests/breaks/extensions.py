@@ -3,7 +3,7 @@
 from breaks.base import Mutation
 
 EXTENSION = "tests/extensions/test_extension.py::"
-CHAIN = "learning/extension.py"
+CHAIN = "ppo/extension.py"
 ACTS = EXTENSION + "test_an_extension_that_acts_replaces_actions_and_not_log_probabilities"
 NUMBERS = EXTENSION + "test_numbers_are_those_of_the_loss_and_then_of_the_optimiser"
 TRAINED = EXTENSION + "test_parameters_of_an_extension_are_trained_and_kept_apart_from_those_of_the_network"
@@ -50,21 +50,21 @@ MUTATIONS = [
         "minibatch.learns if observed.proceed is None else minibatch.learns & observed.proceed",
         "minibatch.learns",
         (EXTENSION + "test_a_gradient_step_that_does_not_proceed_leaves_parameters_and_optimiser",),
-        "ppax/ppo.py",
+        "ppax/ppo/ppo.py",
     ),
     Mutation(
         "the loss has the numbers of the agent alone",
         "mean_gradient(partial(minibatch_loss, agent), trained, chunk",
         "mean_gradient(partial(minibatch_loss, self), trained, chunk",
         (NUMBERS,),
-        "ppax/ppo.py",
+        "ppax/ppo/ppo.py",
     ),
     Mutation(
         "the optimiser has the numbers from before the observation",
         "adapted = extensions.adapt(self, observed.inner)",
         "adapted = agent",
         (NUMBERS,),
-        "ppax/ppo.py",
+        "ppax/ppo/ppo.py",
     ),
     Mutation(
         "parameters of extensions stay among those of the network",
@@ -100,7 +100,7 @@ MUTATIONS = [
         "    emptied = zero_rows(steps.valid, (steps, Targets(*jax.lax.stop_gradient(targets))))\n"
         "    emptied = dataclasses.replace(emptied[0], extras=steps.extras), emptied[1]\n",
         (EXTRAS,),
-        "learning/batches.py",
+        "ppo/batches.py",
     ),
     Mutation(
         "a metric takes the place of another of its name",
@@ -146,7 +146,7 @@ MUTATIONS = [
         "current = without_extensions(without_past_selves(agent))",
         "current = without_past_selves(agent)",
         (EXTENSION + "test_an_evaluation_acts_without_extensions",),
-        "program/backends.py",
+        "training/backends.py",
     ),
     Mutation(
         "compiled evaluations call the agent's act",
@@ -154,6 +154,6 @@ MUTATIONS = [
         "    action = distribution.mode() if deterministic else distribution.sample(act_key)\n"
         "    action = agent.act(learner, actor.carry, actor.obs, actor.first, actor.action_mask, act_key).action\n",
         (EXTENSION + "test_an_evaluation_acts_without_extensions",),
-        "program/episodes.py",
+        "training/episodes.py",
     ),
 ]

@@ -38,21 +38,21 @@ ESTIMATORS = [
         "bootstrap = jnp.where(steps.terminated, 0.0, next_value)",
         "bootstrap = jnp.where(steps.ended, 0.0, next_value)",
         (GAE + "test_truncation_bootstraps_and_termination_does_not",),
-        "advantages/gae.py",
+        "ppo/advantages/gae.py",
     ),
     Mutation(
         "terminated and truncated swapped in GAE",
         "bootstrap = jnp.where(steps.terminated, 0.0, next_value)",
         "bootstrap = jnp.where(steps.truncated, 0.0, next_value)",
         (GAE + "test_agrees_with_a_float64_loop_on_1000_random_streams",),
-        "advantages/gae.py",
+        "ppo/advantages/gae.py",
     ),
     Mutation(
         "no lambda in GAE",
         "discounted_sum(delta, gamma * self.gae_lambda, steps.ended)",
         "discounted_sum(delta, gamma, steps.ended)",
         (GAE + "test_lambda_0_is_the_one_step_advantage",),
-        "advantages/gae.py",
+        "ppo/advantages/gae.py",
     ),
     Mutation(
         "lambda missing on the first step",
@@ -60,28 +60,28 @@ ESTIMATORS = [
         "later = jnp.where(steps.ended, 0.0, jnp.append(advantage[1:], 0.0))\n"
         "        return Targets(delta + gamma * later, advantage + steps.value)",
         (GAE + "test_agrees_with_a_float64_loop_on_1000_random_streams",),
-        "advantages/gae.py",
+        "ppo/advantages/gae.py",
     ),
     Mutation(
         "the trace goes on beyond a truncation",
         "discounted_sum(delta, gamma * self.gae_lambda, steps.ended)",
         "discounted_sum(delta, gamma * self.gae_lambda, steps.terminated)",
         (GAE + "test_a_truncation_cuts_the_trace",),
-        "advantages/gae.py",
+        "ppo/advantages/gae.py",
     ),
     Mutation(
         "an end aligned with the step after it",
         "discounted_sum(delta, gamma * self.gae_lambda, steps.ended)",
         "discounted_sum(delta, gamma * self.gae_lambda, jnp.roll(steps.ended, 1))",
         (GAE + "test_termination_applies_to_the_step_that_ended",),
-        "advantages/gae.py",
+        "ppo/advantages/gae.py",
     ),
     Mutation(
         "the critic learns the advantage",
         "return Targets(advantage, advantage + steps.value)",
         "return Targets(advantage, advantage)",
         (GAE + "test_two_steps_by_hand",),
-        "advantages/gae.py",
+        "ppo/advantages/gae.py",
     ),
     Mutation(
         "bootstrap with V of the same step",
@@ -156,14 +156,14 @@ LOSSES = [
         "jnp.clip(ratio, 1.0 - self.clip_eps,",
         "jnp.clip(ratio, 0.0,",
         (CLIPPED + "test_the_gradient_is_zero_only_outside_the_clip_range_in_the_improving_direction",),
-        "losses/clipped.py",
+        "ppo/losses/clipped.py",
     ),
     Mutation(
         "the better of ratio and clipped ratio",
         "jnp.minimum(ratio * advantage",
         "jnp.maximum(ratio * advantage",
         (CLIPPED + "test_the_gradient_is_zero_only_outside_the_clip_range_in_the_improving_direction",),
-        "losses/clipped.py",
+        "ppo/losses/clipped.py",
     ),
     Mutation(
         "dual clip for good actions",
@@ -263,7 +263,7 @@ DATA = [
         "keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key",
         "keys = jax.random.wrap_key_data(jnp.broadcast_to(jax.random.key_data(key), (self.num_epochs, 2)))",
         (ROWS,),
-        "ppax/ppo.py",
+        "ppax/ppo/ppo.py",
     ),
     Mutation(
         "priorities without alpha",
@@ -453,7 +453,7 @@ LEARNING = [
         "        steps.first,\n        steps.action_mask,\n",
         "        steps.first,\n        None,\n",
         ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[masked-False-True-linear]",),
-        "learning/forward.py",
+        "ppo/forward.py",
     ),
     Mutation(
         "memory is never forgotten",
@@ -646,7 +646,7 @@ RUNNING = [
         "policy = agent.policy(learner, actor.carry",
         "policy = agent.policy(learner._replace(obs_stats=None), actor.carry",
         (EVALUATE + "test_observations_are_normalised_as_in_training",),
-        "ppax/program/episodes.py",
+        "ppax/training/episodes.py",
     ),
     Mutation(
         "evaluation samples when it should not",
@@ -733,7 +733,7 @@ RUNNING = [
         "if num_envs % d == 0 and minibatch % d == 0",
         "if True",
         (PARALLEL + "test_default_number_of_devices",),
-        "program/layout.py",
+        "devices/layout.py",
     ),
     Mutation(
         "the guard is blind to statics",
@@ -749,7 +749,7 @@ RUNNING = [
             "tests/program/test_compilation.py::test_errors_name_the_changed_field",
             "tests/program/test_compilation.py::test_differences_of_plain_trees",
         ),
-        "program/compiled.py",
+        "training/compiled.py",
     ),
     Mutation(
         "tuning takes the slower layout",
@@ -878,7 +878,7 @@ ENVIRONMENTS = [
     ),
     Mutation(
         "training begins with an unsound environment",
-        "    _require_sound(env)  #",
+        "    require_sound(env)  #",
         "    #",
         (CHECK_ENV + "test_training_refuses_before_it_compiles",),
         "ppax/run/fit.py",
@@ -1050,7 +1050,7 @@ SUITES = [
         "    if step.episode_stats is not None:\n        return step.episode_stats\n",
         "",
         (ATARI + "test_episode_statistics_are_of_whole_games",),
-        "host/episodes.py",
+        "training/host/episodes.py",
     ),
     Mutation(
         "a pool's lives are taken for games",
@@ -1230,14 +1230,14 @@ LATEST = [
         "if self._seen[0] is not agent or self._seen[1] is not env:",
         "if self._seen[0] is None:",
         ("tests/program/test_compilation.py::test_changed_hyperparameters_do_not_recompile",),
-        "program/compiled.py",
+        "training/compiled.py",
     ),
     Mutation(
         "a state of another size is refused in JAX's words alone",
         "self._guard(agent, env, state)\n            raise",
         "raise",
         ("tests/program/test_compilation.py::test_errors_name_the_changed_field",),
-        "program/compiled.py",
+        "training/compiled.py",
     ),
 ]
 MUTATIONS = LATER + ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING + HOSTED + ENVIRONMENTS + SUITES

@@ -11,7 +11,7 @@ MUTATIONS = [
         "jnp.concatenate([x[1:], last[None]])",
         "x",
         (ORACLE,),
-        "learning/following.py",
+        "ppo/following.py",
     ),
     Mutation(
         "the target network learns beside the predictor",
@@ -53,7 +53,7 @@ MUTATIONS = [
         "actor = collected.actor._replace(extensions=update.extensions)",
         "actor = collected.actor",
         (RND + "test_every_agent_trains_with_it",),
-        "ppax/training.py",
+        "ppax/training/loop.py",
     ),
     Mutation(
         "the stream of intrinsic rewards ends with an episode",
@@ -95,14 +95,14 @@ MUTATIONS = [
         "known = functools.reduce(operator.and_, finite, steps.valid)",
         "known = steps.valid",
         ("tests/learning/test_following.py::test_a_termination_with_an_infinite_observation_is_learned_from[rnd]",),
-        "learning/following.py",
+        "ppo/following.py",
     ),
     Mutation(
         "the last observation of an absent agent is bootstrapped from",
         "known = functools.reduce(operator.and_, finite, steps.valid)",
         "known = functools.reduce(operator.and_, finite, steps.valid | True)",
         ("tests/learning/test_following.py::test_nan_in_invalid_rows_changes_no_bit[control]",),
-        "learning/following.py",
+        "ppo/following.py",
     ),
     Mutation(
         "advantages of intrinsic rewards are not added",
@@ -116,6 +116,6 @@ MUTATIONS = [
         "self.extensions.targets(Targets(*targets), steps)",
         "Targets(*targets)",
         (OWN + "test_the_advantages_are_added_and_value_targets_stay",),
-        "ppax/recompute.py",
+        "ppax/ppo/recompute.py",
     ),
 ]

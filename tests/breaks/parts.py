@@ -11,7 +11,7 @@ MUTATIONS = [
         "found = rule(own, gradient_at, params)",
         "found = own",
         (RULES + "test_a_rule_changes_the_step_of_sgd_by_its_factor",),
-        "learning/gradient.py",
+        "ppo/gradient.py",
     ),
     Mutation(
         "a gradient rule gets the gradient at the current parameters for any",
@@ -25,7 +25,7 @@ MUTATIONS = [
         "if name in own.metrics and x is not own.metrics[name]]",
         "if False]",
         (RULES + "test_results_that_are_no_gradient_are_refused",),
-        "learning/gradient.py",
+        "ppo/gradient.py",
     ),
     Mutation(
         "a part that chooses among the sequences fails the self-test",

@@ -111,14 +111,14 @@ MUTATIONS = [
         "    if step is not None:\n        return read(find_step(path, step).path)\n",
         "",
         (LOADING + "test_every_checkpoint_can_be_loaded_by_its_step",),
-        "policy/loading.py",
+        "run/loading.py",
     ),
     Mutation(
         "weights that are not finite are loaded",
         "    if broken:\n        raise checkpoint.DamagedCheckpoint",
         "    if False:\n        raise checkpoint.DamagedCheckpoint",
         (LOADING + "test_weights_that_are_not_finite_are_refused",),
-        "policy/loading.py",
+        "run/loading.py",
     ),
     Mutation(
         "all checkpoints are kept, whatever log.keep says",

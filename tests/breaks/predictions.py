@@ -12,14 +12,14 @@ MUTATIONS = [
         "known = known & ~steps.ended",
         "known = known & True",
         (MODEL + "test_nothing_is_predicted_across_a_reset_in_the_same_step",),
-        "learning/following.py",
+        "ppo/following.py",
     ),
     Mutation(
         "the observation of the step itself is predicted",
         "jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)",
         "x, steps.obs, rollout.last_obs)",
         (MODEL + "test_the_observation_after_each_step_with_a_step_for_each_reset",),
-        "learning/following.py",
+        "ppo/following.py",
     ),
     Mutation(
         "the target of self-prediction has a gradient",
@@ -33,7 +33,7 @@ MUTATIONS = [
         "return learner._replace(params=network, extensions=states)",
         "return learner._replace(params=network)",
         (TRAINING + "test_loss_and_gradient_are_those_of_float64",),
-        "learning/extension.py",
+        "ppo/extension.py",
     ),
     Mutation(
         "PopArt moves without the auxiliary value head",
@@ -89,7 +89,7 @@ MUTATIONS = [
         "jax.tree.map(jnp.copy, allocated(agent, state))",
         "jax.tree.map(jnp.copy, state)",
         (KEPT + "test_a_start_has_room_for_the_rollouts_of_every_agent",),
-        "ppax/training.py",
+        "ppax/training/loop.py",
     ),
     Mutation(
         "minibatches of several rollouts grow with their number",

@@ -10,20 +10,20 @@ MUTATIONS: list[Mutation] = [
         "return jax.devices() if jax.process_count() > 1 else jax.local_devices()",
         "return jax.local_devices()",
         (TESTS + "test_two_processes_train_as_one",),
-        "program/sharding.py",
+        "devices/sharding.py",
     ),
     Mutation(
         "processes may lack arguments",
         "if 0 < len(missing) < len(given):",
         "if False:",
         (TESTS + "test_incomplete_arguments_are_refused",),
-        "program/processes.py",
+        "devices/processes.py",
     ),
     Mutation(
         "environments on the host are stepped by several processes",
         "if count() > 1 and not compiled:",
         "if False:",
         (TESTS + "test_host_environments_are_refused_in_several_processes",),
-        "program/processes.py",
+        "devices/processes.py",
     ),
 ]

@@ -32,7 +32,7 @@ MUTATIONS: list[Mutation] = [
         'if self.evaluation or self.stopped.get("kind") == FAULT:',
         "if False:",
         ("tests/sweeps/test_searching.py::test_sweep_best_run_file_and_comparison_name_the_same_winner",),
-        "reports/records.py",
+        "run/records.py",
     ),
     Mutation(
         "a narrow terminal gets one block of columns",
@@ -112,6 +112,6 @@ MUTATIONS: list[Mutation] = [
         "or time.monotonic() - begin > max_seconds",
         "or time.monotonic() - begin > 1e9",
         ("tests/films/test_play.py::test_play_stops_after_max_seconds",),
-        "films/play.py",
+        "run/films/play.py",
     ),
 ]

@@ -79,6 +79,6 @@ MUTATIONS: list[Mutation] = [
         "return jax.tree.map(lambda x: x[0] if np.ndim(x) else x, env)",
         "return env",
         (SCORING + "test_arrays_of_an_environment_are_no_values_of_seeds[gymnax/MemoryChain-bsuite]",),
-        "program/sweeps.py",
+        "training/sweeps.py",
     ),
 ]

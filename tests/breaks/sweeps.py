@@ -131,7 +131,7 @@ MUTATIONS: list[Mutation] = [
         "return dataclasses.replace(states, learner=learners)",
         "return jax.tree.map(lambda x: x[sources], states)",
         (SEARCHING + "test_a_copy_has_the_learner_of_its_source_and_its_own_environments_and_key",),
-        "program/members.py",
+        "training/members.py",
     ),
     Mutation(
         "a copy takes over the running games of self-play",

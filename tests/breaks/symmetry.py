@@ -23,14 +23,14 @@ MUTATIONS = [
         "                    agent=agent,\n                    batch=flat,",
         "                    agent=self,\n                    batch=flat,",
         (SYMMETRY + "test_augmentation_is_the_loss_of_the_mirrored_rollout",),
-        "ppax/ppo.py",
+        "ppax/ppo/ppo.py",
     ),
     Mutation(
         "the loss of mirrored rows has no value loss",
         "total: Array = policy_loss + agent.vf_coef * value",
         "total: Array = policy_loss",
         (SYMMETRY + "test_augmentation_is_the_loss_of_the_mirrored_rollout",),
-        "learning/extension.py",
+        "ppo/extension.py",
     ),
     Mutation(
         "the mirror loss of choices compares the same choices",

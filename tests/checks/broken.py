@@ -9,12 +9,12 @@ from gymnasium import spaces
 from worlds import Counter, Leaky, Masked
 
 import ppax
+from ppax.core.types import MinibatchIndices, Targets, part, static
 from ppax.distributions import Categorical, Normal
 from ppax.envs import builtin
-from ppax.minibatches import Shuffle
 from ppax.networks import Composed
 from ppax.networks.heads import CategoricalHead
-from ppax.types import MinibatchIndices, Targets, part, static
+from ppax.ppo.minibatches import Shuffle
 
 
 @part

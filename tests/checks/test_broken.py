@@ -10,16 +10,16 @@ import pytest
 from worlds import Counter, Leaky, Masked, Team
 
 import ppax
-from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.checks import acting, environment, experience, learning
 from ppax.checks.context import fast_compiled, make_context
 from ppax.checks.report import attempt
-from ppax.collection import collect
+from ppax.core.types import Update
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
-from ppax.optimizers import SGD
-from ppax.types import Update
+from ppax.ppo.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
+from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.ppo.optimizers import SGD
+from ppax.training.collection import collect
 
 sys.path.insert(0, str(__file__).rpartition("/")[0])
 import broken

@@ -14,9 +14,9 @@ from worlds import Leaky, Team
 import ppax
 from ppax.cli import main
 from ppax.envs import VectorEnv, host
-from ppax.host import operations
-from ppax.minibatches import Shuffle
 from ppax.networks import Tower, memories, mlp, network
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.host import operations
 
 sys.path.insert(0, str(__file__).rpartition("/")[0])
 import broken

@@ -10,7 +10,7 @@ import pytest
 import ppax
 from ppax.cli import main
 from ppax.cli.arguments import DEVICE, without
-from ppax.program import sharding
+from ppax.devices import sharding
 
 TINY = ["--num-envs", "4", "--num-steps", "8", "--total-steps", "64", "--eval.episodes", "1", "--no-log.console"]
 TINY += ["--agent.network.hidden", "8", "--agent.num-epochs", "1"]

@@ -20,7 +20,7 @@ from ppax import config
 from ppax.cli import main, options, sweep
 from ppax.cli.arguments import number_or_text
 from ppax.cli.common import fail, print_line
-from ppax.options import LISTS
+from ppax.core.options import LISTS
 from ppax.run import checkpoint, record
 from ppax.storage.manifest import CheckpointError
 
@@ -285,7 +285,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(trained, argum
     def played(*_, **__):
         raise AssertionError("the policy is played first")
 
-    monkeypatch.setattr("ppax.tools.film.play", played)
+    monkeypatch.setattr("ppax.run.films.film.play", played)
     Path("x.gif").mkdir()
     verb, *rest = arguments
     assert call(verb, trained[0], *rest) == 2

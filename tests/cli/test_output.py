@@ -9,7 +9,7 @@ import pytest
 from ppax.cli import main
 from ppax.cli.output import evaluation_text
 from ppax.envs.suites import common, registry
-from ppax.evaluation import Evaluation
+from ppax.training.evaluation import Evaluation
 
 
 def test_an_evaluation_without_a_finished_episode_has_no_nan():

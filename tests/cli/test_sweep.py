@@ -19,7 +19,7 @@ from ppax.run import checkpoint
 from ppax.sweeps import Choice, LogUniform
 from ppax.sweeps.results import MemberResult, SettingResult, SweepResult
 from ppax.sweeps.search.lineage import Stage
-from ppax.training import MEASURED
+from ppax.training.loop import MEASURED
 
 FILE = """
 env = "CartPole-v1"

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax import config, imports, number, part, slot
-from ppax.advantages import GAE, TDLambda
+from ppax import config, number, part, slot
 from ppax.config import Log
+from ppax.core import imports
+from ppax.core.options import LISTS, SMALLEST
+from ppax.core.types import ConfigError
 from ppax.networks import mlp
-from ppax.options import LISTS, SMALLEST
-from ppax.types import ConfigError
+from ppax.ppo.advantages import GAE, TDLambda
 
 
 def at(path, value, base=None):

@@ -13,7 +13,7 @@ import ppax
 from ppax import config
 from ppax.cli.main import main
 from ppax.config.defaults import COLUMNS, NOISE, PARTS_FOR_ALL, ROWS, STREAMS, TABLE, kind_of, num_minibatches
-from ppax.training import check_sizes
+from ppax.training.loop import check_sizes
 
 
 class Camera(gymnasium.Env):

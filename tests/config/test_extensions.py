@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax import config, imports
+from ppax import config
 from ppax.config import group_tables
+from ppax.core import imports
+from ppax.core.options import check_numbers, laid_over
+from ppax.core.parts import name_of
 from ppax.extensions import RND, FeatureNorm, KLControl
-from ppax.options import check_numbers, laid_over
-from ppax.parts import name_of
 
 HEAD = 'env = "CartPole-v1"\nnum_envs = 2\nnum_steps = 8\n[agent.network]\nhidden = [4]\n'
 SEVERAL = HEAD + "[agent.extensions.rnd]\ncoef = 0.5\n[agent.extensions.feature_norm]\n[agent.extensions.kl_control]\n"
@@ -59,7 +60,7 @@ def test_one_class_twice_under_two_names():
 
 MODULE = '''
 from ppax.extensions import Extension, Terms
-from ppax.types import Scalar, number, part
+from ppax.core.types import Scalar, number, part
 
 
 @part

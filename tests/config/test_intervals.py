@@ -10,8 +10,8 @@ from ppax import config
 from ppax.agents.opponents import Pool
 from ppax.cli import main
 from ppax.config import EvalSettings, FilmSettings, Log, Run, in_iterations
-from ppax.options import interval
-from ppax.types import ConfigError
+from ppax.core.options import interval
+from ppax.core.types import ConfigError
 
 
 @pytest.mark.parametrize(

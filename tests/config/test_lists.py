@@ -8,8 +8,8 @@ from ppax import ConfigError, config
 from ppax.cli import options as cli_options
 from ppax.cli.main import main
 from ppax.config import Log
+from ppax.core.options import flatten, unflatten
 from ppax.loggers import MLflow, TensorBoard, WandB
-from ppax.options import flatten, unflatten
 
 TWO = """
 [log]

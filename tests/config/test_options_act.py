@@ -20,11 +20,11 @@ from worlds import QUICK
 import ppax
 from ppax import config
 from ppax.cli.main import main
+from ppax.core.options import unflatten
+from ppax.core.parts import slot_tables, slots
+from ppax.core.types import ConfigError, EnvReset, EnvStep, part, static
 from ppax.envs import VectorEnv
-from ppax.options import unflatten
-from ppax.parts import slot_tables, slots
-from ppax.training import MEASURED, STAGES
-from ppax.types import ConfigError, EnvReset, EnvStep, part, static
+from ppax.training.loop import MEASURED, STAGES
 
 # Options that cannot change the numbers of a training run
 SILENT = {

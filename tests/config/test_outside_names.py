@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 
 import ppax
-from ppax import config, imports
+from ppax import config
 from ppax.cli import main
 from ppax.cli.options import add_train, parse_run
 from ppax.cli.sweep import parse_sweep
 from ppax.config.catalogue import PARTS
 from ppax.config.run_settings import Run
 from ppax.config.validation import is_section
-from ppax.imports import Untrusted, trusted
-from ppax.options import hints_of, options_of
-from ppax.parts import ADDRESS, PATH
-from ppax.ppo import PPO
+from ppax.core import imports
+from ppax.core.imports import Untrusted, trusted
+from ppax.core.options import hints_of, options_of
+from ppax.core.parts import ADDRESS, PATH
+from ppax.core.types import part, static
+from ppax.ppo.ppo import PPO
 from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.search.table import SEARCHES
-from ppax.types import part, static
 
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 # Places of the parts of each kind that has a text among its options

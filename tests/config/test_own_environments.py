@@ -11,8 +11,8 @@ import pytest
 
 import ppax
 from ppax import config
+from ppax.core.imports import trusted
 from ppax.envs import PartialView, TimeLimit, VectorEnv, host
-from ppax.imports import trusted
 from ppax.run import record
 
 WORLDS = """
@@ -21,7 +21,7 @@ import gymnasium, jax, jax.numpy as jnp, numpy as np
 from typing import NamedTuple
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
-from ppax.types import EnvReset, EnvStep, Scalar, number, part, static
+from ppax.core.types import EnvReset, EnvStep, Scalar, number, part, static
 
 
 class State(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 import ppax
 from ppax import config
 from ppax.cli import options
-from ppax.imports import trusted
+from ppax.core.imports import trusted
 from ppax.run import record
 
 PARTS = """
@@ -21,10 +21,10 @@ from ppax.networks.encoders import Flat
 from ppax.networks.memories import GRU
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam
-from ppax.ppo import PPO
+from ppax.ppo.ppo import PPO
 from ppax.schedules import Linear
-from ppax.parts import number, part, slot, static
-from ppax.types import Scalar
+from ppax.core.parts import number, part, slot, static
+from ppax.core.types import Scalar
 
 
 @part

@@ -12,10 +12,10 @@ from worlds import QUICK
 import ppax
 from ppax import config
 from ppax.cli.options import add_train, parse_run
-from ppax.critics import PopArt, Quantile, Regression, TwoHot
 from ppax.envs import VectorEnv, builtin
 from ppax.networks import mlp
-from ppax.optimizers import SGD, ActorCritic, Adam
+from ppax.ppo.critics import PopArt, Quantile, Regression, TwoHot
+from ppax.ppo.optimizers import SGD, ActorCritic, Adam
 from ppax.run import checkpoint
 
 

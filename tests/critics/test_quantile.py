@@ -8,7 +8,7 @@ from scipy import stats
 
 import ppax
 from ppax import config
-from ppax.critics import Quantile
+from ppax.ppo.critics import Quantile
 
 
 def test_loss_and_gradient_by_hand():

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 from loss_rows import batch_of, run
 
-from ppax.critics import Regression
-from ppax.losses import ClippedSurrogate
+from ppax.ppo.critics import Regression
+from ppax.ppo.losses import ClippedSurrogate
 
 only_critic = partial(run, ClippedSurrogate(), [0.0], vf_coef=1.0)  # with advantage 0 the loss is the critic's only
 

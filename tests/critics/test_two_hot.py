@@ -7,8 +7,8 @@ import pytest
 
 import ppax
 from ppax import ConfigError
-from ppax.critics import TwoHot
 from ppax.networks import mlp
+from ppax.ppo.critics import TwoHot
 
 LINEAR = TwoHot(-2.0, 4.0, 4, "linear")  # bins -2, 0, 2, 4
 SYMLOG = TwoHot(-20.0, 20.0, 5)  # symlog(20) = log 21; half of it is log sqrt 21

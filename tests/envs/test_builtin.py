@@ -8,11 +8,11 @@ import pytest
 from gymnasium import spaces
 
 from ppax.checks import environment
+from ppax.core.types import EnvReset, EnvStep
 from ppax.envs import BUILTIN, builtin
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.rendering import render
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.types import EnvReset, EnvStep
 
 PROBES = [
     builtin.ConstantProbe(),

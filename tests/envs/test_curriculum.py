@@ -11,11 +11,11 @@ from gymnasium import spaces
 import ppax
 from ppax import config
 from ppax.cli import options
+from ppax.core.types import EnvReset, EnvStep
 from ppax.envs import TimeLimit, VectorEnv, other_params
 from ppax.envs.curriculum import scheduled
+from ppax.ppo.schedules import Both, Cosine, Interpolated, Linear, Steps
 from ppax.run.fit import fit_run
-from ppax.schedules import Both, Cosine, Interpolated, Linear, Steps
-from ppax.types import EnvReset, EnvStep
 
 ITERATIONS = 4
 

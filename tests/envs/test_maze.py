@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ppax
+from ppax.core.types import ConfigError
 from ppax.envs import builtin
-from ppax.types import ConfigError
 
 UP, DOWN, LEFT, RIGHT = range(4)
 

@@ -8,11 +8,12 @@ import jax
 import pytest
 
 import ppax
-from ppax import config, imports
+from ppax import config
 from ppax.cli.envs import describe
 from ppax.cli.main import main
+from ppax.core import imports
+from ppax.core.imports import trusted
 from ppax.envs import HostEnv, VectorEnv, host
-from ppax.imports import trusted
 from ppax.run import record
 
 COMPILED = """
@@ -21,7 +22,7 @@ import jax, jax.numpy as jnp, numpy as np
 from typing import NamedTuple
 from gymnasium import spaces
 from ppax.envs import TimeLimit
-from ppax.types import EnvReset, EnvStep, Scalar, number, part, static
+from ppax.core.types import EnvReset, EnvStep, Scalar, number, part, static
 
 
 class State(NamedTuple):

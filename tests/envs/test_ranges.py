@@ -11,13 +11,13 @@ from gymnasium import spaces
 import ppax
 from ppax import config
 from ppax.cli import options
-from ppax.collection import collect
+from ppax.core.types import EnvReset, EnvStep
+from ppax.devices.layout import Program
 from ppax.envs import AdaptiveRanges, TimeLimit, VectorEnv, ended, other_params, with_schedule
-from ppax.program.layout import Program
+from ppax.ppo.schedules import Both, Linear
 from ppax.run.fit import fit_run
-from ppax.schedules import Both, Linear
-from ppax.training import annealed_env, iteration_inputs
-from ppax.types import EnvReset, EnvStep
+from ppax.training.collection import collect
+from ppax.training.loop import annealed_env, iteration_inputs
 
 
 @ppax.part

@@ -15,11 +15,11 @@ from ppax import ConfigError, config
 from ppax.cli import options
 from ppax.cli.main import main
 from ppax.config import Log
+from ppax.core.types import EnvReset, EnvStep, Scalar, number, part
 from ppax.envs import ActionRepeat, PartialView, TimeLimit, VectorEnv, builtin, grouped, host
 from ppax.envs.wrappers.params import Randomised
 from ppax.networks import mlp
 from ppax.run.fit import fit_run
-from ppax.types import EnvReset, EnvStep, Scalar, number, part
 
 DRAWN = {"low": 2.0, "high": 3.0}
 HOSTED = "gymnasium/CartPole-v1"

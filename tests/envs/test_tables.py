@@ -10,9 +10,9 @@ from gymnasium import spaces
 import ppax
 from ppax import config
 from ppax.cli.main import main
+from ppax.core.types import ConfigError
 from ppax.envs.making import other_params
 from ppax.envs.wrappers.params import merged, nested
-from ppax.types import ConfigError
 
 DEFAULTS = {"lanes": 4, "duration": 10, "observation": {"type": "Kinematics", "size": 2}}
 WISH = {"config": {"lanes": 2, "duration": 5, "observation": {"size": 3}}}

@@ -13,7 +13,7 @@ from ppax import config
 from ppax.arrays.metrics import Table
 from ppax.envs import VectorEnv, builtin
 from ppax.extensions import EntropyTarget, ExtensionState, Learned
-from ppax.learning.diagnostics import History
+from ppax.ppo.diagnostics import History
 from ppax.run.fit import fit_run
 
 

@@ -13,14 +13,14 @@ from learned import extended
 from worlds import QUICK
 
 import ppax
-from ppax.collection import collect
+from ppax.core.types import ConfigError, LearnerState, Rollout, Targets, part
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.extensions import RND, Acted, After, Before, Extension, ExtensionState, FeatureNorm, Observed, Terms
-from ppax.learning.extension import Chain, name_of
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.optimizers import SGD
-from ppax.types import ConfigError, LearnerState, Rollout, Targets, part
+from ppax.ppo.extension import Chain, name_of
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.optimizers import SGD
+from ppax.training.collection import collect
 
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), 3)  # an episode ends in each rollout of 8 steps
 ONE_STEP = {"optimizer": SGD(), "max_grad_norm": None, "num_epochs": 1, "minibatch": Shuffle(1)}

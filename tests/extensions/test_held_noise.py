@@ -11,11 +11,11 @@ from worlds import QUICK, Leaky
 
 import ppax
 from ppax import config
-from ppax.collection import collect
+from ppax.core.types import EnvReset, EnvStep
 from ppax.envs import TimeLimit, VectorEnv
 from ppax.extensions import HeldNoise
 from ppax.run.fit import fit_run
-from ppax.types import EnvReset, EnvStep
+from ppax.training.collection import collect
 
 EVERY = 3
 

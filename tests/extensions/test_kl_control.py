@@ -11,15 +11,15 @@ from learned import extended
 from worlds import QUICK
 
 import ppax
-from ppax.collection import collect
+from ppax.devices.layout import Program
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.extensions import ExtensionState, KLControl, Learned
 from ppax.extensions.kl_control import COEF_RANGE, KLState, rate_change
-from ppax.learning.diagnostics import History
-from ppax.losses import KLPenalty
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.program.layout import Program
+from ppax.ppo.diagnostics import History
+from ppax.ppo.losses import KLPenalty
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.collection import collect
 
 BOUNDS = {"lowest": 1e-5, "highest": 1e-2}
 PENALTY = ppax.PPO(None, loss=KLPenalty(3.0), learning_rate=1e-3)  # hooks of KL control read no network

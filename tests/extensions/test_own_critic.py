@@ -16,17 +16,17 @@ import ppax
 from ppax import config
 from ppax.agents.opponents import Pool
 from ppax.cli.options import add_train, parse_run
-from ppax.collection import collect
 from ppax.config import Log
+from ppax.core.types import ConfigError, Rollout, Scalar, number, part
+from ppax.devices.layout import Program
 from ppax.envs import VectorEnv, grouped, host
 from ppax.extensions import RND, Before, Extension, FeatureNorm, OwnCritic
-from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
-from ppax.optimizers import SGD
-from ppax.program.layout import Program
-from ppax.recompute import Epoch, Minibatch, Never
-from ppax.types import ConfigError, Rollout, Scalar, number, part
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.optimizers import SGD
+from ppax.ppo.recompute import Epoch, Minibatch, Never
+from ppax.training.collection import collect
 
 T, B, SIZE = 7, 3, 2
 SPACE = spaces.Box(-np.inf, np.inf, (SIZE,), np.float32)

@@ -12,15 +12,15 @@ from worlds import QUICK
 import ppax
 from ppax import config
 from ppax.cli.options import add_train, parse_run
-from ppax.collection import collect
 from ppax.config import Log
-from ppax.critics import PopArt, Quantile, TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.extensions import PPG, ExtensionState
 from ppax.extensions.ppg import METRICS
-from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
+from ppax.ppo.critics import PopArt, Quantile, TwoHot
+from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.training.collection import collect
 
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), 3)
 

@@ -15,17 +15,17 @@ from worlds import QUICK, RANDOM_MASKS, Spaced
 import ppax
 from ppax.agents.opponents import Pool
 from ppax.arrays.sequences import to_rows
-from ppax.collection import collect
 from ppax.config import Log
+from ppax.core.types import Batch, ConfigError, EnvReset, EnvStep, MinibatchIndices, part
+from ppax.devices.layout import Program
 from ppax.envs import TimeLimit, VectorEnv, builtin, grouped, host
 from ppax.extensions import PPG, ppg
-from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
-from ppax.optimizers import SGD
-from ppax.program.layout import Program
-from ppax.recompute import Epoch
-from ppax.types import Batch, ConfigError, EnvReset, EnvStep, MinibatchIndices, part
+from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.ppo.optimizers import SGD
+from ppax.ppo.recompute import Epoch
+from ppax.training.collection import collect
 
 T, B, LENGTH = 8, 3, 4
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), B)
@@ -259,7 +259,7 @@ def kinds():
 def test_a_start_has_room_for_the_rollouts_of_every_agent(kind, vmapped_keys):
     _, agent, env = next(one for one in kinds() if one[0] == kind)
     state = jax.eval_shape(lambda key: ppax.start(agent, env, T, key), jax.random.key(0))
-    is_learner = lambda node: isinstance(node, ppax.types.LearnerState)  # noqa: E731
+    is_learner = lambda node: isinstance(node, ppax.core.types.LearnerState)  # noqa: E731
     learners = [x for x in jax.tree.leaves(state.learner, is_leaf=is_learner) if is_learner(x) and x.extensions]
     rows = {state_of(x).kept.steps.valid.size for x in learners}
     shares = {streams * T * PHASE.rollouts for _, streams in agent.learners(env.num_streams)}

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from ppax.core.types import ConfigError, Memory, Outputs, Rollout, part
 from ppax.distributions import Categorical
 from ppax.extensions import NextObservation, SelfPrediction, prediction
 from ppax.extensions.next_observation import numbers
-from ppax.learning.following import following_in_episode
 from ppax.networks.head_for import head_for
-from ppax.types import ConfigError, Memory, Outputs, Rollout, part
+from ppax.ppo.following import following_in_episode
 
 
 def rollout_of(same_step):

@@ -13,19 +13,19 @@ import ppax
 from ppax import config
 from ppax.arrays.sequences import to_rows
 from ppax.cli.options import add_train, parse_run
-from ppax.collection import collect
 from ppax.config import Log
+from ppax.core.types import ConfigError, EnvReset, EnvStep, LearnerState, part, static
 from ppax.envs import TimeLimit, VectorEnv, builtin, grouped
 from ppax.extensions import Extension, NextObservation, SelfPrediction
 from ppax.extensions.next_observation import numbers
-from ppax.learning.extension import Chain
-from ppax.learning.following import following_in_episode
-from ppax.learning.forward import example_of
-from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
-from ppax.optimizers import SGD, ActorCritic
-from ppax.types import ConfigError, EnvReset, EnvStep, LearnerState, part, static
+from ppax.ppo.extension import Chain
+from ppax.ppo.following import following_in_episode
+from ppax.ppo.forward import example_of
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.optimizers import SGD, ActorCritic
+from ppax.training.collection import collect
 
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), 3)  # an episode ends in each rollout of 8 steps
 # wide enough that no row has all units of the hidden layer off: the cosine of zeros is not defined

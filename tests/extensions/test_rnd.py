@@ -20,17 +20,17 @@ from ppax import config
 from ppax.agents.opponents import Pool
 from ppax.cli.options import add_train, parse_run
 from ppax.config import Log
+from ppax.core.types import ConfigError, Rollout, part
+from ppax.devices.layout import Program
 from ppax.envs import VectorEnv, grouped, host
 from ppax.extensions import RND, Before, Extension, RewardSpreading
 from ppax.extensions import rows as rnd_rows
 from ppax.extensions.returns import discounted_so_far, mean_reward
-from ppax.learning.normalization import normalize_rewards
-from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
-from ppax.optimizers import SGD
-from ppax.program.layout import Program
-from ppax.types import ConfigError, Rollout, part
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.normalization import normalize_rewards
+from ppax.ppo.optimizers import SGD
 
 T, B, SIZE = 6, 4, 3
 SPACE = spaces.Box(-np.inf, np.inf, (SIZE,), np.float32)
@@ -223,7 +223,7 @@ def trained(kind):
 
 def states_of(learner):
     """RND's states in the learner of any agent."""
-    is_learner = lambda node: isinstance(node, ppax.types.LearnerState)  # noqa: E731
+    is_learner = lambda node: isinstance(node, ppax.core.types.LearnerState)  # noqa: E731
     nodes = [node for node in jax.tree.leaves(learner, is_leaf=is_learner) if is_learner(node)]
     return [node.extensions["rnd"].state for node in nodes if node.extensions]
 
@@ -305,7 +305,7 @@ def test_a_forced_reset_does_not_change_the_last_observation():
     state = dataclasses.replace(ppax.start(agent, COUNTER, 8, jax.random.key(0)))
     collected = ppax.collect(agent, COUNTER, state.learner, state.actor, 8, jax.random.key(1))
     np.testing.assert_array_equal(collected.rollout.last_obs, collected.actor.obs)
-    cut = ppax.collection.force_reset(agent, COUNTER, collected, jnp.bool_(True), jax.random.key(2))
+    cut = ppax.training.collection.force_reset(agent, COUNTER, collected, jnp.bool_(True), jax.random.key(2))
     np.testing.assert_array_equal(cut.rollout.last_obs, collected.actor.obs)
     assert (np.asarray(cut.actor.obs) != np.asarray(collected.actor.obs)).any()
 

@@ -12,15 +12,15 @@ from worlds import QUICK
 
 import ppax
 from ppax import config
-from ppax.collection import collect
+from ppax.core.types import ConfigError, EnvReset, EnvStep, part, static
 from ppax.envs import VectorEnv
 from ppax.extensions import EntropyTarget, ExtensionState, Symmetry
 from ppax.extensions.symmetry import mirror
-from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
-from ppax.optimizers import SGD
-from ppax.types import ConfigError, EnvReset, EnvStep, part, static
+from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.ppo.optimizers import SGD
+from ppax.training.collection import collect
 
 POLE = {"observation": (-1, -2, -3, -4), "action": (2, 1)}
 PENDULUM = {"observation": (1, -2, -3), "action": (-1,)}

@@ -16,19 +16,19 @@ from worlds import QUICK, Masked
 import ppax
 from ppax import config
 from ppax.cli.options import add_train, parse_run
-from ppax.collection import collect
+from ppax.core.protocols import PolicyTerms
+from ppax.core.types import ConfigError, ForwardPass, LearnerState, part
+from ppax.devices.layout import Program
 from ppax.envs import VectorEnv
 from ppax.extensions import Extension, FeatureNorm, Rows, Terms
-from ppax.learning.extension import Chain
-from ppax.losses import ClippedSurrogate
-from ppax.losses.base import RowWeights, total_loss
-from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp, network
 from ppax.networks.memories import GRU
-from ppax.optimizers import SGD
-from ppax.program.layout import Program
-from ppax.protocols import PolicyTerms
-from ppax.types import ConfigError, ForwardPass, LearnerState, part
+from ppax.ppo.extension import Chain
+from ppax.ppo.losses import ClippedSurrogate
+from ppax.ppo.losses.base import RowWeights, total_loss
+from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.ppo.optimizers import SGD
+from ppax.training.collection import collect
 
 FEATURES = {"actor": np.array([[1.0, 3.0], [0.0, 2.0], [4.0, 0.0]]), "critic": np.array([[2.0], [1.0], [3.0]])}
 SQUARES = np.array([5.0 + 4.0, 2.0 + 1.0, 8.0 + 9.0])  # (1 + 9) / 2 + 4, and so on

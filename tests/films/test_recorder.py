@@ -14,9 +14,9 @@ import ppax
 from ppax.cli.main import main
 from ppax.config import EvalSettings, FilmSettings, Log
 from ppax.envs import TimeLimit, VectorEnv, builtin, host
-from ppax.films import recorder
-from ppax.films.recorder import FilmRecorder
 from ppax.networks import mlp
+from ppax.run.films import recorder
+from ppax.run.films.recorder import FilmRecorder
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "quick_programs", "vmapped_keys")
 

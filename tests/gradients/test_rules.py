@@ -15,16 +15,16 @@ from worlds import QUICK
 import ppax
 from ppax import ConfigError, config
 from ppax.arrays.metrics import reduced
+from ppax.core.imports import trusted
+from ppax.core.protocols import LossGradient
+from ppax.core.types import ForwardPass, LearnerState, Scalar, Targets, number, part, static
+from ppax.devices.layout import Program
 from ppax.distributions import Categorical
 from ppax.envs import VectorEnv, builtin
 from ppax.extensions import Rows
-from ppax.imports import trusted
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.optimizers import SGD
-from ppax.program.layout import Program
-from ppax.protocols import LossGradient
-from ppax.types import ForwardPass, LearnerState, Scalar, Targets, number, part, static
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.optimizers import SGD
 
 ROOT = Path(__file__).parents[2]
 ENV = VectorEnv(builtin.CartPole(), 4)

@@ -12,11 +12,11 @@ from worlds import QUICK
 
 import ppax
 from ppax.agents.groups import FLAT
+from ppax.core.types import ConfigError
 from ppax.envs import EnvError, grouped, host
-from ppax.host import Rollouts
-from ppax.minibatches import Shuffle
 from ppax.networks import memories, network
-from ppax.types import ConfigError
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.host import Rollouts
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 STEPS = 12  # two episodes of 5 steps, each followed by a reset
@@ -231,7 +231,7 @@ def test_the_environment_passes_its_checks_and_is_rendered(tmp_path):
         report = ppax.check_env(env)
         assert report.passed, str(report)
         agent, learner, _ = rollout_of(env)
-        with ppax.program.backends.backend_of(env).scene(agent, learner, jax.random.key(0), False) as scene:
+        with ppax.training.backends.backend_of(env).scene(agent, learner, jax.random.key(0), False) as scene:
             moves = [scene.move(t) for t in range(6)]
             assert scene.picture().shape == (4, 4, 3)
         assert [move.ended for move in moves] == [False] * 4 + [True, False]

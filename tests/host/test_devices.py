@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.host.policy import CompiledPolicy
 from ppax.networks import memories, network
+from ppax.training.host.policy import CompiledPolicy
 
 pytestmark = [
     pytest.mark.usefixtures("cached_programs"),

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
+from ppax.training.host.numpy_program import NoNumpyVersion, NumpyProgram
 
 RNG = np.random.default_rng(0)
 X, Y = (RNG.normal(size=shape).astype(np.float32) for shape in ((3, 4, 5), (3, 5, 2)))

@@ -13,12 +13,12 @@ import ppax
 from ppax.agents.arguments import require_overlap
 from ppax.arrays import counter
 from ppax.extensions import KLControl
-from ppax.host.resets import reset_if_needed
-from ppax.host.rollouts import collected_from, value_of
-from ppax.host.tensors import collector_of
-from ppax.host.training import _inputs
-from ppax.losses import ClippedSurrogate, KLPenalty
-from ppax.training import finish_iteration
+from ppax.ppo.losses import ClippedSurrogate, KLPenalty
+from ppax.training.host.resets import reset_if_needed
+from ppax.training.host.rollouts import collected_from, value_of
+from ppax.training.host.tensors import collector_of
+from ppax.training.host.training import _inputs
+from ppax.training.loop import finish_iteration
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 STEPS, ITERATIONS = 16, 4

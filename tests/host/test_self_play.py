@@ -12,9 +12,9 @@ import ppax
 from ppax.agents.opponents import Pool
 from ppax.agents.self_play import SelfPlay
 from ppax.envs import grouped, host
-from ppax.host import Rollouts
-from ppax.minibatches import Shuffle
 from ppax.networks import network
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.host import Rollouts
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 NUM_ENVS, NUM_STEPS, ITERATIONS = 8, 20, 24

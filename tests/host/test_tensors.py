@@ -9,12 +9,12 @@ import pytest
 
 import ppax
 from ppax.config import Log
+from ppax.core.types import ConfigError
+from ppax.devices import platforms
 from ppax.envs import EnvError, TensorBatch, host
-from ppax.host import Clock, Rollouts
-from ppax.host.training import HostTraining
 from ppax.networks import memories, network
-from ppax.program import platforms
-from ppax.types import ConfigError
+from ppax.training.host import Clock, Rollouts
+from ppax.training.host.training import HostTraining
 
 torch = pytest.importorskip("torch")
 from simulators import LIMIT, NUM_ENVS, Carts  # noqa: E402

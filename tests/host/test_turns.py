@@ -9,13 +9,13 @@ from worlds import QUICK
 
 import ppax
 from ppax.agents.opponents import Pool
+from ppax.core.types import ConfigError
 from ppax.envs import grouped, host
-from ppax.host import Rollouts
-from ppax.host.turns import settle
-from ppax.learning.batches import next_values
-from ppax.minibatches import Shuffle
 from ppax.networks import memories, network
-from ppax.types import ConfigError
+from ppax.ppo.batches import next_values
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.host import Rollouts
+from ppax.training.host.turns import settle
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 GAMMA, LAMBDA, STEPS = 0.9, 0.8, 92

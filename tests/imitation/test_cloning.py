@@ -11,16 +11,16 @@ from worlds import QUICK
 
 import ppax
 from ppax import config
-from ppax.collection import collect
+from ppax.core.types import ConfigError
+from ppax.devices.layout import Program
 from ppax.extensions import Rows
-from ppax.imitation import BehaviourCloning, clone
-from ppax.losses import NoPolicyLoss
-from ppax.minibatches import Prioritised, Shuffle
+from ppax.extensions.imitation import BehaviourCloning, clone
 from ppax.networks import mlp, network
 from ppax.networks.memories import GRU
-from ppax.optimizers import SGD
-from ppax.program.layout import Program
-from ppax.types import ConfigError
+from ppax.ppo.losses import NoPolicyLoss
+from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.ppo.optimizers import SGD
+from ppax.training.collection import collect
 
 QUIET = ppax.Log(console=False)
 FLAGS = {"terminations": np.zeros(1, bool), "truncations": np.ones(1, bool)}

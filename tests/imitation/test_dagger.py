@@ -16,13 +16,13 @@ from worlds import QUICK
 import ppax
 from ppax import config
 from ppax.cli.main import main
+from ppax.core.types import ConfigError, EnvReset, EnvStep, part, static
 from ppax.envs import VectorEnv, host
-from ppax.imitation import distill
-from ppax.losses import NoPolicyLoss
-from ppax.minibatches import Shuffle
+from ppax.extensions.imitation import distill
 from ppax.networks import mlp
-from ppax.program.backends import backend_of
-from ppax.types import ConfigError, EnvReset, EnvStep, part, static
+from ppax.ppo.losses import NoPolicyLoss
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.backends import backend_of
 
 QUIET = ppax.Log(console=False)
 SEEN, ACTIONS = spaces.Box(0.0, 1.0, (2,), np.float32), spaces.Discrete(2)

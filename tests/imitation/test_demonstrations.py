@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ppax.imitation import demonstrations
-from ppax.imitation.demonstrations import read
-from ppax.types import ConfigError
+from ppax.core.types import ConfigError
+from ppax.extensions.imitation import demonstrations
+from ppax.extensions.imitation.demonstrations import read
 
 OBS, ACTION = spaces.Box(-np.inf, np.inf, (3,), np.float32), spaces.Discrete(4, start=2)
 

@@ -13,14 +13,14 @@ from worlds import QUICK, Spaced
 
 import ppax
 from ppax import config
-from ppax.collection import collect
+from ppax.core.types import ConfigError
 from ppax.envs import VectorEnv
-from ppax.imitation import Distillation, distill
-from ppax.losses import NoPolicyLoss
-from ppax.minibatches import Shuffle
+from ppax.extensions.imitation import Distillation, distill
 from ppax.networks import mlp
-from ppax.optimizers import SGD
-from ppax.types import ConfigError
+from ppax.ppo.losses import NoPolicyLoss
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.optimizers import SGD
+from ppax.training.collection import collect
 
 QUIET = ppax.Log(console=False)
 ONE_STEP = {

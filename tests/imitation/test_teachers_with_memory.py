@@ -19,17 +19,17 @@ import ppax
 from ppax import config
 from ppax.agents.opponents import Pool
 from ppax.cli.main import main
-from ppax.collection import collect
+from ppax.core.types import ConfigError
 from ppax.envs import VectorEnv, grouped, host
-from ppax.imitation import distill
-from ppax.imitation.teachers import Teacher, initial_memory
-from ppax.losses import NoPolicyLoss
-from ppax.minibatches import Shuffle
+from ppax.extensions.imitation import distill
+from ppax.extensions.imitation.teachers import Teacher, initial_memory
 from ppax.networks import network
 from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, Window
-from ppax.optimizers import SGD
-from ppax.training import iteration_inputs
-from ppax.types import ConfigError
+from ppax.ppo.losses import NoPolicyLoss
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.optimizers import SGD
+from ppax.training.collection import collect
+from ppax.training.loop import iteration_inputs
 
 QUIET = ppax.Log(console=False)
 STEPS = 8

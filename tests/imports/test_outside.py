@@ -3,9 +3,9 @@
 import pytest
 
 import ppax
-from ppax import imports
-from ppax.imports import TEXT, Outside, trusted
-from ppax.parts import ADDRESS, PATH
+from ppax.core import imports
+from ppax.core.imports import TEXT, Outside, trusted
+from ppax.core.parts import ADDRESS, PATH
 
 
 @pytest.fixture(autouse=True)

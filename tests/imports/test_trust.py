@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import ppax
-from ppax import config, imports
-from ppax.imports import trusted
+from ppax import config
+from ppax.core import imports
+from ppax.core.imports import trusted
 
 # A package that writes a file when it is imported, and names of other modules among its own
 CANARY = """
@@ -153,7 +154,9 @@ def test_what_is_no_environment_is_refused(name, canary):
 
 
 def test_a_class_of_another_door_is_refused(tmp_path, monkeypatch):
-    text = "from ppax.parts import part\n@part\nclass Adv:\n    def __call__(self, steps, next_value, gamma): ...\n"
+    text = (
+        "from ppax.core.parts import part\n@part\nclass Adv:\n    def __call__(self, steps, next_value, gamma): ...\n"
+    )
     package(tmp_path, "canary_adv", text)
     monkeypatch.syspath_prepend(tmp_path)
     ppax.trust("canary_adv")
@@ -219,7 +222,7 @@ def installed(tmp_path, monkeypatch):
         folder = tmp_path / "lib" / f"{name}-1.0.dist-info"
         folder.mkdir(parents=True)
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        (folder / "entry_points.txt").write_text("\n".join(["[ppax.parts]", *lines]))
+        (folder / "entry_points.txt").write_text("\n".join(["[ppax.core.parts]", *lines]))
 
     install(
         "canary", "loss.mine = canary:Loss", "env.River-v0 = canary:River", "loss.both = canary:Loss", "loss.dpo = x:y"

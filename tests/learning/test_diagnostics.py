@@ -7,9 +7,9 @@ from worlds import Counter
 
 import ppax
 from ppax.arrays.metrics import reductions_of
+from ppax.core.types import Transition
 from ppax.envs import TimeLimit, VectorEnv
-from ppax.learning.diagnostics import ends_of_episodes, largest_observation
-from ppax.types import Transition
+from ppax.ppo.diagnostics import ends_of_episodes, largest_observation
 
 
 def test_ends_of_episodes_and_the_largest_observation_by_hand():

@@ -10,18 +10,18 @@ import pytest
 from worlds import QUICK, Team
 
 import ppax
-from ppax.collection import collect
-from ppax.critics import PopArt
+from ppax.core.types import MinibatchIndices, part, static
+from ppax.devices.layout import Program
 from ppax.envs import VectorEnv, grouped
 from ppax.extensions import KLControl
-from ppax.losses import KLPenalty
-from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
 from ppax.networks.memories import GRU
-from ppax.optimizers import SGD, ActorCritic, AdamW, Muon
-from ppax.program.layout import Program
-from ppax.recompute import Minibatch
-from ppax.types import MinibatchIndices, part, static
+from ppax.ppo.critics import PopArt
+from ppax.ppo.losses import KLPenalty
+from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.ppo.optimizers import SGD, ActorCritic, AdamW, Muon
+from ppax.ppo.recompute import Minibatch
+from ppax.training.collection import collect
 
 ENV = ppax.make("CartPole-v1", 4)
 DECAYS = AdamW(weight_decay=1.0)  # would shrink every parameter by learning_rate of itself a step

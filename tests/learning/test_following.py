@@ -10,9 +10,7 @@ from gymnasium import spaces
 from worlds import QUICK, Counter, Team
 
 import ppax
-from ppax.advantages import CanonicalVTrace, VTrace
-from ppax.collection import collect
-from ppax.critics import PopArt, Quantile, TwoHot
+from ppax.core.types import part
 from ppax.envs import VectorEnv
 from ppax.extensions import (
     PPG,
@@ -26,13 +24,15 @@ from ppax.extensions import (
     SelfPrediction,
     Symmetry,
 )
-from ppax.imitation import clone, distill
-from ppax.losses import NoPolicyLoss
-from ppax.minibatches import Prioritised, Shuffle
+from ppax.extensions.imitation import clone, distill
 from ppax.networks import network
 from ppax.networks.memories import GRU
-from ppax.recompute import Epoch, Minibatch
-from ppax.types import part
+from ppax.ppo.advantages import CanonicalVTrace, VTrace
+from ppax.ppo.critics import PopArt, Quantile, TwoHot
+from ppax.ppo.losses import NoPolicyLoss
+from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.ppo.recompute import Epoch, Minibatch
+from ppax.training.collection import collect
 
 NUM_STEPS = 8  # the rollout ends in an episode, where two agents of three are absent
 SMALL = {"embedding": 3, "hidden": (3,), "predictor_hidden": (3,), "num_epochs": 1, "num_minibatches": 2}

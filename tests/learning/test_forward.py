@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.learning.forward import forward
 from ppax.networks import memories, network
+from ppax.ppo.forward import forward
 
 SEQUENCES, LENGTH = 4, 5
 

@@ -11,13 +11,13 @@ from worlds import QUICK, Leaky
 import ppax
 from ppax.arrays.metrics import reduced
 from ppax.arrays.sequences import masked_mean
-from ppax.collection import collect
+from ppax.core.types import LossOutput
+from ppax.devices.layout import Program
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.learning.gradient import chunk_sizes, mean_gradient
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.program.layout import Program
-from ppax.types import LossOutput
+from ppax.ppo.gradient import chunk_sizes, mean_gradient
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.collection import collect
 
 
 def test_accumulated_gradient_of_a_mean_by_hand():

@@ -6,12 +6,12 @@ import numpy as np
 from gymnasium import spaces
 
 from ppax import PPO, collect
-from ppax.collection import start_actor
+from ppax.core.types import EnvReset, EnvStep, LearnerState, Rollout, Transition, part
 from ppax.envs.vector import VectorEnv
-from ppax.learning import normalization
-from ppax.learning.normalization import Pair, RunningStats
 from ppax.networks import mlp
-from ppax.types import EnvReset, EnvStep, LearnerState, Rollout, Transition, part
+from ppax.ppo import normalization
+from ppax.ppo.normalization import Pair, RunningStats
+from ppax.training.collection import start_actor
 
 update = jax.jit(normalization.update_stats)
 

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
+from ppax.core.protocols import Artifact
 from ppax.loggers import background
 from ppax.loggers.background import Background
-from ppax.protocols import Artifact
 
 
 class Keeps:

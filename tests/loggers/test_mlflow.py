@@ -6,9 +6,9 @@ import pytest
 
 import ppax
 from ppax.cli.main import main
+from ppax.core.protocols import Artifact, LoggedRun
 from ppax.loggers import MLflow
 from ppax.loggers.mlflow import recorded_id
-from ppax.protocols import Artifact, LoggedRun
 
 pytest.importorskip("mlflow")
 pytestmark = [

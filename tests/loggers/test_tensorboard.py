@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from ppax import config
+from ppax.core.protocols import Artifact, LoggedRun
 from ppax.loggers import EventFiles, TensorBoard
-from ppax.protocols import Artifact, LoggedRun
 
 pytest.importorskip("tensorboardX")
 

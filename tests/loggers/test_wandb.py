@@ -11,8 +11,8 @@ from PIL import Image
 
 import ppax
 from ppax.config import FilmSettings, Log
+from ppax.core.protocols import Artifact, LoggedRun
 from ppax.loggers import WandB
-from ppax.protocols import Artifact, LoggedRun
 
 pytest.importorskip("wandb")
 # of a library of its own, and of files that the garbage collector closes

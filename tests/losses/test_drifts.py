@@ -7,8 +7,8 @@ import pytest
 from loss_rows import batch_of, run
 from scipy import stats
 
-from ppax.critics import Regression, base
-from ppax.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
+from ppax.ppo.critics import Regression, base
+from ppax.ppo.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
 
 LOSSES = [ClippedSurrogate(), KLPenalty(), DPO(), SPO(), Rollback()]
 

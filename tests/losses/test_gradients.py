@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.collection import collect
 from ppax.extensions import KLControl
-from ppax.losses import DPO, ClippedSurrogate
-from ppax.training import iteration, iteration_inputs
+from ppax.ppo.losses import DPO, ClippedSurrogate
+from ppax.training.collection import collect
+from ppax.training.loop import iteration, iteration_inputs
 
 NUM_STEPS = 6
 
@@ -26,7 +26,7 @@ def test_dpo_has_the_gradient_of_w_a_where_ratios_are_close_to_1():
     others = tuple(one for one in agent.extensions if not isinstance(one, KLControl))
     program = dataclasses.replace(agent.program, devices=1)
     agent = dataclasses.replace(agent, num_epochs=1, program=program, extensions=others, loss=ClippedSurrogate())
-    state = ppax.start(agent, env, NUM_STEPS, ppax.training.make_key(541217290725), 1)
+    state = ppax.start(agent, env, NUM_STEPS, ppax.training.loop.make_key(541217290725), 1)
     state = jax.jit(iteration)(agent, env, state, 4).state
     inputs = iteration_inputs(agent, state, 4)
     rollout = collect(inputs.agent, env, state.learner, state.actor, NUM_STEPS, inputs.collect_key).rollout

@@ -11,11 +11,11 @@ from worlds import QUICK
 
 import ppax
 from ppax import collect
-from ppax.learning.batches import RowMasks, make_minibatch
-from ppax.minibatches import Prioritised, Shuffle
+from ppax.core.types import MinibatchIndices, Targets, part, static
 from ppax.networks import mlp
-from ppax.optimizers import SGD
-from ppax.types import MinibatchIndices, Targets, part, static
+from ppax.ppo.batches import RowMasks, make_minibatch
+from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.ppo.optimizers import SGD
 
 
 @part

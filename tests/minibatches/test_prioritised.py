@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ppax import ConfigError
-from ppax.minibatches import Prioritised, Shuffle
-from ppax.schedules import annealed
-from ppax.types import Batch, Targets, Transition
+from ppax.core.types import Batch, Targets, Transition
+from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.ppo.schedules import annealed
 
 MASS = np.array([1.0, 2.0, 3.0, 4.0])  # sums of |A|: P = .1, .2, .3, .4 with alpha 1
 DRAWS = 20_000

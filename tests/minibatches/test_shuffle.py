@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ppax import ConfigError
-from ppax.minibatches import Shuffle
-from ppax.minibatches.shuffle import SORT_BELOW, permutation
-from ppax.types import Batch, Transition
+from ppax.core.types import Batch, Transition
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.minibatches.shuffle import SORT_BELOW, permutation
 
 
 def batch(sequences, seq_len=2):

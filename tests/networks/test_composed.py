@@ -11,13 +11,13 @@ from worlds import QUICK, Counter
 
 import ppax
 from ppax import config
-from ppax.collection import collect
+from ppax.core.types import EnvReset, EnvStep, Targets, Transition
+from ppax.devices.layout import Program
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.learning import batches
-from ppax.minibatches import Shuffle
 from ppax.networks import Tower, adapters, encoders, memories, mlp, network
-from ppax.program.layout import Program
-from ppax.types import EnvReset, EnvStep, Targets, Transition
+from ppax.ppo import batches
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.collection import collect
 
 SMALL = {
     "gru": memories.GRU(6),
@@ -425,7 +425,7 @@ def test_rejoined_sequences_start_with_the_carry_of_the_first():
             seen.append(steps)
             raise StopIteration
 
-    learner = ppax.types.LearnerState({}, (), None, None)
+    learner = ppax.core.types.LearnerState({}, (), None, None)
     again = ppax.recompute.Recomputation(Evaluating(), None, learner, cut.steps, inputs, None, 4)
     with pytest.raises(StopIteration):
         again.over_rollout({})

@@ -11,8 +11,8 @@ from gymnasium import spaces
 from worlds import QUICK
 
 import ppax
+from ppax.core.types import ConfigError
 from ppax.networks import encoders, network
-from ppax.types import ConfigError
 
 
 def correlate(x, kernel, bias, stride=1, pad=0):

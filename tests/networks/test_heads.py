@@ -11,11 +11,11 @@ from worlds import SPACES
 
 import ppax
 from ppax import config
+from ppax.core.types import ConfigError
 from ppax.distributions import BallNormal, Beta, Normal, SquashedNormal
 from ppax.networks import mlp
 from ppax.networks.head_for import head_for
 from ppax.networks.heads import clip_inward, log_softplus
-from ppax.types import ConfigError
 
 EXTREMES = np.array([0.0, 1.0, -1.0, 20.0, -20.0, 1e30, -1e30, 1e-30], np.float32)
 

@@ -25,9 +25,9 @@ from memory_oracles import (
 from worlds import QUICK
 
 import ppax
+from ppax.devices.layout import rounding
 from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, NoMemory, Stack, Window, rematerialised, time
 from ppax.networks.memories.time import Recent
-from ppax.program.layout import rounding
 
 
 @pytest.mark.parametrize("resets", RESETS)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from jax.extend import core
 
+from ppax.devices.layout import rounding
 from ppax.networks import memories
 from ppax.networks.products import MIN_SIDE, matmul
-from ppax.program.layout import rounding
 
 SIDES = [(16, 16), (33, 17), (64, 128)]
 ROWS = [1, 2, 3, 8, 9, 64]  # transposed in blocks of 8 where they divide

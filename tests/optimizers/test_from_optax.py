@@ -13,9 +13,9 @@ from jax.flatten_util import ravel_pytree
 import ppax
 from ppax import config
 from ppax.config import Log
+from ppax.core.types import ConfigError
 from ppax.networks import mlp
-from ppax.optimizers import Adam, Optax, from_optax
-from ppax.types import ConfigError
+from ppax.ppo.optimizers import Adam, Optax, from_optax
 
 RATE = 0.03
 ELEMENTWISE = ["adam", "adamw", "lion", "sgd", "rmsprop", "adabelief", "radam", "yogi", "adagrad", "rprop", "adan"]

@@ -9,10 +9,10 @@ from worlds import QUICK
 
 import ppax
 from ppax import ConfigError
-from ppax.minibatches import Shuffle
+from ppax.devices.layout import Program
 from ppax.networks import mlp
-from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
-from ppax.program.layout import Program
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
 
 RATE = 0.1
 GRADIENTS = np.random.default_rng(0).normal(0.0, 1.0, (6, 5))

@@ -17,13 +17,13 @@ from team_worlds import Squad
 from trained import observations, policy_of, random_learner, rows
 
 import ppax
+from ppax.core.types import ConfigError
 from ppax.envs import grouped
 from ppax.networks import memories, network
 from ppax.policy import Policy, PolicySpec
 from ppax.policy.actor import _read
 from ppax.policy.bundle.interface import Interface
 from ppax.policy.spec import spec_of
-from ppax.types import ConfigError
 
 RNG = np.random.default_rng(0)
 SEEN = spaces.Dict(
@@ -259,7 +259,7 @@ def test_evaluation_plays_in_an_environment_that_still_gives_the_entries():
     agent = ppax.PPO(network(env, hidden=(4,)), normalize_obs=True)
     learner = random_learner(agent, env)
     policy = policy_of(agent, env, learner)
-    own = ppax.evaluate(agent, env, learner, ppax.evaluation.evaluation_key(5), episodes=6)
+    own = ppax.evaluate(agent, env, learner, ppax.training.evaluation.evaluation_key(5), episodes=6)
     np.testing.assert_array_equal(policy.evaluate(env, episodes=6, seed=5).returns, own.returns)
 
 

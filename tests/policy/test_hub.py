@@ -14,11 +14,12 @@ from hub_server import running_hub
 from PIL import Image
 
 import ppax
-from ppax import ConfigError, imports
+from ppax import ConfigError
 from ppax.cli.main import main
-from ppax.policy import card
+from ppax.core import imports
 from ppax.policy.hub import Address, address_of
-from ppax.reports import records
+from ppax.reports import card
+from ppax.run import records
 from ppax.run.directory import read_evaluation
 
 constants = pytest.importorskip("huggingface_hub.constants")
@@ -47,7 +48,7 @@ def hub(monkeypatch, tmp_path):
 
 def test_a_policy_goes_to_the_hub_and_comes_back(hub, run_dir):
     policy = ppax.load(run_dir)
-    address = policy.push_to_hub("me/poles", private=True, message="first", **NUMPY)
+    address = ppax.push_to_hub(policy, "me/poles", private=True, message="first", **NUMPY)
     assert address == f"{hub.url}/me/poles"
     assert (hub.private["me/poles"], hub.messages) == ("private", ["first"])
     assert hub.repos["me/poles"].keys() == {"policy.zip", "README.md", "curve.png"}
@@ -67,7 +68,7 @@ def test_the_command_export_uploads(hub, run_dir, monkeypatch, capsys):
 
 
 def test_the_model_card_tells_the_run(hub, run_dir):
-    ppax.load(run_dir).push_to_hub("hf://me/poles", **NUMPY)
+    ppax.push_to_hub(ppax.load(run_dir), "hf://me/poles", **NUMPY)
     files = hub.repos["me/poles"]
     _, metadata, text = files["README.md"].decode().split("---\n", 2)
     assert "library_name: ppax" in metadata
@@ -86,7 +87,7 @@ def test_the_model_card_tells_the_run(hub, run_dir):
 
 
 def test_scores_of_the_last_policy_are_not_those_of_the_best(run_dir):
-    record = ppax.reports.records.read(run_dir)
+    record = ppax.run.records.read(run_dir)
     assert card.scores_of(record).keys() == set(card.SCORES)
     last = ppax.load(run_dir).source.iteration
     assert read_evaluation(run_dir, last) == read_evaluation(run_dir) == record.evaluation
@@ -100,7 +101,7 @@ def test_the_card_of_an_older_policy_has_no_scores(hub, run_dir, tmp_path):
     (older / "stopped.json").write_text(json.dumps({"iteration": evaluation["iterations"] + 1}))
     (older / "evaluation.json").write_text(json.dumps(evaluation | {"iterations": evaluation["iterations"] + 1}))
     assert records.read(older).evaluation  # of the newest policy, which is not this one
-    policy.push_to_hub("me/older", **NUMPY)
+    ppax.push_to_hub(policy, "me/older", **NUMPY)
     text = hub.repos["me/older"]["README.md"].decode()
     assert "## Scores" not in text
     assert f"trained for {policy.source.env_steps:,} steps" in text
@@ -110,7 +111,7 @@ def test_a_policy_without_a_run_directory_has_a_card_without_scores(hub):
     env = ppax.make("CartPole-v1", 2)
     agent = ppax.PPO(ppax.networks.mlp(env, (4,)), num_epochs=1)
     run = ppax.fit(agent, env, 32, num_steps=8, log=ppax.Log(console=False))
-    run.policy().push_to_hub("me/fresh", **NUMPY)
+    ppax.push_to_hub(run.policy(), "me/fresh", **NUMPY)
     assert hub.repos["me/fresh"].keys() == {"policy.zip", "README.md"}
     text = hub.repos["me/fresh"]["README.md"].decode()
     assert "## Scores" not in text
@@ -155,7 +156,7 @@ def test_a_download_that_is_no_bundle_is_refused(hub):
 
 def test_a_wrong_token_uploads_nothing(hub, run_dir):
     with pytest.raises(errors.HfHubHTTPError, match="401"):
-        ppax.load(run_dir).push_to_hub("me/poles", token="hf_wrong", formats=("numpy",))
+        ppax.push_to_hub(ppax.load(run_dir), "me/poles", token="hf_wrong", formats=("numpy",))
     assert hub.repos == {}
 
 
@@ -166,7 +167,7 @@ def test_a_missing_package_is_reported_with_its_extra(monkeypatch):
 
 
 def test_a_resume_downloads_a_teacher_only_with_trust(hub, run_dir, tmp_path):
-    ppax.load(run_dir).push_to_hub("me/poles", **NUMPY)
+    ppax.push_to_hub(ppax.load(run_dir), "me/poles", **NUMPY)
     env = ppax.make("CartPole-v1", 2)
     network = ppax.networks.mlp(env, (4,))
     agent = ppax.PPO(network, num_epochs=1, extensions=(ppax.imitation.distill(env, "hf://me/poles"),))

@@ -8,10 +8,10 @@ from gymnasium import spaces
 from trained import OBSERVATIONS, env_of, observations, policy_of, random_learner, rows
 
 import ppax
+from ppax.core.types import ConfigError
 from ppax.envs import EnvError, VectorEnv, host
 from ppax.networks import memories, network
 from ppax.policy.spec import PolicySpec
-from ppax.types import ConfigError
 
 RNG = np.random.default_rng(0)
 GRU = memories.GRU(4)
@@ -230,7 +230,7 @@ def test_evaluation_is_that_of_the_run():
     agent = ppax.PPO(network(env, hidden=(4,)))
     learner = random_learner(agent, env)
     policy = policy_of(agent, env, learner)
-    own = ppax.evaluate(agent, env, learner, ppax.evaluation.evaluation_key(5), episodes=8)
+    own = ppax.evaluate(agent, env, learner, ppax.training.evaluation.evaluation_key(5), episodes=8)
     np.testing.assert_array_equal(policy.evaluate(env, episodes=8, seed=5).returns, own.returns)
     with pytest.raises(ConfigError, match="made for another environment"):
         policy.evaluate(VectorEnv(env_of().env, 4))
@@ -331,7 +331,7 @@ class Hollow:
     num_agents = None
 
     def reset(self, key):
-        return ppax.types.EnvReset(jnp.int32(0), jax.tree.map(jnp.asarray, HOLLOW))
+        return ppax.core.types.EnvReset(jnp.int32(0), jax.tree.map(jnp.asarray, HOLLOW))
 
 
 HOLLOW = Hollow.observation_space.sample()

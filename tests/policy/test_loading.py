@@ -17,16 +17,16 @@ from ppax import config
 from ppax.agents.self_play import Pool, SelfPlay
 from ppax.cli.main import main
 from ppax.config import BestSettings, Log
+from ppax.core.types import ConfigError, part
 from ppax.envs import VectorEnv, grouped
-from ppax.losses import ClippedSurrogate
-from ppax.minibatches import Shuffle
 from ppax.networks import memories, network
 from ppax.networks.heads import CategoricalHead
 from ppax.policy.spec import spec_of
+from ppax.ppo.losses import ClippedSurrogate
+from ppax.ppo.minibatches import Shuffle
 from ppax.run import checkpoint, record
 from ppax.run.directory import RunDirectory
 from ppax.run.restore import state_shapes
-from ppax.types import ConfigError, part
 
 pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs")
 OBS = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)

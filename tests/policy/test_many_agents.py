@@ -13,9 +13,9 @@ from trained import env_of, observations, policy_of, random_learner, rows
 
 import ppax
 from ppax.agents.self_play import Pool, SelfPlay
+from ppax.core.types import ConfigError
 from ppax.envs import grouped
 from ppax.networks import memories, network
-from ppax.types import ConfigError
 
 RNG = np.random.default_rng(0)
 NAMES = ("agent_0", "agent_1", "agent_2")

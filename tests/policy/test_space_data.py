@@ -8,8 +8,8 @@ from compositions import OBSERVATIONS
 from gymnasium import spaces
 from worlds import SPACES
 
+from ppax.core.types import ConfigError
 from ppax.policy import space_data
-from ppax.types import ConfigError
 
 OTHERS = {
     "empty": spaces.Dict({"none": spaces.Box(0.0, 1.0, (0,)), "scalar": spaces.Box(-np.inf, 3.5, ())}),

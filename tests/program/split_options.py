@@ -10,14 +10,14 @@ import numpy as np
 jax.config.update("jax_num_cpu_devices", 2)
 
 import ppax  # noqa: E402
-from ppax.advantages import VTrace  # noqa: E402
+from ppax.devices.layout import Program  # noqa: E402
 from ppax.envs import TimeLimit, VectorEnv, builtin  # noqa: E402
 from ppax.extensions import KLControl, RewardSpreading  # noqa: E402
-from ppax.losses import KLPenalty  # noqa: E402
-from ppax.minibatches import Prioritised, Shuffle  # noqa: E402
 from ppax.networks import mlp  # noqa: E402
-from ppax.optimizers import ActorCritic  # noqa: E402
-from ppax.program.layout import Program  # noqa: E402
+from ppax.ppo.advantages import VTrace  # noqa: E402
+from ppax.ppo.losses import KLPenalty  # noqa: E402
+from ppax.ppo.minibatches import Prioritised, Shuffle  # noqa: E402
+from ppax.ppo.optimizers import ActorCritic  # noqa: E402
 
 ENV = VectorEnv(TimeLimit(builtin.CartPole(), 7), 8)
 AGENTS = {

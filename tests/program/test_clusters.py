@@ -6,7 +6,7 @@ import sys
 import pytest
 
 pytest.importorskip("ray")
-IMPORT = "import os; from ppax.program import clusters; clusters._imported(); print(os.environ.get('RAY_AUTH_MODE'))"
+IMPORT = "import os; from ppax.devices import clusters; clusters._imported(); print(os.environ.get('RAY_AUTH_MODE'))"
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.program.compiled import differences
-from ppax.schedules import Linear
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.schedules import Linear
+from ppax.training.compiled import differences
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import pytest
 
 import ppax
 from ppax.cli import main
+from ppax.devices import footprint
+from ppax.devices.footprint import Footprint, NotEnoughMemory, explained
 from ppax.networks import mlp
-from ppax.program import footprint
-from ppax.program.footprint import Footprint, NotEnoughMemory, explained
 from ppax.run.restore import require_memory
 
 ENVS, STEPS = 6, 10
@@ -97,7 +97,7 @@ def test_out_of_memory_in_xla_exits_with_code_4(tmp_path, monkeypatch, capsys):
     def exhaust(*_):
         jnp.zeros((2**45,), jnp.float32).block_until_ready()
 
-    monkeypatch.setattr(ppax.program.compilation, "compile", exhaust)
+    monkeypatch.setattr(ppax.training.compilation, "compile", exhaust)
     assert main.main(["train", "CartPole-v1", "--run-dir", str(tmp_path / "run"), "--no-cache"]) == 4
     assert "memory is exhausted: RESOURCE_EXHAUSTED" in capsys.readouterr().err
 

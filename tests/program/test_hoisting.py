@@ -7,9 +7,9 @@ import pytest
 from jax.extend import core
 
 import ppax
-from ppax import collection
+from ppax.devices.hoisting import hoisted
 from ppax.networks import memories, mlp, network
-from ppax.program.hoisting import hoisted
+from ppax.training import collection
 
 STEPS = 12
 STATE = {"x": jnp.arange(3.0), "n": jnp.int32(0)}

@@ -11,16 +11,16 @@ import pytest
 import ppax
 from ppax import networks
 from ppax.arrays.sequences import discounted_sum
-from ppax.minibatches import Shuffle
+from ppax.devices import platforms, sharding
+from ppax.devices.layout import Program, compiler_options, only_if, run_once_options
 from ppax.networks import memories
 from ppax.networks.memories.time import linear_recurrence
-from ppax.program import platforms, sharding
-from ppax.program.layout import Program, compiler_options, only_if, run_once_options
+from ppax.ppo.minibatches import Shuffle
 
 CHUNKS = platforms.Chunks(4096, 256, 2**20, 1024, 128, {"float32": 3})
 SOURCE = Path(ppax.__file__).parent
 # Facts of the machine, which no measurement changes: threads and memory of a CPU, its AMX unit, what a record says
-FACTS = {"program/sharding.py", "run/restore.py", "run/origin.py", "tools/advice.py"}
+FACTS = {"devices/sharding.py", "run/restore.py", "run/origin.py", "training/advice.py"}
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_only_the_table_and_descriptions_of_the_machine_ask_for_the_platform():
     asking = {
         path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if "default_backend()" in path.read_text()
     }
-    assert asking == {"program/platforms.py", *FACTS}
+    assert asking == {"devices/platforms.py", *FACTS}
 
 
 @pytest.mark.parametrize("platform", ["gpu", "tpu", "a platform of tomorrow"])

@@ -13,7 +13,7 @@ import pytest
 import safetensors.numpy
 
 import ppax
-from ppax.program import processes
+from ppax.devices import processes
 
 STEPS = 8 * 16 * 20  # 20 iterations of the cases with one agent
 

@@ -14,13 +14,13 @@ from worlds import Team
 import ppax
 from ppax import config
 from ppax.cli.options import parse_run
-from ppax.collection import stream_keys
+from ppax.devices import sharding
+from ppax.devices.layout import Program
 from ppax.envs import VectorEnv
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.program import sharding
-from ppax.program.layout import Program
-from ppax.training import check_sizes
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.collection import stream_keys
+from ppax.training.loop import check_sizes
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_users_device_count_takes_precedence(before, environment, devices):
 def test_xla_threads_are_pinned_if_each_core_has_a_device(devices, apart):
     code = f"""
 import os, threading, time, jax, jax.numpy as jnp
-from ppax.program import sharding
+from ppax.devices import sharding
 def sleep():  # under a name that was cut inside a letter
     open(f"/proc/self/task/{{threading.get_native_id()}}/comm", "wb").write("esswerte lesen\u00fc".encode()[:15])
     time.sleep(60)

@@ -11,13 +11,13 @@ from worlds import QUICK
 
 import ppax
 from ppax.agents.arguments import require_arguments
-from ppax.critics import PopArt
+from ppax.core.types import number, part
 from ppax.networks import mlp
 from ppax.networks.heads import CategoricalHead
-from ppax.schedules import Linear
-from ppax.types import number, part
+from ppax.ppo.critics import PopArt
+from ppax.ppo.schedules import Linear
 
-sweeps = importlib.import_module("ppax.program.sweeps")
+sweeps = importlib.import_module("ppax.training.sweeps")
 pytestmark = pytest.mark.usefixtures("vmapped_keys")
 
 

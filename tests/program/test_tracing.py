@@ -10,11 +10,11 @@ import pytest
 from gymnasium import spaces
 
 import ppax
-from ppax.host.numpy_program import NumpyProgram
-from ppax.losses import ClippedSurrogate
-from ppax.program.members import MembersTraining
-from ppax.program.tracing import current, renewed, same
-from ppax.types import EnvReset, EnvStep, part
+from ppax.core.types import EnvReset, EnvStep, part
+from ppax.devices.tracing import current, renewed, same
+from ppax.ppo.losses import ClippedSurrogate
+from ppax.training.host.numpy_program import NumpyProgram
+from ppax.training.members import MembersTraining
 from support.worlds import QUICK
 
 GLOBAL = 1.0
@@ -60,7 +60,7 @@ CHANGES = pytest.mark.parametrize("change", [change_attribute, change_global, ch
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     for module in ("compiled", "members"):
-        monkeypatch.setattr(f"ppax.program.{module}.compiler_options", lambda: QUICK)
+        monkeypatch.setattr(f"ppax.devices.{module}.compiler_options", lambda: QUICK)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_the_first_state_of_a_run_sees_it(made, monkeypatch):
 
 
 def test_played_frames_and_scenes_see_it(made, monkeypatch):
-    from ppax.program.backends import backend_of
+    from ppax.training.backends import backend_of
 
     agent, env = made
     learner = ppax.start(agent, env, 8, jax.random.key(0)).learner

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ppax.reports import aligned, comparison
-from ppax.reports.records import of_history
+from ppax.run.records import of_history
 from ppax.sweeps.results import MemberResult, SettingResult, SweepResult
 
 COLUMNS = [["score", "1", "22"], ["name", "ab", "c"], ["note", "x y", ""], ["", "", ""]]

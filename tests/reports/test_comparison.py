@@ -1,7 +1,7 @@
 """Comparison of runs: table and data."""
 
 from ppax.reports.comparison import of_records
-from ppax.reports.records import of_history
+from ppax.run.records import of_history
 
 ROWS = [{"iteration": i, "env_steps": 1000 * i, "seconds": 2.0 * i, "episode_return": 5.5 * i} for i in (1, 2)]
 ONE = of_history("one", ROWS, {"env": "CartPole-v1", "agent": {"learning_rate": 0.001, "gamma": 0.9}})

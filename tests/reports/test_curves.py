@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from ppax.core.types import ConfigError
 from ppax.reports.curves import averaged, checked_band, common, curve_of
-from ppax.reports.records import Record, columns_of, of_history
 from ppax.reports.statistics import statistics_of
-from ppax.types import ConfigError
+from ppax.run.records import Record, columns_of, of_history
 
 
 def record(values, steps=None, iterations=None, name="run") -> Record:

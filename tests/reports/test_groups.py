@@ -2,7 +2,7 @@
 
 from ppax import config
 from ppax.reports.groups import changed, differences, groups_of, short_names
-from ppax.reports.records import of_history
+from ppax.run.records import of_history
 
 
 def run(name="run", **tables):

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from ppax.reports import records
-from ppax.types import ConfigError
+from ppax.core.types import ConfigError
+from ppax.run import records
 
 ROWS = [{"iteration": i, "env_steps": 100 * i, "seconds": 0.5 * i, "episode_return": 2.0 * i} for i in (1, 2, 3)]
 

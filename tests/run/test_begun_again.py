@@ -16,9 +16,9 @@ import ppax
 from ppax.cli import main
 from ppax.config import BestSettings, Log
 from ppax.loggers import last_row
-from ppax.program import compilation
 from ppax.run import checkpoint, fit
 from ppax.run.directory import RunDirectory
+from ppax.training import compilation
 
 pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs", "shared_programs")
 

@@ -203,7 +203,7 @@ import os, random, signal, sys, time
 from pathlib import Path
 import jax, numpy as np
 from ppax.run import checkpoint
-from ppax.types import ActorState, LearnerState, TrainState
+from ppax.core.types import ActorState, LearnerState, TrainState
 
 def state(n):
     big = np.full((64, 1024), n, np.float32)
@@ -265,7 +265,7 @@ def test_a_writer_that_is_killed_leaves_a_complete_checkpoint(folder):
 
 def saved_by_saver(n):
     big = jnp.full((64, 1024), n, jnp.float32)
-    learner = ppax.types.LearnerState({"w": big, "b": big}, None, None, None)
+    learner = ppax.core.types.LearnerState({"w": big, "b": big}, None, None, None)
     steps = jnp.array([n, 0], jnp.uint32)
     return ppax.TrainState(learner, (), jnp.zeros(2, jnp.uint32), jnp.int32(n), steps, num_steps=8)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.types import ConfigError, part
+from ppax.core.types import ConfigError, part
 from support.worlds import Counter
 
 QUIET = ppax.Log(console=False)
@@ -113,7 +113,7 @@ def test_fit_on_the_host_without_jit(memory):
 
 
 def test_sweeps_need_jit():
-    from ppax.program.members import MembersTraining
+    from ppax.training.members import MembersTraining
 
     env = counters()
     agent = agent_for(env)

@@ -18,17 +18,17 @@ import ppax
 from ppax import config
 from ppax.cli import main
 from ppax.config import BestSettings, Log
+from ppax.core.types import part
 from ppax.envs import TimeLimit
 from ppax.envs.builtin import CartPole
-from ppax.losses import KLPenalty
 from ppax.networks import mlp
 from ppax.networks.heads import CategoricalHead
+from ppax.ppo.losses import KLPenalty
 from ppax.run import checkpoint
 from ppax.run.directory import RunDirectory
 from ppax.run.origin import git_commit, in_saved_precision, saved_origin, warn_of_other_objects
 from ppax.run.restore import load_run, load_state
 from ppax.run.saving import NotFinite, Saver
-from ppax.types import part
 
 pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs", "shared_programs")
 

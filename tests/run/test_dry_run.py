@@ -12,10 +12,10 @@ from worlds import Counter
 import ppax
 from ppax import config
 from ppax.cli import main
+from ppax.core.types import part
 from ppax.envs import VectorEnv
-from ppax.program import compilation, members
 from ppax.run.dry_run import dry_run
-from ppax.types import part
+from ppax.training import compilation, members
 
 pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs", "shared_programs")
 

@@ -8,7 +8,7 @@ import pytest
 
 import ppax
 from ppax.cli.main import main
-from ppax.reports import records
+from ppax.run import records
 from ppax.run.directory import read_evaluation
 
 pytestmark = pytest.mark.usefixtures("quick_programs", "shared_programs")

@@ -18,9 +18,9 @@ from ppax.agents.opponents import Pool
 from ppax.cli.main import main
 from ppax.config import BestSettings, Log
 from ppax.envs import VectorEnv, grouped, host
-from ppax.minibatches import Shuffle
 from ppax.networks import memories, network
-from ppax.training import MEASURED, STAGES
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.loop import MEASURED, STAGES
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "quick_programs", "vmapped_keys")
 

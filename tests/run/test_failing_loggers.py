@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from ppax.protocols import Artifact, LoggedRun
+from ppax.core.protocols import Artifact, LoggedRun
 from ppax.run.rows import RunLoggers
 
 RUN = LoggedRun("mine", None, "", {}, "", 0, 0)

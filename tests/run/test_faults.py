@@ -15,8 +15,8 @@ import ppax
 from ppax import envs
 from ppax.agents import precision
 from ppax.config import Log
+from ppax.core.types import EnvReset, EnvStep, part, static
 from ppax.networks import network
-from ppax.types import EnvReset, EnvStep, part, static
 
 pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs")
 LATE, STEPS, ENVS = 70, 8, 4
@@ -95,7 +95,7 @@ def test_a_fault_is_located_and_the_state_before_it_is_kept(field, value, num_ag
     log, total = Log(every=40, console=False), 40 * STEPS * env.num_streams
     made = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ppax.program.compilation.CompiledTraining, "__call__", _keeping(made))
+        patch.setattr(ppax.training.compilation.CompiledTraining, "__call__", _keeping(made))
         with pytest.raises(ppax.NumericalError) as raised:
             ppax.fit(agent, env, total, num_steps=STEPS, log=log, run_dir=tmp_path)
     (program, state), *_ = made
@@ -131,7 +131,7 @@ def _data(x):
 
 def _keeping(made):
     """Call of the program that appends it to `made`, with a copy of the state: its buffers are donated."""
-    original = ppax.program.compilation.CompiledTraining.__call__
+    original = ppax.training.compilation.CompiledTraining.__call__
 
     def call(self, agent, env, state, *counts):
         made.append((self, jax.tree.map(jnp.copy, state)))

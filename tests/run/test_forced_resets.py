@@ -10,13 +10,13 @@ from worlds import QUICK, Counter, Leaky, Team
 
 import ppax
 from ppax.arrays import counter
-from ppax.collection import force_reset
 from ppax.config import Log
+from ppax.core.types import Targets, part
+from ppax.devices.layout import Program
 from ppax.envs import VectorEnv
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.program.layout import Program
-from ppax.types import Targets, part
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.collection import force_reset
 
 ENDLESS = Counter(10**6)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from ppax.run import checkpoint
-from ppax.training import MEASURED, STAGES
+from ppax.training.loop import MEASURED, STAGES
 
 pytestmark = [pytest.mark.nightly, pytest.mark.skipif(os.name != "posix", reason="SIGKILL")]
 

@@ -20,7 +20,7 @@ from ppax.run import checkpoint, origin
 from ppax.run.directory import RunDirectory
 from ppax.run.fit import fit_run
 from ppax.sweeps import member, packs, runs
-from ppax.training import MEASURED, STAGES
+from ppax.training.loop import MEASURED, STAGES
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs", "shared_programs")
 

@@ -13,22 +13,23 @@ import pytest
 from worlds import Counter
 
 import ppax
-from ppax import config, imports
+from ppax import config
 from ppax.agents.self_play import Pool, SelfPlay
 from ppax.cli import main
 from ppax.config import Log
-from ppax.critics import Regression
+from ppax.core import imports
+from ppax.core.imports import trusted
+from ppax.core.types import ConfigError, number, part, static
 from ppax.envs import PartialView, PoolResets, TimeLimit, VectorEnv, builtin, grouped, host
-from ppax.imports import trusted
-from ppax.losses import ClippedSurrogate
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp, network
 from ppax.networks.encoders import Flat
 from ppax.networks.heads import CategoricalHead
-from ppax.optimizers import SGD, Adam
+from ppax.ppo.critics import Regression
+from ppax.ppo.losses import ClippedSurrogate
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.optimizers import SGD, Adam
+from ppax.ppo.schedules import Linear
 from ppax.run import record
-from ppax.schedules import Linear
-from ppax.types import ConfigError, number, part, static
 
 
 @part

@@ -12,10 +12,10 @@ import pytest
 import ppax
 from ppax import config
 from ppax.config import Log
-from ppax.minibatches import Shuffle
+from ppax.devices.layout import compiler_options
 from ppax.networks import mlp
-from ppax.program.layout import compiler_options
-from ppax.schedules import Constant, Linear, Steps
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.schedules import Constant, Linear, Steps
 
 pytestmark = pytest.mark.usefixtures("quick_programs", "shared_programs")
 

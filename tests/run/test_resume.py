@@ -24,7 +24,7 @@ from ppax.networks import Tower, memories, mlp, network
 from ppax.run import checkpoint, saving
 from ppax.run.directory import RunDirectory
 from ppax.storage import backoff
-from ppax.training import MEASURED, STAGES
+from ppax.training.loop import MEASURED, STAGES
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 TIMING = (*MEASURED, *STAGES)

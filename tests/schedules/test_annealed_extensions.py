@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import pytest
 
 import ppax
+from ppax.core.types import Scalar, number, part
 from ppax.extensions import RND, Extension
-from ppax.schedules import anneal_parts
-from ppax.types import Scalar, number, part
+from ppax.ppo.schedules import anneal_parts
 
 
 @part

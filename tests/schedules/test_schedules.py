@@ -11,7 +11,7 @@ from gymnasium import spaces
 from ppax import PPO, ConfigError
 from ppax.extensions import RND, KLControl
 from ppax.networks import mlp
-from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps, changed_numbers
+from ppax.ppo.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps, changed_numbers
 
 
 class Spaces:

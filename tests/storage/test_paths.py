@@ -2,8 +2,8 @@
 
 import pytest
 
+from ppax.core.types import ConfigError
 from ppax.storage.paths import require_place, to_directory, to_path
-from ppax.types import ConfigError
 
 
 def test_paths(tmp_path):

@@ -5,11 +5,12 @@ import threading
 
 import pytest
 
+from ppax.core import untrusted
 from ppax.storage import safe_files
 
 
 def read(path):
-    return safe_files.read(path, 10)
+    return untrusted.read(path, 10)
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path, victim):
     (tmp_path / "file").symlink_to(victim)
     safe_files.write(tmp_path / "file", b"mine")
     assert not (tmp_path / "file").is_symlink()
-    assert safe_files.read(tmp_path / "file", 10) == b"mine"
+    assert untrusted.read(tmp_path / "file", 10) == b"mine"
 
 
 def test_create_refuses_existing_files_and_links(tmp_path, victim):
@@ -46,7 +47,7 @@ def test_create_refuses_existing_files_and_links(tmp_path, victim):
 
 def test_links_are_not_opened(tmp_path, victim):
     (tmp_path / "link").symlink_to(victim)
-    for function in (safe_files.open_to_append, safe_files.open_to_read, read):
+    for function in (safe_files.open_to_append, untrusted.open_to_read, read):
         with pytest.raises(OSError, match="link"):
             function(tmp_path / "link")
 
@@ -82,14 +83,14 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
                 safe_files.write(tmp_path / "file", b"new")
         assert (caught.value.errno, caught.value.filename) == (28, str(tmp_path / "file"))
         assert os.listdir(tmp_path) == ["file"]
-        assert safe_files.read(tmp_path / "file", 10) == b"old"
+        assert untrusted.read(tmp_path / "file", 10) == b"old"
 
 
 def test_files_above_the_limit_are_not_read(tmp_path):
     safe_files.write(tmp_path / "file", b"12345")
-    assert safe_files.read(tmp_path / "file", 5) == b"12345"
+    assert untrusted.read(tmp_path / "file", 5) == b"12345"
     with pytest.raises(OSError, match="has 5 bytes; must have at most 4"):
-        safe_files.read(tmp_path / "file", 4)
+        untrusted.read(tmp_path / "file", 4)
 
 
 def test_unusual_lists_links_in_all_folders(tmp_path):

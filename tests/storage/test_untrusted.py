@@ -11,7 +11,7 @@ import pytest
 import safetensors.numpy
 
 import ppax
-from ppax.storage import untrusted
+from ppax.core import untrusted
 
 ROOT = Path(ppax.__file__).parent
 
@@ -105,25 +105,25 @@ def test_arrays_have_names_that_can_be_shown():
 OWN = {
     "envs/hosting/worker.py": "messages of the process that started it",
     "envs/hosting/workers.py": "answers of worker processes",
-    "host/operations.py": "no file",
-    "program/sharding.py": "/proc",
-    "program/platforms.py": "/proc",
-    "program/footprint.py": "/proc and control groups",
+    "training/host/operations.py": "no file",
+    "devices/sharding.py": "/proc",
+    "devices/platforms.py": "/proc",
+    "devices/footprint.py": "/proc and control groups",
     "scores/machine.py": "/proc",
     "scores/recorded.py": "a file of the package",
     "reports/page.py": "a file of the package",
     "policy/bundle/program.py": "files of the package",
     "policy/bundle/numpy_policy.py": "needs NumPy alone; has limits of its own",
-    "imitation/demonstrations.py": "the sizes are read before the arrays",
+    "extensions/imitation/demonstrations.py": "the sizes are read before the arrays",
     "loggers/files.py": "one line, of read_lines",
     "loggers/tensorboard.py": "a film that this process has written",
-    "tools/films.py": "a film that this process has written",
+    "reports/films.py": "a film that this process has written",
     "run/origin.py": "text that this process has written",
     "sweeps/directory.py": "text that this process has written",
     "sweeps/studies/storage.py": "the last bytes of a file",
     "cli/common.py": "/dev/null",
     "storage/safe_files.py": "the function read",
-    "storage/untrusted.py": "this reader",
+    "core/untrusted.py": "this reader",
 }
 READERS = ("read_text", "read_bytes", "open", "load", "loads", "fdopen", "read_csv", "memmap", "fromfile", "genfromtxt")
 MODULES = ("json", "tomllib", "np", "numpy", "os", "safetensors")
@@ -148,9 +148,9 @@ def test_no_other_code_reads_files_of_strangers():
     """A new reader goes through `untrusted`, or stands in the table with the reason why it need not."""
     found = {path.relative_to(ROOT).as_posix(): list(reads(path)) for path in sorted(ROOT.rglob("*.py"))}
     others = {name: calls for name, calls in found.items() if calls and name not in OWN}
-    # with the limits of `safe_files.require_size`, and what follows it
+    # with the limits of `untrusted.require_size`, and what follows it
     checked = {"policy/bundle/archive.py": ["os.fdopen"], "storage/manifest.py": ["os.fdopen"]}
     for name, calls in checked.items():
         assert others.pop(name, calls) == calls
     assert others == {}
-    assert os.path.isfile(ROOT / "storage" / "untrusted.py")
+    assert os.path.isfile(ROOT / "core" / "untrusted.py")

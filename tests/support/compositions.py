@@ -20,11 +20,11 @@ from worlds import SPACES, dict_as_dict
 from ppax import config
 from ppax.checks import require_sound
 from ppax.config import Run, catalogue
+from ppax.core.protocols import Agent
+from ppax.core.types import ConfigError, EnvReset, EnvStep, number, part, static
 from ppax.envs import Env, VectorEnv, grouped, host
-from ppax.protocols import Agent
 from ppax.run.restore import state_shapes
-from ppax.training import check_sizes
-from ppax.types import ConfigError, EnvReset, EnvStep, number, part, static
+from ppax.training.loop import check_sizes
 
 FORBIDDEN = -1e4  # reward of a forbidden action: visible in the mean over a rollout
 

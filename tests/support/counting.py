@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
-from ppax.types import EnvReset, EnvStep, part, static
+from ppax.core.types import EnvReset, EnvStep, part, static
 
 OBS = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 SHORT, LONG = 2, 7  # lengths of episodes

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from ppax.types import EnvReset, EnvStep, number, part
+from ppax.core.types import EnvReset, EnvStep, number, part
 
 NOTHING = spaces.Box(0.0, 1.0, (1,), np.float32)
 

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
-from ppax.types import EnvReset, EnvStep, part
+from ppax.core.types import EnvReset, EnvStep, part
 
 STATES, ACTIONS, LIMIT, FEATURES = 12, 3, 6, 4
 RNG = np.random.default_rng(0)

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from worlds import QUICK
 
+from ppax.core.types import Batch, Targets, part
 from ppax.extensions import After, Extension, ExtensionState
-from ppax.learning.extension import Chain
-from ppax.recompute import Recomputation
-from ppax.types import Batch, Targets, part
+from ppax.ppo.extension import Chain
+from ppax.ppo.recompute import Recomputation
 
 
 @part

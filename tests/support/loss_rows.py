@@ -5,10 +5,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from ppax.critics import Regression
-from ppax.critics.base import value_losses
-from ppax.losses.base import total_loss
-from ppax.types import Batch, Targets, Transition
+from ppax.core.types import Batch, Targets, Transition
+from ppax.ppo.critics import Regression
+from ppax.ppo.critics.base import value_losses
+from ppax.ppo.losses.base import total_loss
 
 PLAIN = Regression()
 

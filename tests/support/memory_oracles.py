@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ppax.devices.layout import run_once_options
 from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, NoMemory, Stack, Window
-from ppax.program.layout import run_once_options
 
 SIZE, LENGTH = 4, 12
 MEMORIES = {

@@ -11,8 +11,8 @@ CASES = ("plain", "memory", "groups")
 def parts(case):
     """Return the agent and the environment of a case."""
     import ppax
-    from ppax.minibatches import Prioritised
     from ppax.networks.memories import GRU
+    from ppax.ppo.minibatches import Prioritised
 
     few = {"num_epochs": 2}
     if case == "groups":
@@ -31,7 +31,7 @@ def main():
     case, run_dir, steps, port, process, of = sys.argv[1:]
     jax.config.update("jax_num_cpu_devices", 1)
     import ppax
-    from ppax.program import processes
+    from ppax.devices import processes
 
     if int(of) > 1:
         processes.join(f"127.0.0.1:{port}", int(process), int(of))

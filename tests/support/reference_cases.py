@@ -15,19 +15,19 @@ from jax.sharding import PartitionSpec
 
 import reference
 from ppax import PPO
-from ppax.advantages import GAE, VTrace
-from ppax.critics import PopArt, Quantile, Regression, TwoHot
+from ppax.core.types import Batch, LearnerState, MinibatchIndices, Rollout, Transition, part, static
+from ppax.devices import sharding
+from ppax.devices.layout import Program, run_once_options
+from ppax.devices.sharding import SAME, SPLIT
 from ppax.extensions import FeatureNorm, KLControl, RewardSpreading
-from ppax.learning import normalization
-from ppax.learning.extension import Chain
-from ppax.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.program import sharding
-from ppax.program.layout import Program, run_once_options
-from ppax.program.sharding import SAME, SPLIT
-from ppax.recompute import Epoch, Minibatch
-from ppax.types import Batch, LearnerState, MinibatchIndices, Rollout, Transition, part, static
+from ppax.ppo import normalization
+from ppax.ppo.advantages import GAE, VTrace
+from ppax.ppo.critics import PopArt, Quantile, Regression, TwoHot
+from ppax.ppo.extension import Chain
+from ppax.ppo.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.recompute import Epoch, Minibatch
 
 # float32 rounds at 6e-8 relative. Adam divides by sqrt(v) + 1e-5, so where a gradient is about 1e-5 its rounding
 # error of some 1e-9 (a mean over tens of rows of size 1) moves the step by 1e-4 learning rates: with a learning

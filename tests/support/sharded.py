@@ -10,12 +10,12 @@ import numpy as np
 from worlds import Leaky, Team
 
 import ppax
-from ppax.critics import PopArt, Regression, TwoHot
+from ppax.devices.layout import Program, run_once_options
 from ppax.envs import VectorEnv
-from ppax.learning.normalization import Pair
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.program.layout import Program, run_once_options
+from ppax.ppo.critics import PopArt, Regression, TwoHot
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.normalization import Pair
 
 
 def make(case):

@@ -12,10 +12,10 @@ from gymnasium import spaces
 from jax import Array
 
 import ppax
+from ppax.core.protocols import Environment
+from ppax.core.types import EnvReset, number, part
 from ppax.envs import VectorEnv, builtin
 from ppax.networks import Composed
-from ppax.protocols import Environment
-from ppax.types import EnvReset, number, part
 
 
 class Elapsed(NamedTuple):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from ppax.types import Targets, Transition
+from ppax.core.types import Targets, Transition
 
 STEPS = 13
 

@@ -7,9 +7,9 @@ import numpy as np
 from gymnasium import spaces
 
 import ppax
+from ppax.core.types import EnvReset, EnvStep, part
 from ppax.networks.memories import GRU
 from ppax.policy.spec import spec_of
-from ppax.types import EnvReset, EnvStep, part
 
 WEIGHTS = np.array([0.1, 0.3, 3.0, 1.0], np.float32)  # of position, velocity, angle, angular velocity
 

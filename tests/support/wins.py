@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 from jax import Array
 
-from ppax.types import EnvReset, EnvStep, part, static
+from ppax.core.types import EnvReset, EnvStep, part, static
 
 OBS = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 REWARDS = (1.0, 2.0, 4.0)

@@ -10,8 +10,8 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays import masks
+from ppax.core.types import EnvReset, EnvStep, Memory, number, part, static
 from ppax.networks import Composed
-from ppax.types import EnvReset, EnvStep, Memory, number, part, static
 
 # Compiles in half the time; for tests that need neither speed nor the last bit
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 import ppax
-from ppax import config, imports
+from ppax import config
 from ppax.cli import main
+from ppax.core import imports
+from ppax.core.types import ConfigError
 from ppax.run.directory import OF_SWEEP, RunDirectory
 from ppax.sweeps import directory, member, packing, plan, runs
 from ppax.sweeps.alone import train_alone
 from ppax.sweeps.directory import Recorded
 from ppax.sweeps.training import Stopped
-from ppax.types import ConfigError
 
 RUN = config.resolve(
     {
@@ -56,7 +57,7 @@ def test_a_sweep_that_was_killed_before_its_file_was_written_begins_again(tmp_pa
 def test_a_stopped_sweep_names_the_trust_that_its_parts_and_its_search_need(tmp_path, monkeypatch):
     """Members differ in a part by import path; the class of the search has one, too."""
     (tmp_path / "own_ones.py").write_text(
-        "from ppax.losses import ClippedSurrogate\nfrom ppax.types import part\nfrom ppax.sweeps import Halving\n"
+        "from ppax.losses import ClippedSurrogate\nfrom ppax.core.types import part\nfrom ppax.sweeps import Halving\n"
         "@part\nclass Mine(ClippedSurrogate): ...\n@part\nclass Half(Halving): ...\n"
     )
     monkeypatch.syspath_prepend(tmp_path)

@@ -14,7 +14,7 @@ from ppax.loggers import last_row
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
 from ppax.sweeps import directory, member, packing, packs, plan, runs
-from ppax.training import MEASURED
+from ppax.training.loop import MEASURED
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
 

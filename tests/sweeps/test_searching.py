@@ -13,8 +13,7 @@ from sweeping import compilations, compiled_once, signalling
 
 import ppax
 from ppax import config
-from ppax.imports import trusted
-from ppax.program.members import Apart, stacked, with_learners
+from ppax.core.imports import trusted
 from ppax.run import checkpoint
 from ppax.run.restore import fresh_state
 from ppax.sweeps import (
@@ -33,7 +32,8 @@ from ppax.sweeps import (
 )
 from ppax.sweeps.search.decisions import Decisions
 from ppax.sweeps.search.lineage import Stage, lineage_of, scheduled
-from ppax.training import MEASURED
+from ppax.training.loop import MEASURED
+from ppax.training.members import Apart, stacked, with_learners
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
 

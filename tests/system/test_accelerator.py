@@ -159,7 +159,7 @@ def test_the_core_fails_on_a_wrong_reference_and_on_other_bits(checks, monkeypat
 
 
 def test_rules_are_measured_with_changed_entries_and_restored(modules):
-    from ppax.program import platforms
+    from ppax.devices import platforms
 
     before = platforms.rules()
     with modules.stages.ruled(parallel_scans=True):

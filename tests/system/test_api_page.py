@@ -7,7 +7,7 @@ from types import ModuleType
 import ppax
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
-ELSEWHERE = {"TrainState"}  # by `ppax.types`
+ELSEWHERE = {"TrainState"}  # by `ppax.core.types`
 
 
 def test_every_public_class_and_function_is_on_the_page():

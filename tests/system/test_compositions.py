@@ -20,17 +20,17 @@ from worlds import QUICK
 import ppax
 import reference
 from ppax.agents.logged import EPISODE_METRICS
-from ppax.collection import collect
+from ppax.core.types import Batch, Transition
+from ppax.devices.layout import with_devices
 from ppax.envs import HostEnv
 from ppax.extensions import PPG, RND, KLControl, NextObservation, RewardSpreading, SelfPrediction
-from ppax.learning.normalization import Pair
-from ppax.losses import NoPolicyLoss
-from ppax.program import compilation
-from ppax.program.layout import with_devices
+from ppax.ppo.losses import NoPolicyLoss
+from ppax.ppo.normalization import Pair
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
-from ppax.training import MEASURED, STAGES
-from ppax.types import Batch, Transition
+from ppax.training import compilation
+from ppax.training.collection import collect
+from ppax.training.loop import MEASURED, STAGES
 
 NATIVE, ON_HOST = 60, 30
 ALWAYS, ALWAYS_ON_HOST = (0,), (0,)  # the others are nightly
@@ -302,8 +302,8 @@ def hyper_of(one):
         and one.rules.action in ("two", "box", "half")
     )
     advantages = {
-        ppax.advantages.GAE: lambda a: {"gae_lambda": a.gae_lambda},
-        ppax.advantages.VTrace: lambda a: {"gae_lambda": a.gae_lambda, "rho_clip": a.rho_clip, "c_clip": a.c_clip},
+        ppax.ppo.advantages.GAE: lambda a: {"gae_lambda": a.gae_lambda},
+        ppax.ppo.advantages.VTrace: lambda a: {"gae_lambda": a.gae_lambda, "rho_clip": a.rho_clip, "c_clip": a.c_clip},
     }
     if not known or type(agent.advantage) not in advantages:
         return None

@@ -11,14 +11,16 @@ import jax
 import pytest
 
 import ppax
-from ppax import config, distributions, names, optimizers, protocols, schedules, types
+from ppax import config, distributions
 from ppax.config.catalogue import choices_of
+from ppax.core import names, protocols, types
+from ppax.core.parts import slot_chains, slot_lists, slots
 from ppax.envs import BUILTIN, ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv, builtin
 from ppax.networks import encoders, head_for, mlp
 from ppax.networks.encoders.choice import Encoder
 from ppax.networks.memories.time import MemoryPart
-from ppax.parts import slot_chains, slot_lists, slots
-from ppax.recompute import Recompute
+from ppax.ppo import optimizers, schedules
+from ppax.ppo.recompute import Recompute
 
 ENV = ppax.make("CartPole-v1", 2)
 

@@ -12,8 +12,8 @@ import pytest
 
 import ppax
 from ppax import config
+from ppax.core.types import Transition
 from ppax.networks import mlp
-from ppax.types import Transition
 
 ROOT = Path(__file__).parents[2]
 

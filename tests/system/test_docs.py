@@ -36,7 +36,7 @@ def part_of(heading, place=0):
 def steps(reward, value, terminated, truncated):
     arrays = {"reward": reward, "value": value, "terminated": terminated, "truncated": truncated}
     rest = dict.fromkeys(("obs", "action", "log_prob", "first", "valid"), jnp.zeros(len(reward)))
-    return ppax.types.Transition(carry=(), **rest, **{name: jnp.array(x) for name, x in arrays.items()})
+    return ppax.core.types.Transition(carry=(), **rest, **{name: jnp.array(x) for name, x in arrays.items()})
 
 
 def test_estimator_of_extending_by_hand():
@@ -137,7 +137,7 @@ def test_surprise_of_extending_by_hand():
     obs = jnp.array([[[0.0]], [[1.0]], [[2.0]], [[jnp.nan]]])  # the last row is not valid
     rows = steps(*[jnp.zeros((4, 1))] * 4)
     rows = dataclasses.replace(rows, obs=obs, valid=jnp.array([[True], [True], [True], [False]]))
-    rollout = ppax.types.Rollout(rows, None, None, jnp.array([[7.0]]))
+    rollout = ppax.core.types.Rollout(rows, None, None, jnp.array([[7.0]]))
     out = surprise.before(None, state, (), rollout, jnp.full((4, 1), 10.0))
     # after the third step comes one that is not finite: not known
     wanted = [10.0 + 0.5 * (0.0 - 1.0) ** 2, 10.0 + 0.5 * (3.0 * np.tanh(1.0) - 2.0) ** 2, 10.0, 10.0]
@@ -156,7 +156,7 @@ def test_progress_of_extending_continues_in_the_next_rollout():
         first=jnp.array([[False], [False], [False], [True]]),
         valid=jnp.array([[True], [True], [False], [True]]),  # the third is an autoreset row
     )
-    rollout = ppax.types.Rollout(rows, None, None, jnp.array([[0.5]]))
+    rollout = ppax.core.types.Rollout(rows, None, None, jnp.array([[0.5]]))
     out = progress.before(None, (), jnp.array([2.0]), rollout, jnp.ones((4, 1)))
     # the largest value was 2: 3 is a rise by 1; in the next episode 0.5 after 0
     np.testing.assert_allclose(out.reward[:, 0], [1.0 + 2.0 * 1.0, 1.0, 1.0, 1.0 + 2.0 * 0.5])
@@ -192,7 +192,7 @@ def test_newest_half_of_extending_has_the_later_sequences_of_each_stream():
     made = part_of("Minibatches", 1)["NewestHalf"](blocks=4, num_minibatches=2)
     numbers = jnp.arange(12).reshape(4, 3)  # [T, B]: step t of stream b is 3 t + b
     rows = ppax.arrays.sequences.to_sequences(numbers, 1)
-    batch = ppax.types.Batch(steps(*[jnp.zeros(12)] * 4), None)
+    batch = ppax.core.types.Batch(steps(*[jnp.zeros(12)] * 4), None)
     drawn = made(batch, jax.random.key(0)).index
     assert drawn.shape == (2, made.size(12)) == (2, 3)
     assert sorted(rows[drawn.reshape(-1), 0].tolist()) == [6, 7, 8, 9, 10, 11]  # t = 2 and 3

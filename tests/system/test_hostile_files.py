@@ -16,16 +16,16 @@ import jax
 import pytest
 
 import ppax
-from ppax import config, imports
+from ppax import config
 from ppax.cli.options import add_train, parse_run
-from ppax.imitation import demonstrations
+from ppax.core import imports
+from ppax.extensions.imitation import demonstrations
 from ppax.loggers import Csv, JsonLines
 from ppax.loggers.mlflow import recorded_id
 from ppax.policy.bundle import NumpyPolicy, archive
 from ppax.policy.spec import spec_of
-from ppax.reports import records
 from ppax.reports.page import page
-from ppax.run import checkpoint
+from ppax.run import checkpoint, records
 from ppax.run.directory import RunDirectory
 from ppax.run.ending import RunMonitor
 from ppax.run.origin import origin_of

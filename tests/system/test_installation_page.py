@@ -1,10 +1,10 @@
-"""docs/installation.md: its tables have every extra, and the names of `ppax.names`."""
+"""docs/installation.md: its tables have every extra, and the names of `ppax.core.names`."""
 
 import re
 import tomllib
 from pathlib import Path
 
-from ppax import names
+from ppax.core import names
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "installation.md").read_text()

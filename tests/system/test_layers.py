@@ -1,7 +1,7 @@
 """Dependency direction of the package: a room imports only rooms of earlier levels."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,44 +9,26 @@ import pytest
 import ppax
 
 ROOT = Path(ppax.__file__).parent
-# A room is a folder, a file at the top, or one of the files named here. Rooms of one level never import each other.
-LEVELS = [
-    {"names"},
-    {"parts"},
-    {"types"},
-    {"protocols", "storage"},
-    {"imports"},  # reads the user's settings file
-    {"options"},
-    {"program.platforms"},
-    {"arrays", "program.sharding", "program.clusters", "program.hoisting", "program.tracing"},
-    {"program.layout"},
-    {"distributions"},
-    {"advantages", "losses", "critics", "minibatches", "gradients", "schedules", "optimizers", "envs"},
-    {"networks", "learning"},
-    {"extensions", "recompute"},  # above the heart's parts, below PPO
-    {"ppo"},
-    {"agents"},
-    {"collection"},
-    {"training"},
-    {"host"},
-    {"program"},
-    {"evaluation"},
-    {"loggers", "imitation"},  # their settings are parts of a configuration
-    {"checks", "config"},
-    {"films"},
-    {"run.directory"},
-    {"reports"},  # below run: a TrainedRun displays itself
-    {"policy"},  # below run, too: a TrainedRun gives its policy; its model card has curves of reports
-    {"run"},
-    {"policy.listing"},  # reads run directories
-    {"policy.loading"},
-    {"tools"},
-    {"scores"},
-    {"sweeps"},  # statistics over seeds are those of scores
-    {"cli"},
-    {"__init__", "__main__"},
-]
-LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
+# A room is a folder at the top. It imports only rooms before it in this list, inside functions too.
+ROOMS = (
+    *("core", "devices", "storage", "arrays", "distributions", "envs", "networks", "loggers"),
+    *(
+        "ppo",
+        "extensions",
+        "agents",
+        "training",
+        "config",
+        "checks",
+        "policy",
+        "run",
+        "reports",
+        "scores",
+        "sweeps",
+        "cli",
+    ),
+    *("__init__", "__main__"),
+)
+LEVEL = {room: number for number, room in enumerate(ROOMS)}
 # Rooms that may import heavy or optional libraries.
 ONLY = {
     "flax": {"networks"},
@@ -54,26 +36,25 @@ ONLY = {
     **{name: {"envs"} for name in ("gymnax", "brax", "craftax", "jaxmarl", "jumanji", "mujoco_playground", "navix")},
     **{name: {"envs"} for name in ("ale_py", "envpool", "pettingzoo", "mpe2")},
     **{name: {"loggers"} for name in ("tensorboardX", "wandb", "mlflow")},
-    "PIL": {"films"},
+    "PIL": {"run"},
     "scipy": {"reports"},
-    "matplotlib": {"scores", "reports", "tools", "sweeps"},
-    "pandas": {"tools"},
-    "imageio_ffmpeg": {"films"},
+    "matplotlib": {"scores", "reports", "sweeps"},
+    "pandas": {"reports"},
+    "imageio_ffmpeg": {"run"},
     "rich": {"loggers"},
     "cloudpickle": {"envs"},
     "optuna": {"sweeps"},
     "sqlalchemy": {"sweeps"},
-    "ray": {"program.clusters"},  # the others are handed the module
-    **{name: {"policy"} for name in ("jax2onnx", "onnx", "onnxruntime", "huggingface_hub")},
+    "ray": {"devices"},  # the others are handed the module
+    **{name: {"policy"} for name in ("jax2onnx", "onnx", "onnxruntime")},
+    "huggingface_hub": {"policy", "reports"},
 }
-# Imports of a later room, inside a function. A teacher is read by ppax.load, which builds agents; it is part of one.
-LATE = {("imitation", "policy.loading")}
 
 
 def room_of(module: str) -> str:
-    """Room of a dotted module or name below `ppax`: "program.layout.Program" -> "program.layout"."""
-    first, second = [*module.split("."), ""][:2]
-    return f"{first}.{second}" if f"{first}.{second}" in LEVEL else first
+    """Room of a dotted module or name below `ppax`; a name of `ppax` itself belongs to `__init__`."""
+    first = module.split(".")[0]
+    return first if first in LEVEL else "__init__"
 
 
 def module_of(path: Path) -> str:
@@ -97,9 +78,9 @@ def violations() -> Iterator[str]:
         here = room_of(module_of(path))
         for name in imports(path):
             top, _, rest = name.partition(".")
-            if top == "ppax" and rest:
+            if top == "ppax":
                 there = room_of(rest)
-                if there != here and (here, there) not in LATE and LEVEL[there] >= LEVEL[here]:
+                if there != here and LEVEL[there] >= LEVEL[here]:
                     yield f"{path.relative_to(ROOT)} imports {name}"
             if top in ONLY and here not in ONLY[top]:
                 yield f"{path.relative_to(ROOT)} imports {name}"
@@ -109,18 +90,39 @@ def test_rooms_import_only_earlier_levels():
     assert list(violations()) == []
 
 
-def test_every_room_has_a_level():
-    rooms = {room_of(module_of(path)) for path in ROOT.rglob("*.py")}
-    assert rooms <= set(LEVEL)
+def test_the_rooms_are_the_folders_of_the_package():
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    files = {path.stem for path in ROOT.glob("*.py")}
+    assert folders | files == set(ROOMS)
 
 
-@pytest.mark.parametrize("folder", ["advantages", "critics", "losses", "minibatches", "distributions"])
-def test_parts_of_one_folder_import_at_most_its_base(folder):
-    helpers = {"base", "boxes", "tanh"}
-    for path in (ROOT / folder).glob("*.py"):
-        if path.stem not in helpers | {"__init__"}:
-            siblings = [name.split(".")[2] for name in imports(path) if name.startswith(f"ppax.{folder}.")]
-            assert set(siblings) <= helpers, path
+def modules() -> dict[str, Path]:
+    named = {".".join(("ppax", *path.relative_to(ROOT).with_suffix("").parts)): path for path in ROOT.rglob("*.py")}
+    return {name.removesuffix(".__init__"): path for name, path in named.items()}
+
+
+def modules_of(node: ast.stmt, known: Collection[str]) -> set[str]:
+    """Modules of the package that an import statement names."""
+    names = {f"{node.module}.{alias.name}" for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
+    return {name if name in known else name.rpartition(".")[0] for name in names} & set(known)
+
+
+def test_an_import_inside_a_function_hides_no_circle():
+    """Slow and optional libraries are imported late, but no module that imports this one."""
+    known = modules()
+    trees = {name: ast.parse(path.read_text()) for name, path in known.items()}
+    direct = {name: {one for node in tree.body for one in modules_of(node, known)} for name, tree in trees.items()}
+
+    def reach(name: str, seen: set[str]) -> set[str]:
+        for one in direct[name] - seen:
+            seen.add(one)
+            reach(one, seen)
+        return seen
+
+    for name, tree in trees.items():
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        late = {one for function in functions for node in ast.walk(function) for one in modules_of(node, known)}
+        assert [one for one in late if name in reach(one, set())] == [], name
 
 
 def isinstance_of(path: Path, classes: set[str]) -> bool:
@@ -136,7 +138,7 @@ def isinstance_of(path: Path, classes: set[str]) -> bool:
     ("classes", "allowed"),
     [
         # the chooser, and the check of a user's argument
-        ({"HostEnv", "VectorEnv", "HostTraining"}, {"program/backends.py", "agents/arguments.py"}),
+        ({"HostEnv", "VectorEnv", "HostTraining"}, {"training/backends.py", "agents/arguments.py"}),
         ({"Groups", "SelfPlay"}, {"agents/arguments.py", "config/description.py"}),
     ],
 )

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.minibatches import Shuffle
 from ppax.networks import network
-from ppax.schedules import Linear
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.schedules import Linear
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800), pytest.mark.usefixtures("vmapped_keys")]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "navigators.py"

@@ -11,10 +11,10 @@ from trained import policy_of
 
 import ppax
 from ppax import config
-from ppax.evaluation import COLUMNS
-from ppax.program.compilation import metric_names
 from ppax.run.ending import OWN_ROWS
-from ppax.training import STAGES
+from ppax.training.compilation import metric_names
+from ppax.training.evaluation import COLUMNS
+from ppax.training.loop import STAGES
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 SYMMETRY = {"observation": [1, -2, -3], "action": [-1], "mirror_coef": 0.5}

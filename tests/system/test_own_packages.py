@@ -16,9 +16,10 @@ import pytest
 import worked
 
 import ppax
-from ppax import config, imports
+from ppax import config
 from ppax.cli import main
-from ppax.imports import trusted
+from ppax.core import imports
+from ppax.core.imports import trusted
 from ppax.run import checkpoint
 
 SOURCE = Path(ppax.__file__).parents[1]
@@ -143,7 +144,7 @@ def test_an_installed_package_and_its_short_names(tmp_path, monkeypatch):
     (source / "pyproject.toml").write_text(
         '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
         '[project]\nname = "worked-pkg"\nversion = "1"\n'
-        '[project.entry-points."ppax.parts"]\n"loss.soft" = "worked_pkg.loss:SoftClip"\n'
+        '[project.entry-points."ppax.core.parts"]\n"loss.soft" = "worked_pkg.loss:SoftClip"\n'
         '"env.Short-v0" = "worked_pkg.worlds:short"\n'
     )
     pip = [
@@ -244,7 +245,7 @@ ARM = """
 import gymnasium, numpy as np
 from gymnasium import spaces
 import ppax
-from ppax.types import Scalar, number, part
+from ppax.core.types import Scalar, number, part
 
 
 @part

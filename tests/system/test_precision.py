@@ -10,10 +10,10 @@ from rounded import looked, values
 from worlds import QUICK, Leaky
 
 import ppax
-from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp
+from ppax.ppo.minibatches import Shuffle
+from ppax.training.collection import collect
 
 ENV = VectorEnv(TimeLimit(builtin.Pendulum(), 9), 4)
 

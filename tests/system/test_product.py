@@ -18,9 +18,9 @@ from trained import policy_of
 from worlds import QUICK, RANDOM_MASKS, Leaky, Spaced
 
 import ppax
-from ppax.advantages import CanonicalVTrace
 from ppax.agents.logged import EPISODE_METRICS
-from ppax.critics import PopArt, Quantile, TwoHot
+from ppax.devices import platforms
+from ppax.devices.layout import Program
 from ppax.envs import AdaptiveRanges, TimeLimit, VectorEnv, builtin, with_schedule
 from ppax.extensions import (
     PPG,
@@ -35,14 +35,14 @@ from ppax.extensions import (
     SelfPrediction,
     Symmetry,
 )
-from ppax.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
-from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Tower, mlp
 from ppax.networks.memories import GRU, LRU, Attention, Stack
-from ppax.optimizers import SGD, ActorCritic, Adam, Optax
-from ppax.program import platforms
-from ppax.program.layout import Program
-from ppax.recompute import Epoch, Minibatch
+from ppax.ppo.advantages import CanonicalVTrace
+from ppax.ppo.critics import PopArt, Quantile, TwoHot
+from ppax.ppo.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
+from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.ppo.optimizers import SGD, ActorCritic, Adam, Optax
+from ppax.ppo.recompute import Epoch, Minibatch
 
 ENV = VectorEnv(TimeLimit(builtin.CartPole(), 11), 4)
 HYBRID = VectorEnv(Spaced("nested", RANDOM_MASKS["nested"]), 4)  # all kinds of actions at once, masked

@@ -7,10 +7,10 @@ import pytest
 from reference_cases import CASES, HYPER, LAID_OUT, OPTIONS, PARAMS_ATOL, distance, flat_params, hyper_of, play, replay
 
 import reference
+from ppax.devices.layout import Program
 from ppax.extensions import ExtensionState
 from ppax.extensions.kl_control import KLState
-from ppax.learning import batches
-from ppax.program.layout import Program
+from ppax.ppo import batches
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 import ppax
 from ppax.config import Log
-from ppax.evaluation import Evaluation
+from ppax.training.evaluation import Evaluation
 
 
 @pytest.fixture(scope="module")

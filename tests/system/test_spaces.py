@@ -8,10 +8,10 @@ from worlds import QUICK, RANDOM_MASKS, HybridBandit, Leaky, Spaced
 
 import ppax
 from ppax.agents.logged import EPISODE_METRICS
+from ppax.devices.layout import Program
 from ppax.envs import VectorEnv
-from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.program.layout import Program
+from ppax.ppo.minibatches import Shuffle
 from ppax.run import checkpoint
 
 # space, masked, options of the network, options of the agent; each choice occurs at least once

@@ -6,8 +6,8 @@ import sys
 import hostile
 import pytest
 
-from ppax import imports
 from ppax.cli import main
+from ppax.core import imports
 
 ASKED = "a configuration may come from a stranger, and this lies outside of it. Nothing was read or sent."
 OTHERS = {  # messages of the cases in which there is nothing to ask for

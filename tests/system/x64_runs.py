@@ -14,14 +14,14 @@ from worlds import QUICK
 
 import ppax
 from ppax.config import PARTS, Log
-from ppax.critics import TwoHot
+from ppax.core.types import EnvReset, EnvStep, part
 from ppax.envs import VectorEnv, grouped
 from ppax.extensions import RewardSpreading
-from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU, NoMemory
-from ppax.optimizers import Muon
-from ppax.types import EnvReset, EnvStep, part
+from ppax.ppo.critics import TwoHot
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.optimizers import Muon
 
 NONE = NoMemory()
 NORMALISED = {"normalize_obs": True, "normalize_reward": True}

@@ -15,11 +15,11 @@ from ppax import config
 from ppax.cli import bench as cli_bench
 from ppax.cli import main
 from ppax.cli.bench import write_program
+from ppax.devices import platforms, sharding
+from ppax.devices.layout import Program
 from ppax.envs import host
 from ppax.networks import mlp
-from ppax.program import platforms, sharding
-from ppax.program.layout import Program
-from ppax.tools import advice, bench
+from ppax.training import advice, bench
 
 
 def test_the_report_of_a_compiled_run():

@@ -12,8 +12,9 @@ import pytest
 from gymnasium import spaces
 
 import ppax
-from ppax import config, imports
-from ppax.types import EnvReset, EnvStep
+from ppax import config
+from ppax.core import imports
+from ppax.core.types import EnvReset, EnvStep
 
 TINY = {"num_envs": 2, "num_steps": 4, "total_steps": 16, "log": {"console": False}}
 INDEPENDENT = {"agents": "independent", "agent": {"loss": ppax.losses.SPO()}}

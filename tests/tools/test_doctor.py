@@ -8,9 +8,9 @@ from sick_runs import HEALTHY, SICK, diagnosis_of
 
 import ppax
 from ppax import config
-from ppax.options import flatten, unflatten
-from ppax.tools.doctor import RULES, diagnosed
-from ppax.tools.doctor.record import Record, learned
+from ppax.core.options import flatten, unflatten
+from ppax.reports.doctor import RULES, diagnosed
+from ppax.reports.doctor.record import Record, learned
 
 NAMES = [rule.name for rule in RULES]
 

@@ -9,9 +9,9 @@ from trained import policy_of, random_learner
 import ppax
 from ppax.cli.main import main
 from ppax.config import BestSettings, Log
+from ppax.core.types import part
 from ppax.envs import TimeLimit, VectorEnv, builtin, grouped, host
 from ppax.networks import mlp, network
-from ppax.types import part
 
 ENV = VectorEnv(TimeLimit(builtin.CartPole(), 6), 4)
 

@@ -12,9 +12,9 @@ from trained import policy_of, random_learner
 
 import ppax
 from ppax.agents.ratings import fitted
+from ppax.core.types import ConfigError, EnvReset, EnvStep, part, static
 from ppax.envs import VectorEnv, grouped, host
 from ppax.networks import memories, network
-from ppax.types import ConfigError, EnvReset, EnvStep, part, static
 
 pytestmark = pytest.mark.usefixtures("quick_programs", "cached_programs")
 OBS = spaces.Box(-1.0, 1.0, (1,), np.float32)

@@ -17,18 +17,18 @@ from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.player_names import require_distinct_names
 from ppax.agents.self_play import SelfPlay
+from ppax.core.parts import name_of
+from ppax.core.protocols import Agent
+from ppax.core.types import ConfigError
+from ppax.devices import sharding
 from ppax.envs import Env, HostEnv
 from ppax.envs.hosting.arrays import leaves_of
 from ppax.envs.suites.registry import require_adapted
 from ppax.envs.vector import VectorEnv
-from ppax.learning.extension import Chain, Extension
 from ppax.networks.composed import Composed, require_made_for
 from ppax.networks.head_for import off_scale
-from ppax.parts import name_of
-from ppax.ppo import PPO
-from ppax.program import sharding
-from ppax.protocols import Agent
-from ppax.types import ConfigError
+from ppax.ppo.extension import Chain, Extension
+from ppax.ppo.ppo import PPO
 
 AGENTS: tuple[type[Agent], ...] = (PPO, Independent, Groups, SelfPlay)
 PARTS = {
@@ -235,13 +235,6 @@ def require_static(tree: Any, name: str) -> None:
         for one in value if isinstance(value, tuple) and "slot_chain" in field.metadata else (value,):
             if dataclasses.is_dataclass(one) and not isinstance(one, type):
                 require_static(one, path if one is value else f"{path}.{name_of(one)}")
-
-
-def require_single_policy(agent: Agent, what: str) -> PPO:
-    """Return `agent` if it is a PPO (one policy for all streams); else raise ConfigError that `what` needs one."""
-    if isinstance(agent, PPO):
-        return agent
-    raise ConfigError(f"{what} works with one policy for all agents; this run has {type(agent).__name__}")
 
 
 def _require_tree(value: Any, name: str) -> None:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.types import Key, PyTree, part, static
+from ppax.core.types import Key, PyTree, part, static
 
 
 def join(values: Mapping[str, Array], sizes: tuple[tuple[str, int], ...]) -> Array:

@@ -18,10 +18,7 @@ from jax import Array
 from ppax.agents.by_group import ByGroup, join
 from ppax.agents.independent import Independent, reduce_players
 from ppax.arrays.metrics import Table, reductions_of
-from ppax.learning.exploration import remembered
-from ppax.ppo import PPO
-from ppax.program.layout import Program
-from ppax.types import (
+from ppax.core.types import (
     Decision,
     ForwardPass,
     Key,
@@ -34,6 +31,9 @@ from ppax.types import (
     part,
     static,
 )
+from ppax.devices.layout import Program
+from ppax.ppo.exploration import remembered
+from ppax.ppo.ppo import PPO
 
 # OWN_TREES: fields of Transition that are dicts by group or exist only in an update; FLAT: the others, [T, B]
 OWN_TREES = ("obs", "action", "carry", "action_mask", "extras")

@@ -19,9 +19,7 @@ from jax import Array
 
 from ppax.agents.player_names import player_names
 from ppax.arrays.metrics import Table, reductions_of
-from ppax.ppo import PPO
-from ppax.program.layout import Program
-from ppax.types import (
+from ppax.core.types import (
     ConfigError,
     Decision,
     ForwardPass,
@@ -35,6 +33,8 @@ from ppax.types import (
     part,
     static,
 )
+from ppax.devices.layout import Program
+from ppax.ppo.ppo import PPO
 
 Tree = TypeVar("Tree")
 

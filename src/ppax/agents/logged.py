@@ -11,10 +11,10 @@ from jax import Array
 from ppax.agents.groups import of_groups
 from ppax.agents.player_names import agent_columns
 from ppax.arrays.metrics import Table, reduced
-from ppax.program import sharding
-from ppax.protocols import Agent
-from ppax.schedules import changed_numbers
-from ppax.types import Episodes
+from ppax.core.protocols import Agent
+from ppax.core.types import Episodes
+from ppax.devices import sharding
+from ppax.ppo.schedules import changed_numbers
 
 EPISODE_METRICS = (
     *("episodes", "episode_return", "episode_length"),

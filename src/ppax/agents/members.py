@@ -10,8 +10,8 @@ import jax
 from gymnasium import spaces
 
 from ppax.agents.independent import Independent
-from ppax.ppo import PPO
-from ppax.types import PyTree, Rollout
+from ppax.core.types import PyTree, Rollout
+from ppax.ppo.ppo import PPO
 
 
 class MemberEnv(NamedTuple):

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.agents.ratings import win_probability
-from ppax.parts import Interval
-from ppax.types import OF_LEARNING, Key, PyTree, Rollout, Scalar, Update, number, part, static
+from ppax.core.parts import Interval
+from ppax.core.types import OF_LEARNING, Key, PyTree, Rollout, Scalar, Update, number, part, static
 
 
 class SelfPlayState(NamedTuple):

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from jax import Array
 
 from ppax.arrays.metrics import Table, renamed
+from ppax.core.types import ConfigError
 from ppax.envs.wrappers.agent_groups import default_names
-from ppax.types import ConfigError
 
 NAMED = 16  # largest number of players for which logs have metrics of each player
 Sizes = Sequence[tuple[str, int]]

@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 
 import jax
 
+from ppax.core.options import Config
+from ppax.devices.layout import AUTO, WHERE_SAFE, product_dtype
+from ppax.devices.platforms import bfloat16_unit
 from ppax.networks.composed import Composed
 from ppax.networks.encoders import Reader
 from ppax.networks.memories import Stack, Window
 from ppax.networks.products import MIN_SIDE
 from ppax.networks.tower import Torso
-from ppax.options import Config
-from ppax.ppo import PPO
-from ppax.program.layout import AUTO, WHERE_SAFE, product_dtype
-from ppax.program.platforms import bfloat16_unit
+from ppax.ppo.ppo import PPO
 
 Tree = TypeVar("Tree")
 

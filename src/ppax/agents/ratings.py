@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ppax.types import Scalar
+from ppax.core.types import Scalar
 
 START = 1000.0  # initial Elo rating
 SCALE = 400.0  # rating difference that means odds of 10 to 1

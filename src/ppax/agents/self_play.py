@@ -21,9 +21,7 @@ from ppax.agents.opponents import Pool as Pool
 from ppax.agents.opponents import SelfPlayState as SelfPlayState
 from ppax.agents.opponents import by_opponent, pool_of, win_chance, with_snapshot, with_streams, without_streams
 from ppax.arrays.metrics import reduced
-from ppax.ppo import PPO
-from ppax.program.layout import Program
-from ppax.types import (
+from ppax.core.types import (
     ConfigError,
     Decision,
     ForwardPass,
@@ -38,6 +36,8 @@ from ppax.types import (
     part,
     static,
 )
+from ppax.devices.layout import Program
+from ppax.ppo.ppo import PPO
 
 
 @part

@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
-from ppax.types import ConfigError, PyTree, Transition
+from ppax.core.types import ConfigError, PyTree, Transition
 
 
 def size_of(space: spaces.Space) -> int | None:

@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ppax.parts import part, static
-from ppax.types import ConfigError
+from ppax.core.parts import part, static
+from ppax.core.types import ConfigError
 
 REDUCTIONS = ("mean", "max", "min", "last", "sum", "per_episode", "std")
 # In place of a metric without a value; read as NaN. Not NaN, for which `jax_debug_nans` would stop a sound program

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.program.platforms import rules
-from ppax.types import PyTree, Scalar
+from ppax.core.types import PyTree, Scalar
+from ppax.devices.platforms import rules
 
 Tree = TypeVar("Tree")
 
@@ -70,7 +70,7 @@ def masked_std(x: Array, valid: Array) -> Array:
 def discounted_sum(x: Array, discount: Scalar, ended: Array) -> Array:
     """Discounted sum y_t = x_t + discount_t (1 - ended_t) y_{t+1} of one stream, [T]; `discount` is [] or [T].
 
-    Sequential on a CPU, parallel on accelerators (program/platforms.py).
+    Sequential on a CPU, parallel on accelerators (devices/platforms.py).
     """
     discounts = jnp.broadcast_to(jnp.asarray(discount, x.dtype), x.shape)
     return (parallel_sum if rules().parallel_scans else sequential_sum)(x, discounts, ended)

@@ -13,9 +13,9 @@ from jax import Array
 from ppax.checks import oracle
 from ppax.checks.context import CheckContext, fast_compiled, max_difference, named_leaves, replayed
 from ppax.checks.report import Finding, none_of, skip, within
-from ppax.host.policy import NumpyPolicy, PolicyInputs, make_policy
-from ppax.program.layout import product_dtype
-from ppax.types import Key, LearnerState, PyTree, Transition
+from ppax.core.types import Key, LearnerState, PyTree, Transition
+from ppax.devices.layout import product_dtype
+from ppax.training.host.policy import NumpyPolicy, PolicyInputs, make_policy
 
 EXACT = {
     "float32": 1e-6,

@@ -14,14 +14,14 @@ from ppax.agents.arguments import is_env
 from ppax.checks import environment, experience, on_host, protocol
 from ppax.checks.context import CheckContext, context_from_rollouts
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
+from ppax.core.names import refusing_unknown
+from ppax.core.protocols import Environment
+from ppax.core.types import ConfigError, Key
 from ppax.envs import HOST_SUITES, Env, EnvError, host, make
 from ppax.envs.vector import VectorEnv
-from ppax.names import refusing_unknown
 from ppax.networks import mlp
-from ppax.ppo import PPO
-from ppax.program.backends import backend_of
-from ppax.protocols import Environment
-from ppax.types import ConfigError, Key
+from ppax.ppo.ppo import PPO
+from ppax.training.backends import backend_of
 
 ENVS, STEPS = 8, 64  # environments and steps of the rollout
 FEW = 3  # number of environments in checks of host environments

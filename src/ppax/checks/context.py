@@ -12,16 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ppax.core.protocols import Agent
+from ppax.core.types import ActorState, ConfigError, Key, LearnerState, PyTree, Rollout, Transition
+from ppax.devices.layout import run_once_options
 from ppax.envs import Env
-from ppax.learning.diagnostics import Update
-from ppax.learning.exploration import remembered
-from ppax.minibatches import Shuffle
-from ppax.optimizers import SGD
-from ppax.program.backends import backend_of
-from ppax.program.layout import run_once_options
-from ppax.protocols import Agent
-from ppax.training import check_sizes, start
-from ppax.types import ActorState, ConfigError, Key, LearnerState, PyTree, Rollout, Transition
+from ppax.ppo.diagnostics import Update
+from ppax.ppo.exploration import remembered
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.optimizers import SGD
+from ppax.training.backends import backend_of
+from ppax.training.loop import check_sizes, start
 
 ROWS = 1024  # rows of a rollout that suffice for the checks
 RATE = 1e6  # learning rate of the probe: the smallest gradient changes float32 weights

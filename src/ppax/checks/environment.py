@@ -14,9 +14,9 @@ from jax import Array
 
 from ppax.checks.context import differing_leaves, named_leaves
 from ppax.checks.report import Check, Finding, attempt, none_of, skip
+from ppax.core.types import EnvReset, EnvStep, Key, PyTree
 from ppax.envs.hosting.arrays import element_of, in_32_bits, leaves_of
 from ppax.envs.vector import VectorEnv, narrow
-from ppax.types import EnvReset, EnvStep, Key, PyTree
 
 RESETS = 16
 DRAWS = {"random_bits", "threefry2x32", "rng_bit_generator", "random_gamma"}

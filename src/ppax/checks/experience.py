@@ -11,7 +11,7 @@ from gymnasium import spaces
 from ppax.arrays.sequences import to_rows
 from ppax.checks.context import CheckContext, fast_compiled, max_difference, named_leaves, replayed
 from ppax.checks.report import Finding, none_of, skip
-from ppax.collection import stream_keys
+from ppax.training.collection import stream_keys
 
 ROWS = 64  # number of rows tested one by one with `space.contains`
 JUMP = 2.0  # last step over an ordinary step, in observation space, above which the environment may have reset itself

@@ -14,12 +14,12 @@ from ppax.arrays.sequences import to_sequences
 from ppax.checks import oracle
 from ppax.checks.context import CheckContext, differing_leaves, fast_compiled, gradient, named_leaves
 from ppax.checks.report import Finding, none_of, skip, within
-from ppax.collection import collect
-from ppax.minibatches import Shuffle
-from ppax.ppo import PPO
-from ppax.program import sharding
-from ppax.program.sharding import SAME, SPLIT
-from ppax.types import Batch, Key, PyTree, Rollout, Targets, Transition
+from ppax.core.types import Batch, Key, PyTree, Rollout, Targets, Transition
+from ppax.devices import sharding
+from ppax.devices.sharding import SAME, SPLIT
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.ppo import PPO
+from ppax.training.collection import collect
 
 STREAMS, STEPS = 16, 128  # size of the part of the rollout on which advantages are compared
 END_SHARE = 0.1  # share of steps that end an episode there

@@ -12,10 +12,10 @@ import jax
 from ppax.checks import host_checks, protocol
 from ppax.checks.report import Check, Finding, attempt, last_lines, not_tried
 from ppax.checks.trace import FEW, EnvTrace, ProtocolError, Subject, record_trace, short_trace, subjects_of
+from ppax.core.types import ConfigError, Key
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.conventions import adapted, unread
 from ppax.envs.hosting.faults import RAISED, close_all
-from ppax.types import ConfigError, Key
 
 STEPS, RESETS = 1000, 8
 CHECKS = {

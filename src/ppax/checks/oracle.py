@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
-from ppax.learning.forward import cast, in_float32
-from ppax.ppo import PPO
-from ppax.program.layout import product_dtype
-from ppax.types import Key, LearnerState, PyTree
+from ppax.core.types import Key, LearnerState, PyTree
+from ppax.devices.layout import product_dtype
+from ppax.ppo.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
+from ppax.ppo.forward import cast, in_float32
+from ppax.ppo.ppo import PPO
 
 
 class Weights(NamedTuple):

@@ -14,17 +14,17 @@ from gymnasium import spaces
 from ppax.arrays import masks
 from ppax.checks.environment import reset_and_step
 from ppax.checks.report import Finding, none_of
+from ppax.core.types import ConfigError, EnvReset, EnvStep, Key
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.partial_view import PartialView
 from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.networks.observations import entries
-from ppax.types import ConfigError, EnvReset, EnvStep, Key
 
 MISSING = object()
 METHODS = {
-    "reset": "reset(key) -> ppax.types.EnvReset(state, obs)",
-    "step": "step(state, action, key) -> ppax.types.EnvStep(state, obs, reward, terminated, truncated)",
+    "reset": "reset(key) -> ppax.core.types.EnvReset(state, obs)",
+    "step": "step(state, action, key) -> ppax.core.types.EnvStep(state, obs, reward, terminated, truncated)",
 }
 
 

@@ -12,12 +12,12 @@ from ppax.agents.members import members_of
 from ppax.checks import acting, environment, experience, learning, on_host
 from ppax.checks.context import CheckContext, context_after_update, fewest_envs, make_context
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
+from ppax.core.names import refusing_unknown
+from ppax.core.protocols import Agent
+from ppax.core.types import ConfigError, Key
 from ppax.envs import Env
-from ppax.names import refusing_unknown
-from ppax.ppo import PPO
-from ppax.program.backends import backend_of
-from ppax.protocols import Agent
-from ppax.types import ConfigError, Key
+from ppax.ppo.ppo import PPO
+from ppax.training.backends import backend_of
 
 
 class EnvChecks(NamedTuple):

@@ -7,13 +7,13 @@ import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ppax import config, imports
+from ppax import config
 from ppax.config import group_tables
 from ppax.config.catalogue import chain_fields, keyed_fields, part_fields
-from ppax.options import LISTS, NONE, Config, Option, flatten, unflatten
-from ppax.ppo import PPO
-from ppax.storage import untrusted
-from ppax.types import ConfigError
+from ppax.core import imports, untrusted
+from ppax.core.options import LISTS, NONE, Config, Option, flatten, unflatten
+from ppax.core.types import ConfigError
+from ppax.ppo.ppo import PPO
 
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 

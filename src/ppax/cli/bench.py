@@ -15,13 +15,14 @@ from typing import Any
 import jax
 
 from ppax import config
-from ppax.agents.arguments import require_single_policy
 from ppax.config import Built
+from ppax.core import untrusted
+from ppax.core.types import ConfigError
+from ppax.devices.layout import Program
 from ppax.envs import require_native
-from ppax.program.layout import Program
-from ppax.storage import safe_files, untrusted
-from ppax.tools import bench
-from ppax.types import ConfigError
+from ppax.ppo import PPO
+from ppax.storage import safe_files
+from ppax.training import bench
 
 TABLE = "agent.program"  # table of the run file that holds the program layout
 EVERY = 10.0  # seconds between progress messages of a long stage
@@ -74,7 +75,9 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
     """Measure a run, print the report, and with `--tune` search the program layout; returns the result for JSON."""
     if not options.seconds > 0:
         raise ConfigError(f"--seconds {options.seconds}: must be above 0; nearest valid value: 1")
-    agent, env, run = require_single_policy(built.agent, "ppax bench"), built.env, built.run
+    agent, env, run = built
+    if not isinstance(agent, PPO):
+        raise ConfigError(f"ppax bench works with one policy for all agents; this run has {type(agent).__name__}")
     if options.tune:
         require_native(env, "--tune", "leave it out")
     devices = jax.local_devices()

@@ -7,7 +7,7 @@ from typing import Any
 
 from ppax.checks import Report, check_env, selftest
 from ppax.config import Built
-from ppax.training import make_key
+from ppax.training.loop import make_key
 
 
 def add_check_env(parser: argparse.ArgumentParser) -> None:

@@ -13,18 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from ppax import config, imports, names
+from ppax import config
 from ppax.cli.arguments import dashed, renamed
+from ppax.core import imports, names
+from ppax.core.options import Option, meant
+from ppax.core.types import ConfigError, printable
+from ppax.devices import processes
 from ppax.envs import BUILTIN, HOST_SUITES, SUITES
-from ppax.options import Option, meant
-from ppax.program import processes
 from ppax.run import record
 from ppax.run.directory import RUN_FILE, SWEEP_FILE
 from ppax.run.origin import FREE
 from ppax.storage.paths import quoted
 from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.plan import split
-from ppax.types import ConfigError, printable
 from ppax_command import COMMANDS
 
 JOINING = ("train", "resume")  # commands that several processes run together

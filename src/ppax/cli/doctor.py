@@ -10,8 +10,8 @@ from typing import Any
 
 from ppax import config
 from ppax.cli.arguments import renamed
+from ppax.reports.doctor import Finding, doctor
 from ppax.run.directory import RUN_FILE, find
-from ppax.tools.doctor import Finding, doctor
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,8 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from ppax import envs, imports
+from ppax import envs
+from ppax.core import imports
 from ppax.envs import own
 from ppax.envs.suites import registry
 from ppax.envs.suites.gymnasium import constructor_arguments, spec_of
@@ -18,7 +19,7 @@ from ppax.envs.wrappers import places
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.params import can_be_drawn, is_number
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.program.backends import backend_of
+from ppax.training.backends import backend_of
 
 MANY, FEW = 300, 20  # a suite of more than MANY ids is listed by its first FEW
 LIMITS = ("time_limit", "max_steps")  # attributes in which suites keep their own time limit

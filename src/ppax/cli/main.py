@@ -18,7 +18,7 @@ from pathlib import Path
 import jax
 
 import ppax_command
-from ppax import config, imports
+from ppax import config
 from ppax.cli.arguments import DEVICE, TRUST, trusting_line, without
 from ppax.cli.bench import add_bench, run_bench
 from ppax.cli.check import add_check_env, add_selftest, run_check_env, run_selftest
@@ -47,21 +47,22 @@ from ppax.cli.play import add_export, add_play, evaluate_bundle, run_export, run
 from ppax.cli.report import add_compare, add_report, run_compare, run_report
 from ppax.cli.score import add_score, run_presets, run_score, score_line
 from ppax.cli.sweep import continue_sweep, run_sweep
+from ppax.core import imports
+from ppax.core.types import ConfigError
+from ppax.devices import sharding
+from ppax.devices.footprint import NotEnoughMemory, explained
 from ppax.envs import EnvError
 from ppax.policy.bundle import is_bundle
-from ppax.policy.loading import load_chosen
-from ppax.program import sharding
-from ppax.program.footprint import NotEnoughMemory, explained
 from ppax.run import record
 from ppax.run.checkpoint import CheckpointError
 from ppax.run.directory import find, require_named
 from ppax.run.dry_run import dry_run
 from ppax.run.fit import fit_run, resume_run
+from ppax.run.loading import load_chosen
 from ppax.run.restore import load_run
 from ppax.run.result import Interrupted, NumericalError, ProcessLost, TrainedRun, result_of
 from ppax.storage.cache import ENABLED, keep_programs
 from ppax.sweeps.directory import is_sweep
-from ppax.types import ConfigError
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,15 +6,16 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ppax import config, imports
+from ppax import config
+from ppax.core import imports
+from ppax.core.options import check_limits
+from ppax.core.types import ConfigError
 from ppax.envs import Env, for_evaluation
-from ppax.options import check_limits
 from ppax.policy.hub import PREFIX
-from ppax.policy.loading import load
 from ppax.run import record
 from ppax.run.directory import find
-from ppax.tools.matches import Sides, distinct, match
-from ppax.types import ConfigError
+from ppax.run.loading import load
+from ppax.run.matches import Sides, distinct, match
 
 
 def add_match(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ppax import config, imports
+from ppax import config
 from ppax.cli.arguments import (
     DEVICE,
     EXTENSIONS,
@@ -28,9 +28,10 @@ from ppax.cli.arguments import (
 )
 from ppax.cli.common import add_cluster, add_processes, refusal
 from ppax.config import PARTS, group_tables
-from ppax.options import LISTS, NONE, Config, Option, flatten, interval, nearest, unflatten
-from ppax.program import sharding
-from ppax.types import ConfigError, printable
+from ppax.core import imports
+from ppax.core.options import LISTS, NONE, Config, Option, flatten, interval, nearest, unflatten
+from ppax.core.types import ConfigError, printable
+from ppax.devices import sharding
 
 EXAMPLES = """examples:
   ppax train CartPole-v1

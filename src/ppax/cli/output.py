@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 from ppax import config
 from ppax.cli.common import DISK, DONE, fail, print_line
-from ppax.evaluation import Evaluation
 from ppax.loggers.files import finite
 from ppax.run import record
 from ppax.run.result import TrainedRun, record_evaluation
 from ppax.storage.paths import absolute, quoted, relative
+from ppax.training.evaluation import Evaluation
 
 
 def say(options: argparse.Namespace, text: str, kept: str = "\n\t") -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 from ppax import config
 from ppax.cli.output import evaluation_text
+from ppax.core.options import check_limits
 from ppax.envs import for_evaluation
-from ppax.options import check_limits
-from ppax.policy.bundle import FORMATS
+from ppax.policy.bundle.writing import FORMATS
 from ppax.policy.hub import PREFIX
-from ppax.policy.loading import load
+from ppax.reports.upload import push_to_hub
 from ppax.run.directory import read_evaluation
-from ppax.tools.film import film
+from ppax.run.films.film import film
+from ppax.run.loading import load
 
 BUNDLE = "policy.zip"  # default name, in the run directory
 
@@ -81,7 +82,7 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     policy = load(options.run, best=options.best, step=options.step)
     scores = None if policy.source is None else _scores(options.run, policy.source.iteration)
     if options.to is not None and options.to.startswith(PREFIX):
-        address = policy.push_to_hub(options.to, formats=formats)
+        address = push_to_hub(policy, options.to, formats=formats)
         say(f"uploaded: {address}")
         return {"address": address}
     written = policy.export(options.to or options.run / BUNDLE, formats, scores)

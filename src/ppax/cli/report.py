@@ -10,9 +10,9 @@ from ppax.reports.aligned import terminal_width
 from ppax.reports.comparison import of_records
 from ppax.reports.curves import BANDS, CONFIDENCE
 from ppax.reports.long_table import long_table, to_csv
+from ppax.reports.report import records_of, report
 from ppax.storage import safe_files
 from ppax.storage.paths import require_place
-from ppax.tools.report import records_of, report
 
 RUNS = "run directory, or directory of a sweep for all its members; it may still be going on"
 

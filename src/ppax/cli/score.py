@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config
-from ppax.options import check_limits
+from ppax.core.options import check_limits
+from ppax.core.types import ConfigError
 from ppax.reports import aligned
 from ppax.scores import campaign, scoring, suite, tables
 from ppax.scores.recorded import presets, scores_by_target
 from ppax.scores.tables import duration, number
-from ppax.types import ConfigError
 
 NOT_MEASURED = "not measured"
 

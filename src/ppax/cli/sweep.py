@@ -10,15 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ppax import config, imports
+from ppax import config
 from ppax.cli.arguments import DEVICE, TRUST, dashed, is_extension_list, number_or_text, renamed
 from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail, flagged
 from ppax.cli.options import add_dry_run, add_option, add_overwrite, parse_run
 from ppax.cli.output import print_json, print_plan, say
-from ppax.options import LISTS, Config, Option, meant
+from ppax.core import imports, untrusted
+from ppax.core.options import LISTS, Config, Option, meant
+from ppax.core.types import ConfigError
 from ppax.reports.aligned import terminal_width
 from ppax.run import record
-from ppax.storage import untrusted
 from ppax.storage.paths import quoted, relative
 from ppax.sweeps import SweepResult, plan, resume_sweep
 from ppax.sweeps.distributions import DISTRIBUTIONS, Distribution
@@ -26,7 +27,6 @@ from ppax.sweeps.pictures import MEMBERS, PARALLEL
 from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.runs import dry_run, start
 from ppax.sweeps.search.table import SEARCHES, options_of
-from ppax.types import ConfigError
 
 CALL = re.compile(r"([A-Za-z_]+)\(")  # a distribution, known or not, perhaps without its closing bracket
 DRAWN = re.compile(rf"({'|'.join(DISTRIBUTIONS)})\((.*)\)")  # as log_uniform(1e-5, 1e-2)

@@ -32,7 +32,7 @@ from ppax.config.validation import (
     part_options,
     resolve,
 )
-from ppax.options import flatten, unflatten
+from ppax.core.options import flatten, unflatten
 
 __all__ = [
     "BY_ENVIRONMENT",

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ppax import imports, recompute
-from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.config.own_parts import own_class, own_name
-from ppax.critics import PopArt, Quantile, Regression, TwoHot
+from ppax.core import imports
+from ppax.core.options import check_limits
+from ppax.core.parts import slot_chains, slot_lists, slot_tables, slots
+from ppax.core.protocols import MadeForSpaces
 from ppax.extensions import (
     PPG,
     RND,
@@ -24,25 +25,18 @@ from ppax.extensions import (
     SelfPrediction,
     Symmetry,
 )
-from ppax.gradients import Plain
-from ppax.imitation import BehaviourCloning, Distillation, clone, distill
+from ppax.extensions.imitation import BehaviourCloning, Distillation, clone, distill
 from ppax.loggers import MLflow, TensorBoard, WandB
-from ppax.losses import (
-    DPO,
-    SPO,
-    ClippedSurrogate,
-    KLPenalty,
-    NoPolicyLoss,
-    Rollback,
-)
-from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Composed, encoders, memories, network
-from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
-from ppax.options import check_limits
-from ppax.parts import slot_chains, slot_lists, slot_tables, slots
-from ppax.ppo import PPO
-from ppax.protocols import MadeForSpaces
-from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
+from ppax.ppo import recompute
+from ppax.ppo.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
+from ppax.ppo.critics import PopArt, Quantile, Regression, TwoHot
+from ppax.ppo.gradients import Plain
+from ppax.ppo.losses import DPO, SPO, ClippedSurrogate, KLPenalty, NoPolicyLoss, Rollback
+from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.ppo.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
+from ppax.ppo.ppo import PPO
+from ppax.ppo.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 
 # Parts of each kind by their names in a run file; the first is the default. `slot` declares a field that holds one.
 PARTS: dict[str, dict[str, type]] = {

@@ -27,14 +27,14 @@ from ppax.config.own_environments import own_environment
 from ppax.config.own_parts import require_tree, require_trusted
 from ppax.config.run_settings import NO_POOL, Run, in_iterations
 from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve, resolve_part
+from ppax.core.options import Config, hints_of, option_of
+from ppax.core.parts import name_of
+from ppax.core.protocols import Agent, Schedule
+from ppax.core.types import ConfigError
 from ppax.envs import Env
-from ppax.learning.extension import Extension
-from ppax.options import Config, hints_of, option_of
-from ppax.parts import name_of
-from ppax.ppo import PPO
-from ppax.protocols import Agent, Schedule
-from ppax.schedules import Constant
-from ppax.types import ConfigError
+from ppax.ppo.extension import Extension
+from ppax.ppo.ppo import PPO
+from ppax.ppo.schedules import Constant
 
 NOT_OF_RUN = ("agent", "groups", OBJECTS)  # tables of a configuration that its settings do not contain
 

@@ -17,12 +17,12 @@ from ppax.config.construction import build_env
 from ppax.config.own_parts import require_trusted
 from ppax.config.run_files import preset, presets
 from ppax.config.validation import overridden, resolve
+from ppax.core.options import NONE, Config, flatten, unflatten
 from ppax.envs import Env
 from ppax.networks.head_for import box_size, has_box, needs_squashing
 from ppax.networks.observations import entries
-from ppax.options import NONE, Config, flatten, unflatten
-from ppax.ppo import PPO
-from ppax.program.backends import backend_of
+from ppax.ppo.ppo import PPO
+from ppax.training.backends import backend_of
 
 COMPILED, HOST = "compiled", "host"
 DISCRETE, CONTINUOUS, IMAGE = "discrete", "continuous", "image"

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ppax import imports
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
@@ -15,12 +14,13 @@ from ppax.config.catalogue import AGENT, Choices, chain_choices_of, choices_of, 
 from ppax.config.own_environments import own_environment
 from ppax.config.run_settings import Run
 from ppax.config.validation import is_section
+from ppax.core import imports
+from ppax.core.options import Config, check_limits, check_value, flatten, hints_of, is_option, option_of, unflatten
+from ppax.core.parts import name_of
+from ppax.core.protocols import Agent
+from ppax.core.types import ConfigError
 from ppax.envs import Env
-from ppax.options import Config, check_limits, check_value, flatten, hints_of, is_option, option_of, unflatten
-from ppax.parts import name_of
-from ppax.ppo import PPO
-from ppax.protocols import Agent
-from ppax.types import ConfigError
+from ppax.ppo.ppo import PPO
 
 
 def describe_run(agent: Agent, env: Env, run: Run) -> Config:

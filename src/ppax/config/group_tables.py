@@ -17,8 +17,8 @@ from typing import Any
 
 from ppax.config.catalogue import AGENT, Choices, chain_choices_of, choices_of
 from ppax.config.own_parts import without_parts
-from ppax.options import Config, Option, flatten, unflatten
-from ppax.types import ConfigError
+from ppax.core.options import Config, Option, flatten, unflatten
+from ppax.core.types import ConfigError
 
 SHARED, INDEPENDENT = SHARING = ("shared", "independent")  # parameter sharing between agents
 AGENTS = "shared, one policy for all agents, or independent, one policy per agent (numbers may be lists, one per agent)"

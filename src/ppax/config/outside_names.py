@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ppax import imports
 from ppax.config import group_tables
 from ppax.config.validation import is_free, options
-from ppax.imports import TEXT, Outside, may_name_a_file
-from ppax.options import NONE, Config, Option, flatten
+from ppax.core import imports
+from ppax.core.imports import TEXT, Outside, may_name_a_file
+from ppax.core.options import NONE, Config, Option, flatten
 
 CHECKSUM = "checksum"  # option beside a path: the sender of the configuration has what has this SHA-256
 

@@ -10,15 +10,14 @@ from typing import Any
 
 import gymnasium
 
-from ppax import imports
 from ppax.config.run_files import to_toml
+from ppax.core import imports, untrusted
+from ppax.core.options import Config
 from ppax.envs import Env, TimeLimit, require_native
 from ppax.envs.own import LIMIT
 from ppax.envs.wrappers import params
 from ppax.envs.wrappers.places import places, plain, value_at
-from ppax.options import Config
-from ppax.program.backends import backend_of
-from ppax.storage import untrusted
+from ppax.training.backends import backend_of
 
 ABSENT = object()  # default of an argument without one
 

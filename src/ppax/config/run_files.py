@@ -13,11 +13,11 @@ import tomli_w
 
 from ppax import envs
 from ppax.config.run_settings import Log
+from ppax.core import untrusted
+from ppax.core.options import NONE, Config, flatten, unflatten
+from ppax.core.types import ConfigError
 from ppax.networks import Tower
-from ppax.options import NONE, Config, flatten, unflatten
-from ppax.storage import untrusted
 from ppax.storage.paths import quoted
-from ppax.types import ConfigError
 
 RUN_FILE = "run.toml"  # name of the run file in a run directory
 SWEEP_FILE = "sweep.toml"  # name of the run file in the directory of a sweep
@@ -74,7 +74,7 @@ def _spelled_none(path: str) -> str:
 
 def presets() -> dict[str, Path]:
     """Presets, the tuned runs that come with ppax: files by name."""
-    root = Path(str(resources.files("ppax") / "presets"))
+    root = Path(str(resources.files("ppax.config") / "presets"))
     return {str(p.relative_to(root).with_suffix("")): p for p in sorted(root.rglob("*.toml"))}
 
 

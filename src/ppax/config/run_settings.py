@@ -9,13 +9,13 @@ from typing import Any
 
 from ppax.agents.opponents import Pool
 from ppax.config import group_tables
+from ppax.core.options import Config, hints_of, interval
+from ppax.core.parts import PATH, Interval, slot, slot_list
+from ppax.core.protocols import LoggerPart, Schedule
+from ppax.core.types import ConfigError, LearnerState, static
 from ppax.envs import TIMEOUT, VECTORIZATIONS, AdaptiveRanges
 from ppax.loggers import TensorBoard
-from ppax.options import Config, hints_of, interval
-from ppax.parts import PATH, Interval, slot, slot_list
-from ppax.protocols import LoggerPart, Schedule
-from ppax.schedules import Constant
-from ppax.types import ConfigError, LearnerState, static
+from ppax.ppo.schedules import Constant
 
 NO_POOL = Pool()
 CONSTANT = Constant()

@@ -12,12 +12,12 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ppax import imports, names
 from ppax.config import group_tables
 from ppax.config.catalogue import AGENT, PARTS, Choices, chain_choices_of, choices_of, list_choices_of, table_choices_of
 from ppax.config.own_parts import require_trusted, without_parts
 from ppax.config.run_settings import Run
-from ppax.options import (
+from ppax.core import imports, names
+from ppax.core.options import (
     Config,
     Option,
     check_value,
@@ -29,7 +29,7 @@ from ppax.options import (
     options_of,
     unflatten,
 )
-from ppax.types import ConfigError, printable
+from ppax.core.types import ConfigError, printable
 
 # Key that lists the Python objects that a run file cannot hold (run/record.py); `fit` writes it, it is no option.
 OBJECTS = "objects"

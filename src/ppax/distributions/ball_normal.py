@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ppax.core.types import Key, part, static
 from ppax.distributions.boxes import along, centre_and_half, into_box
 from ppax.distributions.tanh import log_det_radial, radial_means
-from ppax.types import Key, part, static
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 

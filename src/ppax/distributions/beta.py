@@ -12,8 +12,8 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import betaln, digamma
 
+from ppax.core.types import Key, part, static
 from ppax.distributions.boxes import along, into_box
-from ppax.types import Key, part, static
 
 MARGIN = 2.0**-24  # spacing of float32 below 1; keeps samples away from 0 and 1, where the density is 0
 

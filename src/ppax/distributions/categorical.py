@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.types import Key, part, static
+from ppax.core.types import Key, part, static
 
 # Up to this many actions, the numbers of each action are an array of their own: XLA's CPU backend does not vectorise
 # loops over a short last axis

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jax import Array
 
-from ppax.protocols import Distribution
-from ppax.types import Key, part, static
+from ppax.core.protocols import Distribution
+from ppax.core.types import Key, part, static
 
 
 @part

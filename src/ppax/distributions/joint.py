@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.protocols import Distribution
-from ppax.types import Key, PyTree, part
+from ppax.core.protocols import Distribution
+from ppax.core.types import Key, PyTree, part
 
 
 @part

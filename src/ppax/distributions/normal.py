@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ppax.core.types import Key, part, static
 from ppax.distributions.boxes import into_box
-from ppax.types import Key, part, static
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.metrics import MISSING
-from ppax.types import ConfigError, Scalar, number, part, static
+from ppax.core.types import ConfigError, Scalar, number, part, static
 
 EPISODE_RETURN = "episode_return"
 

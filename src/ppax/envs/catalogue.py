@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ppax.core.protocols import Environment
 from ppax.envs import builtin
 from ppax.envs.builtin.navigator import CROWD
 from ppax.envs.wrappers.partial_view import PartialView
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.protocols import Environment
 
 BUILTIN: dict[str, Callable[[], Environment]] = {
     "CartPole-v1": lambda: TimeLimit(builtin.CartPole(), 500),

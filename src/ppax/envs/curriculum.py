@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.options import flatten, unflatten
+from ppax.core.types import Scalar
 from ppax.envs.ranges import adaptive_of, check_adaptive, current_ends, limits_of
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.params import adjust, ranges_of
 from ppax.envs.wrappers.places import Path, places, plain, put, value_at
-from ppax.options import flatten, unflatten
-from ppax.types import Scalar
 
 ROOT = "env"  # first word of the paths
 END = 2.0**63  # steps of the environment at the end of a schedule, more than any run has

@@ -10,6 +10,9 @@ from typing import Any
 
 import gymnasium
 
+from ppax.core.names import refusing_unknown
+from ppax.core.protocols import Environment, Schedule
+from ppax.core.types import ConfigError
 from ppax.envs import own
 from ppax.envs.catalogue import BUILTIN
 from ppax.envs.curriculum import check_schedule, values_at
@@ -27,9 +30,6 @@ from ppax.envs.wrappers.places import named, places, unknown
 from ppax.envs.wrappers.resets import PoolResets, fresh_resets
 from ppax.envs.wrappers.team_view import team_view
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.names import refusing_unknown
-from ppax.protocols import Environment, Schedule
-from ppax.types import ConfigError
 
 Env = VectorEnv | HostEnv
 Single = Callable[[Mapping[str, Any]], Environment]  # options of its constructor -> one environment

@@ -12,11 +12,11 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ppax import imports
+from ppax.core import imports
+from ppax.core.types import ConfigError
 from ppax.envs.hosting.faults import close_all
 from ppax.envs.hosting.spec import env_errors
 from ppax.envs.wrappers.params import refuse_lists
-from ppax.types import ConfigError
 
 KIND = "env"  # kind of environments among entry points
 LIMIT = "max_steps"  # parameter of `TimeLimit`, which any compiled environment may get

@@ -14,15 +14,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.options import check_numbers
+from ppax.core.protocols import Environment
+from ppax.core.types import ConfigError, Episodes
+from ppax.devices import sharding
 from ppax.envs.adaptive import AdaptiveRanges, Ranges, mean_performance
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.ends import AtEnds, count_name, total_name
 from ppax.envs.wrappers.params import AROUND, adjust, ranges_of
 from ppax.envs.wrappers.places import named, places, plain, require_known, value_at
-from ppax.options import check_numbers
-from ppax.program import sharding
-from ppax.protocols import Environment
-from ppax.types import ConfigError, Episodes
 
 ROOT = "env."  # prefix of the paths in `leaves`
 SIDES = ("low", "high")

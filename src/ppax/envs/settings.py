@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ppax.options import Option, check_value
-from ppax.types import ConfigError
+from ppax.core.options import Option, check_value
+from ppax.core.types import ConfigError
 
 VECTORIZATIONS = ("sync", "async", "ray")
 TIMEOUT = 60.0  # seconds

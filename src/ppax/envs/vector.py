@@ -20,13 +20,13 @@ from jax import Array
 
 from ppax.arrays import masks
 from ppax.arrays.sequences import where_rows
+from ppax.core.protocols import Environment, Schedule
+from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, VectorStep, part, static
 from ppax.envs.hosting.arrays import in_32_bits, leaves_of
 from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group, Grouped, count, default_names, own_names
 from ppax.envs.wrappers.resets import fresh_resets
 from ppax.envs.wrappers.team_view import TeamView
-from ppax.protocols import Environment, Schedule
-from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, VectorStep, part, static
 
 
 class VectorState(NamedTuple):

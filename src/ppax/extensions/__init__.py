@@ -1,5 +1,6 @@
 """Extensions, one a file: what PPO can do without. `learning.extension.Extension` has the hooks."""
 
+from ppax.core.types import ExtensionState
 from ppax.extensions.entropy_target import EntropyTarget
 from ppax.extensions.feature_norm import FeatureNorm
 from ppax.extensions.held_noise import HeldNoise
@@ -12,9 +13,8 @@ from ppax.extensions.reward_spreading import RewardSpreading
 from ppax.extensions.rnd import RND
 from ppax.extensions.self_prediction import SelfPrediction
 from ppax.extensions.symmetry import Symmetry
-from ppax.learning.extension import Acted, After, Before, Choice, Extension, Learned, Observed, Rows, Terms
-from ppax.learning.following import Following, following, following_in_episode
-from ppax.types import ExtensionState
+from ppax.ppo.extension import Acted, After, Before, Choice, Extension, Learned, Observed, Rows, Terms
+from ppax.ppo.following import Following, following, following_in_episode
 
 __all__ = [
     "PPG",

@@ -15,8 +15,8 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays.metrics import reduced
-from ppax.learning.extension import After, Extension, Learned
-from ppax.types import ConfigError, ExtensionState, Key, LearnerState, Scalar, number, part
+from ppax.core.types import ConfigError, ExtensionState, Key, LearnerState, Scalar, number, part
+from ppax.ppo.extension import After, Extension, Learned
 
 LARGEST = 14.0  # bound on the change of log ent_coef since the start: a factor of a million
 

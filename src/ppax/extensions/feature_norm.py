@@ -8,8 +8,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from ppax.learning.extension import Extension, Rows, Terms
-from ppax.types import Scalar, number, part
+from ppax.core.types import Scalar, number, part
+from ppax.ppo.extension import Extension, Rows, Terms
 
 
 @part

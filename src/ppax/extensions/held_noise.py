@@ -15,9 +15,9 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays.sequences import where_rows
+from ppax.core.types import ConfigError, ExtensionState, Key, part, static
 from ppax.distributions.gsde import standard_noise
-from ppax.learning.extension import Acted, Choice, Extension
-from ppax.types import ConfigError, ExtensionState, Key, part, static
+from ppax.ppo.extension import Acted, Choice, Extension
 
 
 class Noise(NamedTuple):

@@ -18,8 +18,8 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays.sequences import masked_mean
-from ppax.learning.extension import After, Extension, Learned, Observed
-from ppax.types import ConfigError, ExtensionState, Key, LearnerState, Scalar, number, part
+from ppax.core.types import ConfigError, ExtensionState, Key, LearnerState, Scalar, number, part
+from ppax.ppo.extension import After, Extension, Learned, Observed
 
 RATE_STEP = 1.5  # factor of one change of the learning rate
 NOT_MOVED = 1e-10  # largest KL that is mere rounding, as before the first step: the learning rate is not raised

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.types import ConfigError, ExtensionState, Key, PyTree, Rollout, Scalar, number, part, static
 from ppax.extensions.prediction import init_model, predicted
-from ppax.learning.extension import Before, Extension, Rows, Terms
-from ppax.learning.following import Following, following_in_episode
-from ppax.learning.forward import example_of
-from ppax.types import ConfigError, ExtensionState, Key, PyTree, Rollout, Scalar, number, part, static
+from ppax.ppo.extension import Before, Extension, Rows, Terms
+from ppax.ppo.following import Following, following_in_episode
+from ppax.ppo.forward import example_of
 
 
 @part

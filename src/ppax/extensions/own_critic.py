@@ -18,17 +18,29 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from ppax.arrays.sequences import to_rows, where_rows, zero_rows
+from ppax.core.parts import slot
+from ppax.core.protocols import Network
+from ppax.core.types import (
+    ConfigError,
+    ExtensionState,
+    Key,
+    Params,
+    PyTree,
+    Rollout,
+    Scalar,
+    Targets,
+    number,
+    part,
+    static,
+)
+from ppax.devices import sharding
 from ppax.extensions import rows
 from ppax.extensions.returns import mean_reward
 from ppax.extensions.rnd import RND
-from ppax.learning import normalization
-from ppax.learning.extension import Before, Extension
-from ppax.learning.following import following, following_in_episode
-from ppax.learning.forward import in_float32
-from ppax.parts import slot
-from ppax.program import sharding
-from ppax.protocols import Network
-from ppax.types import ConfigError, ExtensionState, Key, Params, PyTree, Rollout, Scalar, Targets, number, part, static
+from ppax.ppo import normalization
+from ppax.ppo.extension import Before, Extension
+from ppax.ppo.following import following, following_in_episode
+from ppax.ppo.forward import in_float32
 
 
 class OwnCriticState(NamedTuple):

@@ -20,15 +20,7 @@ from jax.flatten_util import ravel_pytree
 
 from ppax.arrays.metrics import reduced
 from ppax.arrays.sequences import masked_means, to_rows
-from ppax.critics.base import value_losses
-from ppax.learning.batches import pick
-from ppax.learning.extension import After, Extension, Learned
-from ppax.learning.forward import forward_sequences, in_float32, step_shapes
-from ppax.learning.gradient import mean_gradient
-from ppax.losses.base import weighted
-from ppax.networks.layers import dense, init_dense, rescaled_dense
-from ppax.program.layout import only_if
-from ppax.types import (
+from ppax.core.types import (
     Batch,
     ConfigError,
     ExtensionState,
@@ -44,6 +36,14 @@ from ppax.types import (
     part,
     static,
 )
+from ppax.devices.layout import only_if
+from ppax.networks.layers import dense, init_dense, rescaled_dense
+from ppax.ppo.batches import pick
+from ppax.ppo.critics.base import value_losses
+from ppax.ppo.extension import After, Extension, Learned
+from ppax.ppo.forward import forward_sequences, in_float32, step_shapes
+from ppax.ppo.gradient import mean_gradient
+from ppax.ppo.losses.base import weighted
 
 METRICS = ("phase_auxiliary_value_loss", "phase_policy_kl", "phase_value_loss")
 

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.protocols import Network
+from ppax.core.types import ConfigError, Key, Params, PyTree
 from ppax.distributions import Categorical, Factorised, Joint
-from ppax.learning.extension import Rows
-from ppax.learning.forward import in_float32, step_shapes
 from ppax.networks.layers import dense, init_dense, init_layers, layers
-from ppax.protocols import Network
-from ppax.types import ConfigError, Key, Params, PyTree
+from ppax.ppo.extension import Rows
+from ppax.ppo.forward import in_float32, step_shapes
 
 ACTIVATION = "relu"
 

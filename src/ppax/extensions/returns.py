@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.learning.normalization import RunningStats, update_stats
-from ppax.program import sharding
-from ppax.types import Scalar, Transition
+from ppax.core.types import Scalar, Transition
+from ppax.devices import sharding
+from ppax.ppo.normalization import RunningStats, update_stats
 
 LEAST_VARIANCE = 1e-12  # lower bound of the variance: near-zero rewards of a perfect predictor are not scaled up
 

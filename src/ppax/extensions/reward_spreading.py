@@ -7,9 +7,9 @@ from typing import Any
 import jax
 from jax import Array
 
-from ppax.advantages import spread_rewards
-from ppax.learning.extension import Before, Extension
-from ppax.types import PyTree, Rollout, Scalar, number, part
+from ppax.core.types import PyTree, Rollout, Scalar, number, part
+from ppax.ppo.advantages import spread_rewards
+from ppax.ppo.extension import Before, Extension
 
 
 @part

@@ -20,15 +20,15 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from ppax.arrays.sequences import to_rows
+from ppax.core.protocols import Network
+from ppax.core.types import ExtensionState, Key, Params, PyTree, Rollout, Scalar, number, part, static
+from ppax.devices import sharding
 from ppax.extensions import returns, rows
 from ppax.extensions.returns import mean_reward
-from ppax.learning import normalization
-from ppax.learning.extension import Before, Extension
-from ppax.learning.following import following
-from ppax.learning.forward import in_float32
-from ppax.program import sharding
-from ppax.protocols import Network
-from ppax.types import ExtensionState, Key, Params, PyTree, Rollout, Scalar, number, part, static
+from ppax.ppo import normalization
+from ppax.ppo.extension import Before, Extension
+from ppax.ppo.following import following
+from ppax.ppo.forward import in_float32
 
 
 class RNDState(NamedTuple):

@@ -15,14 +15,14 @@ from gymnasium import spaces
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from ppax.learning.forward import example_of, in_float32
-from ppax.learning.gradient import mean_gradient
-from ppax.minibatches.shuffle import permutation
+from ppax.core.protocols import Network
+from ppax.core.types import Key, LossOutput, Params, PyTree
+from ppax.devices import sharding
+from ppax.devices.layout import Program, only_if
 from ppax.networks.layers import dense, init_dense, init_layers, layers
-from ppax.program import sharding
-from ppax.program.layout import Program, only_if
-from ppax.protocols import Network
-from ppax.types import Key, LossOutput, Params, PyTree
+from ppax.ppo.forward import example_of, in_float32
+from ppax.ppo.gradient import mean_gradient
+from ppax.ppo.minibatches.shuffle import permutation
 
 
 class Training(NamedTuple):

@@ -17,11 +17,11 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.types import ExtensionState, Key, PyTree, Rollout, Scalar, number, part, static
 from ppax.extensions.prediction import init_model, predicted
-from ppax.learning.extension import Before, Extension, Rows, Terms
-from ppax.learning.following import Following, following_in_episode
-from ppax.learning.forward import step_shapes
-from ppax.types import ExtensionState, Key, PyTree, Rollout, Scalar, number, part, static
+from ppax.ppo.extension import Before, Extension, Rows, Terms
+from ppax.ppo.following import Following, following_in_episode
+from ppax.ppo.forward import step_shapes
 
 LEAST = 1e-12  # added to squared lengths: the features of a row may all be 0
 

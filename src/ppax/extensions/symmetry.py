@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ppax.core.types import Batch, ConfigError, Scalar, number, part, static
 from ppax.distributions import BallNormal, Beta, Categorical, Normal, SquashedNormal
 from ppax.distributions.boxes import along
-from ppax.learning.extension import Extension, Rows, Terms
-from ppax.types import Batch, ConfigError, Scalar, number, part, static
+from ppax.ppo.extension import Extension, Rows, Terms
 
 
 @part

@@ -1,12 +1,12 @@
 """Loggers: console, JSON Lines, CSV; as parts TensorBoard, Weights & Biases, MLflow. `Logger`: Protocol of your own."""
 
+from ppax.core.protocols import Logger, Row
 from ppax.loggers.background import Background
 from ppax.loggers.console import Console
 from ppax.loggers.files import Csv, JsonLines, last_row
 from ppax.loggers.mlflow import MLflow
 from ppax.loggers.tensorboard import EventFiles, TensorBoard, require_tensorboard
 from ppax.loggers.wandb import WandB
-from ppax.protocols import Logger, Row
 
 __all__ = [
     "Background",

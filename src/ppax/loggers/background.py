@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-from ppax.protocols import Artifact, FileLogger, Row
+from ppax.core.protocols import Artifact, FileLogger, Row
 
 WAITING = 10_000  # rows and files that may wait for a slow server
 PATIENCE = 120.0  # seconds that the end of a run waits for rows and files not yet logged

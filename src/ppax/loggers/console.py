@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from ppax.protocols import Row
+from ppax.core.protocols import Row
 
 if TYPE_CHECKING:
     from rich.progress import Progress

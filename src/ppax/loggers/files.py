@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ppax.protocols import Row
-from ppax.storage import safe_files, untrusted
+from ppax.core import untrusted
+from ppax.core.protocols import Row
+from ppax.storage import safe_files
 from ppax.storage.backoff import Backoff
 
 WAITING = 2**16  # maximum number of rows buffered while the disk fails; the oldest are dropped

@@ -11,12 +11,12 @@ import time
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from ppax import imports
+from ppax.core import imports, untrusted
+from ppax.core.parts import ADDRESS, part, static
+from ppax.core.protocols import Artifact, LoggedRun, Row
+from ppax.core.types import ConfigError
 from ppax.loggers.background import Background
-from ppax.parts import ADDRESS, part, static
-from ppax.protocols import Artifact, LoggedRun, Row
-from ppax.storage import safe_files, untrusted
-from ppax.types import ConfigError
+from ppax.storage import safe_files
 
 RECORD = "mlflow.json"  # file in the run directory: id of the MLflow run, which a resumed run continues
 VARIABLE = "MLFLOW_TRACKING_URI"

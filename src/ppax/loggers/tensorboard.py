@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ppax.parts import part
-from ppax.protocols import Artifact, LoggedRun, Row
-from ppax.types import ConfigError
+from ppax.core.parts import part
+from ppax.core.protocols import Artifact, LoggedRun, Row
+from ppax.core.types import ConfigError
 
 COMPARED = ("episode_return", "eval_return")  # metrics in the table of hyperparameters
 

@@ -8,12 +8,12 @@ import os
 from pathlib import Path
 from typing import ClassVar
 
-from ppax import imports
+from ppax.core import imports
+from ppax.core.options import unflatten
+from ppax.core.parts import ADDRESS, part, static
+from ppax.core.protocols import Artifact, LoggedRun, Row
+from ppax.core.types import ConfigError
 from ppax.loggers.background import Background
-from ppax.options import unflatten
-from ppax.parts import ADDRESS, part, static
-from ppax.protocols import Artifact, LoggedRun, Row
-from ppax.types import ConfigError
 
 MODES = ("online", "offline")
 SETTINGS = ("wandb/settings", ".wandb/settings")  # files of the working directory that wandb reads

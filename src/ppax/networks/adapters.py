@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.types import ConfigError, Key, Params, PyTree, part, static
+from ppax.core.types import ConfigError, Key, Params, PyTree, part, static
 
 
 @part

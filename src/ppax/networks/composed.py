@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.parts import brief, slot, slot_table
+from ppax.core.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
 from ppax.distributions import gsde as equations
 from ppax.networks.encoders import Auto, Flat, Reader, named_encoders, readers
 from ppax.networks.head_for import FAMILIES, BoxOptions, Head, head_for, same_actions
@@ -21,8 +23,6 @@ from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense, rescaled_dense
 from ppax.networks.memories import AT_ONCE, OWN, MemoryPart, NoMemory, Stack
 from ppax.networks.observations import Entry, entries, observation_space_of, select
 from ppax.networks.tower import Encoders, Torso, Tower, check_towers, widths
-from ppax.parts import brief, slot, slot_table
-from ppax.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
 
 AUTO, NONE = Auto(), NoMemory()
 
@@ -158,7 +158,7 @@ def require_made_for(network: Any, env: Any, field: str, name: str) -> None:
         return
     if jax.tree_util.all_leaves([network.head]):
         kind = type(network.head).__name__
-        raise ConfigError(f"{field}.head: a {kind} is no part: write its class with the decorator @part of ppax.types")
+        raise ConfigError(f"{field}.head: a {kind} is no part: write its class with the decorator @ppax.part")
     available = tuple(entries(env.observation_space))
     used = [entry for reader in (*network.actor_readers, *network.critic_readers) for entry in reader.entries]
     other = next((entry for entry in used if entry not in available), None)

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from gymnasium import spaces
 
-from ppax import imports
+from ppax.core import imports
+from ppax.core.types import ConfigError
 from ppax.distributions import BallNormal, Normal, SquashedNormal
 from ppax.distributions.boxes import Bounds, bounds_of, centre_and_half
 from ppax.networks.heads import BetaHead, CategoricalHead, IndependentHead, JointHead, NormalHead
 from ppax.networks.heads import Head as Head
 from ppax.networks.observations import require_32_bits
-from ppax.types import ConfigError
 
 # Half widths of boxes that a normal distribution with standard deviation 1 explores, and the greatest distance of their
 # centres from 0 in half widths. MuJoCo's smallest is 0.4; boxes from 0 have a distance of 1

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ppax.core.protocols import Distribution
+from ppax.core.types import PyTree, part, static
 from ppax.distributions import Beta, Categorical, Factorised, Joint, Normal
 from ppax.distributions.boxes import Bounds
-from ppax.protocols import Distribution
-from ppax.types import PyTree, part, static
 
 
 class Head(Protocol):

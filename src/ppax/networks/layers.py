@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.types import Key, Params, Scalar
+from ppax.devices.layout import rounding
 from ppax.networks.products import matmul
-from ppax.program.layout import rounding
-from ppax.types import Key, Params, Scalar
 
 HIDDEN_GAIN = math.sqrt(2.0)
 # Elementwise functions of jax.nn, by their names there; tests/networks/test_layers.py finds the same ones

@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.types import ConfigError, PyTree, part, static
 from ppax.envs.suites.registry import require_adapted
-from ppax.types import ConfigError, PyTree, part, static
 
 
 @part

@@ -1,6 +1,6 @@
 """Matrix products with rounded factors (mixed precision), with gradients that are fast on a CPU.
 
-Inside of `rounding(True)` (program/layout.py), or with weights in bfloat16, both factors are rounded to bfloat16; the
+Inside of `rounding(True)` (devices/layout.py), or with weights in bfloat16, both factors are rounded to bfloat16; the
 product accumulates and returns float32, in the forward and the backward pass. Everything between two products stays
 float32: elementwise operations in bfloat16 would be slower on a CPU, and less accurate. Float32 weights also get
 float32 gradients, which those in bfloat16 do not.
@@ -23,8 +23,8 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from ppax.program.layout import rounding
-from ppax.program.platforms import RULES, float32_precision
+from ppax.devices.layout import rounding
+from ppax.devices.platforms import RULES, float32_precision
 
 MIN_SIDE = 16  # kernels with a shorter side are multiplied in float32: rounding would cost more than it saves
 BLOCK = 8  # rows per block of a transposition in bfloat16

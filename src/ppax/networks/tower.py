@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.parts import slot, slot_table
+from ppax.core.types import ConfigError, Key, Memory, Params, PyTree, part, static
 from ppax.networks.encoders import Auto, Reader
 from ppax.networks.head_for import require_features_for_noise
 from ppax.networks.layers import ACTIVATIONS, dense, init_dense, init_layers, layers
 from ppax.networks.memories import MemoryPart, rematerialised
-from ppax.parts import slot, slot_table
-from ppax.types import ConfigError, Key, Memory, Params, PyTree, part, static
 
 SAME = "same"  # spelling in run files of what a tower leaves to the network
 Encoders = tuple[tuple[str, Any], ...]  # by entry of a Dict observation

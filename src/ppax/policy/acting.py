@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ppax.protocols import Agent
-from ppax.types import OF_LEARNING, LearnerState
+from ppax.core.protocols import Agent
+from ppax.core.types import OF_LEARNING, LearnerState
 
 
 class Acting(NamedTuple):

@@ -17,10 +17,10 @@ from jax import Array
 from jax.interpreters import partial_eval
 
 from ppax.arrays import masks
+from ppax.core.protocols import Agent
+from ppax.core.types import Decision, ForwardPass, Key, PyTree, Requirements, part, static
+from ppax.devices.tracing import renewed
 from ppax.envs.hosting.arrays import leaves_of
-from ppax.program.tracing import renewed
-from ppax.protocols import Agent
-from ppax.types import Decision, ForwardPass, Key, PyTree, Requirements, part, static
 
 Path = tuple[str | int, ...]  # of one array of an observation
 

@@ -18,11 +18,11 @@ import numpy as np
 from gymnasium import spaces
 
 from ppax.arrays import masks
+from ppax.core.types import ConfigError
 from ppax.envs.hosting.arrays import Leaf, element_of, leaves_of, number_mismatches
 from ppax.policy.actor import Path, reduced, reduced_space
 from ppax.policy.reader import Read, Reader, flags
 from ppax.policy.spec import PolicySpec
-from ppax.types import ConfigError
 
 
 class Inputs:

@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from ppax.host.turns import held
+from ppax.core.types import ConfigError
 from ppax.policy.actor import Actor
 from ppax.policy.reader import flags
-from ppax.types import ConfigError
+from ppax.training.host.turns import held
 
 
 class StreamMemory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -13,23 +13,21 @@ from jax import Array
 
 from ppax.agents.arguments import require_arguments, require_fit
 from ppax.arrays import masks
+from ppax.core.protocols import Agent
+from ppax.core.types import ConfigError, Key, PyTree
 from ppax.envs import Env
 from ppax.envs.hosting.arrays import element_of
-from ppax.evaluation import Evaluation, evaluate, evaluation_key
-from ppax.host.policy import PolicyInputs
 from ppax.policy.acting import acting
 from ppax.policy.actor import actor_of, names_of, unread
+from ppax.policy.bundle.writing import Exported, write_bundle
 from ppax.policy.inputs import Inputs
 from ppax.policy.memory import StreamMemory
 from ppax.policy.programs import Program, make_program
 from ppax.policy.reader import flags
 from ppax.policy.spec import PolicySpec, memory_of
 from ppax.policy.step import Stepped, step
-from ppax.protocols import Agent
-from ppax.types import ConfigError, Key, PyTree
-
-if TYPE_CHECKING:
-    from ppax.policy.bundle.writing import Exported
+from ppax.training.evaluation import Evaluation, evaluate, evaluation_key
+from ppax.training.host.policy import PolicyInputs
 
 
 class Source(NamedTuple):
@@ -145,28 +143,7 @@ class Policy:
         machine have. Each is compared with the policy first: ConfigError, and no file, where one gives other actions.
         `scores` (numbers by name) are written into the bundle. `ppax.load` reads bundles too.
         """
-        from ppax.policy.bundle.writing import write_bundle  # imports this module
-
         return write_bundle(self, path, formats, scores)
-
-    def push_to_hub(
-        self,
-        repo: str,
-        *,
-        private: bool | None = None,
-        token: str | None = None,
-        formats: Sequence[str] | None = None,
-        message: str = "Policy trained with ppax",
-    ) -> str:
-        """Upload the policy to the repository `repo`, OWNER/NAME, of the Hugging Face Hub; return its address.
-
-        The repository is created if missing, and gets the bundle that `export` writes (in `formats`) and a model card:
-        what the policy takes and gives, scores, learning curve and configuration, as far as its run directory has them.
-        `ppax.load("hf://OWNER/NAME")` loads it. Needs the extra `hub`, and `token`, or that of `hf auth login`.
-        """
-        from ppax.policy.hub import Upload, push  # imports this module
-
-        return push(self, repo, Upload(private, token, formats, message))
 
     def _program(
         self, obs: list[np.ndarray], first: np.ndarray, mask: Any, mask_leaves: list[np.ndarray], deterministic: bool

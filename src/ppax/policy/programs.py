@@ -9,15 +9,15 @@ import jax
 import numpy as np
 from jax import Array
 
-from ppax.host.noise import action_from_noise, noise_for
-from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
-from ppax.host.policy import PolicyInputs
+from ppax.core.types import PyTree
+from ppax.devices.layout import product_dtype
+from ppax.devices.platforms import NUMPY_WORK
+from ppax.devices.tracing import compiled, renewed
 from ppax.policy.actor import Actor
 from ppax.policy.step import step
-from ppax.program.layout import product_dtype
-from ppax.program.platforms import NUMPY_WORK
-from ppax.program.tracing import compiled, renewed
-from ppax.types import PyTree
+from ppax.training.host.noise import action_from_noise, noise_for
+from ppax.training.host.numpy_program import NoNumpyVersion, NumpyProgram
+from ppax.training.host.policy import PolicyInputs
 
 
 class Called(NamedTuple):
@@ -80,7 +80,7 @@ class InJax:
 def make_program(agent: Actor, learner: Any, example: PolicyInputs, rng: np.random.Generator | None) -> Program:
     """Return the faster program for inputs of these shapes; without `rng` the mode of the distribution.
 
-    The choice depends only on sizes, as in training on host environments (host/policy.py).
+    The choice depends only on sizes, as in training on host environments (training/host/policy.py).
     """
     streams = len(example.first)
     params = sum(np.size(x) for x in jax.tree.leaves(learner))

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from ppax.core.types import ConfigError
 from ppax.envs.hosting.arrays import Leaf, leaves_of, number_mismatches, space_mismatches
-from ppax.types import ConfigError
 
 
 class Read(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from ppax.storage import untrusted
-from ppax.types import ConfigError
+from ppax.core import untrusted
+from ppax.core.types import ConfigError
 
 FLOATS = ("float16", "float32", "float64")
 DTYPES = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), *FLOATS)

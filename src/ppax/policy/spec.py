@@ -10,14 +10,14 @@ import jax
 import numpy as np
 from gymnasium import spaces
 
+from ppax.core import untrusted
+from ppax.core.options import Config
+from ppax.core.protocols import Agent
+from ppax.core.types import ConfigError
 from ppax.envs import Env
 from ppax.envs.wrappers.agent_groups import Group, default_names
-from ppax.options import Config
 from ppax.policy import space_data, words
 from ppax.policy.actor import Actor
-from ppax.protocols import Agent
-from ppax.storage import untrusted
-from ppax.types import ConfigError
 
 FORMAT = 1  # version of the plain data
 MOST_AGENTS = 2**20  # limit on agents in one environment; far above any

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from jax import Array
 
+from ppax.core.protocols import Agent
+from ppax.core.types import Key, PyTree
 from ppax.policy.actor import Actor
-from ppax.protocols import Agent
-from ppax.types import Key, PyTree
 
 
 class Stepped(NamedTuple):

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ppax.core.types import printable
 from ppax.reports import aligned
 from ppax.reports.groups import Group, differences, groups_of, short_names
-from ppax.reports.records import EVALUATED, RETURN, Record
 from ppax.reports.statistics import Standing
 from ppax.reports.summary import return_text
 from ppax.reports.words import count_text, duration_text, number_text, short_count, shortened, value_text
-from ppax.types import printable
+from ppax.run.records import EVALUATED, RETURN, Record
 
 CELL, SETTING = 32, 72  # maximum number of characters of a cell, and of one that tells settings apart
 OPTIONS = 8  # maximum number of options in the table

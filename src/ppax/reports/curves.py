@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppax.reports.records import Record
+from ppax.core.types import ConfigError
 from ppax.reports.statistics import iqm_band
-from ppax.types import ConfigError
+from ppax.run.records import Record
 
 CONFIDENCE, RANGE = "confidence", "range"  # bands over runs: see `averaged`
 BANDS = (CONFIDENCE, RANGE)

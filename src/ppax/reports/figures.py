@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ppax.core.types import ConfigError
 from ppax.reports.cards import POINTS, lines_of
 from ppax.reports.groups import by_env, groups_of
-from ppax.reports.records import Record
 from ppax.reports.words import short_count
-from ppax.types import ConfigError
+from ppax.run.records import Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ppax import config as configs
-from ppax.options import NONE, Option
-from ppax.reports.records import Record
+from ppax.core.options import NONE, Option
+from ppax.core.types import ConfigError
 from ppax.reports.statistics import Standing, standing_of
 from ppax.reports.words import shortened, value_text
-from ppax.types import ConfigError
+from ppax.run.records import Record
 
 SEED = "seed"
 # Options that do not change how a run learns

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ppax.reports.groups import SEED, differences, groups_of
-from ppax.reports.records import Record
+from ppax.run.records import Record
 
 KEYS = ("run", "env", "setting", SEED)  # first columns
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-from ppax.types import printable
+from ppax.core.types import printable
 
 VOID = ("img", "meta")  # elements without content
 

@@ -1,4 +1,4 @@
-"""HTML page of a report: one file that loads nothing, and the small picture of one run in a notebook."""
+"""HTML page of a report: one file that loads nothing."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from importlib import resources
 
 from ppax.reports import sections, summary
-from ppax.reports.charts import chart
 from ppax.reports.configuration import configuration
-from ppax.reports.curves import CONFIDENCE, RANGE
+from ppax.reports.curves import CONFIDENCE
 from ppax.reports.groups import groups_of
 from ppax.reports.markup import Markup, element, joined
-from ppax.reports.records import Record
 from ppax.reports.sections import Film
+from ppax.run.records import Record
 
 # Even if text of a run were taken for markup, no browser would run it or load anything
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-NOTEBOOK = (640, 260)  # width and height of the picture in a notebook, in pixels
 
 
 def page(records: Sequence[Record], film: Film | None, made: str, band: str = CONFIDENCE) -> str:
@@ -44,15 +42,6 @@ def page(records: Sequence[Record], film: Film | None, made: str, band: str = CO
     )
     body = element("body", element("main", header, *main, footer))
     return f"<!DOCTYPE html>\n{element('html', _head(title), body, lang='en')}\n"
-
-
-def compact(record: Record) -> str:
-    """Summary and learning curve of one run, for a notebook."""
-    groups = groups_of([record])
-    lines = sections.return_lines(groups, RANGE)
-    picture = chart(lines, *NOTEBOOK, "learning curve: return over environment steps") if lines else ""
-    text = element("p", summary.paragraph(groups), style="max-width:640px;margin:.4em 0")
-    return element("div", element("b", f"{summary.title_of(groups)}: return"), text, picture)
 
 
 def _head(title: str) -> Markup:

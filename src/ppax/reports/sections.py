@@ -13,7 +13,6 @@ from ppax.reports.charts import Band, Line, chart
 from ppax.reports.curves import CONFIDENCE, RANGE
 from ppax.reports.groups import SEED, Group, by_env
 from ppax.reports.markup import Markup, element, table
-from ppax.reports.records import EVALUATED, RETURN, Record
 from ppax.reports.words import (
     UNKNOWN,
     count_text,
@@ -24,6 +23,7 @@ from ppax.reports.words import (
     shortened,
     value_text,
 )
+from ppax.run.records import EVALUATED, RETURN, Record
 
 WIDE, NARROW = (1000, 360), (380, 270)  # width and height of charts, in pixels
 CLEAR = 8  # number of settings, the best, whose learning curves are drawn strongly and with bands

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ppax.reports.groups import SEED, Group, by_env
-from ppax.reports.records import Record
 from ppax.reports.statistics import statistics_of
 from ppax.reports.words import (
     count_text,
@@ -20,6 +19,7 @@ from ppax.reports.words import (
     shortened,
     value_text,
 )
+from ppax.run.records import Record
 
 ENVS, LISTED = 3, 3  # maximum number of environments whose results are in words, and of settings that are named
 

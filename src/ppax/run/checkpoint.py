@@ -24,13 +24,14 @@ import numpy as np
 import safetensors.numpy
 
 from ppax.arrays import counter
+from ppax.core import untrusted
+from ppax.core.types import TrainState
 from ppax.storage import manifest as manifests
-from ppax.storage import safe_files, state_arrays, untrusted
+from ppax.storage import safe_files, state_arrays
 from ppax.storage.manifest import FORMAT, MANIFEST, MANIFEST_LIMIT, open_regular, sealed
 from ppax.storage.manifest import CheckpointError as CheckpointError
 from ppax.storage.manifest import DamagedCheckpoint as DamagedCheckpoint
 from ppax.storage.manifest import read_manifest as read_manifest
-from ppax.types import TrainState
 
 Read = TypeVar("Read")
 

@@ -34,11 +34,12 @@ from typing import Any, NamedTuple
 import filelock
 
 from ppax import config as configs
+from ppax.core import untrusted
+from ppax.core.options import Config
+from ppax.core.types import ConfigError, printable
 from ppax.loggers import last_row
-from ppax.options import Config
-from ppax.storage import safe_files, untrusted
+from ppax.storage import safe_files
 from ppax.storage.paths import absolute, quoted, relative
-from ppax.types import ConfigError, printable
 
 RUN_FILE, SWEEP_FILE, LOCK, OWNER = configs.RUN_FILE, configs.SWEEP_FILE, ".lock", ".owner"
 FOLDERS = ("checkpoints", "best")  # directories that hold checkpoints

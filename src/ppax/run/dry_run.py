@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import jax
 
 from ppax import config
+from ppax.core.options import Config
+from ppax.core.protocols import Agent
+from ppax.core.types import LearnerState, PyTree, TrainState
+from ppax.devices.footprint import Footprint
 from ppax.envs import Env
-from ppax.options import Config
-from ppax.program.footprint import Footprint
-from ppax.protocols import Agent
 from ppax.run.directory import FOLDERS, refuse_unusual, require_named, require_vacant
 from ppax.run.fit import checking, warn_of_settings
 from ppax.run.restore import planned_iterations
 from ppax.storage.paths import to_directory
-from ppax.types import LearnerState, PyTree, TrainState
 
 
 class Demand(NamedTuple):

@@ -15,19 +15,20 @@ import jax
 
 from ppax.arrays import counter
 from ppax.config import Run
+from ppax.core import untrusted
+from ppax.core.protocols import Agent, ConditionState, Row, StopCondition
+from ppax.core.types import ConfigError, TrainState
 from ppax.envs import Env
 from ppax.envs.hosting.spec import SUCCESS
-from ppax.evaluation import COLUMNS
 from ppax.loggers.files import finite_or_none, rows_until
-from ppax.program.compilation import metric_names
-from ppax.protocols import Agent, ConditionState, Row, StopCondition
 from ppax.run import checkpoint
 from ppax.run.conditions.best import MODES, KeepBest, policy_of
 from ppax.run.conditions.text import parse
 from ppax.run.directory import ROWS, STOPPED
-from ppax.storage import safe_files, untrusted
-from ppax.training import MEASURED
-from ppax.types import ConfigError, TrainState
+from ppax.storage import safe_files
+from ppax.training.compilation import metric_names
+from ppax.training.evaluation import COLUMNS
+from ppax.training.loop import MEASURED
 
 BEST = "best"
 REASONS = {

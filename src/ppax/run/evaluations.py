@@ -13,12 +13,12 @@ from typing import Any
 import jax
 
 from ppax.config import Run
+from ppax.core.protocols import Agent, Row
+from ppax.core.types import ConfigError, TrainState
 from ppax.envs import Env, for_evaluation
-from ppax.evaluation import COLUMNS, Evaluator, evaluation_key
-from ppax.program.backends import backend_of
-from ppax.protocols import Agent, Row
 from ppax.run.restore import planned_iterations
-from ppax.types import ConfigError, TrainState
+from ppax.training.backends import backend_of
+from ppax.training.evaluation import COLUMNS, Evaluator, evaluation_key
 
 
 class Evaluations:

@@ -12,14 +12,14 @@ import numpy as np
 from jax import Array
 
 from ppax.agents.precision import in_training
-from ppax.collection import collect
+from ppax.core.protocols import Agent
+from ppax.core.types import TrainState
+from ppax.devices import processes
 from ppax.envs import Env, require_native
-from ppax.learning.finiteness import not_finite
-from ppax.program import processes
-from ppax.protocols import Agent
 from ppax.run.result import ProcessLost
-from ppax.training import LOOPS, annealed_env, iteration, iteration_inputs
-from ppax.types import TrainState
+from ppax.training.collection import collect
+from ppax.training.finiteness import not_finite
+from ppax.training.loop import LOOPS, annealed_env, iteration, iteration_inputs
 
 NETWORK = (
     "its observations and rewards are finite, so it comes from the network: a value, a gradient or a weight; try a "

@@ -25,23 +25,23 @@ from ppax.agents.arguments import (
 )
 from ppax.agents.opponents import Pool
 from ppax.agents.precision import decided
+from ppax.checks import require_sound
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
 from ppax.config.run_settings import chosen
+from ppax.core.names import refusing_unknown
+from ppax.core.options import Config
+from ppax.core.protocols import Agent, Callback, Logger, StopCondition
+from ppax.core.types import TrainState
+from ppax.devices import processes, sharding
+from ppax.devices.footprint import Footprint, explained
 from ppax.envs import Env, check_schedule
-from ppax.films.recorder import FilmRecorder
-from ppax.host import for_overlap
-from ppax.names import refusing_unknown
-from ppax.options import Config
 from ppax.policy.spec import spec_of
-from ppax.program import processes, sharding
-from ppax.program.backends import backend_of
-from ppax.program.footprint import Footprint, explained
-from ppax.protocols import Agent, Callback, Logger, StopCondition
 from ppax.run import record
 from ppax.run.conditions.callbacks import sort_callbacks
 from ppax.run.directory import RunDirectory, require_named
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
+from ppax.run.films.recorder import FilmRecorder
 from ppax.run.loop import Loop
 from ppax.run.origin import in_saved_precision, record_start, saved_origin, warn_of_changes, with_saved_devices
 from ppax.run.restore import (
@@ -58,7 +58,8 @@ from ppax.run.signals import IN_MEMORY, ON_DISK, stop_on_signals
 from ppax.run.warm_start import WarmStart, prepare, settings_and_object
 from ppax.storage.cache import kept_programs
 from ppax.storage.paths import absolute, to_directory, to_path
-from ppax.types import TrainState
+from ppax.training.backends import backend_of
+from ppax.training.host import for_overlap
 
 
 @refusing_unknown
@@ -277,7 +278,7 @@ def require_valid(agent: Agent, env: Env) -> None:
     """Raise ConfigError for arguments of other types, and for an environment that violates the protocol."""
     require_env(env)
     processes.require_compiled(env.name, backend_of(env).repeatable)
-    _require_sound(env)  # first: an environment that no network can read fits no network
+    require_sound(env)  # first: an environment that no network can read fits no network
     require_arguments(agent, env)
 
 
@@ -318,10 +319,3 @@ def _new_directory(
     if isinstance(run_dir, str) or not isinstance(run_dir, Iterable):
         run_dir = to_directory(run_dir, "run_dir")
     return RunDirectory.create(run_dir, run_config, policy, overwrite)
-
-
-def _require_sound(env: Env) -> None:
-    """Check the environment's declaration; the checks are imported here, so that `import ppax` stays fast."""
-    from ppax.checks import require_sound
-
-    require_sound(env)

@@ -15,22 +15,23 @@ import jax
 from ppax import config
 from ppax.arrays import counter
 from ppax.config import Run
+from ppax.core.protocols import Agent, Logger, Row
+from ppax.core.types import TrainState
+from ppax.devices import processes
 from ppax.envs import Env, EnvError
-from ppax.films.recorder import FilmRecorder
 from ppax.loggers import Console
-from ppax.program import compilation, processes
-from ppax.program.backends import backend_of
-from ppax.protocols import Agent, Logger, Row
 from ppax.run import record
 from ppax.run.directory import EVALUATION, RUN_FILE, STOPPED
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.faults import NETWORK, locate, lost_processes
+from ppax.run.films.recorder import FilmRecorder
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
 from ppax.run.rows import RunLoggers, Timing, logged_run, measured, next_row, row_intervals, untrained_row
 from ppax.run.saving import NotFinite, Saver
-from ppax.types import TrainState
+from ppax.training import compilation
+from ppax.training.backends import backend_of
 
 CTRL_C = "Ctrl-C; fit(..., run_dir=PATH) makes runs that can be resumed"
 

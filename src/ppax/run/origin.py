@@ -24,18 +24,18 @@ from ppax import config
 from ppax.agents.opponents import Pool
 from ppax.agents.precision import decided, products_of, recorded_dtype
 from ppax.config import Run
+from ppax.core import untrusted
+from ppax.core.options import flatten
+from ppax.core.protocols import Agent
+from ppax.core.types import ConfigError
+from ppax.devices import sharding
+from ppax.devices.layout import with_devices
 from ppax.envs import Env
-from ppax.options import flatten
-from ppax.program import sharding
-from ppax.program.backends import backend_of
-from ppax.program.layout import with_devices
-from ppax.protocols import Agent
 from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
 from ppax.run.directory import RunDirectory
-from ppax.storage import untrusted
-from ppax.training import num_devices
-from ppax.types import ConfigError
+from ppax.training.backends import backend_of
+from ppax.training.loop import num_devices
 
 # Options that do not change what is learned: a user may edit them in the run file of a stopped run
 FREE = ("stop", "best.", "log.", "eval.", "film.", "vectorization", "timeout", "info_metrics")

@@ -18,17 +18,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from ppax import config, envs, imports
+from ppax import config, envs
 from ppax.agents.opponents import Pool
 from ppax.config import OBJECTS
+from ppax.core import imports
+from ppax.core.options import Config, flatten, unflatten
+from ppax.core.parts import name_of, slot_chains
+from ppax.core.protocols import Agent
+from ppax.core.types import ConfigError
 from ppax.envs import Env
-from ppax.options import Config, flatten, unflatten
-from ppax.parts import name_of, slot_chains
-from ppax.program.backends import backend_of
-from ppax.protocols import Agent
 from ppax.storage.manifest import CheckpointError
 from ppax.storage.paths import quoted, relative
-from ppax.types import ConfigError
+from ppax.training.backends import backend_of
 
 # Fields of PPO that only learning reads
 LEARNING = (

@@ -11,24 +11,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ppax import config, imports
+from ppax import config
 from ppax.agents.logged import annealed_numbers
 from ppax.arrays import counter
 from ppax.config import Run
+from ppax.core import imports
+from ppax.core.options import Option, check_value
+from ppax.core.protocols import Agent
+from ppax.core.types import ConfigError, TrainState
+from ppax.devices import processes
+from ppax.devices.footprint import Footprint, footprint, require_room
+from ppax.devices.layout import run_once_options
+from ppax.devices.tracing import current
 from ppax.envs import Env
-from ppax.options import Option, check_value
-from ppax.program import processes
-from ppax.program.backends import backend_of
-from ppax.program.footprint import Footprint, footprint, require_room
-from ppax.program.layout import run_once_options
-from ppax.program.tracing import current
-from ppax.protocols import Agent
 from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
 from ppax.run.ending import Best, load_best
 from ppax.run.warm_start import WarmStart, prepare
-from ppax.training import annealed_env, make_key, num_devices, place, start
-from ppax.types import ConfigError, TrainState
+from ppax.training.backends import backend_of
+from ppax.training.loop import annealed_env, make_key, num_devices, place, start
 
 
 def fresh_state(agent: Agent, env: Env, run: Run) -> TrainState:

@@ -6,30 +6,29 @@ import dataclasses
 import json
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
 from ppax import config
 from ppax.arrays import counter
+from ppax.core.options import Config
+from ppax.core.protocols import Agent, Row
+from ppax.core.types import ConfigError, TrainState
+from ppax.devices import sharding
 from ppax.envs import Env, for_evaluation
-from ppax.evaluation import Evaluation, evaluate, evaluation_key
 from ppax.loggers.files import finite
-from ppax.options import Config
 from ppax.policy import Policy
 from ppax.policy.policy import Source
 from ppax.policy.spec import spec_of
-from ppax.program import sharding
-from ppax.protocols import Agent, Row
+from ppax.run import records
 from ppax.run.conditions.best import KeepBest
 from ppax.run.directory import EVALUATION, read_about
+from ppax.run.records import Record
 from ppax.storage import safe_files
 from ppax.storage.cache import kept_programs
 from ppax.storage.paths import relative
-from ppax.types import ConfigError, TrainState
-
-if TYPE_CHECKING:
-    from ppax.reports.records import Record
+from ppax.training.evaluation import Evaluation, evaluate, evaluation_key
 
 
 class Interrupted(Exception):
@@ -74,16 +73,8 @@ class TrainedRun:
         name = self.env.name or type(self.env).__name__
         return f"TrainedRun({name}: {numbers}, last episode_return {last:.2f}{speed}{where}{ended})"
 
-    def _repr_html_(self) -> str:
-        """Summary and learning curve, as notebooks display them."""
-        from ppax.reports.page import compact  # imported at first use: training needs no report
-
-        return compact(self.record())
-
     def record(self) -> Record:
         """Rows and configuration for reports: of the whole run in its directory, else those of this call."""
-        from ppax.reports import records
-
         if self.run_dir is not None and (self.run_dir / config.RUN_FILE).is_file():
             return records.read(self.run_dir)
         name = self.env.name or type(self.env).__name__

@@ -13,15 +13,15 @@ from typing import NamedTuple
 from ppax import config as configs
 from ppax.arrays import counter
 from ppax.config import Run
+from ppax.core.options import flatten
+from ppax.core.protocols import Agent, Artifact, FileLogger, LoggedRun, Logger, LoggerPart, Row
+from ppax.core.types import TrainState
+from ppax.devices.footprint import peak_memory_mb
 from ppax.envs import Env
 from ppax.loggers import Csv, JsonLines, last_row
-from ppax.options import flatten
-from ppax.program.footprint import peak_memory_mb
-from ppax.protocols import Agent, Artifact, FileLogger, LoggedRun, Logger, LoggerPart, Row
 from ppax.run.directory import ROWS, RUN_FILE, read_about
 from ppax.run.result import TrainedRun
-from ppax.training import MEASURED
-from ppax.types import TrainState
+from ppax.training.loop import MEASURED
 
 ROWS_PER_RUN = 100  # log rows of a run that is long enough
 CHUNK_STEPS = 2**18  # maximum env-steps between two rows, so that a signal stops the run within seconds

@@ -6,9 +6,10 @@ import time
 import warnings
 
 from ppax.config import Log, Run
+from ppax.core.protocols import Agent
+from ppax.core.types import TrainState
+from ppax.devices import processes
 from ppax.envs import Env
-from ppax.program import processes
-from ppax.protocols import Agent
 from ppax.run import checkpoint
 from ppax.run.directory import RunDirectory
 from ppax.run.ending import RunMonitor
@@ -16,7 +17,6 @@ from ppax.run.origin import Origin
 from ppax.run.restore import initial_state
 from ppax.run.warm_start import WarmStart
 from ppax.storage.backoff import Backoff
-from ppax.types import TrainState
 
 PATIENCE = 120.0  # seconds of failing writes before the run ends
 LAST_PATIENCE = 10.0  # the same for the last checkpoint, which blocks the end of the run

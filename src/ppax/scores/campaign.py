@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ppax.devices.footprint import NotEnoughMemory
 from ppax.envs import EnvError
-from ppax.program.footprint import NotEnoughMemory
 from ppax.run.result import NumericalError
 from ppax.scores import results
 from ppax.scores.curves import draw

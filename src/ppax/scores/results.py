@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppax import config
+from ppax.core import untrusted
 from ppax.loggers.files import finite_or_none
 from ppax.reports.statistics import Statistics, Verdict, statistics_of, verdict_on
 from ppax.scores.suite import Row
-from ppax.storage import safe_files, untrusted
+from ppax.storage import safe_files
 
 FORMAT = 1  # version of the files; part of the fingerprint
 LIMIT = 2**24  # bytes read of a file

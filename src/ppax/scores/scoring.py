@@ -8,19 +8,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-import ppax
 from ppax import config
 from ppax.agents.precision import decided, here
-from ppax.names import refusing_unknown
-from ppax.options import Config, check_limits
-from ppax.program.backends import backend_of
-from ppax.program.layout import WHERE_SAFE
+from ppax.core.names import refusing_unknown
+from ppax.core.options import Config, check_limits
+from ppax.core.types import ConfigError
+from ppax.core.version import __version__
+from ppax.devices.layout import WHERE_SAFE
 from ppax.run.origin import versions_and_hardware
 from ppax.scores.machine import processor
 from ppax.scores.results import Score, fingerprint, with_members
 from ppax.scores.suite import Row, choose
 from ppax.scores.training import members_of
-from ppax.types import ConfigError
+from ppax.training.backends import backend_of
 
 TUNING_SEEDS, SCORE_SEEDS = range(100), range(1000, 2000)
 SEEDS = {"compiled": 5, "host": 3}  # number of seeds by backend
@@ -60,7 +60,7 @@ def measure(
     `keep` is called with the result so far whenever seeds are done, `say` before seeds are trained.
     """
     check_limits("episodes", episodes, {"low": 1})
-    mark = fingerprint(row, episodes, ppax.__version__)
+    mark = fingerprint(row, episodes, __version__)
     if known is None or known.fingerprint != mark:
         known = None
     elif not _missing(seeds_of(seeds, known.backend), known):
@@ -75,7 +75,7 @@ def measure(
     if dtype not in ("float32", WHERE_SAFE):
         dtype = here() if backend == "compiled" else "float32"
     built = built._replace(agent=decided(built.agent, dtype))
-    about = {"ppax": ppax.__version__, "processor": processor(), DTYPE: dtype, **versions_and_hardware()}
+    about = {"ppax": __version__, "processor": processor(), DTYPE: dtype, **versions_and_hardware()}
     result = Score(row, built.run.env, backend, episodes, known.members if known else (), about, mark)
     how = "in one program" if backend == "compiled" else "one after the other"
     say(f"{row.name}: {row.target}, {built.run.total_steps:,} steps, {len(missing)} seeds {how}")

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config
+from ppax.core.options import Config, check_value, nearest, option_of
+from ppax.core.parts import static
+from ppax.core.types import ConfigError
 from ppax.envs import BUILTIN
-from ppax.options import Config, check_value, nearest, option_of
-from ppax.parts import static
-from ppax.types import ConfigError
 
 SUITE = Path(__file__).with_name("suite.toml")
 SUITES = ("quick", "full")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from ppax.core.types import printable
 from ppax.reports import aligned
 from ppax.scores.campaign import Outcome
 from ppax.scores.results import FAILED, Score
-from ppax.types import printable
 
 RED, PLAIN = "\033[31m", "\033[0m"
 HEAD = ("row", "target", "IQM [95 %]", "mean +- std", "min", "random", "threshold", "reference", "steps", "time", "")

@@ -14,20 +14,20 @@ import numpy as np
 
 from ppax.arrays import counter
 from ppax.config import BestSettings, Built, FilmSettings, Run
+from ppax.core.protocols import Agent
+from ppax.core.types import ConfigError, PyTree
+from ppax.devices.layout import compiler_options, run_once_options
+from ppax.devices.platforms import rules
+from ppax.devices.tracing import renewed
 from ppax.envs import Env, for_evaluation
-from ppax.evaluation import Evaluation, evaluate, evaluation_key
-from ppax.program.layout import compiler_options, run_once_options
-from ppax.program.platforms import rules
-from ppax.program.sweeps import start_sweep, sweep
-from ppax.program.tracing import renewed
-from ppax.protocols import Agent
 from ppax.run.fit import fit_run
 from ppax.run.restore import fresh_state, planned_iterations
 from ppax.run.result import NumericalError
 from ppax.scores.results import Member
 from ppax.storage.cache import kept_programs
-from ppax.training import make_key
-from ppax.types import ConfigError, PyTree
+from ppax.training.evaluation import Evaluation, evaluate, evaluation_key
+from ppax.training.loop import make_key
+from ppax.training.sweeps import start_sweep, sweep
 
 POINTS = 100  # most points of a learning curve
 Play = Callable[[PyTree, int, bool], Evaluation]  # arguments: learner, seed, and whether actions are the mode

@@ -9,8 +9,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from ppax.storage import safe_files, untrusted
-from ppax.types import Quoting
+from ppax.core import untrusted
+from ppax.core.types import Quoting
 
 FORMAT = 3
 LAST = {2: "ae960a5"}  # earlier formats, with the last commit that reads each
@@ -45,7 +45,7 @@ def parse(path: Path, file: BufferedReader) -> dict[str, Any]:
     """
     where = path / MANIFEST
     try:
-        safe_files.require_size(where, file, MANIFEST_LIMIT)
+        untrusted.require_size(where, file, MANIFEST_LIMIT)
         manifest = untrusted.from_json(file.read(MANIFEST_LIMIT))
         version = manifest["format"]
         if type(version) is int and version in LAST:
@@ -71,6 +71,6 @@ def parse(path: Path, file: BufferedReader) -> dict[str, Any]:
 def open_regular(file: Path) -> BufferedReader:
     """Open `file` for reading; DamagedCheckpoint if it is missing or not a regular file."""
     try:
-        return os.fdopen(safe_files.open_to_read(file), "rb")
+        return os.fdopen(untrusted.open_to_read(file), "rb")
     except OSError as error:
         raise DamagedCheckpoint(f"{file} cannot be read: {error.strerror}") from error

@@ -6,7 +6,7 @@ import os
 import shlex
 from pathlib import Path
 
-from ppax.types import ConfigError
+from ppax.core.types import ConfigError
 
 
 def to_path(given: str | os.PathLike[str], name: str) -> Path:

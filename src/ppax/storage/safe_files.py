@@ -1,23 +1,20 @@
-"""Atomic writes under a random temporary name, never through a link; reads of regular files only.
+"""Atomic writes under a random temporary name, never through a link; `core/untrusted.py` reads.
 
 A run directory may come from somebody else: through a link in it, its author could choose which of the user's files are
-overwritten, and reading a named pipe would block forever.
+overwritten.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
-import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+
+from ppax.core.untrusted import NO_WAIT, PLAIN, regular
 
 PARTIAL = ".tmp-"  # prefix of the names of temporary files
-# Flags that Windows lacks are 0 there
-PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN
 NAMED = 10  # maximum number of names in one message
 
@@ -71,26 +68,7 @@ def _naming(path: Path, partial: Path | None = None) -> Iterator[None]:
 
 def open_to_append(path: Path) -> int:
     """Open a regular file for appending, created if missing; return its handle."""
-    return _regular(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | PLAIN | _no_wait(), 0o666), path)
-
-
-def open_to_read(path: Path) -> int:
-    """Open a regular file for reading; return its handle. OSError for links, pipes and devices."""
-    return _regular(os.open(path, os.O_RDONLY | PLAIN | _no_wait()), path)
-
-
-def read(path: Path, limit: int) -> bytes:
-    """Content of a regular file; OSError for links, pipes, devices and files of more than `limit` bytes."""
-    with os.fdopen(open_to_read(path), "rb") as file:
-        require_size(path, file, limit)
-        return file.read(limit)
-
-
-def require_size(path: Path, file: IO[bytes], limit: int) -> None:
-    """Raise OSError if an open file has more than `limit` bytes, also if it is sparse and takes none on the disk."""
-    size = os.fstat(file.fileno()).st_size
-    if size > limit:
-        raise OSError(errno.EFBIG, f"has {size:,} bytes; must have at most {limit:,}", str(path))
+    return regular(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | PLAIN | NO_WAIT, 0o666), path)
 
 
 def flush_directory(directory: Path) -> None:
@@ -118,19 +96,6 @@ def unusual(directory: Path) -> list[str]:
                 elif not entry.is_file(follow_symlinks=False) and os.path.lexists(entry.path):
                     found.append(os.path.relpath(entry.path, directory))
     return sorted(found)
-
-
-def _regular(handle: int, path: Path) -> int:
-    """Return `handle` if it is of a regular file; close it and raise OSError otherwise."""
-    if stat.S_ISREG(os.fstat(handle).st_mode):
-        return handle
-    os.close(handle)
-    raise OSError(errno.EINVAL, "not a regular file", str(path))
-
-
-def _no_wait() -> int:
-    """Flag that opens a named pipe without blocking."""
-    return getattr(os, "O_NONBLOCK", 0)
 
 
 def _flush(path: Path, flags: int) -> None:

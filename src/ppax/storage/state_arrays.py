@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ppax.core.types import TrainState
 from ppax.storage.manifest import CheckpointError
-from ppax.types import TrainState
 
 
 def named_leaves(state: TrainState) -> dict[str, Any]:

@@ -20,18 +20,19 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ppax import config, imports
-from ppax.options import Config, flatten
-from ppax.program.layout import AUTO
+from ppax import config
+from ppax.core import imports, untrusted
+from ppax.core.options import Config, flatten
+from ppax.core.types import ConfigError
+from ppax.devices.layout import AUTO
 from ppax.run import record
 from ppax.run.directory import MEMBERS, RECORD, SWEEP_FILE
-from ppax.storage import safe_files, untrusted
+from ppax.storage import safe_files
 from ppax.storage.paths import absolute, quoted, to_directory
 from ppax.sweeps import plan as plans
 from ppax.sweeps.plan import Member, Plan, member, split
 from ppax.sweeps.search import Optuna
 from ppax.sweeps.search import table as searches
-from ppax.types import ConfigError
 
 BEST, PROGRESS = "best.toml", "sweep.jsonl"
 # Options of sweep.toml that a user may edit while the sweep is stopped: they change no result

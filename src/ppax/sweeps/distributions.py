@@ -10,8 +10,8 @@ from typing import Any
 
 from numpy.random import Generator
 
-from ppax.options import LARGEST
-from ppax.types import ConfigError
+from ppax.core.options import LARGEST
+from ppax.core.types import ConfigError
 
 DIGITS = 6  # significant digits of a drawn number, so that run files and tables can be read
 

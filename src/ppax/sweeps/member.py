@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 
 from ppax.arrays import counter
 from ppax.config import RUN_FILE
+from ppax.core import untrusted
+from ppax.core.options import Config
+from ppax.core.protocols import Row
+from ppax.core.types import TrainState
+from ppax.devices.layout import with_devices
 from ppax.loggers.files import rows_until
-from ppax.options import Config
 from ppax.policy.spec import spec_of
-from ppax.program.layout import with_devices
-from ppax.protocols import Row
 from ppax.run import checkpoint
 from ppax.run.directory import ROWS, STOPPED, RunDirectory, find, read_about, read_evaluation
 from ppax.run.ending import RunMonitor
@@ -26,10 +28,9 @@ from ppax.run.restore import initial_state
 from ppax.run.result import TrainedRun, record_evaluation
 from ppax.run.rows import RunLoggers, logged_run
 from ppax.run.warm_start import prepare
-from ppax.storage import safe_files, untrusted
+from ppax.storage import safe_files
 from ppax.sweeps.directory import require_unchanged
 from ppax.sweeps.packing import Task, config_of, with_values
-from ppax.types import TrainState
 
 FAULT, SEARCH = "fault", "search"  # kinds of the ends of a member that was dropped, and of one that a search stopped
 ENDS = ("done", "stopped", FAULT, SEARCH)  # kinds of ends after which a member trains no more

@@ -11,17 +11,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ppax import config, envs, imports
+from ppax import config, envs
 from ppax.config import FilmSettings, Run, group_tables
+from ppax.core import imports
+from ppax.core.options import Config, unflatten
+from ppax.core.protocols import Agent
+from ppax.core.types import ConfigError, TrainState
 from ppax.envs import Env
-from ppax.options import Config, unflatten
-from ppax.program.backends import backend_of
-from ppax.program.compiled import strong
-from ppax.protocols import Agent
 from ppax.run.fit import check_plan, require_valid
 from ppax.run.restore import planned_iterations, require_memory, state_shapes
 from ppax.sweeps.plan import Member
-from ppax.types import ConfigError, TrainState
+from ppax.training.backends import backend_of
+from ppax.training.compiled import strong
 
 COMPILED = "compiled"  # name of the backend whose members train together
 NUMBERS = ("env_params", "schedule")  # arguments of an environment that `config.build` sets in one that exists

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ppax.program.footprint import available_bytes, explained, footprint
-from ppax.program.members import MOST, SHARE, MembersTraining, filled, members_that_fit
+from ppax.devices.footprint import available_bytes, explained, footprint
 from ppax.run.restore import planned_iterations
 from ppax.sweeps import directory
 from ppax.sweeps.alone import train_alone
 from ppax.sweeps.directory import Recorded, member_dir
 from ppax.sweeps.member import SEARCH, complete, end_of, reached
 from ppax.sweeps.packing import Pack, Task, alike
-from ppax.sweeps.placing.settings import Cluster
 from ppax.sweeps.progress import Counting, Progress
 from ppax.sweeps.searching import Searching, stop_members, unplaced
 from ppax.sweeps.training import Stopped, Together, objects_of
+from ppax.training.members import MOST, SHARE, MembersTraining, filled, members_that_fit
 
 KEPT = 4  # most compiled programs that are kept
 
@@ -41,11 +40,10 @@ class Programs:
 
 
 class Place(NamedTuple):
-    """Place where packs train: this process with its programs, or a Ray cluster."""
+    """Place where packs train: this process with its programs, or a cluster with `elsewhere`, as `driver.train`."""
 
     programs: Programs
-    ray: Any = None  # module `ray`, connected
-    cluster: Cluster | None = None
+    elsewhere: Callable[[Path, Recorded, Sequence[Pack], int, Progress, threading.Event], Recorded] | None = None
 
 
 def train_stages(
@@ -60,12 +58,10 @@ def train_stages(
     """Train packs to their ends, in stages between decisions over all members; return the record with programs."""
     for until in searching.stages():
         progress.skip(dict.fromkeys(searching.decisions.stops(), searching.total))
-        if place.cluster is None:
+        if place.elsewhere is None:
             recorded = _train_here(path, recorded, packs, searching, until, place.programs, progress, stop)
         else:
-            from ppax.sweeps.placing import driver  # imported here: workers import this file, but not the driver
-
-            recorded = driver.train(place.ray, path, recorded, packs, place.cluster, until, progress, stop)
+            recorded = place.elsewhere(path, recorded, packs, until, progress, stop)
         if until < searching.total:
             recorded = stop_members(path, recorded, searching, until)
     return recorded

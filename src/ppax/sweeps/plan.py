@@ -21,16 +21,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppax import config, imports
+from ppax import config
 from ppax.config import SEARCH, SWEEP, Built
-from ppax.options import NONE, Config, Option, check_value, flatten, unflatten
-from ppax.protocols import Search
+from ppax.core import imports
+from ppax.core.options import NONE, Config, Option, check_value, flatten, unflatten
+from ppax.core.protocols import Search
+from ppax.core.types import ConfigError
 from ppax.run import record
 from ppax.sweeps import distributions
 from ppax.sweeps.distributions import Distribution, Normal
 from ppax.sweeps.search import Grid, Optuna
 from ppax.sweeps.search import table as searches
-from ppax.types import ConfigError
 
 Target = str | Path | Config | Built
 OWN = ("seeds", "draws", "draw_seed", SEARCH)  # keys of the table that are no options of the run

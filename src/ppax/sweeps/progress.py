@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
+from ppax.core.protocols import Row
 from ppax.loggers import Console, JsonLines, last_row
-from ppax.protocols import Row
 from ppax.sweeps.directory import PROGRESS
 
 MEANS = ("episode_return", "reward_mean")  # columns that are means over members

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppax import config
-from ppax.options import Config
+from ppax.core.options import Config
 from ppax.reports import aligned
 from ppax.reports.statistics import Standing, standing_of, statistics_of
 from ppax.run.directory import RESULT

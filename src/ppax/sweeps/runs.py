@@ -5,18 +5,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ppax import config, imports
+from ppax import config
 from ppax.agents.precision import here, recorded_dtype
 from ppax.config import Built
-from ppax.names import refusing_unknown
-from ppax.options import Config
-from ppax.program import clusters, processes
-from ppax.program.footprint import footprint
-from ppax.program.layout import AUTO, WHERE_SAFE
-from ppax.protocols import Search
+from ppax.core import imports
+from ppax.core.names import refusing_unknown
+from ppax.core.options import Config
+from ppax.core.protocols import Search
+from ppax.core.types import ConfigError
+from ppax.devices import clusters, processes
+from ppax.devices.footprint import footprint
+from ppax.devices.layout import AUTO, WHERE_SAFE
 from ppax.run.directory import OF_SWEEP, RESULT, RunDirectory, require_named
 from ppax.run.dry_run import Demand, commented, demand_of, require_place
 from ppax.run.origin import saved_origin
@@ -31,6 +34,7 @@ from ppax.sweeps.distributions import Distribution
 from ppax.sweeps.member import complete, end_of
 from ppax.sweeps.packing import Pack, packed, planned_of
 from ppax.sweeps.packs import Place, Programs, train_stages
+from ppax.sweeps.placing import driver
 from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.placing.settings import Cluster
 from ppax.sweeps.plan import Plan, Target, config_of
@@ -40,7 +44,6 @@ from ppax.sweeps.search import Optuna
 from ppax.sweeps.search import table as searches
 from ppax.sweeps.searching import Searching, checked_total, in_iterations
 from ppax.sweeps.training import Stopped
-from ppax.types import ConfigError
 
 DTYPE = "agent.compute_dtype"  # end of the path of the option
 
@@ -271,12 +274,14 @@ def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Clust
     planned = sum(planned_iterations(task.env, task.run) for pack in packs for task in pack.tasks)
     try:
         with ExitStack() as stack:
-            ray = None if cluster is None else stack.enter_context(clusters.connected(cluster.address))
+            elsewhere = None
+            if cluster is not None:
+                elsewhere = partial(driver.train, stack.enter_context(clusters.connected(cluster.address)), cluster)
             stop = stack.enter_context(stop_on_signals(ON_DISK))
             studied = search.trials if isinstance(search, Optuna) else 1
             progress = stack.enter_context(Progress(path, planned * studied, console))
             stack.enter_context(kept_programs())
-            place = Place(Programs(), ray, cluster)
+            place = Place(Programs(), elsewhere)
             if isinstance(search, Optuna):
                 for run_dir, number in ((directory.member_dir(path, one), one.number) for one in recorded.members):
                     if complete(run_dir):  # in an earlier process

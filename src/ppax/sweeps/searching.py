@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config
+from ppax.core.options import Config
+from ppax.core.protocols import Copy, Row, Standings, Stop
+from ppax.core.types import ConfigError
 from ppax.loggers.files import rows_until, thinned
-from ppax.options import Config
-from ppax.protocols import Copy, Row, Standings, Stop
 from ppax.run.directory import ROWS
 from ppax.run.restore import planned_iterations
 from ppax.sweeps import directory, member
@@ -20,7 +21,6 @@ from ppax.sweeps.packing import Pack, Task, alike, with_values
 from ppax.sweeps.plan import Member, Plan
 from ppax.sweeps.search.decisions import DECISIONS, STOP, Decision, Decisions, made
 from ppax.sweeps.search.pbt import bounds
-from ppax.types import ConfigError
 
 RECENT = 5  # log rows whose mean episode return is a score
 NUMBERS = "sweep numbers of the agent, as agent.learning_rate or agent.loss.clip_eps, or floats of env_params"

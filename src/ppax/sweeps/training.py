@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from ppax.options import Config
-from ppax.program.members import Apart, MembersTraining, filled, stacked, with_learners
-from ppax.protocols import Agent, Row
+from ppax.core.options import Config
+from ppax.core.protocols import Agent, Row
+from ppax.core.types import TrainState
 from ppax.run.origin import changes
 from ppax.run.restore import planned_iterations
 from ppax.run.rows import Timing, measured, next_row, row_intervals, untrained_row
@@ -33,7 +33,7 @@ from ppax.sweeps.packing import Pack, Task
 from ppax.sweeps.progress import Counting
 from ppax.sweeps.search.decisions import STOP
 from ppax.sweeps.searching import Searching
-from ppax.types import TrainState
+from ppax.training.members import Apart, MembersTraining, filled, stacked, with_learners
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from ppax.envs.hosting.drawn import Drawn
 from ppax.envs.hosting.faults import Failure
 from ppax.envs.hosting.workers import pickled
 from ppax.networks import mlp
-from ppax.program.backends import backend_of
+from ppax.training.backends import backend_of
 
 # Worker processes cannot import this file
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -6,8 +6,8 @@ from host_worlds import Maze
 from team_worlds import Squad
 
 import ppax
+from ppax.core.types import ConfigError
 from ppax.envs import host
-from ppax.types import ConfigError
 
 SOURCES = {
     "instance": (Maze(), r"source: one environment, of type Maze: .*ppax\.envs\.host\(Maze, num_envs=8\)"),

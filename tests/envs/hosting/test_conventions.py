@@ -22,8 +22,8 @@ from team_worlds import Squad
 import ppax
 from ppax.envs import host
 from ppax.envs.hosting.conventions import Adapted
-from ppax.host import Rollouts
 from ppax.networks import mlp, network
+from ppax.training.host import Rollouts
 
 # Worker processes cannot import this file
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

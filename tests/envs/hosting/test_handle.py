@@ -26,7 +26,7 @@ from ppax.envs import EnvError, host
 from ppax.envs.hosting.arrays import Layout
 from ppax.envs.hosting.workers import Workers
 from ppax.networks import mlp
-from ppax.training import MEASURED, STAGES
+from ppax.training.loop import MEASURED, STAGES
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 QUIET = Log(every=1, checkpoint_seconds=0.0, console=False)

@@ -17,18 +17,18 @@ from worlds import QUICK
 
 import ppax
 from ppax import envs
-from ppax.collection import collect, force_reset
+from ppax.core.imports import Untrusted
+from ppax.core.types import ConfigError
 from ppax.envs import EnvError, host
 from ppax.envs.hosting.gym_vector import mode_of
 from ppax.envs.suites.gymnasium import spec_of
-from ppax.host import rollouts
-from ppax.host.collection import collect_on_host
-from ppax.host.policy import make_policy
-from ppax.host.resets import reset_if_needed
-from ppax.imports import Untrusted
 from ppax.networks import memories, network
-from ppax.recompute import Minibatch
-from ppax.types import ConfigError
+from ppax.ppo.recompute import Minibatch
+from ppax.training.collection import collect, force_reset
+from ppax.training.host import rollouts
+from ppax.training.host.collection import collect_on_host
+from ppax.training.host.policy import make_policy
+from ppax.training.host.resets import reset_if_needed
 
 NUM_ENVS, NUM_STEPS = 4, 160
 pytestmark = pytest.mark.usefixtures("cached_programs")

@@ -11,11 +11,11 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import ppax
 from ppax.config import Log
+from ppax.core.types import ConfigError, EnvReset, EnvStep, part
 from ppax.envs import EnvError, VectorEnv, host
 from ppax.envs.hosting.arrays import leaves_of, number_mismatches
-from ppax.imitation import demonstrations
+from ppax.extensions.imitation import demonstrations
 from ppax.networks import network
-from ppax.types import ConfigError, EnvReset, EnvStep, part
 
 LARGE = 2**32 + 7  # 7 in 32 bits
 WIDE = spaces.Box(-(2**40), 2**40, (2,), np.int64)

@@ -18,7 +18,7 @@ from ppax.config import Log
 from ppax.envs import EnvError, host
 from ppax.envs.hosting.arrays import Layout
 from ppax.envs.hosting.remote.body import results_of
-from ppax.training import MEASURED, STAGES
+from ppax.training.loop import MEASURED, STAGES
 
 ray = pytest.importorskip("ray")
 pytestmark = [

@@ -9,8 +9,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from host_worlds import Maze
 
 import ppax
+from ppax.core.types import ConfigError
 from ppax.envs import EnvError, TensorBatch, host
-from ppax.types import ConfigError
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("cached_programs")

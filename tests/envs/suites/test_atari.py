@@ -12,12 +12,12 @@ from worlds import QUICK
 
 import ppax
 from ppax import config
+from ppax.core.types import ConfigError
 from ppax.envs import host
 from ppax.envs.suites.atari_game import FIRE, NOOP, AtariGame, arcade, area_weights
-from ppax.host import Rollouts
 from ppax.networks import encoders, network
 from ppax.networks.observations import entries
-from ppax.types import ConfigError
+from ppax.training.host import Rollouts
 
 # frames until the game is over, and between lost lives; the game continues for a while without lives
 OVER, LOST = 124, (40, 80, 120)

@@ -11,12 +11,12 @@ from host_worlds import BOX, LIMIT, Maze
 from worlds import QUICK
 
 import ppax
+from ppax.core.types import ConfigError
 from ppax.envs import EnvSettings, host
 from ppax.envs.hosting.gym_vector import GymVectorStepper
 from ppax.envs.suites import envpool
-from ppax.host import Rollouts
 from ppax.networks import network
-from ppax.types import ConfigError
+from ppax.training.host import Rollouts
 
 installed = importlib.util.find_spec("envpool") is not None
 real = pytest.mark.skipif(not installed, reason="envpool is not installed")

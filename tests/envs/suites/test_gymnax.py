@@ -20,8 +20,8 @@ import gymnax
 from gymnax.environments import spaces as gymnax_spaces
 
 from ppax.checks import environment
+from ppax.core.types import ConfigError
 from ppax.envs.suites.gymnax import Gymnax, _make, load
-from ppax.types import ConfigError
 
 # warnings of gymnax 0.0.9 itself: 64-bit integers, floats scattered into integers
 pytestmark = [

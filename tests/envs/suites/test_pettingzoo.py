@@ -16,10 +16,10 @@ from worlds import QUICK
 
 import ppax
 from ppax.cli import main
+from ppax.core.types import ConfigError
 from ppax.envs import EnvError, host
-from ppax.host import Rollouts
 from ppax.networks import memories, network
-from ppax.types import ConfigError
+from ppax.training.host import Rollouts
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 STEPS = 12  # two episodes of 5 steps, each followed by a reset

@@ -10,10 +10,10 @@ from worlds import Counter, Masked, Team
 
 import ppax
 from ppax.config import Log
+from ppax.core.types import EnvReset, EnvStep, part
 from ppax.envs import ActionRepeat, TimeLimit, VectorEnv
 from ppax.networks import mlp
 from ppax.run.restore import load_run
-from ppax.types import EnvReset, EnvStep, part
 
 
 def episode(env, steps, action=0):

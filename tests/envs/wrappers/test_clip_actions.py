@@ -8,8 +8,8 @@ from gymnasium import spaces
 
 import ppax
 from ppax import config
+from ppax.core.types import EnvReset, EnvStep
 from ppax.envs.wrappers.clip_actions import clip_actions, narrowed
-from ppax.types import EnvReset, EnvStep
 
 BOX = spaces.Box(np.array([-np.inf, -0.2, -3.0], np.float32), np.array([np.inf, 5.0, 0.5], np.float32))
 TREE = spaces.Dict({"move": BOX, "pair": spaces.Tuple((spaces.Discrete(2), BOX))})

@@ -14,11 +14,11 @@ from worlds import QUICK
 import ppax
 from ppax import config
 from ppax.cli import options
+from ppax.core.types import EnvReset, EnvStep
 from ppax.envs import TimeLimit, builtin, other_params
 from ppax.envs.wrappers import places
 from ppax.envs.wrappers.rendering import render
 from ppax.run.fit import fit_run
-from ppax.types import EnvReset, EnvStep
 
 DRAWN = {"low": 0.25, "high": 1.0}
 BAD = {

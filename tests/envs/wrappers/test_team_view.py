@@ -13,10 +13,10 @@ from worlds import Counter, Team
 import ppax
 from ppax import config
 from ppax.checks import require_sound
+from ppax.core.types import ConfigError, EnvReset, EnvStep, part
 from ppax.envs import ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv
 from ppax.envs.wrappers.team_view import team_view
 from ppax.networks import network
-from ppax.types import ConfigError, EnvReset, EnvStep, part
 
 
 @part

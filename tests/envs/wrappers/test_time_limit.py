@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ppax.core.types import EnvReset, EnvStep
 from ppax.envs import builtin
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.types import EnvReset, EnvStep
 
 
 def flags(env, num_steps):

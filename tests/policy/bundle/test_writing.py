@@ -13,13 +13,13 @@ import pytest
 from gymnasium import spaces
 
 import ppax
+from ppax.core.types import ConfigError, part, static
 from ppax.networks import mlp, network
 from ppax.policy import Policy, PolicySpec
 from ppax.policy.bundle import archive, onnx_format, program, write_bundle, writing
 from ppax.policy.bundle.interface import Interface
 from ppax.policy.bundle.numpy_policy import NumpyPolicy, safetensors
 from ppax.policy.bundle.replay import replayed
-from ppax.types import ConfigError, part, static
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 NUMPY = ["numpy"]

@@ -11,10 +11,10 @@ import pytest
 import ppax
 from ppax import ConfigError
 from ppax.config import Log
+from ppax.core.protocols import ConditionState, StopCondition
+from ppax.core.types import LearnerState, TrainState
 from ppax.networks import mlp
-from ppax.protocols import ConditionState, StopCondition
 from ppax.run.conditions import And, HitsLowerBound, HitsUpperBound, KeepBest, Or, Plateaus, StopsFalling, StopsRising
-from ppax.types import LearnerState, TrainState
 
 NAN = math.nan
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ppax import ConfigError
-from ppax.protocols import ConditionState
+from ppax.core.protocols import ConditionState
 from ppax.run.conditions import And, HitsUpperBound, KeepBest, Or
 from ppax.run.conditions.text import parse
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ppax.learning.normalization import NoStats, init_stats
+from ppax.core.types import ExtensionState, LearnerState
+from ppax.ppo.normalization import NoStats, init_stats
 from ppax.run.warm_start import matching
 from ppax.run.warm_start.matching import BESIDE, ONLY_HERE, ONLY_THERE, OTHER, SAME, compare, table
-from ppax.types import ExtensionState, LearnerState
 
 
 def zeros(*shape, dtype=np.float32):

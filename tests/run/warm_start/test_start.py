@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax import config, imports, optimizers
+from ppax import config
 from ppax.agents.opponents import Pool, SelfPlayState
 from ppax.config import Log
-from ppax.critics import PopArt, Regression
+from ppax.core import imports
+from ppax.core.types import LearnerState
 from ppax.envs import grouped
 from ppax.extensions import (
     PPG,
@@ -26,13 +27,14 @@ from ppax.extensions import (
     OwnCritic,
     SelfPrediction,
 )
-from ppax.losses import KLPenalty
-from ppax.minibatches import Shuffle
 from ppax.networks import network
+from ppax.ppo import optimizers
+from ppax.ppo.critics import PopArt, Regression
+from ppax.ppo.losses import KLPenalty
+from ppax.ppo.minibatches import Shuffle
 from ppax.run import checkpoint
 from ppax.run.restore import fresh_state, initial_state, state_shapes
 from ppax.run.warm_start import prepare, settings_and_object
-from ppax.types import LearnerState
 
 pytestmark = pytest.mark.usefixtures("quick_programs", "shared_programs")
 

@@ -11,12 +11,12 @@ from stub_ray import StubRay
 from sweeping import signalling
 
 import ppax
-from ppax import imports
-from ppax.program import clusters
+from ppax.core import imports
+from ppax.devices import clusters
 from ppax.sweeps import directory
 from ppax.sweeps.placing import worker
 from ppax.sweeps.placing.transport import Snapshot
-from ppax.training import MEASURED, STAGES
+from ppax.training.loop import MEASURED, STAGES
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
 

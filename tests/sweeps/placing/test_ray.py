@@ -10,7 +10,7 @@ from two_machines import Cluster
 
 import ppax
 from ppax.sweeps import directory
-from ppax.training import MEASURED
+from ppax.training.loop import MEASURED
 
 ray = pytest.importorskip("ray")
 pytestmark = [

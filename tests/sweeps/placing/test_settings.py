@@ -6,7 +6,7 @@ import pytest
 
 import ppax
 from ppax.cli import main, sweep
-from ppax.program import clusters
+from ppax.devices import clusters
 from ppax.sweeps.placing import settings
 from ppax.sweeps.placing.places import Places
 from ppax.sweeps.placing.settings import Cluster

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import ppax
-from ppax.storage import safe_files
+from ppax.core import untrusted
 from ppax.sweeps.placing import transport
 from ppax.sweeps.placing.transport import Outbox, Snapshot
 
@@ -80,7 +80,7 @@ def test_a_worker_that_begins_with_files_sends_only_others(worker):
 
 def test_no_snapshot_is_taken_while_checkpoints_come_and_go(worker, monkeypatch):
     """Read while the run goes on: another member might have lost the checkpoint that this one still has."""
-    outbox, read = Outbox(worker), safe_files.read
+    outbox, read = Outbox(worker), untrusted.read
 
     def reading(path, limit=None):
         if path.name == "run.toml" and path.parent.name == "001":
@@ -88,7 +88,7 @@ def test_no_snapshot_is_taken_while_checkpoints_come_and_go(worker, monkeypatch)
         return read(path, limit)
 
     with monkeypatch.context() as patch:
-        patch.setattr(safe_files, "read", reading)
+        patch.setattr(untrusted, "read", reading)
         assert outbox.take() is None
     assert outbox.due
     assert len(outbox.take().files) == 7

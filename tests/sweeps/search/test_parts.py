@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.protocols import Copy, Search, Standings, Stop
+from ppax.core.protocols import Copy, Search, Standings, Stop
 from ppax.sweeps import ASHA, PBT, Choice, Grid, Halving, LogUniform, Normal, Uniform
 from ppax.sweeps.search import table
 

@@ -10,12 +10,13 @@ import pytest
 from sweeping import compiled_once, signalling
 
 import ppax
-from ppax import config, imports
+from ppax import config
+from ppax.core import imports
+from ppax.core.types import ConfigError
 from ppax.reports.statistics import iqm
 from ppax.run import checkpoint
 from ppax.sweeps import LogUniform, Optuna, directory, member, packs, runs
-from ppax.training import MEASURED
-from ppax.types import ConfigError
+from ppax.training.loop import MEASURED
 
 optuna = pytest.importorskip("optuna")
 

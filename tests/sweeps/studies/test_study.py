@@ -12,8 +12,8 @@ import hostile
 import numpy as np
 import pytest
 
+from ppax.core.types import ConfigError
 from ppax.sweeps import Choice, Integers, LogUniform, Normal, Optuna, Uniform, directory, plan
-from ppax.types import ConfigError
 
 optuna = pytest.importorskip("optuna")
 

@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.types import EnvReset, EnvStep, Key, PyTree, Scalar, number, part
 from ppax.envs.builtin.drawing import AMBER, BLUE, GREEN, GREY, RED, Canvas
-from ppax.types import EnvReset, EnvStep, Key, PyTree, Scalar, number, part
 
 HOLD, BUY, SELL = range(3)
 

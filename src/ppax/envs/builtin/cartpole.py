@@ -18,8 +18,8 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.types import EnvReset, EnvStep, Key, Scalar, number, part, static
 from ppax.envs.builtin.drawing import AMBER, BLUE, GREY, INK, Canvas
-from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
 
 
 class CartPoleState(NamedTuple):

@@ -14,8 +14,8 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.types import EnvReset, EnvStep, Key, Scalar, number, part
 from ppax.envs.builtin.drawing import AMBER, BLUE, GREY, Canvas
-from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part
 
 
 class CueState(NamedTuple):

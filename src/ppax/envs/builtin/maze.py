@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, part, static
 from ppax.envs.builtin.drawing import AMBER, BLUE, GREY, PAPER, Canvas
-from ppax.types import ConfigError, EnvReset, EnvStep, Key, part, static
 
 MOVES = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]], np.int32)  # row and column: up, down, left, right
 

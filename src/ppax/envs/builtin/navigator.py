@@ -16,8 +16,8 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.types import EnvReset, EnvStep, Key, Scalar, number, part, static
 from ppax.envs.builtin.drawing import COLOURS, GREY, INK, Canvas
-from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
 
 # Differences of JaxDEM's multi-agent task from its single navigator: LIDAR, a bonus at the target, shared reward
 CROWD: dict[str, Any] = {"num_rays": 16, "goal_bonus": 0.05, "shared": 0.1}

@@ -15,8 +15,8 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.types import EnvReset, EnvStep, Key, Scalar, part, static
 from ppax.envs.builtin.drawing import squares
-from ppax.types import EnvReset, EnvStep, Key, Scalar, part, static
 
 
 class ExactValues(NamedTuple):

@@ -14,8 +14,8 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.types import EnvReset, EnvStep, Key, Scalar, number, part, static
 from ppax.envs.builtin.drawing import BLUE, COLOURS, INK, RED, Canvas
-from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
 
 
 class PursuitState(NamedTuple):

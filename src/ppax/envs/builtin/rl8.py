@@ -14,9 +14,9 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.types import EnvReset, EnvStep, Key, Scalar, number, part
 from ppax.envs.builtin.cartpole import CartPole, CartPoleState
 from ppax.envs.builtin.mountain_car import CarState, Valley
-from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part
 
 
 @part

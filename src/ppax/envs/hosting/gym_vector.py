@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from ppax.core.types import ConfigError
 from ppax.envs.hosting.arrays import (
     EpisodeStats,
     Leaf,
@@ -28,7 +29,6 @@ from ppax.envs.hosting.arrays import (
 from ppax.envs.hosting.faults import RAISED, EnvError, close_all
 from ppax.envs.hosting.stepper import Exchange, HostStep
 from ppax.envs.hosting.tensor_batch import TensorBatch
-from ppax.types import ConfigError
 
 
 class GymVectorStepper:

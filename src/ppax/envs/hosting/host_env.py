@@ -20,6 +20,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
+from ppax.core.names import refusing_unknown
+from ppax.core.options import Option, check_value
+from ppax.core.types import ConfigError, Key, PyTree
 from ppax.envs.hosting.arrays import Layout, each_group, element_of
 from ppax.envs.hosting.conventions import adapted_vector, unread
 from ppax.envs.hosting.faults import close_all
@@ -35,9 +38,6 @@ from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group
 from ppax.envs.wrappers.params import nested
-from ppax.names import refusing_unknown
-from ppax.options import Option, check_value
-from ppax.types import ConfigError, Key, PyTree
 
 WORKERS = Option("workers", int, optional=True, limits={"low": 1})
 

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from ppax.core.types import ConfigError
 from ppax.envs.hosting.arrays import Layout
 from ppax.envs.hosting.handle import Host
 from ppax.envs.hosting.host_env import HostEnv
 from ppax.envs.hosting.parallel_env import Team
 from ppax.envs.hosting.workers import InProcess
-from ppax.types import ConfigError
 
 MODE = "rgb_array"
 

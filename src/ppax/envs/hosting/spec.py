@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import Env, error, spaces
 
 from ppax.arrays import masks
+from ppax.core.types import ConfigError
 from ppax.envs.hosting.conventions import REMEDY, unread
 from ppax.envs.hosting.drawn import Drawn
 from ppax.envs.hosting.faults import RAISED, EnvError, close_all
@@ -27,7 +28,6 @@ from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings, checked_num_envs
 from ppax.envs.wrappers.agent_groups import without_number
 from ppax.envs.wrappers.params import refuse_lists, require_numbers, split_ranges
-from ppax.types import ConfigError
 
 SUCCESS = ("is_success",)  # entries of `info` that are logged by default
 SOURCES = "a function that makes one environment, a list of such functions, or a gymnasium.vector.VectorEnv"

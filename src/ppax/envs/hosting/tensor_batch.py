@@ -19,11 +19,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from ppax.core.types import ConfigError
 from ppax.envs.hosting.arrays import element_of, leaves_of
 from ppax.envs.hosting.conventions import METHOD, has_mask_entry
 from ppax.envs.hosting.faults import RAISED, EnvError
 from ppax.envs.hosting.stepper import TensorStep
-from ppax.types import ConfigError
 
 FINAL = ("final_obs", "final_observation")  # names of final observations in `info`: Gymnasium's, ManiSkill's
 TIME_OUTS = "time_outs"  # flags of truncation in `info` where `step` returns one flag: rsl_rl's, Genesis'

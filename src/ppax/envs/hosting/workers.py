@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 
+from ppax.core.types import ConfigError
 from ppax.envs.hosting import drawn, parallel_env, turns
 from ppax.envs.hosting import worker as worker_file
 from ppax.envs.hosting.arrays import Arrays, Layout
@@ -33,7 +34,6 @@ from ppax.envs.hosting.batch import EnvBatch
 from ppax.envs.hosting.faults import EnvError, Failure, describe
 from ppax.envs.hosting.stepper import HostStep, host_step
 from ppax.envs.suites import atari_game
-from ppax.types import ConfigError
 
 Factory = Callable[[], Env]
 PICKLED_BY_VALUE = (

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ppax.types import ConfigError, PyTree
+from ppax.core.types import ConfigError, PyTree
 
 NEWER = {"navix": (3, 12)}  # minimum Python version of an extra, as in pyproject.toml
 

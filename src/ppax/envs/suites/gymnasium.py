@@ -12,13 +12,13 @@ from typing import Any
 import gymnasium
 from gymnasium.envs import registration
 
-from ppax import imports
+from ppax.core import imports
+from ppax.core.types import ConfigError
 from ppax.envs.hosting.drawn import Drawn
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.wrappers.params import refuse_lists, require_numbers, split_ranges
-from ppax.types import ConfigError
 
 EXTRAS = ("mujoco", "box2d")  # extras, recognised by their name in Gymnasium's error
 

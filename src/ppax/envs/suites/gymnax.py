@@ -18,12 +18,12 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.protocols import Environment
+from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 from ppax.envs import builtin
 from ppax.envs.suites.common import known, library, strong
 from ppax.envs.wrappers import pictures
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.protocols import Environment
-from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 
 # Classic control by gymnax's class: the built-in environment that draws it, and how its state renames fields
 ANGLES = {"joint_angle1": "theta1", "joint_angle2": "theta2"}

@@ -18,11 +18,11 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.protocols import Environment
+from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, number, part, static
 from ppax.envs.suites.common import known, library, strong
 from ppax.envs.wrappers.agent_groups import without_number
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.protocols import Environment
-from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, number, part, static
 
 NO_LIMIT = 2**30  # steps
 WORLD = "world_state"  # key of the global state among the observations, if there is one

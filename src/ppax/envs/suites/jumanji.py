@@ -20,9 +20,9 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.protocols import Environment
+from ppax.core.types import EnvReset, EnvStep, Key, PyTree, part, static
 from ppax.envs.suites.common import known, library, strong
-from ppax.protocols import Environment
-from ppax.types import EnvReset, EnvStep, Key, PyTree, part, static
 
 MASK = "action_mask"
 COUNTERS = ("step_count",)  # counters that Jumanji declares as categories

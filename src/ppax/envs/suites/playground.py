@@ -10,12 +10,12 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ppax.core.protocols import Environment
+from ppax.core.types import ConfigError
 from ppax.envs.suites.brax import Brax
 from ppax.envs.suites.common import known, library
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.protocols import Environment
-from ppax.types import ConfigError
 
 
 def load(

@@ -8,11 +8,11 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ppax.core.protocols import Environment
+from ppax.core.types import ConfigError
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv
 from ppax.envs.settings import EnvSettings
-from ppax.protocols import Environment
-from ppax.types import ConfigError
 
 
 class Suite(NamedTuple):

@@ -15,9 +15,9 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays.sequences import where_rows
+from ppax.core.protocols import Environment
+from ppax.core.types import EnvReset, EnvStep, Key, PyTree, part, static
 from ppax.envs.wrappers.agent_groups import count, where_agents
-from ppax.protocols import Environment
-from ppax.types import EnvReset, EnvStep, Key, PyTree, part, static
 
 
 class ActionRepeatState(NamedTuple):

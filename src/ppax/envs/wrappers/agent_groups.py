@@ -16,8 +16,8 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays.sequences import where_rows
-from ppax.protocols import Environment
-from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.core.protocols import Environment
+from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 
 
 class Group(NamedTuple):

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from ppax.protocols import Environment
-from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.core.protocols import Environment
+from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 
 
 @part

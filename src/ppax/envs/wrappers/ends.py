@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
 from ppax.envs.adaptive import EPISODE_RETURN
 from ppax.envs.wrappers.agent_groups import count
-from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
 
 
 class AtEndsState(NamedTuple):

@@ -18,15 +18,15 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.options import Option, check_value
+from ppax.core.protocols import Environment
+from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.agent_groups import Grouped
 from ppax.envs.wrappers.clip_actions import ClipActions
 from ppax.envs.wrappers.ends import AtEnds
 from ppax.envs.wrappers.places import Path, Place, Value, named, places, put, require_known
 from ppax.envs.wrappers.team_view import TeamView
-from ppax.options import Option, check_value
-from ppax.protocols import Environment
-from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
 
 AROUND = (Grouped, TeamView, ActionRepeat, ClipActions, AtEnds)  # wrappers that stay outside of `Randomised`
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from gymnasium import spaces
 
-from ppax.protocols import Environment
-from ppax.types import EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.core.protocols import Environment
+from ppax.core.types import EnvReset, EnvStep, Key, PyTree, part, static
 
 
 @part

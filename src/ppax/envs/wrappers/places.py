@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ppax.options import Option, hints_of, nearest, option_of
-from ppax.types import ConfigError
+from ppax.core.options import Option, hints_of, nearest, option_of
+from ppax.core.types import ConfigError
 
 Path = tuple[Any, ...]  # names of fields, keys of mappings, indices of sequences
 Value = Any  # a number or a string, or {"low": number, "high": number}

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ppax.core.types import ConfigError, PyTree
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.agent_groups import Grouped
 from ppax.envs.wrappers.clip_actions import ClipActions
@@ -14,7 +15,6 @@ from ppax.envs.wrappers.params import Randomised
 from ppax.envs.wrappers.partial_view import PartialView
 from ppax.envs.wrappers.team_view import TeamView
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.types import ConfigError, PyTree
 
 SAME_STATE = PartialView | Grouped | ClipActions  # wrappers without a state of their own
 

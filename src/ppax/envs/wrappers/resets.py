@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.protocols import Environment
-from ppax.types import EnvReset, Key, part, static
+from ppax.core.protocols import Environment
+from ppax.core.types import EnvReset, Key, part, static
 
 
 def fresh_resets(env: Environment, needed: Array, key: Key) -> EnvReset:

@@ -14,10 +14,10 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.core.protocols import Environment
+from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 from ppax.envs.hosting.parallel_env import AGENT, JOINT, OWN
 from ppax.envs.wrappers.agent_groups import count
-from ppax.protocols import Environment
-from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 
 
 class TeamState(NamedTuple):

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
-from ppax.protocols import Environment
-from ppax.types import EnvReset, EnvStep, Key, PyTree, Scalar, number, part
+from ppax.core.protocols import Environment
+from ppax.core.types import EnvReset, EnvStep, Key, PyTree, Scalar, number, part
 
 
 class TimeLimitState(NamedTuple):
@@ -28,7 +28,7 @@ class TimeLimitState(NamedTuple):
 class TimeLimit:
     """Wrapper of `env` that truncates after `max_steps` steps; a termination in that step sets both flags.
 
-    Example of an environment of your own, a walk to the right over a distance of 10 (types from `ppax.types`):
+    Example of an environment of your own, a walk to the right over a distance of 10 (types from `ppax.core.types`):
 
         @ppax.part
         class Walk:

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.types import ConfigError, Key, Params, PyTree, part
 from ppax.networks.encoders.flat import Flat
 from ppax.networks.encoders.impala_cnn import ImpalaCNN
 from ppax.networks.encoders.nature_cnn import NatureCNN
 from ppax.networks.encoders.small_cnn import SmallCNN
 from ppax.networks.observations import Entry
-from ppax.types import ConfigError, Key, Params, PyTree, part
 
 
 class Encoder(Protocol):

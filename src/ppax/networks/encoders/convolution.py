@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.types import Key, Params
+from ppax.devices.platforms import float32_precision, rules
 from ppax.networks.layers import orthogonal
 from ppax.networks.products import matmul
-from ppax.program.platforms import float32_precision, rules
-from ppax.types import Key, Params
 
 LAYOUTS = ("hwc", "chw")
 

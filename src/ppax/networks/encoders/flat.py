@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.types import Key, Params, PyTree, part
+from ppax.core.types import Key, Params, PyTree, part
 
 
 @part

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.types import Key, Params, PyTree, part, static
 from ppax.networks.encoders.convolution import LAYOUTS, channels_last, conv, init_convs
-from ppax.types import Key, Params, PyTree, part, static
 
 SIZES, STRIDES = (8, 4, 3), (4, 2, 1)
 

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.types import Key, Params
 from ppax.networks.layers import orthogonal
 from ppax.networks.products import matmul
-from ppax.types import Key, Params
 
 
 def init_gates(key: Key, size: int, width: int, gates: int) -> Params:

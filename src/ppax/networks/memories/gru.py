@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.types import Key, Memory, Params, PyTree, part, static
 from ppax.networks.memories.gates import init_gates, recurrent_matmul
 from ppax.networks.memories.time import unrolled
 from ppax.networks.products import factor, matmul
-from ppax.types import Key, Memory, Params, PyTree, part, static
 
 
 class Gates(NamedTuple):

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.types import ConfigError, Key, Memory, Params, PyTree, part, static
 from ppax.networks.layers import dense, init_dense
 from ppax.networks.memories.time import linear_recurrence
 from ppax.networks.products import matmul
-from ppax.types import ConfigError, Key, Memory, Params, PyTree, part, static
 
 
 @part

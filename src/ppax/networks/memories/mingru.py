@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.types import Key, Memory, Params, PyTree, part, static
 from ppax.networks.layers import dense, init_dense
 from ppax.networks.memories.time import linear_recurrence
-from ppax.types import Key, Memory, Params, PyTree, part, static
 
 
 @part

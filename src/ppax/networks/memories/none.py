@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jax import Array
 
-from ppax.types import Key, Memory, Params, PyTree, part
+from ppax.core.types import Key, Memory, Params, PyTree, part
 
 
 @part

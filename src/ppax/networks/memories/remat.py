@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.types import Key, Memory, Params, PyTree, part
+from ppax.devices.layout import rounding
 from ppax.networks.memories.stack import Stack
 from ppax.networks.memories.time import MemoryPart
-from ppax.program.layout import rounding
-from ppax.types import Key, Memory, Params, PyTree, part
 
 
 @part

@@ -9,12 +9,12 @@ from __future__ import annotations
 import jax
 from jax import Array
 
+from ppax.core.parts import slot
+from ppax.core.types import ConfigError, Key, Memory, Params, PyTree, part, static
 from ppax.networks.layers import init_norm, layer_norm
 from ppax.networks.memories.gru import GRU
 from ppax.networks.memories.time import MemoryPart
 from ppax.networks.memories.window import Window
-from ppax.parts import slot
-from ppax.types import ConfigError, Key, Memory, Params, PyTree, part, static
 
 
 @part

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.program.platforms import rules
-from ppax.types import Key, Memory, Params, PyTree
+from ppax.core.types import Key, Memory, Params, PyTree
+from ppax.devices.platforms import rules
 
 
 class MemoryPart(Protocol):
@@ -46,7 +46,7 @@ def unrolled(length: int) -> int | bool:
 def linear_recurrence(a: Array, b: Array, carry: Array, first: Array) -> Memory:
     """Return h_t = a_t h_{t-1} + b_t, elementwise on [L, width], with h_{t-1} = 0 where `first`.
 
-    Sequential on a CPU, parallel on accelerators (program/platforms.py).
+    Sequential on a CPU, parallel on accelerators (devices/platforms.py).
     """
     a = jnp.where(first[:, None], 0.0, a)  # a reset is a step with a = 0: it costs no more than any other
     carry = jnp.where(first[0], 0.0, carry)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.types import Key, Memory, Params, PyTree, part, static
 from ppax.networks.layers import ACTIVATIONS, init_layers, layers
 from ppax.networks.memories.time import Recent, empty_window, prepend_recent
-from ppax.types import Key, Memory, Params, PyTree, part, static
 
 
 @part

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ppax.core import untrusted
 from ppax.policy.bundle.numpy_policy import DIRECTORY
-from ppax.storage import safe_files, untrusted
 from ppax.storage.manifest import CheckpointError, sealed
 from ppax.storage.zip_directory import require_short_directory
 
@@ -55,8 +55,8 @@ def read_archive(path: Path, limit: int = LIMIT) -> tuple[dict[str, Any], dict[s
     A bundle of more than `limit` bytes is not read.
     """
     try:
-        with os.fdopen(safe_files.open_to_read(path), "rb") as file:
-            safe_files.require_size(path, file, min(limit, LIMIT))
+        with os.fdopen(untrusted.open_to_read(path), "rb") as file:
+            untrusted.require_size(path, file, min(limit, LIMIT))
             require_short_directory(file, DIRECTORY)
             with zipfile.ZipFile(file) as archive:
                 _require_plain(path, archive, os.fstat(file.fileno()).st_size)

@@ -8,17 +8,19 @@ Entries of observations and arrays of memory that only the critic reads are neit
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ppax.core.types import ConfigError, PyTree
 from ppax.policy.actor import apart, by_group, mask_shapes, observation_shapes, reduced, reduced_space, unread
-from ppax.policy.policy import Policy
 from ppax.policy.step import step
-from ppax.types import ConfigError, PyTree
+
+if TYPE_CHECKING:
+    from ppax.policy.policy import Policy
 
 Arrays = dict[str, Any]  # by name
 

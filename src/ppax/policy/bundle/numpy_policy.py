@@ -22,8 +22,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from ppax.host.operations import functions
 from ppax.storage.zip_directory import require_short_directory
+from ppax.training.host.operations import functions
 
 DTYPES = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "u2", "I16": "i2", "F16": "f2"}
 DTYPES |= {"U32": "u4", "I32": "i4", "F32": "f4", "U64": "u8", "I64": "i8", "F64": "f8"}

@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
+from ppax.core.types import ConfigError, PyTree
 from ppax.policy.bundle.interface import Arrays, Interface
 from ppax.policy.bundle.replay import replayed
-from ppax.types import ConfigError, PyTree
 
 LIMIT = 2**31 - 1  # bytes of one ONNX file
 BATCH = "b"

@@ -19,11 +19,11 @@ import jax
 import numpy as np
 from jax import export
 
-from ppax.host.operations import functions
-from ppax.host.tracing import NoNumpyVersion, Trace
+from ppax.core.types import ConfigError, PyTree
 from ppax.policy.bundle.interface import Interface
 from ppax.storage.state_arrays import named_leaves
-from ppax.types import ConfigError, PyTree
+from ppax.training.host.operations import functions
+from ppax.training.host.tracing import NoNumpyVersion, Trace
 
 SIZE = re.compile(r"([1-9][0-9]*\*)?b")  # multiple of the batch size: "b", "2*b"
 CONSTANT = "constant."  # prefix of the names of constants among the weights
@@ -52,7 +52,7 @@ PARAMS = {
 }
 # Files whose text takes the place of an import of the reader
 INLINED = {
-    "from ppax.host.operations import functions\n": ("ppax.host", "operations.py"),
+    "from ppax.training.host.operations import functions\n": ("ppax.training.host", "operations.py"),
     "from ppax.storage.zip_directory import require_short_directory\n": ("ppax.storage", "zip_directory.py"),
 }
 EARLIER_READERS: frozenset[str] = frozenset()  # SHA-256 of the readers of releases before this one

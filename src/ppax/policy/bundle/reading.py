@@ -14,7 +14,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from ppax.imports import Untrusted
+from ppax.core import untrusted
+from ppax.core.imports import Untrusted
+from ppax.core.protocols import Agent
+from ppax.core.types import ConfigError, printable
+from ppax.devices.footprint import available_bytes
 from ppax.policy.acting import acting
 from ppax.policy.bundle import archive, program, stablehlo
 from ppax.policy.bundle.archive import DamagedBundle
@@ -22,10 +26,7 @@ from ppax.policy.bundle.interface import Interface
 from ppax.policy.bundle.rebuilding import rebuilt
 from ppax.policy.policy import Policy
 from ppax.policy.spec import PolicySpec, installed_version
-from ppax.program.footprint import available_bytes
-from ppax.protocols import Agent
-from ppax.storage import state_arrays, untrusted
-from ppax.types import ConfigError, printable
+from ppax.storage import state_arrays
 
 
 def read_bundle(path: Path, agent: Agent | None = None) -> Policy:

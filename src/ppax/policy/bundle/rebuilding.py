@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from ppax import config
-from ppax.options import Config, flatten, unflatten
-from ppax.policy.policy import Policy
+from ppax.core.options import Config, flatten, unflatten
+from ppax.core.protocols import Agent
+from ppax.core.types import ConfigError
 from ppax.policy.spec import PolicySpec
-from ppax.protocols import Agent
-from ppax.types import ConfigError
+
+if TYPE_CHECKING:
+    from ppax.policy.policy import Policy
 
 READ = ("network", "critic", "normalize_obs", "compute_dtype")  # fields of PPO that acting reads
 

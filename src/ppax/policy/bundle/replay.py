@@ -15,9 +15,9 @@ import numpy as np
 from jax import export
 from jax.export import is_symbolic_dim
 
-from ppax.host.tracing import Operation, Trace
+from ppax.core.types import ConfigError, PyTree
 from ppax.policy.bundle.interface import Arrays, Interface
-from ppax.types import ConfigError, PyTree
+from ppax.training.host.tracing import Operation, Trace
 
 ON_EACH_PART = {
     *("add", "add_any", "sub", "neg", "select_n", "copy", "stop_gradient"),

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import export
 
+from ppax.core.types import PyTree
 from ppax.policy.bundle.interface import Arrays, Interface
-from ppax.types import PyTree
 
 PLATFORMS = ("cpu", "cuda")
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 import safetensors.numpy
 
+from ppax.core.options import nearest
+from ppax.core.types import ConfigError
 from ppax.loggers.files import finite_or_none
-from ppax.options import nearest
 from ppax.policy.bundle import archive, onnx_format, program, stablehlo
 from ppax.policy.bundle.interface import Arrays, Interface, Leaf
 from ppax.policy.bundle.numpy_policy import NumpyPolicy
 from ppax.policy.bundle.rebuilding import is_rebuilt
-from ppax.policy.policy import Policy
 from ppax.storage import safe_files
 from ppax.storage.paths import require_place, to_path
 from ppax.storage.state_arrays import named_leaves
-from ppax.types import ConfigError
+
+if TYPE_CHECKING:
+    from ppax.policy.policy import Policy
 
 SUFFIX = ".zip"
 FORMATS = ("numpy", "stablehlo", "onnx")

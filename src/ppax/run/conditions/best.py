@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ppax.protocols import ConditionState, Row
-from ppax.types import ConfigError, LearnerState, TrainState
+from ppax.core.protocols import ConditionState, Row
+from ppax.core.types import ConfigError, LearnerState, TrainState
 
 MODES = ("max", "min")
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ppax.protocols import Callback, ConditionState, Logger, Row, StopCondition
-from ppax.types import ConfigError, TrainState
+from ppax.core.protocols import Callback, ConditionState, Logger, Row, StopCondition
+from ppax.core.types import ConfigError, TrainState
 
 FORMS = (
     "must be a function f(state, row), called at every log row, which ends the run by returning True; a logger, an "

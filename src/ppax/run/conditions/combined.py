@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 
-from ppax.protocols import Callback, ConditionState, Row, StopCondition
+from ppax.core.protocols import Callback, ConditionState, Row, StopCondition
+from ppax.core.types import ConfigError, TrainState
 from ppax.run.conditions.callbacks import as_condition
-from ppax.types import ConfigError, TrainState
 
 Conditions = tuple[StopCondition, ...]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from ppax.protocols import ConditionState, Row
-from ppax.types import ConfigError, TrainState
+from ppax.core.protocols import ConditionState, Row
+from ppax.core.types import ConfigError, TrainState
 
 
 @dataclasses.dataclass(frozen=True)

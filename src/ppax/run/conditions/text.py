@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 
-from ppax import imports
-from ppax.protocols import StopCondition
+from ppax.core import imports
+from ppax.core.protocols import StopCondition
+from ppax.core.types import ConfigError
 from ppax.run.conditions.combined import And, Or
 from ppax.run.conditions.single import HitsLowerBound, HitsUpperBound, Plateaus, StopsFalling, StopsRising
-from ppax.types import ConfigError
 
 GRAMMAR = (
     "METRIC >= NUMBER, METRIC <= NUMBER, METRIC plateaus [for ROWS] [within TOLERANCE], METRIC stops rising "

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ppax.learning.normalization import is_stats
-from ppax.types import LearnerState, PyTree
+from ppax.core.types import LearnerState, PyTree
+from ppax.ppo.normalization import is_stats
 
 SAME, OTHER, ONLY_HERE, ONLY_THERE, BESIDE = "same", "differs", "only here", "only there", "beside one that differs"
 # Fields with an optimiser's moments, and the fields of the weights that these are of; an extension may have some (PPG)

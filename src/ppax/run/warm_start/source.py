@@ -13,14 +13,14 @@ import numpy as np
 
 from ppax.arrays import counter
 from ppax.config import InitFrom
-from ppax.program.footprint import available_bytes
+from ppax.core.types import ConfigError, TrainState
+from ppax.devices.footprint import available_bytes
 from ppax.run import checkpoint
 from ppax.run import directory as run_dirs
 from ppax.run.conditions.best import policy_of
 from ppax.run.ending import BEST
 from ppax.run.result import TrainedRun
 from ppax.storage import state_arrays
-from ppax.types import ConfigError, TrainState
 
 LEARNER, CURRENT = "learner.", "current."  # prefixes of names in a checkpoint; the second with self-play
 OF_SELF_PLAY = "num_snapshots"  # field that only SelfPlayState has

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 
 from ppax.agents.opponents import pool_of
 from ppax.config import InitFrom
+from ppax.core.protocols import Agent
+from ppax.core.types import ConfigError, LearnerState, PyTree, TrainState
 from ppax.envs import Env
-from ppax.protocols import Agent
 from ppax.run.result import TrainedRun
 from ppax.run.warm_start.matching import ONLY_THERE, Row, compare, dotted, joined, table, weights_missing
 from ppax.run.warm_start.source import Source, read
-from ppax.training import place
-from ppax.types import ConfigError, LearnerState, PyTree, TrainState
+from ppax.training.loop import place
 
 
 class WarmStart(NamedTuple):

@@ -39,10 +39,10 @@ from ppax.sweeps.training import Stopped
 
 def train(
     ray: Any,
+    cluster: Cluster,
     path: Path,
     recorded: Recorded,
     packs: Sequence[Pack],
-    cluster: Cluster,
     until: int,
     progress: Progress,
     stop: threading.Event,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
+from ppax.core.types import ConfigError
 from ppax.sweeps.placing.settings import RAY, Cluster
-from ppax.types import ConfigError
 
 PATIENCE = 120.0  # seconds in which a cluster that has lost all its machines must get another
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ppax import config, imports
-from ppax.options import Config, Option, check_value, nearest
-from ppax.parts import ADDRESS
-from ppax.program.clusters import AUTO
-from ppax.protocols import Search
+from ppax import config
+from ppax.core import imports
+from ppax.core.options import Config, Option, check_value, nearest
+from ppax.core.parts import ADDRESS
+from ppax.core.protocols import Search
+from ppax.core.types import ConfigError
+from ppax.devices.clusters import AUTO
 from ppax.sweeps.search import Grid
-from ppax.types import ConfigError
 
 RAY = "ray"  # key of the table
 OPTIONS = {

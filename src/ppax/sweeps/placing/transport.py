@@ -15,10 +15,11 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from ppax.core import untrusted
+from ppax.core.types import ConfigError
 from ppax.run import checkpoint
 from ppax.run.directory import EVALUATION, FOLDERS, LOCK, OWNER, STOPPED, RunDirectory
 from ppax.storage import safe_files
-from ppax.types import ConfigError
 
 CHECKPOINTS = "checkpoints"
 SAVED = re.compile(rf"^[^/]+/({'|'.join(FOLDERS)})/\d+/[^/]+$")  # file of a checkpoint
@@ -57,7 +58,7 @@ class Outbox:
         try:
             for name, stamp in before.items():
                 if self._sent.get(name) != stamp:
-                    files[name] = safe_files.read(self._root / name, LIMIT)
+                    files[name] = untrusted.read(self._root / name, LIMIT)
         except OSError:
             return None
         if _checkpoints(self._root) != checkpoints:
@@ -69,7 +70,7 @@ class Outbox:
 def collect(root: Path, runs: Iterable[str]) -> Snapshot:
     """Return all files of some run directories in `root`; of those that do not exist there are none."""
     names = [name for run in runs for name in _names(root, run)]
-    return Snapshot({name: safe_files.read(root / name, LIMIT) for name in names}, frozenset(names))
+    return Snapshot({name: untrusted.read(root / name, LIMIT) for name in names}, frozenset(names))
 
 
 def apply(root: Path, runs: Collection[str], snapshot: Snapshot) -> None:

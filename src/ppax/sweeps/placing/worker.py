@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 
 import jax
 
-import ppax
-from ppax import imports
-from ppax.program import sharding
-from ppax.program.footprint import explained, footprint
-from ppax.protocols import Row
+from ppax.core import imports
+from ppax.core.protocols import Row
+from ppax.core.types import ConfigError
+from ppax.core.version import __version__
+from ppax.devices import sharding
+from ppax.devices.footprint import explained, footprint
 from ppax.run.directory import MEMBERS
 from ppax.run.signals import stopped_by
 from ppax.storage.cache import kept_programs
@@ -39,7 +40,6 @@ from ppax.sweeps.plan import Member, Plan
 from ppax.sweeps.progress import MEANS, NO_STEPS
 from ppax.sweeps.searching import Searching
 from ppax.sweeps.training import Stopped
-from ppax.types import ConfigError
 
 WAIT_SECONDS = 0.5  # longest wait for an event before a request of the driver is answered
 ERRORS: dict[str, type[Exception]] = {one.__name__: one for one in (ConfigError, MemoryError, OSError)}
@@ -95,12 +95,12 @@ Event = Skipped | Added | Snapshot | Ended
 
 def process_context(cpus: int) -> ProcessContext:
     """Return the context of this process, the driver."""
-    return ProcessContext((ppax.__version__, jax.__version__), imports.granted(), list(sys.path), os.getcwd(), cpus)
+    return ProcessContext((__version__, jax.__version__), imports.granted(), list(sys.path), os.getcwd(), cpus)
 
 
 def enter(given: ProcessContext, stack: contextlib.ExitStack) -> None:
     """Take over the context of the driver; ConfigError for other versions."""
-    own = (ppax.__version__, jax.__version__)
+    own = (__version__, jax.__version__)
     if own != given.versions:
         raise ConfigError(
             f"{platform.node()} has ppax {own[0]} and JAX {own[1]}, the sweep was begun with ppax {given.versions[0]} "

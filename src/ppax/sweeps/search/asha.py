@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ppax.protocols import Copy, Standings, Stop
+from ppax.core.protocols import Copy, Standings, Stop
+from ppax.core.types import part, static
 from ppax.sweeps.search.rungs import check_rungs, ranked, rungs_of, score_text
-from ppax.types import part, static
 
 
 @part

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ppax.options import Config
-from ppax.protocols import Copy, Stop
-from ppax.storage import safe_files, untrusted
-from ppax.types import ConfigError
+from ppax.core import untrusted
+from ppax.core.options import Config
+from ppax.core.protocols import Copy, Stop
+from ppax.core.types import ConfigError
+from ppax.storage import safe_files
 
 DECISIONS = "search.jsonl"
 LIMIT = 2**26  # bytes read of it

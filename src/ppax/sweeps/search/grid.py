@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ppax.protocols import Copy, Standings, Stop
-from ppax.types import part
+from ppax.core.protocols import Copy, Standings, Stop
+from ppax.core.types import part
 
 
 @part

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ppax import config
-from ppax.options import Config, flatten, unflatten
+from ppax.core.options import Config, flatten, unflatten
 from ppax.sweeps.search.decisions import Decisions
 
 AGENT = "agent."  # numbers of an agent can follow a schedule

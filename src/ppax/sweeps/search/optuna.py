@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ppax.parts import ADDRESS
-from ppax.protocols import Copy, Standings, Stop
-from ppax.types import ConfigError, part, static
+from ppax.core.parts import ADDRESS
+from ppax.core.protocols import Copy, Standings, Stop
+from ppax.core.types import ConfigError, part, static
 
 SAMPLERS = ("tpe", "random", "gp", "qmc")  # not cmaes: Optuna unpickles its state from the database
 PRUNERS = ("none", "median", "percentile", "halving", "hyperband")

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ppax.parts import Interval
-from ppax.protocols import Copy, Standings, Stop
+from ppax.core.parts import Interval
+from ppax.core.protocols import Copy, Standings, Stop
+from ppax.core.types import ConfigError, part, static
 from ppax.sweeps.search.rungs import ranked, score_text
-from ppax.types import ConfigError, part, static
 
 DIGITS = 6  # significant digits of a perturbed number, as those of a drawn one
 

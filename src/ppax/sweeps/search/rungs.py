@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from ppax.types import ConfigError
+from ppax.core.types import ConfigError
 
 
 def rungs_of(total: int, eta: int, rungs: int) -> list[int]:

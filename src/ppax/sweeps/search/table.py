@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ppax import config, imports
+from ppax import config
 from ppax.config import SEARCH, Choices
-from ppax.imports import Outside
-from ppax.options import Config, Option, flatten
-from ppax.protocols import Search
+from ppax.core import imports
+from ppax.core.imports import Outside
+from ppax.core.options import Config, Option, flatten
+from ppax.core.protocols import Search
+from ppax.core.types import ConfigError
 from ppax.sweeps.search.asha import ASHA
 from ppax.sweeps.search.grid import Grid
 from ppax.sweeps.search.halving import Halving
 from ppax.sweeps.search.optuna import Optuna
 from ppax.sweeps.search.pbt import PBT
-from ppax.types import ConfigError
 
 # the first is the default
 SEARCHES = Choices("search", {"grid": Grid, "halving": Halving, "asha": ASHA, "pbt": PBT, "optuna": Optuna})

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ppax.imports import Untrusted
-from ppax.protocols import Copy, Standings, Stop
+from ppax.core.imports import Untrusted
+from ppax.core.protocols import Copy, Standings, Stop
+from ppax.core.types import ConfigError
 from ppax.reports.statistics import iqm
 from ppax.sweeps import directory, plan
 from ppax.sweeps.directory import Recorded, member_dir
@@ -23,7 +24,6 @@ from ppax.sweeps.search.decisions import Decisions
 from ppax.sweeps.searching import Searching, checked_total
 from ppax.sweeps.studies.study import Best, Proposed, Study
 from ppax.sweeps.training import Stopped
-from ppax.types import ConfigError
 
 WAIT_SECONDS = 2.0  # interval at which the trials of other workers are polled
 LOST = "repeated by another worker, after a pause here"

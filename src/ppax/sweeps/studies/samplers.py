@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import optuna
 
+from ppax.core.types import ConfigError
 from ppax.sweeps.search.optuna import Optuna
-from ppax.types import ConfigError
 
 SAMPLERS: dict[str, Callable[[int], Any]] = {
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, constant_liar=True),  # asks for a batch before telling

@@ -8,7 +8,7 @@ from typing import Any
 
 import optuna
 
-from ppax.options import Config
+from ppax.core.options import Config
 from ppax.sweeps.distributions import Choice, Integers, LogUniform, rounded
 
 

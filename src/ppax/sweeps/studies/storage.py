@@ -16,10 +16,10 @@ import filelock
 import optuna
 import sqlalchemy
 
-from ppax.storage import safe_files
+from ppax.core import untrusted
+from ppax.core.types import ConfigError
 from ppax.sweeps.search.optuna import Optuna
 from ppax.sweeps.studies.samplers import PRUNERS, sampler_of
-from ppax.types import ConfigError
 
 LOCK = ".ppax-lock"  # ending of the name of a lock: NAME.lock is often a file of others, as uv.lock
 JOURNAL = bytes.fromhex("d9d505f920a163d7")  # end of a journal that names a super-journal
@@ -76,7 +76,7 @@ def require_sound_files(url: str) -> None:
 
 
 def _end_of(path: Path, size: int) -> bytes:
-    with os.fdopen(safe_files.open_to_read(path), "rb") as file:
+    with os.fdopen(untrusted.open_to_read(path), "rb") as file:
         file.seek(-min(size, os.fstat(file.fileno()).st_size), os.SEEK_END)
         return file.read()
 

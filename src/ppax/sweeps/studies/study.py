@@ -20,13 +20,13 @@ import optuna
 from optuna.trial import TrialState
 
 from ppax import config
-from ppax.options import Config
+from ppax.core.options import Config
+from ppax.core.types import ConfigError
 from ppax.run.directory import SWEEP_FILE
 from ppax.sweeps.directory import changes
 from ppax.sweeps.plan import Plan
 from ppax.sweeps.studies.space import space_of, values_of
 from ppax.sweeps.studies.storage import FAULTS, first_line, one_at_a_time, opened, quiet, reading, shown, sqlite_file
-from ppax.types import ConfigError
 
 FILE = "study.db"  # database of the default storage, in the sweep's directory
 OWNER, RUN, WHY, OF, REPEATED = "ppax.owner", "ppax.run", "ppax.why", "ppax.of", "ppax.repeats"  # keys of attributes

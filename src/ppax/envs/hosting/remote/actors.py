@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 
+from ppax.devices import clusters
 from ppax.envs.hosting.arrays import Arrays, Layout
 from ppax.envs.hosting.faults import EnvError, describe
 from ppax.envs.hosting.remote import body
 from ppax.envs.hosting.stepper import HostStep, host_step
 from ppax.envs.hosting.workers import START_SECONDS, halves, pickled, shares
-from ppax.program import clusters
 
 CLOSE_SECONDS = 1.0  # time limit for closing environments before their actor is killed
 

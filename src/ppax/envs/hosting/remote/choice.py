@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ppax.devices import sharding
 from ppax.envs.hosting.arrays import Layout
 from ppax.envs.hosting.handle import HostSpec
 from ppax.envs.hosting.remote.actors import Actors
 from ppax.envs.hosting.stepper import Stepper
 from ppax.envs.hosting.workers import Factory, InProcess, Workers
 from ppax.envs.settings import EnvSettings
-from ppax.program import sharding
 
 
 def stepper_of(

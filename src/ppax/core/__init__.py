@@ -1,0 +1,1 @@
+"""Types that flow through a run, interfaces of parts, options, and import paths."""

@@ -1,0 +1,296 @@
+"""Options: fields of parts as settings with a dotted path; their values are checked when a configuration is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import math
+import re
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+
+from ppax.core import imports, names
+from ppax.core.parts import name_of
+from ppax.core.types import ConfigError
+
+Config = dict[str, Any]
+LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside", "interval")  # keys of the metadata of a field
+NONE = "none"  # spelling of None in TOML and on the command line
+DEEPEST = 32  # limit of nested tables; a run needs four
+SMALLEST, LARGEST = 1.1754944e-38, 3.4028234e38  # normal numbers of float32, in which programs compute
+LISTS = ("log.to",)  # lists of tables, a table for each part; paths have its place in the list, as log.to.0.part
+
+
+class Option(NamedTuple):
+    """Setting: its dotted path, type, default, description and limits."""
+
+    path: str
+    kind: type  # int, float, bool or str
+    many: bool = False  # a list of values
+    optional: bool = False  # None is allowed
+    default: Any = None
+    doc: str = ""
+    limits: Mapping[str, Any] = MappingProxyType({})
+    leaf: bool = False  # a number of a part; with independent agents it may be a list, one value per player
+    none: str = NONE  # further spelling of None, for options where it means no limit
+
+
+@functools.cache  # evaluates the text of every annotation
+def hints_of(cls: type) -> Mapping[str, Any]:
+    """Return the types of the fields of a part; where a user's annotation has no meaning, the type of the default."""
+    try:
+        return typing.get_type_hints(cls)
+    except Exception:  # e.g. a name that is imported for type checkers only
+        return {field.name: type(field.default) for field in dataclasses.fields(cls)}
+
+
+@functools.cache  # resolving a configuration asks for those of each part, and a sweep resolves one for each member
+def options_of(cls: type) -> Mapping[str, Option]:
+    """Options of the fields of a part, without a path."""
+    hinted = ((field, hints_of(cls)[field.name]) for field in dataclasses.fields(cls))
+    return {field.name: option_of(field, hint, "") for field, hint in hinted if is_option(field, hint)}
+
+
+def is_option(field: dataclasses.Field[Any], hint: Any) -> bool:
+    """Return whether a field of a part is a setting: numbers, booleans and texts with a default."""
+    default = field.default
+    if default is dataclasses.MISSING or "named" in field.metadata:  # set from the environment, or by the table's name
+        return False
+    if field.metadata.get("static"):
+        return option_of(field, hint, "").kind in (bool, int, float, str)
+    args = typing.get_args(hint)
+    is_number = isinstance(default, int | float) and not isinstance(default, bool)
+    return is_number or float in args or typing.get_origin(hint) is tuple
+
+
+def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
+    """Option for a field of a part with type `hint`, at dotted `path`."""
+    optional = many = False
+    kind: Any = float
+    if field.metadata.get("static"):
+        optional = type(None) in typing.get_args(hint)
+        hint = next(h for h in typing.get_args(hint) if h is not type(None)) if optional else hint
+        if typing.get_origin(hint) is tuple:
+            many, hint = True, typing.get_args(hint)[0]
+        kind = hint
+    else:
+        optional, many = type(None) in typing.get_args(hint), typing.get_origin(hint) is tuple
+    limits = {name: field.metadata[name] for name in LIMITS if name in field.metadata}
+    leaf = not field.metadata.get("static") and not many
+    return Option(
+        path=path,
+        kind=kind,
+        many=many,
+        optional=optional,
+        default=field.default,
+        doc=field.metadata.get("doc", ""),
+        limits=limits,
+        leaf=leaf,
+        none=field.metadata.get("none", NONE),
+    )
+
+
+def check_value(option: Option, value: Any, each: bool = False) -> Any:
+    """Return `value` in the option's type; ConfigError with field, value, allowed values and the nearest valid one.
+
+    `each`: a number may also be a list, one value per player.
+    """
+    if option.leaf and isinstance(value, list | tuple):
+        if not each:
+            raise ConfigError(
+                f"{option.path} = {value!r}: must be one number; a list has one for each player, "
+                'which takes agents = "independent"'
+            )
+        return [check_value(option._replace(optional=False), x) for x in value]
+    if option.optional and value in (None, NONE, option.none, [NONE], [option.none]):  # a list of words is argparse's
+        return None
+    if isinstance(value, str):
+        value = option.limits.get("words", {}).get(value, value)
+    if option.limits.get("names") and isinstance(value, str) and value:
+        return value
+    if option.limits.get("interval") and isinstance(value, str):
+        value = interval(option.path, value)
+        if isinstance(value, str):
+            return value
+    if option.many:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{option.path} = {value!r}: must be a list of {option.kind.__name__}")
+        return [check_value(option._replace(many=False), x) for x in value]
+    if option.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value) if abs(value) < 2**1000 else math.inf
+    if not isinstance(value, option.kind) or (option.kind is int and isinstance(value, bool)):
+        words = [*((option.none,) if option.optional else ()), *option.limits.get("words", ())]
+        others = "".join(f" or {word!r}" for word in words)
+        raise ConfigError(f"{option.path} = {value!r}: must be of type {option.kind.__name__}{others}")
+    return check_limits(option.path, value, option.limits)
+
+
+INTERVAL = re.compile(r"(\d[\d_,]*(?:\.\d+)?(?:e\d{1,2})?)\s*([kM]?)\s*(steps?|iterations?)")
+
+
+def interval(path: str, text: str) -> int | str:
+    """Return an interval as iterations, or as a text "50000 steps"; ConfigError for other texts than "50k steps"."""
+    found = INTERVAL.fullmatch(text.strip())
+    number = 0.0 if found is None else float(re.sub("[_,]", "", found[1])) * {"": 1, "k": 1e3, "M": 1e6}[found[2]]
+    if found is None or not number.is_integer() or not 1 <= number < 2**53:
+        raise ConfigError(f'{path} = {text!r}: must be a whole number of iterations, or of steps, as "50k steps"')
+    return f"{int(number)} steps" if found[3].startswith("step") else int(number)
+
+
+def require_whole(given: Any, name: str, low: int = 1) -> None:
+    """Raise ConfigError unless the argument `name` of a function is a whole number of at least `low`."""
+    check_value(Option(name, int, limits={"low": low}), given.item() if hasattr(given, "item") else given)
+
+
+def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
+    """Return `value` if it is within `limits`; else raise ConfigError, naming `path` and the nearest valid value."""
+    choices, low, high, above = (limits.get(name) for name in ("choices", "low", "high", "above"))
+    if choices is not None and value not in choices and not (limits.get("paths") and imports.is_path(value)):
+        nearest = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"{path} = {value!r}: must be one of {', '.join(choices)}; nearest: {nearest}")
+    if isinstance(value, str | bool):
+        return value
+    if isinstance(value, float) and value != 0 and not SMALLEST <= abs(value) <= LARGEST:  # NaN, too
+        raise ConfigError(f"{path} = {value}: must be a finite number: 0, or {SMALLEST:.2g} to {LARGEST:.2g} in size")
+    if above is not None and value <= above:
+        raise ConfigError(f"{path} = {value}: must be above {above:g}")
+    if low is not None and value < low:
+        raise ConfigError(f"{path} = {value}: must be at least {low:g}; nearest valid value: {low:g}")
+    if high is not None and value > high:
+        raise ConfigError(f"{path} = {value}: must be at most {high:g}; nearest valid value: {high:g}")
+    if isinstance(value, int) and value >= 2**64:
+        raise ConfigError(f"{path}: must be below 2^64; nearest valid value: 2^64 - 1")
+    return value
+
+
+def check_numbers(part: Any, path: str = "agent") -> None:
+    """Raise ConfigError for a value out of range in a part or in the parts inside it; tracers are not checked."""
+    if isinstance(part, type):  # a class, such as the distribution family of a head
+        return
+    if isinstance(part, Mapping):
+        for name, inner in part.items():
+            check_numbers(inner, f"{path}[{name!r}]")
+        return
+    for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
+        value, where = getattr(part, field.name), f"{path}.{field.name}"
+        limits = {name: field.metadata[name] for name in LIMITS if name in field.metadata}
+        value = dict(value) if "slot_table" in field.metadata else value
+        if "slot_chain" in field.metadata:
+            for one in value:
+                check_numbers(one, f"{where}.{name_of(one)}")
+            continue
+        if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
+            check_numbers(value, where)
+        elif limits and not isinstance(value, jax.core.Tracer):
+            # sweeps and independent players have an array of values
+            for one in _numbers_in(value):
+                check_limits(where, one, limits)
+
+
+def _numbers_in(value: Any) -> Iterator[Any]:
+    """Each concrete number or choice in a value, an array, or nested lists and tuples of them."""
+    value = value.tolist() if hasattr(value, "tolist") and not isinstance(value, jax.core.Tracer) else value
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from _numbers_in(inner)
+    elif value is not None and not isinstance(value, jax.core.Tracer):
+        yield value
+
+
+def nearest(path: str, known: Collection[str]) -> str:
+    """Closest known option to an unknown `path`: same meaning, same last name at another path, or similar spelling."""
+    own = path.rpartition(".")[2]
+    row = names.meaning(own)
+    same = [other for other in known if row and row.option and f".{other}".endswith(f".{row.option}")]
+    name = own if row is None or row.name == "part" else row.name
+    namesakes = same or [other for other in known if other.rpartition(".")[2] == name]
+    return difflib.get_close_matches(path, namesakes or known, n=1, cutoff=0.0)[0]
+
+
+def meant(path: str, known: Collection[str], written: Callable[[str, str], str]) -> str:
+    """Return the end of the error for an unknown option `path`: what to write for it.
+
+    `written(option, value)` is the text of an option with a value, which is "" for any.
+    """
+    row, option = names.meaning(path.rpartition(".")[2]), nearest(path, known)
+    if row and row.option.startswith("agent.extensions."):  # an option of a table that may not be there yet
+        return f"; did you mean {written(row.option, row.value)}{row.difference}?"
+    if row and not row.option:
+        return f"; write {names.in_python(row)} in Python"
+    if row and f".{option}".endswith(f".{row.option}"):
+        return f"; did you mean {written(option, row.value)}{row.difference}?"
+    return f"; did you mean {written(option, '')}?"
+
+
+def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted path, value) of every leaf."""
+    _require_shallow(prefix)
+    for name, value in config.items():
+        if prefix + name in LISTS:
+            value = numbered(value)
+        if isinstance(value, dict) and value:
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def laid_over(values: Config, own: Config) -> Config:
+    """Return values by path with those of `own`, which have priority; an empty table or list gives way to entries.
+
+    An empty list in `own` removes the entries.
+    """
+
+    def inside(path: str, others: Config) -> bool:
+        return any(other.startswith(f"{path}.") for other in others)
+
+    removed = tuple(f"{path}." for path, x in own.items() if x == [])
+    kept = {path: x for path, x in values.items() if not path.startswith(removed)}
+    kept = {path: x for path, x in kept.items() if not (x in ({}, []) and inside(path, own))}
+    return kept | {path: x for path, x in own.items() if not (x == {} and inside(path, kept))}
+
+
+def numbered(value: Any) -> Any:
+    """Tables of a list by their place in it, "0", "1", ...; any other value unchanged."""
+    if isinstance(value, list) and value and all(isinstance(table, dict) for table in value):
+        return {str(place): table for place, table in enumerate(value)}
+    return value
+
+
+def _require_shallow(path: str) -> None:
+    if path.count(".") > DEEPEST:
+        raise ConfigError(f"{path[:60]}...: {path.count('.')} nested tables; must be at most {DEEPEST}")
+
+
+def unflatten(values: dict[str, Any]) -> Config:
+    """Rebuild nested tables from dotted paths: the inverse of `flatten`."""
+    config: Config = {}
+    for path, value in values.items():
+        _require_shallow(path)
+        *sections, name = path.split(".")
+        table = config
+        for place, section in enumerate(sections):
+            table = table.setdefault(section, {})
+            if not isinstance(table, dict):
+                outer = ".".join(sections[: place + 1])
+                raise ConfigError(f"{outer} = {table!r}: a value, where {path} = {value!r} needs a table; give one")
+        # a copy: the caller's empty table must not be filled
+        table[name] = {} if isinstance(value, dict) and not value else value
+    for path in LISTS:
+        _to_list(config, path.split("."))
+    return config
+
+
+def _to_list(config: Config, path: list[str]) -> None:
+    """Turn the numbered tables at `path` back into a list."""
+    table = config.get(path[0])
+    if not isinstance(table, dict):
+        return
+    if len(path) > 1:
+        _to_list(table, path[1:])
+    elif table and all(place.isdecimal() for place in table):
+        config[path[0]] = [table[place] for place in sorted(table, key=lambda place: (len(place), place))]

@@ -1,0 +1,209 @@
+"""Parts: frozen dataclasses that are JAX pytrees. A field is a leaf or it is static; there is no third kind."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+import sys
+import typing
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+
+import jax
+
+from ppax.core import names
+
+T = TypeVar("T")
+if TYPE_CHECKING:
+    Interval = Any  # a number of iterations, or "50k steps" until the sizes of a run are known
+else:
+    Interval = int
+# Kinds of fields that name something outside of a configuration: a file or directory that is read; a server, an
+# account, a database or a cluster
+PATH, ADDRESS = "path", "address"
+
+
+def number(doc: str = "", *, default: Any, anneal_to: str | None = None, **limits: float) -> Any:
+    """Declare a leaf: a number in an equation, traced, so that vmap can sweep it and a schedule can anneal it.
+
+    `limits` are `low`, `high` (inclusive) and `above` (exclusive); `options.py` checks them. `anneal_to` names the
+    field that holds the value at the end of training: a number of an agent's part is annealed to it linearly.
+    """
+    annealed = {} if anneal_to is None else {"anneal_to": anneal_to}
+    return dataclasses.field(default=default, metadata={"doc": doc, **annealed, **limits})
+
+
+def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) -> Any:
+    """Declare a static field: a size or a choice. A new value compiles a new program.
+
+    `limits` are `low`, `high` (inclusive) and `choices`; `options.py` checks them. Further entries: `none` is another
+    spelling of None in run files; with `paths` an import path may replace a choice; `words` is a dict of words that
+    may be written for a number, such as {"all": 0}; `interval` is for a number of iterations, for which "50k steps" may
+    stand; `outside`, PATH or ADDRESS, says that the text names a file or a server, which a run file chooses only with
+    the user's trust.
+    """
+    return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
+
+
+def slot(
+    name: str, doc: str = "", *, default: Any = dataclasses.MISSING, first: Mapping[str, type] = MappingProxyType({})
+) -> Any:
+    """Declare a field that holds a part of the kind `name`, which a run file may choose.
+
+    The choices are those of `first`, then those of `config.catalogue.PARTS[name]`. A run file that names no part takes
+    the first choice. Without `default` the part must be passed in Python.
+    """
+    return dataclasses.field(default=default, metadata={"slot": name, "doc": doc, "first": first})
+
+
+def slot_list(name: str, doc: str) -> Any:
+    """Declare a field that holds any number of parts of the kind `name`; in a run file a list of tables, [[...]]."""
+    return dataclasses.field(default=(), metadata={"slot_list": name, "doc": doc})
+
+
+def slot_table(name: str, doc: str) -> Any:
+    """Declare a field of pairs (key, part of the kind `name`); in a run file a table for each key."""
+    return dataclasses.field(default=(), metadata={"static": True, "slot_table": name, "doc": doc})
+
+
+def slot_chain(name: str, doc: str, *, default: tuple[Any, ...] = ()) -> Any:
+    """Declare a field of parts of the kind `name` in their order; in a run file a table for each, by its name."""
+    return dataclasses.field(default=default, metadata={"slot_chain": name, "doc": doc})
+
+
+def name_of(one: Any) -> str:
+    """Return the name of a part in a `slot_chain`: its own, or that of its class in words, as "kl_control"."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(one).__name__)
+    return one.name or words.lower()
+
+
+def slot_chains(cls: type) -> dict[str, str]:
+    """Return the fields of `cls` that hold parts in their order, each with the kind of its parts."""
+    return {
+        field.name: field.metadata["slot_chain"] for field in dataclasses.fields(cls) if "slot_chain" in field.metadata
+    }
+
+
+def slot_tables(cls: type) -> dict[str, str]:
+    """Return the fields of `cls` that hold parts by key, each with the kind of its parts."""
+    return {
+        field.name: field.metadata["slot_table"] for field in dataclasses.fields(cls) if "slot_table" in field.metadata
+    }
+
+
+def slot_lists(cls: type) -> dict[str, str]:
+    """Return the fields of `cls` that hold lists of parts, each with the kind of its parts."""
+    return {
+        field.name: field.metadata["slot_list"] for field in dataclasses.fields(cls) if "slot_list" in field.metadata
+    }
+
+
+def slots(cls: type) -> dict[str, str]:
+    """Return the fields of `cls` that hold parts, each with the kind of part that it holds."""
+    return {field.name: field.metadata["slot"] for field in dataclasses.fields(cls) if "slot" in field.metadata}
+
+
+def _described(fields: tuple[dataclasses.Field[Any], ...]) -> list[str]:
+    """Lines for `help`: name, default, and description or type of each field."""
+    lines = []
+    for field in fields:
+        default = "" if field.default is dataclasses.MISSING else f" = {field.default!r}"
+        lines.append(f"    {field.name}{default}: {field.metadata.get('doc') or f'of type {field.type}'}")
+    return ["", "Fields:", *lines] if lines else []
+
+
+def brief(tree: Any) -> str:
+    """Short repr, `Class(field=value)`: fields that differ from their defaults; arrays by their sizes only."""
+    shown = [
+        f"{field.name}={_short(getattr(tree, field.name))}"
+        for field in dataclasses.fields(tree)
+        if not (_derived(field) or _equal(getattr(tree, field.name), field.default))
+    ]
+    return f"{type(tree).__name__}({', '.join(shown)})"
+
+
+def _derived(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field is computed from the environment and not set by the user: no default and no description."""
+    given = field.metadata.get("doc") or "slot" in field.metadata or field.default is not dataclasses.MISSING
+    return bool(field.metadata) and not given
+
+
+def _short(value: Any) -> str:
+    if dataclasses.is_dataclass(value) or callable(value):
+        return getattr(value, "__name__", None) or repr(value)
+    arrays = [x for x in jax.tree.leaves(value) if hasattr(x, "shape")]
+    if arrays and value is not arrays[0]:
+        return f"<{sum(math.prod(x.shape) for x in arrays):,} numbers in {len(arrays)} arrays>"
+    if arrays:
+        return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+    return repr(value)
+
+
+def _equal(value: Any, default: Any) -> bool:
+    try:
+        return value is default or bool(value == default)
+    except Exception:  # arrays, tracers
+        return False
+
+
+def _explained(cls: type) -> Any:
+    """Return the constructor of `cls` with a TypeError that says what to write for an option that it does not have."""
+    construct, known = cls.__init__, [field.name for field in dataclasses.fields(cls)]  # type: ignore[misc]
+
+    @functools.wraps(construct)
+    def checked(self: Any, *values: Any, **options: Any) -> None:
+        unknown = next((name for name in options if name not in known), None)
+        if unknown is not None:
+            raise TypeError(f"{cls.__name__} has no option {unknown}: {_remedy(cls, unknown)}")
+        construct(self, *values, **options)
+
+    return checked
+
+
+def _remedy(cls: type, name: str) -> str:
+    """Return what to write for an option that `cls` does not have: one of a part inside it, or of similar spelling."""
+    fields, row = dataclasses.fields(cls), names.meaning(name)
+    wanted = row.name if row and row.option.startswith("agent.") else name
+    for field in fields if wanted not in {field.name for field in fields} else ():
+        kind = type(field.default)
+        if dataclasses.is_dataclass(kind) and wanted in {inner.name for inner in dataclasses.fields(kind)}:
+            package = sys.modules[".".join(kind.__module__.split(".")[:2])]
+            home = package.__name__ if hasattr(package, kind.__name__) else kind.__module__
+            return f"write {field.name}={home}.{kind.__name__}({wanted}=...){row.difference if row else ''}"
+    return names.remedy(name, [field.name for field in fields])
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(number, static, slot, slot_chain, dataclasses.field))
+def part(cls: type[T]) -> type[T]:
+    """Class decorator: a frozen dataclass that is a JAX pytree; fields are leaves or subtrees, unless `static()`."""
+    cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise dataclass writes the signature there
+    own_repr = "__repr__" in vars(cls)
+    frozen: Any = dataclasses.dataclass(frozen=True)(cls)
+    fields = dataclasses.fields(frozen)
+    if not own_repr and any(not field.metadata or "slot" in field.metadata for field in fields):
+        frozen.__repr__ = brief  # parts or arrays inside: the full repr would be pages long
+    frozen.__doc__ = "\n".join([cls.__doc__, *_described(fields)])
+    construct = frozen.__init__
+    frozen.__init__ = _explained(frozen)
+    leaves = [field.name for field in fields if not field.metadata.get("static")]
+    statics = [field.name for field in fields if field.metadata.get("static")]
+
+    # Not `register_dataclass`: there, trees of two classes with the same fields compare equal (seen in JAX 0.10 and
+    # 0.11), so that jit may run the program of one part for another. Here the tree structure includes the class.
+    def flatten(tree: Any) -> tuple[list[Any], Any]:
+        return [getattr(tree, name) for name in leaves], (frozen, tuple(getattr(tree, name) for name in statics))
+
+    def flatten_with_keys(tree: Any) -> tuple[list[Any], Any]:
+        children, structure = flatten(tree)
+        return [(jax.tree_util.GetAttrKey(name), x) for name, x in zip(leaves, children, strict=True)], structure
+
+    def unflatten(structure: Any, children: Any) -> Any:
+        tree = object.__new__(frozen)
+        construct(tree, **dict(zip(leaves, children, strict=True)), **dict(zip(statics, structure[1], strict=True)))
+        return tree
+
+    jax.tree_util.register_pytree_with_keys(frozen, flatten_with_keys, unflatten, flatten)
+    return typing.cast(type[T], frozen)

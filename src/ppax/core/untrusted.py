@@ -1,0 +1,144 @@
+"""Files of data that somebody else may have written: read up to a limit of size, parsed, and never executed.
+
+Every function raises ValueError, with one sentence, for content of another form, and OSError for what is no regular
+file or larger than its limit. Code that builds objects from the content catches MALFORMED.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+# Errors of Python for data of another type, size or form than the code expects: int(inf), x["a"] of a list, ...
+MALFORMED = (
+    *(ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, MemoryError, RuntimeError, TypeError),
+    ValueError,
+)
+DEEPEST = 100  # nested tables and lists; far above any file of ppax
+LARGEST = 2**1023  # integers up to it convert to float
+RUN_FILE_LIMIT = 2**20  # bytes of a run file; ten thousand swept values take a quarter of it
+LINE_LIMIT = 2**20  # bytes of a line of JSON; a row of five hundred metrics has 20 thousand
+# Flags that Windows lacks are 0 there
+PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a named pipe opens without blocking
+Pairs = Callable[[list[tuple[str, Any]]], Any]
+
+
+def open_to_read(path: Path) -> int:
+    """Open a regular file for reading; return its handle. OSError for links, pipes and devices."""
+    return regular(os.open(path, os.O_RDONLY | PLAIN | NO_WAIT), path)
+
+
+def read(path: Path, limit: int) -> bytes:
+    """Content of a regular file; OSError for links, pipes, devices and files of more than `limit` bytes."""
+    with os.fdopen(open_to_read(path), "rb") as file:
+        require_size(path, file, limit)
+        return file.read(limit)
+
+
+def require_size(path: Path, file: IO[bytes], limit: int) -> None:
+    """Raise OSError if an open file has more than `limit` bytes, also if it is sparse and takes none on the disk."""
+    size = os.fstat(file.fileno()).st_size
+    if size > limit:
+        raise OSError(errno.EFBIG, f"has {size:,} bytes; must have at most {limit:,}", str(path))
+
+
+def regular(handle: int, path: Path) -> int:
+    """Return `handle` if it is of a regular file; close it and raise OSError otherwise."""
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def read_text(path: Path, limit: int) -> str:
+    """Return the text of a file in UTF-8."""
+    return read(path, limit).decode()
+
+
+def from_json(data: bytes | str, pairs: Pairs | None = None) -> Any:
+    """Parse JSON; `pairs` builds an object from its pairs of key and value."""
+    return _parsed(lambda: json.loads(data, object_pairs_hook=pairs))
+
+
+def from_toml(text: str) -> dict[str, Any]:
+    """Parse TOML."""
+    table: dict[str, Any] = _parsed(lambda: tomllib.loads(text))
+    return table
+
+
+def read_json(path: Path, limit: int) -> Any:
+    """Read and parse a JSON file."""
+    return from_json(read(path, limit))
+
+
+def read_table(path: Path, limit: int) -> dict[str, Any]:
+    """Return the object of a JSON file; {} where the file is missing, too large, damaged or holds something else."""
+    try:
+        content = read_json(path, limit)
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def read_lines(path: Path, limit: int) -> Iterator[str]:
+    """Yield the lines of a file with their ends, one after the other; longer ones than LINE_LIMIT are left out.
+
+    Bytes that are no UTF-8 are replaced.
+    """
+    with os.fdopen(open_to_read(path), "rb") as file:
+        require_size(path, file, limit)
+        whole = True  # the line before has ended
+        while line := file.readline(LINE_LIMIT):
+            ended = line.endswith(b"\n")
+            if whole and (ended or len(line) < LINE_LIMIT):
+                yield line.decode(errors="replace")
+            whole = ended
+
+
+def arrays_of(data: bytes) -> dict[str, np.ndarray]:
+    """Return the arrays of a safetensors file by name."""
+    try:
+        arrays: dict[str, np.ndarray] = safetensors.numpy.load(data)
+    except (safetensors.SafetensorError, *MALFORMED) as error:
+        raise ValueError(str(error)) from error
+    for name in arrays:
+        if not name.isprintable():
+            raise ValueError(f"the name {name[:60]!r} of an array has control characters")
+    return arrays
+
+
+def _parsed(parse: Callable[[], Any]) -> Any:
+    try:
+        value = parse()
+    except RecursionError as error:
+        raise ValueError(f"tables or lists are nested more than {DEEPEST} deep") from error
+    _require_plain(value, 0)
+    return value
+
+
+def _require_plain(value: Any, depth: int) -> None:
+    """Raise ValueError for what later code cannot take: deep nesting, integers beyond floats, text beyond Unicode."""
+    if depth > DEEPEST:
+        raise ValueError(f"tables or lists are nested more than {DEEPEST} deep")
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _require_plain(name, depth)
+            _require_plain(inner, depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _require_plain(inner, depth + 1)
+    elif isinstance(value, str):
+        value.encode()  # UnicodeEncodeError for half a surrogate pair, which JSON can escape
+    elif isinstance(value, int) and abs(value) > LARGEST:
+        raise ValueError("a whole number of more than 300 digits")

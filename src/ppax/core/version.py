@@ -1,0 +1,3 @@
+"""Version of ppax."""
+
+__version__ = "0.1.0"

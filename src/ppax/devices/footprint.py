@@ -1,0 +1,154 @@
+"""Lower bound on a run's memory, computed from shapes before compiling, and errors where it cannot fit."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ppax.core.types import ConfigError, TrainState
+
+STEP_BYTES = 20  # per step and stream, without observation and mask: reward, value, log-prob, trace, four flags
+MOST_ROWS = 2**31 - 1  # per rollout: rows are indexed in int32
+WIDTHS = "lower the widths of agent.network, or the rollouts that the extension ppg keeps"
+EXHAUSTED = "RESOURCE_EXHAUSTED"  # start of XLA's out-of-memory message
+GROUPS = Path("/sys/fs/cgroup")
+
+
+class NotEnoughMemory(Exception):
+    """Error: a run does not fit into memory. The message has the sizes and names what to lower."""
+
+
+class Footprint(NamedTuple):
+    """Lower bound on the bytes of a run; gradients, activations and copies are not included."""
+
+    learner: int  # weights, optimiser state and statistics, on all devices together
+    environments: int  # their states and observations
+    rollout: int
+
+    @property
+    def total(self) -> int:
+        """Sum of all parts, in bytes."""
+        return self.learner + self.environments + self.rollout
+
+    def __str__(self) -> str:
+        parts = {"weights and optimiser": self.learner, "environments": self.environments, "a rollout": self.rollout}
+        return ", ".join(f"{name} {_short(size)}" for name, size in parts.items())
+
+
+def peak_memory_mb() -> float:
+    """Peak memory in MB: of the accelerator's devices, or on a CPU of this process; 0 where it is not reported."""
+    devices = [device.memory_stats() or {} for device in jax.local_devices()]
+    if any("peak_bytes_in_use" in stats for stats in devices):
+        return float(sum(stats.get("peak_bytes_in_use", 0) for stats in devices) / 2**20)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak / (2**20 if sys.platform == "darwin" else 2**10))
+
+
+def footprint(state: TrainState, devices: int = 1) -> Footprint:
+    """Return the footprint of training from `state` (or its shapes), sharded over `devices` that share one memory."""
+    seen = _nbytes((state.actor.obs, state.actor.action_mask))
+    streams = int(state.actor.first.shape[0])
+    rollout = state.num_steps * (seen + STEP_BYTES * streams)
+    return Footprint(_nbytes(state.learner) * devices, _nbytes(state.actor), rollout)
+
+
+def require_room(needed: Footprint, num_envs: int, rows: int) -> None:
+    """Raise NotEnoughMemory if a run cannot fit into available memory, ConfigError for too many rows per rollout."""
+    room = available_bytes()
+    if room is not None and needed.total > room:
+        scaling = needed.environments + needed.rollout  # proportional to the number of environments
+        fitting = num_envs * max(0, room - needed.learner) // max(1, scaling)
+        few = f", as to {fitting // 2:,}" if fitting > 1 else ""
+        advice = f"lower num_steps, or num_envs{few}" if needed.learner < room else WIDTHS
+        raise NotEnoughMemory(
+            f"this run takes at least {_short(needed.total)} of memory ({needed}); {_short(room)} are available; "
+            f"{advice}"
+        )
+    if rows > MOST_ROWS:
+        raise ConfigError(f"a rollout of {rows:,} steps of all streams: must be at most {MOST_ROWS:,}; lower num_steps")
+
+
+@contextmanager
+def explained(needed: Footprint | None = None) -> Iterator[None]:
+    """Context manager that turns out-of-memory errors into NotEnoughMemory with the sizes of the run."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not isinstance(error, MemoryError) and EXHAUSTED not in str(error):
+            raise
+        sizes = f" (at least {_short(needed.total)}: {needed})" if needed else ""
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise NotEnoughMemory(
+            f"memory is exhausted: {first}{sizes}; lower num_envs, num_steps or the widths of agent.network"
+        ) from error
+
+
+def available_bytes() -> int | None:
+    """Return the memory that this process can use, in bytes; None if unknown.
+
+    On an accelerator: JAX's limit on that device. On a CPU: available main memory and swap, or a lower cgroup limit.
+    """
+    device = jax.local_devices()[0]
+    if device.platform != "cpu":
+        return (device.memory_stats() or {}).get("bytes_limit")
+    limits = [_free_bytes(), *(_number(group / "memory.max") for group in _groups())]
+    return min((size for size in limits if size is not None), default=None)
+
+
+def _free_bytes() -> int | None:
+    """Return available main memory plus free swap, in bytes; not on Linux: all of main memory, or None."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        table = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
+        return table["MemAvailable"] + table.get("SwapFree", 0)
+    except (OSError, ValueError, KeyError, IndexError):  # not Linux
+        names = getattr(os, "sysconf_names", {})
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if "SC_PHYS_PAGES" in names else None
+
+
+def _groups() -> list[Path]:
+    """Return the directories of this process's control group (cgroup v2) and its parents."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return []
+    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), None)
+    return [] if own is None else [GROUPS / own, *(GROUPS / parent for parent in Path(own).parents)]
+
+
+def _number(path: Path) -> int | None:
+    """Read an integer from a file; None if the file is missing or says "max"."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _nbytes(tree: Any) -> int:
+    return sum(_itemsize(x) * math.prod(map(int, x.shape)) for x in jax.tree.leaves(tree))
+
+
+def _itemsize(x: Any) -> int:
+    """Return the bytes per element; for PRNG keys, a lower bound."""
+    return 8 if jnp.issubdtype(x.dtype, jax.dtypes.extended) else int(x.dtype.itemsize)
+
+
+def _short(size: float) -> str:
+    """Format a size in bytes with three digits and a unit."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.0f} PB"

@@ -1,0 +1,77 @@
+"""Behaviour cloning: maximum likelihood of the actions of demonstrations. Pomerleau 1991,
+https://doi.org/10.1162/neco.1991.3.1.88
+
+With PPO's loss it is the term of DAPG (Rajeswaran et al. 2018, https://arxiv.org/abs/1709.10087, eq. 5) with a weight
+that a schedule may lower.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ppax.core.parts import PATH
+from ppax.core.types import ConfigError, Scalar, number, part, static
+from ppax.extensions.imitation.actions import as_sampled
+from ppax.extensions.imitation.demonstrations import FIELD, Recording, read
+from ppax.ppo.extension import Extension, Rows, Terms
+
+REMEDY = 'demonstrations = "demos.npz"; in Python ppax.imitation.clone(env, demonstrations)'
+
+
+@part
+class BehaviourCloning(Extension):
+    """Behaviour cloning: coef * negative log-likelihood of demonstrated actions. Pomerleau 1991,
+    https://doi.org/10.1162/neco.1991.3.1.88
+
+    Each row of a rollout is paired with one demonstrated step, drawn anew in every update. For networks without memory.
+    In Python `ppax.imitation.clone` makes this part.
+    """
+
+    demonstrations: str = static(
+        "file .npz with the arrays observations, actions, terminations and truncations, as Minari's",
+        default="",
+        outside=PATH,
+    )
+    checksum: str = static(
+        "SHA-256 of the demonstrations, which ppax writes into the run file: others are refused", default=""
+    )
+    coef: Scalar = number("weight of the negative log-likelihood in the loss", default=1.0, low=0.0)
+    data: Recording | None = static("the demonstrations, as `clone` holds them", default=None)
+
+    def terms(self, rows: Rows) -> Terms:
+        """Terms of rows [N]; ConfigError for a network with memory, and for importance weights."""
+        if self.data is None:
+            raise ConfigError(f"{FIELD}: behaviour cloning needs demonstrations: {REMEDY}")
+        if jax.tree.leaves(rows.sequences.carry):
+            raise ConfigError("behaviour cloning is for networks without memory: rows are drawn one by one")
+        if rows.batch.weights is not None and rows.batch.weights.value is not None:
+            raise ConfigError("behaviour cloning has no importance weights: use minibatch = shuffle")
+        demonstrated = self.data.rows()
+        drawn = rows.draw(demonstrated.size)
+        obs, action = jax.tree.map(lambda x: jnp.asarray(x)[drawn], (demonstrated.obs, demonstrated.actions))
+        distribution = rows.forward(obs).distribution
+        log_prob = distribution.log_prob(as_sampled(distribution, action))
+        return Terms({"cloning_loss": -self.coef * log_prob}, {"demonstration_log_prob": log_prob})
+
+
+def clone(env: Any, demonstrations: Any = "", checksum: str = "", coef: Scalar = 1.0) -> BehaviourCloning:
+    """Return the extension that clones `demonstrations` for the spaces of `env`.
+
+    `demonstrations` are the path of an .npz file, or a mapping, of the arrays `observations`, `actions`, `terminations`
+    and `truncations`, episodes one after the other. A path is in the run file, so that a run continues from its
+    directory; arrays have to be passed again. With a `checksum` they are read when the loss is first computed, and have
+    to be the same. ConfigError, naming the array, where one does not fit the spaces, and for a file that is missing.
+    """
+    path = os.path.abspath(demonstrations) if isinstance(demonstrations, str | Path) and str(demonstrations) else ""
+    if not path and isinstance(demonstrations, str):
+        raise ConfigError(f'{FIELD} = "": must be {REMEDY}')
+    load = partial(read, path or demonstrations, env.observation_space, env.action_space)
+    data = None if checksum else load()
+    known = checksum if data is None else data.checksum
+    return BehaviourCloning(path, known if path else "", coef, Recording(known, load, data))

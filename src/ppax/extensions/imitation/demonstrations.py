@@ -1,0 +1,256 @@
+"""Demonstrations: arrays of observations, actions and episode ends, as Minari's, from memory or an .npz file.
+
+A file is data: it is read without pickle, and nothing in it is executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+import jax
+import numpy as np
+from gymnasium import spaces
+
+from ppax.core import untrusted
+from ppax.core.types import ConfigError, PyTree
+from ppax.devices.footprint import available_bytes
+from ppax.envs.hosting.arrays import leaves_of
+from ppax.storage.zip_directory import require_short_directory
+
+FIELDS = ("observations", "actions", "terminations", "truncations")
+FIELD = "cloning.demonstrations"
+ONE_ARRAY = b"\x93NUMPY"  # beginning of an .npy file
+DIRECTORY = 2**20  # bytes of the directory of an .npz file; an array takes 60
+SMALL, RATIO = 2**28, 100  # bytes that a file may unpack to in any case, and how many times its own size
+COPIES = 3  # memory while arrays are read and converted: how many times their size
+SEPARATOR = "/"  # between the keys of Dict and Tuple spaces in a file: "observations/camera"
+
+
+class Demonstrations:
+    """Demonstrated observations and actions [n, ...]; objects with equal checksums compare equal."""
+
+    def __init__(self, obs: PyTree, actions: PyTree, checksum: str):
+        """Keep the arrays, which `read` has checked."""
+        self.obs, self.actions, self.checksum = obs, actions, checksum
+        self.size: int = len(jax.tree.leaves(actions)[0])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Demonstrations) and self.checksum == other.checksum
+
+    def __hash__(self) -> int:
+        return hash(self.checksum)
+
+    def __repr__(self) -> str:
+        return f"Demonstrations({self.size:,} steps, {self.checksum[:12]})"
+
+
+class Recording:
+    """Demonstrations identified by their checksum, and read at their first use."""
+
+    def __init__(self, checksum: str, load: Callable[[], Demonstrations], loaded: Demonstrations | None = None):
+        """Keep the function that reads them; `loaded` where they have been read already."""
+        self.checksum, self._load, self._loaded = checksum, load, loaded
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recording) and self.checksum == other.checksum
+
+    def __hash__(self) -> int:
+        return hash(self.checksum)
+
+    def __repr__(self) -> str:
+        return f"Recording({self.checksum[:12]})"
+
+    def rows(self) -> Demonstrations:
+        """Return the demonstrations; ConfigError where they are not those of the checksum."""
+        if self._loaded is None:
+            self._loaded = self._load()
+        if self._loaded.checksum != self.checksum:
+            raise ConfigError(
+                f"{FIELD}: others than at the run's start (SHA-256 {self._loaded.checksum[:12]}, recorded "
+                f"{self.checksum[:12]}): put the first ones back, or remove cloning.checksum to go on with these"
+            )
+        return self._loaded
+
+
+def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demonstrations:
+    """Return the demonstrations of an .npz file or a mapping of arrays; ConfigError unless they fit the spaces.
+
+    `observations` have one row for each action, or one more for each episode, its last observation, as in Minari.
+    """
+    name = repr(source) if isinstance(source, str) else "the mapping"
+    arrays = _from_file(source) if isinstance(source, str) else _nested(source)
+    lacking = [key for key in FIELDS if key not in arrays]
+    if lacking:
+        raise ConfigError(
+            f"{FIELD}: {name} has no {lacking[0]}; must have {', '.join(FIELDS)}; it has {_listed(arrays)}"
+        )
+    ends = [_flags(arrays[key], key) for key in FIELDS[2:]]
+    steps = len(ends[0])
+    if steps == 0 or len(ends[1]) != steps:
+        raise ConfigError(f"{FIELD}: terminations has {steps} rows, truncations {len(ends[1])}; must be equal, above 0")
+    obs, actions = (
+        _leaves(arrays[key], space, key) for key, space in zip(FIELDS[:2], (observation, action), strict=True)
+    )
+    keep = _rows_of_actions(ends[0] | ends[1], len(obs[0][1]))
+    obs = [(space, x[keep] if len(x) > steps else x, where) for space, x, where in obs]
+    for space, x, where in (*obs, *actions):
+        _require_fit(space, x, where, steps)
+    columns = [np.ascontiguousarray(x.astype(_dtype(space))) for space, x, _ in (*obs, *actions)]
+    digest = hashlib.sha256()
+    for x in columns:
+        digest.update(f"{x.dtype} {x.shape}".encode())
+        digest.update(x.data)
+    obs_tree, action_tree = _tree(observation, iter(columns)), _tree(action, iter(columns[len(obs) :]))
+    return Demonstrations(obs_tree, action_tree, digest.hexdigest())
+
+
+def _from_file(path: str) -> dict[str, Any]:
+    """Return the arrays of an .npz file as nested mappings; none of Python objects."""
+    if not os.path.isfile(path):
+        raise ConfigError(f"{FIELD} = {path!r}: is no file; must be an .npz file with {', '.join(FIELDS)}")
+    try:
+        with open(path, "rb") as file:
+            if file.read(len(ONE_ARRAY)) == ONE_ARRAY:
+                raise ConfigError(f"{FIELD} = {path!r}: one array; must be an .npz file with {', '.join(FIELDS)}")
+            names = _read_sizes(path, file)
+        with np.load(path, allow_pickle=False) as arrays:
+            return _nested({name: arrays[name] if _is_field(name) else np.zeros(0) for name in names})
+    except (OSError, zipfile.BadZipFile, zlib.error, struct.error, *untrusted.MALFORMED) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{FIELD} = {path!r}: is no readable .npz file of plain arrays: {error}") from error
+
+
+def _read_sizes(path: str, file: IO[bytes]) -> list[str]:
+    """Return the names of the arrays in a zip file; ConfigError where they would take more memory than they may."""
+    require_short_directory(file, DIRECTORY)
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+    if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in entries):
+        raise ConfigError(f"{FIELD} = {path!r}: is not compressed as NumPy does; save it by np.savez_compressed")
+    sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in entries}
+    total, packed = sum(size for name, size in sizes.items() if _is_field(name)), os.path.getsize(path)
+    if total > max(SMALL, RATIO * packed):
+        raise ConfigError(
+            f"{FIELD} = {path!r}: its {packed:,} bytes unpack to {total:,}; must be at most {RATIO} times as many, or "
+            f"{SMALL:,}. If you trust the file, save its arrays without compression, by np.savez"
+        )
+    free = available_bytes()
+    if free is not None and total > free // COPIES:
+        raise ConfigError(
+            f"{FIELD} = {path!r}: has {total:,} bytes of arrays, which take {COPIES} times as many while they are "
+            f"read, and {free:,} are free: must be at most {free // COPIES:,}"
+        )
+    return list(sizes)
+
+
+def _is_field(name: str) -> bool:
+    return name.partition(SEPARATOR)[0] in FIELDS
+
+
+def _nested(arrays: Any) -> dict[str, Any]:
+    """Return arrays by name with those of `a/b` in a mapping `a`."""
+    if not isinstance(arrays, Mapping):
+        kind = type(arrays).__name__
+        raise ConfigError(f"{FIELD}: a {kind}; must be the path of an .npz file, or a mapping of {', '.join(FIELDS)}")
+    out: dict[str, Any] = {}
+    for name, x in arrays.items():
+        key, _, rest = str(name).partition(SEPARATOR)
+        if rest:
+            out.setdefault(key, {})[rest] = x
+        else:
+            out[key] = x
+    return {key: _nested(x) if isinstance(x, Mapping) else x for key, x in out.items()}
+
+
+def _flags(x: Any, name: str) -> np.ndarray:
+    flags = np.asarray(x)
+    if flags.ndim != 1 or flags.dtype.kind not in "bui":
+        raise ConfigError(f"{FIELD}: {name} is {flags.dtype} {list(flags.shape)}; must be one boolean a step, [n]")
+    return flags.astype(bool)
+
+
+def _leaves(x: Any, space: spaces.Space, where: str) -> list[tuple[spaces.Space, np.ndarray, str]]:
+    """Return (space, array, name) of each elementary space, in the order of `jax.tree.leaves`."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inner = _entries(space)
+        if not isinstance(x, Mapping) or set(map(str, x)) != set(inner):
+            raise ConfigError(f"{FIELD}: {where} has {_listed(x)}; must have an array for each of {', '.join(inner)}")
+        named = {str(key): value for key, value in x.items()}
+        return [leaf for key, one in inner.items() for leaf in _leaves(named[key], one, f"{where}{SEPARATOR}{key}")]
+    array = np.asarray(x)
+    if array.dtype.kind not in "fiub":
+        raise ConfigError(f"{FIELD}: {where} is an array of {array.dtype}; must be one of numbers")
+    return [(space, array, where)]
+
+
+def _entries(space: Any) -> dict[str, spaces.Space]:
+    """Return the parts of a Dict or Tuple space by key or place, in the order of `jax.tree.leaves`."""
+    if isinstance(space, spaces.Dict):
+        return {key: space.spaces[key] for key in sorted(space.spaces)}
+    return {str(place): one for place, one in enumerate(space.spaces)}
+
+
+def _tree(space: spaces.Space, columns: Any) -> PyTree:
+    if isinstance(space, spaces.Dict):
+        return {key: _tree(one, columns) for key, one in _entries(space).items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_tree(one, columns) for one in space.spaces)
+    return next(columns)
+
+
+def _rows_of_actions(ended: np.ndarray, observations: int) -> np.ndarray:
+    """Return the places [n] of the observations that have an action: all but the last of each episode."""
+    steps, episodes = len(ended), int(ended.sum()) + int(not ended[-1])
+    if observations not in (steps, steps + episodes):
+        raise ConfigError(
+            f"{FIELD}: {observations} observations for {steps} actions of {episodes} episodes; must be {steps}, one "
+            f"for each action, or {steps + episodes}, with the last one of each episode"
+        )
+    before = np.cumsum(ended) - ended  # episodes that ended before each step
+    return np.arange(steps) + before
+
+
+def _require_fit(space: Any, x: np.ndarray, where: str, steps: int) -> None:
+    """Raise ConfigError unless `x` has `steps` elements of an elementary space."""
+    shape = (steps, *(space.shape or ()))
+    if x.shape != shape:
+        raise ConfigError(f"{FIELD}: {where} has shape {list(x.shape)}; must be {list(shape)}, for {space}")
+    kind = np.dtype(space.dtype).kind
+    if kind in "iu" and x.dtype.kind == "f":
+        raise ConfigError(f"{FIELD}: {where} is an array of {x.dtype}; must be whole numbers, for {space}")
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(x.astype(_dtype(space))).all()
+    if not finite:
+        raise ConfigError(f"{FIELD}: {where} has a number that is not finite in float32; must be of {space}")
+    low, high = _limits(space)
+    beyond = (x < low) | (x > high)
+    if beyond.any():
+        raise ConfigError(f"{FIELD}: {where} has the number {x[beyond][0]}; must be of {space}")
+
+
+def _limits(space: Any) -> tuple[Any, Any]:
+    """Return the smallest and largest number of an elementary space; for floats with slack for rounding."""
+    if isinstance(space, spaces.Discrete):
+        return space.start, space.start + space.n - 1
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    if isinstance(space, spaces.MultiBinary):
+        return 0, 1
+    slack = 1e-4 if np.dtype(space.dtype).kind == "f" else 0  # rounding
+    return space.low - slack, space.high + slack
+
+
+def _dtype(space: Any) -> np.dtype:
+    """Return the dtype of an elementary space in ppax."""
+    return next(leaves_of(space)).dtype
+
+
+def _listed(x: Any) -> str:
+    return ", ".join(sorted(map(str, x))) if isinstance(x, Mapping) else f"one {type(x).__name__}"

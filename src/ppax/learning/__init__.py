@@ -1,1 +1,0 @@
-"""Stages of an update: batches, forward pass, gradient, KL control, normalisation, diagnostics."""

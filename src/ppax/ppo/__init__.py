@@ -1,0 +1,5 @@
+"""Proximal Policy Optimization. Start in ppo.py: `PPO.init`, `act` and `update` are the algorithm."""
+
+from ppax.ppo.ppo import PPO
+
+__all__ = ["PPO"]

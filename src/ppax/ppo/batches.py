@@ -1,0 +1,145 @@
+"""Minibatches from a rollout: cut into sequences, invalid rows zeroed, advantages standardised and weighted."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.arrays import masks
+from ppax.arrays.sequences import masked_mean, to_sequences, zero_rows
+from ppax.core.types import Batch, Metrics, MinibatchIndices, PyTree, Targets, Transition
+from ppax.devices import sharding
+from ppax.ppo.losses.base import RowWeights
+
+ALIKE = 4e-6  # std / |mean| below which float32 advantages are equal: a mean of millions has a relative error of 1e-6
+
+
+def next_values(steps: Transition, last_value: Array) -> Array:
+    """V of the observation after each step, [T], one stream; `last_value` [] is V after the last step."""
+    value = jnp.concatenate([steps.value[1:], last_value[None]])
+    return value if steps.final_value is None else jnp.where(steps.ended, steps.final_value, value)
+
+
+def cut(steps: Transition, targets: Targets, length: int) -> Batch:
+    """Cut steps and targets [T, B] into sequences [M, L] of `length` steps; invalid rows become zero.
+
+    All-gathered: every device has the sequences of all devices.
+    """
+    starts = zero_rows(steps.valid[::length], steps.carry)
+    steps = dataclasses.replace(steps, carry=())
+    emptied = zero_rows(steps.valid, (steps, Targets(*jax.lax.stop_gradient(targets))))
+    (steps, targets), carry = sharding.gather((to_sequences(emptied, length), to_sequences(starts, 1)))
+    return Batch(dataclasses.replace(steps, carry=carry), targets)
+
+
+def pick(valid: Array, index: Array) -> Array:
+    """`valid` [M, L] at sequences `index` [m]; index M is padding, and its rows are invalid."""
+    return valid[index] & (index < valid.shape[0])[:, None]
+
+
+def standardize_over_rollout(targets: Targets, acting: Array, normalize_advantage: str) -> Targets:
+    """Targets [M, L] with advantages standardised over the whole rollout, if `normalize_advantage` is "rollout"."""
+    if normalize_advantage != "rollout":
+        return targets
+    return targets._replace(advantage=standardize(targets.advantage, acting))
+
+
+class Minibatch(NamedTuple):
+    """Inputs of one gradient step."""
+
+    drawn: MinibatchIndices  # [m]
+    valid: Array  # [m, L]
+    targets: Targets  # [m, L] standardised and weighted
+    weights: RowWeights | None  # [m, L]
+    # [] whether any row is valid; if not, the step is skipped: momentum and weight decay would move parameters
+    learns: Array
+    acts: Array  # [] whether any valid row has an allowed action
+    metrics: Metrics
+
+    @property
+    def index(self) -> Array:  # type: ignore[override]
+        """Sequences [m]; M is padding."""
+        return self.drawn.index
+
+
+class RowMasks(NamedTuple):
+    """Masks of the rows that the critic and the policy learn from."""
+
+    valid: Array  # [M, L] rows of the critic
+    acting: Any  # [M, L] rows of the policy (masks.acting); None: all valid rows
+
+    @property
+    def policy(self) -> Array:
+        """Rows that the policy learns from: valid, with an allowed action, [M, L]."""
+        return self.valid if self.acting is None else self.acting
+
+
+def repeated(tree: PyTree, count: int) -> PyTree:
+    """`tree` repeated along a new leading axis for each of `count` streams, [B, ...]."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
+
+
+def row_masks(steps: Transition) -> RowMasks:
+    """Masks of the rows of `steps` [M, L]."""
+    return RowMasks(steps.valid, masks.acting(steps))
+
+
+def make_minibatch(rows: RowMasks, normalize_advantage: str, targets: Targets, drawn: MinibatchIndices) -> Minibatch:
+    """Minibatch of the sequences `drawn`; its advantages are standardised and weighted.
+
+    Standardisation is over the whole minibatch, before gradient accumulation splits it into chunks.
+    """
+    targets = standardize_over_rollout(targets, rows.policy, normalize_advantage)
+    index, weight, advantage_weight = drawn
+    chosen, valid = jax.tree.map(lambda x: x[index], targets), pick(rows.valid, index)
+    acting = valid if rows.acting is None else pick(rows.acting, index)
+    weight = None if weight is None else jnp.broadcast_to(weight[:, None], valid.shape)
+    advantage, metrics = chosen.advantage, {}
+    if normalize_advantage == "minibatch":
+        metrics["advantage_norm_skipped"] = (acting.sum() < 2).astype(jnp.float32)
+        advantage = standardize(advantage, acting, weight)
+    if rows.acting is not None:
+        advantage = jnp.where(acting, advantage, 0.0)
+    if advantage_weight is not None:
+        advantage = advantage * advantage_weight[:, None]
+    weights = row_weights(rows, RowMasks(valid, None if rows.acting is None else acting), weight)
+    return Minibatch(drawn, valid, chosen._replace(advantage=advantage), weights, valid.any(), acting.any(), metrics)
+
+
+def row_weights(rollout: RowMasks, minibatch: RowMasks, importance: Array | None) -> RowWeights | None:
+    """Weights of a minibatch's rows [m, L] in the loss; `importance` [m, L] are importance weights, None: 1."""
+    if minibatch.acting is None:
+        return None if importance is None else RowWeights(importance, importance, None)
+    acting = minibatch.acting * _proportion(minibatch)
+    if importance is None:
+        return RowWeights(acting, None, acting)
+    # The rollout's proportion: that of rows drawn by priority differs and would bias the policy loss
+    return RowWeights(importance * minibatch.acting * _proportion(rollout), importance, acting)
+
+
+def _proportion(rows: RowMasks) -> Array:
+    """Number of valid rows over number of rows with an allowed action, []."""
+    valid, acting = (x.sum(dtype=jnp.float32) for x in (rows.valid, rows.acting))
+    return valid / jnp.maximum(acting, 1.0)
+
+
+def standardize(advantage: Array, rows: Array, weight: Array | None = None) -> Array:
+    """Standardise to weighted mean 0 and population std 1 over the entries where `rows`; unchanged if fewer than 2.
+
+    Equal advantages become 0: their std is only the rounding error of their mean.
+    """
+
+    def mean(x: Array) -> Array:
+        if weight is None:
+            return masked_mean(x, rows)
+        return masked_mean(weight * x, rows) / jnp.maximum(masked_mean(weight, rows), 1e-30)
+
+    average = mean(advantage)
+    centred = advantage - average
+    std = jnp.sqrt(mean(centred**2))
+    scaled = centred / jnp.where(std > ALIKE * jnp.abs(average), std + 1e-8, jnp.inf)
+    return jnp.where(rows.sum() < 2, advantage, scaled)

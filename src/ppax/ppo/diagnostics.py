@@ -1,0 +1,69 @@
+"""Metrics of one update, for logging."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.arrays.metrics import Summary, Table, reduced, unpack
+from ppax.arrays.sequences import masked_means, masked_std
+from ppax.core.types import Batch, PyTree, Transition
+from ppax.core.types import Update as Update
+from ppax.devices import sharding
+
+
+class History(NamedTuple):
+    """Metrics of an update's gradient steps, [num_epochs, num_minibatches, ...]."""
+
+    metrics: Summary
+    learns: Array  # [...] whether the minibatch has a valid row
+    acts: Array  # [...] whether it has a valid row with an allowed action
+
+
+def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
+    """Scalar metrics of one update; `acting` [M, L]: rows that the policy learns from."""
+    valid, value, target = batch.steps.valid, batch.steps.value, batch.targets.value
+    steps, learns = history.metrics, history.learns[..., None]
+    means = jnp.where(learns, steps.means, 0.0).sum((0, 1)) / jnp.maximum(learns.sum(dtype=jnp.float32), 1.0)
+    tops = sharding.largest(jnp.stack([steps.tops.max((0, 1), initial=-jnp.inf), steps.tops[0, 0]]))
+    whole = unpack(dataclasses.replace(steps, means=means, tops=tops[0]))
+    first = dataclasses.replace(steps, means=steps.means[0, 0], tops=tops[1])
+    # before the first gradient step the ratio must be 1; otherwise acting and learning disagree
+    deviation = jnp.maximum(first.stored("ratio_max") - 1.0, 1.0 - first.stored("ratio_min"))
+    whole |= reduced("max", {"ratio_first_max_dev": jnp.maximum(0.0, deviation)})
+    some = history.acts.any()
+    whole |= reduced("max", {"ratio_max": jnp.where(some, whole["ratio_max"], 1.0)})
+    whole |= reduced("min", {"ratio_min": jnp.where(some, whole["ratio_min"], 1.0)})
+    columns = jnp.stack([target, target - value, value, batch.steps.reward])
+    average = masked_means(list(columns), valid)
+    variances = masked_means(list((columns - average[:, None, None]) ** 2), valid)
+    target_var, unexplained = variances[0], variances[1]
+    whole |= {
+        # 0 where targets are constant
+        "explained_variance": jnp.where(target_var > 0.0, 1.0 - unexplained / target_var, 0.0),
+        "advantage_std": masked_std(batch.targets.advantage, acting),
+        "value_mean": average[2],
+        "target_mean": average[0],
+        "target_std": jnp.sqrt(target_var),
+        "reward_mean": average[3],
+        "valid_fraction": valid.mean(dtype=jnp.float32),
+    }
+    return whole | ends_of_episodes(batch.steps) | largest_observation(batch.steps.obs)
+
+
+def ends_of_episodes(steps: Transition) -> Table:
+    """Numbers of terminations and of truncations in the steps [M, L]; a step with both flags is a termination."""
+    cut = steps.truncated & ~steps.terminated
+    ends = {"terminations": steps.terminated, "truncations": cut}
+    return reduced("sum", {name: x.sum(dtype=jnp.float32) for name, x in ends.items()})
+
+
+def largest_observation(obs: PyTree) -> Table:
+    """Largest absolute entry of the observations [M, L, ...], invalid rows being 0; bytes and categories left out."""
+    largest = [jnp.abs(x).max(initial=0.0) for x in jax.tree.leaves(obs) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return reduced("max", {"obs_max": functools.reduce(jnp.maximum, largest)}) if largest else Table({})

@@ -1,0 +1,442 @@
+"""Extensions: everything that PPO can do without. Hooks into an update, and the chain that calls them in order.
+
+An extension is a part with state of its own, kept under its name: `LearnerState.extensions[name]` for the learner,
+`ActorState.extensions[name]` for each stream, `Transition.extras[name]` for further inputs of each row. Each hook of
+`Extension` does nothing by default and adds no operation to the program; a chain of no extensions is PPO alone. The
+order of a chain is that of `PPO.extensions`, as that of the transformations in `optax.named_chain`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces
+from jax import Array
+
+from ppax.arrays.metrics import Table, renamed
+from ppax.arrays.sequences import to_pairs, to_rows
+from ppax.core.parts import name_of as name_of
+from ppax.core.parts import part
+from ppax.core.types import (
+    Acting,
+    Batch,
+    ConfigError,
+    Decision,
+    ExtensionState,
+    ForwardPass,
+    Key,
+    LearnerState,
+    Params,
+    PyTree,
+    Rollout,
+    Scalar,
+    Targets,
+    Transition,
+)
+from ppax.ppo import normalization
+from ppax.ppo.critics.base import value_losses
+from ppax.ppo.diagnostics import History
+from ppax.ppo.exploration import decision_of
+from ppax.ppo.forward import forward_sequences, in_float32, precise
+
+Agent = TypeVar("Agent")
+
+DRAWS = 2**32 - 2  # folded into the keys of an update for draws in losses (`Rows.draw`)
+TRAINED = "extensions"  # key of the extensions' parameters among those of the network, in gradient steps
+
+
+class Before(NamedTuple):
+    """Result of `Extension.before`."""
+
+    state: PyTree  # of the extension, after this rollout
+    reward: Array  # [T, B] that is learned from
+    extras: PyTree = ()  # [T, B, ...] further inputs of each row: `Rows.extras` in a loss; zeros in invalid rows
+    streams: PyTree = ()  # [B, ...] next state of each stream
+    metrics: Mapping[str, Array] = {}  # [] by name
+
+
+class Terms(NamedTuple):
+    """Result of `Extension.terms`: per-row terms of the loss, all [N]; names differ from those of other metrics."""
+
+    losses: Mapping[str, Array]  # coefficients included; added to the loss, and logged by name
+    metrics: Mapping[str, Array] = {}  # logged only
+
+
+class Observed(NamedTuple):
+    """Result of `Extension.observe`."""
+
+    inner: PyTree  # state inside the update
+    proceed: Array | None = None  # [] bool: whether to apply this gradient step and later ones may; None: yes
+    metrics: Mapping[str, Array] = {}  # [] of the gradient step, by name
+
+
+class Learned(NamedTuple):
+    """Gradient steps of an update, for `Extension.after`."""
+
+    batch: Batch  # [M, L] steps, and targets from the stored values
+    history: History  # of all gradient steps
+    metrics: Table  # of the update so far
+
+
+class After(NamedTuple):
+    """Result of `Extension.after`."""
+
+    learner: LearnerState
+    state: PyTree  # of the extension, until the next update
+    metrics: Mapping[str, Array] = {}  # [] by name
+
+
+class Choice(NamedTuple):
+    """Choice of an action in every stream, [B, ...], for `Extension.act`."""
+
+    policy: ForwardPass  # for the current observation
+    action: PyTree  # a sample of the policy, or what the extension before has chosen
+    obs: PyTree
+    first: Array
+    action_mask: PyTree | None
+
+
+class Acted(NamedTuple):
+    """Result of `Extension.act`."""
+
+    acting: PyTree  # [B, ...] next state of each stream while acting
+    action: PyTree  # [B, ...] as the policy's distribution samples it
+
+
+class Rows(NamedTuple):
+    """Minibatch, or a chunk of it, in the loss: rows [N], and forward passes over other inputs of the same rows."""
+
+    agent: Any  # PPO with the numbers of this gradient step
+    batch: Batch  # [N] steps, targets and weights
+    policy: ForwardPass  # of the current network for these rows
+    learner: LearnerState  # with the current parameters
+    sequences: Transition  # [m, L] the same steps, before they were flattened
+    keys: Key  # [num_epochs] of the update
+    index: Array  # type: ignore[assignment]  # [m] numbers of the sequences in the rollout
+    params: Params = ()  # trained parameters of this extension
+    extras: PyTree = ()  # [N, ...] further inputs that `before` of this extension has made
+
+    def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
+        """Run the network over other observations, rows [N]; with a memory from each sequence's stored carry."""
+        obs, action_mask = to_pairs((obs, action_mask), self.sequences.valid.shape[1])
+        steps = dataclasses.replace(self.sequences, obs=obs, action_mask=action_mask)
+        return forward_sequences(self.agent, self.learner, steps)
+
+    def draw(self, size: int) -> Array:
+        """Draw a number below `size` for each row [N]: the same in all epochs of an update, and for every layout."""
+        length = self.sequences.valid.shape[1]
+        rows = to_rows(self.index[:, None] * length + jnp.arange(length)[None])
+        # all keys are folded, and one is taken: JAX's key-reuse checker counts a slice of keys as their use
+        key = jax.vmap(lambda one: jax.random.fold_in(one, DRAWS))(self.keys)[0]
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows)
+        drawn: Array = jax.vmap(lambda one: jax.random.randint(one, (), 0, size))(keys)
+        return drawn
+
+    def inputs(self, obs: PyTree) -> PyTree:
+        """Other observations [N, ...] as the network gets them: float32, standardised where those of the agent are."""
+        stats = self.learner.obs_stats
+        return in_float32(obs if stats is None else normalization.normalize_obs(stats, obs))
+
+    def encode(self, obs: PyTree) -> PyTree:
+        """Features of other observations, rows [N], before the memory (`Network.encode`)."""
+        with precise(self.agent.network, self.agent.compute_dtype, self.learner.params) as params:
+            return in_float32(jax.vmap(self.agent.network.encode, (None, 0))(params, self.inputs(obs)))
+
+    def losses(self, batch: Batch) -> Array:
+        """PPO's own loss of other rows, [N]: policy + vf_coef * value - ent_coef * entropy, without weights."""
+        agent, policy = self.agent, self.forward(batch.steps.obs, batch.steps.action_mask)
+        value = value_losses(agent.critic, self.learner.critic, policy.value_outputs, batch)
+        policy_loss = agent.loss(policy.distribution, batch).loss - agent.ent_coef * policy.distribution.entropy()
+        total: Array = policy_loss + agent.vf_coef * value
+        return total
+
+
+@part
+class Extension:
+    """Base class of extensions: a part whose hooks PPO calls in an update. Override those that you need.
+
+    `agent` is the PPO that has it, `state` what `init` and the later hooks returned for it. `name` tells two extensions
+    of one class apart; in a run file it is the name of the table, [agent.extensions.NAME].
+    """
+
+    name: str = dataclasses.field(default="", kw_only=True, metadata={"static": True, "named": True})
+
+    @property
+    def needs_latest_policy(self) -> str:
+        """Option that compares with the policy that acted, which must then be the latest (no `overlap`); "": none."""
+        return ""
+
+    @property
+    def grows(self) -> bool:
+        """Whether the first update adds arrays to the state, which `start` then allocates as zeros."""
+        return False
+
+    def check(self, agent: Any) -> None:
+        """Raise ConfigError where options contradict each other or those of `agent`; numbers are concrete."""
+
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
+        """Return the initial state, and parameters that the loss trains with the network's; () for what there is none.
+
+        Raises ConfigError where sizes and choices contradict each other or those of `agent`.
+        """
+        return ExtensionState()
+
+    def init_streams(self, num_streams: int) -> PyTree:
+        """Return the initial state of each stream, [B, ...], part of the actor; () if there is none."""
+        return ()
+
+    def init_acting(self, agent: Any, num_streams: int) -> PyTree:
+        """Return the state of each stream while it acts, [B, ...], part of the carry; (): `act` is not called."""
+        return ()
+
+    def act(self, agent: Any, acting: PyTree, choice: Choice, key: Key) -> Acted:
+        """Choose the action of every stream while rollouts are collected; `key` is [B].
+
+        Log-probabilities are those of the policy for the action. Evaluations, films and exports act without it.
+        """
+        return Acted(acting, choice.action)
+
+    def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
+        """Change rewards, make further inputs of rows, learn from a rollout; once an update, before its targets.
+
+        `reward` [T, B] is the environment's, scaled where the agent scales it, and changed by extensions before this
+        one. Rewards of rows that are not valid are not read, and their observations may be anything (but see
+        `learning.following`). On several devices `rollout` has the streams of one: `program.sharding.gather` joins
+        them, and `state` must be the same on all.
+        """
+        return Before(state, reward, (), streams)
+
+    def targets(self, targets: Targets, extras: PyTree) -> Targets:
+        """Return targets with what is added to them, wherever they are computed; `extras` are those of `before`."""
+        return targets
+
+    def terms(self, rows: Rows) -> Terms:
+        """Return further terms of the loss. Rows are neither masked nor weighted here: PPO takes the means."""
+        return Terms({})
+
+    def begin(self, state: PyTree) -> PyTree:
+        """Return the state inside an update, before its first gradient step: `inner` of the hooks below."""
+        return ()
+
+    def adapt(self, agent: Any, inner: PyTree) -> Any:
+        """Return the agent with other numbers for a gradient step, as a schedule does for an iteration."""
+        return agent
+
+    def observe(self, agent: Any, inner: PyTree, metrics: Mapping[str, Array], acts: Array) -> Observed:
+        """Observe the metrics of a minibatch's loss before its gradient step.
+
+        The step then has the numbers of the new state (`adapt`). `acts` []: whether the minibatch has a row that the
+        policy learns from.
+        """
+        return Observed(inner)
+
+    def after(self, agent: Any, learner: LearnerState, state: PyTree, inner: PyTree, learned: Learned) -> After:
+        """Learn further from a rollout, once an update, after its gradient steps and before statistics of observations.
+
+        Rows that are not valid must have no influence, and the result must be the same on all devices.
+        """
+        return After(learner, state)
+
+    def rescale_value(self, state: PyTree, scale: Scalar, shift: Scalar) -> PyTree:
+        """Return the state whose value heads have the outputs scale [] * (old outputs) + shift, [] or [num_values].
+
+        As `Network.rescale_value`, and called with it: by critics whose outputs are on a scale that changes, as PopArt.
+        """
+        return state
+
+
+def folded(name: str) -> int:
+    """Return the number that is folded into a learner's key for the extension of this name."""
+    return zlib.crc32(name.encode())
+
+
+class Chain:
+    """Extensions of an agent in their order, called as one. Every loop below unrolls while a program is traced."""
+
+    def __init__(self, extensions: Sequence[Extension]):
+        """Take the extensions by name; ConfigError for two of one name."""
+        self.by_name = {name_of(extension): extension for extension in extensions}
+        odd = next((name for name in self.by_name if not name.isidentifier()), None)
+        if odd is not None:
+            raise ConfigError(f"extensions: the name {odd!r} must be letters, digits and underscores, as rnd_2")
+        counts = Counter(map(name_of, extensions))
+        twice = next((name for name in counts if counts[name] > 1), None)
+        if twice is not None:
+            cls = type(self.by_name[twice]).__name__
+            raise ConfigError(f'extensions: two are named {twice}; give one another name, {cls}(name="{twice}_2")')
+
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> dict[str, ExtensionState]:
+        """Return the initial state and parameters of each extension by name, from a key of its own."""
+        states = {}
+        for name, extension in self.by_name.items():
+            state, params = extension.init(agent, observation_space, jax.random.fold_in(key, folded(name)))
+            states[name] = ExtensionState(state, in_float32(params))
+        return states
+
+    def check(self, agent: Any) -> None:
+        """Call `Extension.check` of each."""
+        for extension in self.by_name.values():
+            extension.check(agent)
+
+    def init_streams(self, num_streams: int) -> dict[str, PyTree]:
+        """Return the initial state of each stream, [B, ...], by name."""
+        return {name: extension.init_streams(num_streams) for name, extension in self.by_name.items()}
+
+    def init_acting(self, agent: Any, num_streams: int) -> dict[str, PyTree]:
+        """Return the state of each stream while it acts, [B, ...], by name, of extensions that act."""
+        states = {name: extension.init_acting(agent, num_streams) for name, extension in self.by_name.items()}
+        return {name: state for name, state in states.items() if jax.tree.leaves(state)}
+
+    def act(self, agent: Any, choice: Choice, key: Key) -> Decision:
+        """Call `Extension.act` of each whose state is in the policy's carry; `key` is one key or [B]."""
+        policy = choice.policy
+        states = dict(policy.carry.extensions) if isinstance(policy.carry, Acting) else {}
+        for name, extension in self.by_name.items() if states else ():
+            if name not in states:
+                continue
+            fold = partial(jax.random.fold_in, data=folded(name))
+            keys = jax.vmap(fold)(key) if key.ndim else jax.random.split(fold(key), len(choice.first))
+            states[name], action = extension.act(agent, states[name], choice, keys)
+            choice = choice._replace(action=action)
+        if states:
+            policy = policy._replace(carry=policy.carry._replace(extensions=states))
+        return decision_of(policy, choice.action)
+
+    def trained(self, learner: LearnerState) -> Params:
+        """Return the parameters that gradient steps train: the network's, and those of extensions at TRAINED."""
+        own = {name: one.params for name, one in learner.extensions.items() if jax.tree.leaves(one.params)}
+        if not own:
+            return learner.params
+        if not isinstance(learner.params, dict) or TRAINED in learner.params:
+            raise ConfigError(
+                f"extensions: {', '.join(own)} has parameters; those of the network must be a dict without the name "
+                f"{TRAINED!r}; rename that of your network"
+            )
+        return learner.params | {TRAINED: own}
+
+    def with_trained(self, learner: LearnerState, params: Params) -> LearnerState:
+        """Return the learner with parameters as `trained` returns them."""
+        if not isinstance(params, dict) or TRAINED not in params:
+            return learner._replace(params=params)
+        own = params[TRAINED]
+        states = {name: one._replace(params=own.get(name, ())) for name, one in learner.extensions.items()}
+        network = {name: x for name, x in params.items() if name != TRAINED}
+        return learner._replace(params=network, extensions=states)
+
+    def before(self, agent: Any, learner: LearnerState, rollout: Rollout, reward: Array) -> Prepared:
+        """Call `Extension.before` of each, in their order."""
+        states, extras, streams, metrics = dict(learner.extensions), {}, {}, Table({})
+        for name, extension in self.by_name.items():
+            out = extension.before(agent, states[name].state, rollout.extensions[name], rollout, reward)
+            states[name], streams[name] = states[name]._replace(state=out.state), out.streams
+            own_metrics = self._named(name, out.metrics)
+            require_new(name, own_metrics, metrics)
+            reward, metrics = out.reward, metrics | own_metrics
+            if jax.tree.leaves(out.extras):
+                extras[name] = out.extras
+        steps = dataclasses.replace(rollout.steps, extras=extras) if extras else rollout.steps
+        return Prepared(learner._replace(extensions=states), steps, reward, streams, metrics)
+
+    def targets(self, targets: Targets, steps: Transition) -> Targets:
+        """Call `Extension.targets` of each."""
+        for name, extension in self.by_name.items():
+            targets = extension.targets(targets, extras_of(steps, name))
+        return targets
+
+    def terms(self, rows: Rows) -> Terms:
+        """Call `Extension.terms` of each, with its own parameters and inputs of the rows."""
+        losses: dict[str, Array] = {}
+        metrics: dict[str, Array] = {}
+        for name, extension in self.by_name.items():
+            trained = rows.learner.params.get(TRAINED, {}) if isinstance(rows.learner.params, dict) else {}
+            own = rows._replace(params=trained.get(name, ()), extras=extras_of(rows.batch.steps, name))
+            terms = Terms(*(self._named(name, one) for one in extension.terms(own)))
+            require_new(name, [*terms.losses, *terms.metrics], {**losses, **metrics})
+            losses, metrics = losses | dict(terms.losses), metrics | dict(terms.metrics)
+        return Terms(losses, metrics)
+
+    def begin(self, learner: LearnerState) -> dict[str, PyTree]:
+        """Return the state inside an update of each, by name."""
+        return {name: one.begin(learner.extensions[name].state) for name, one in self.by_name.items()}
+
+    def adapt(self, agent: Agent, inner: Mapping[str, PyTree]) -> Agent:
+        """Return the agent with the numbers of a gradient step: those that an extension adapts, then the next."""
+        for name, extension in self.by_name.items():
+            agent = extension.adapt(agent, inner[name])
+        return agent
+
+    def observe(self, agent: Any, inner: Mapping[str, PyTree], metrics: Mapping[str, Array], acts: Array) -> Observed:
+        """Call `Extension.observe` of each; a gradient step is applied if all of them proceed."""
+        after, proceed, seen = {}, None, Table({})
+        for name, extension in self.by_name.items():
+            out = extension.observe(agent, inner[name], metrics, acts)
+            own_metrics = self._named(name, out.metrics)
+            require_new(name, own_metrics, {**metrics, **seen})
+            after[name], seen = out.inner, seen | own_metrics
+            if out.proceed is not None:
+                proceed = out.proceed if proceed is None else proceed & out.proceed
+        return Observed(after, proceed, seen)
+
+    def after(
+        self, agent: Any, learner: LearnerState, inner: Mapping[str, PyTree], learned: Learned, before: Table
+    ) -> Finished:
+        """Call `Extension.after` of each, in their order; `before` are the metrics that `before` has returned."""
+        require_new("before", before, learned.metrics)
+        metrics = learned.metrics | before
+        for name, extension in self.by_name.items():
+            own = learner.extensions[name]
+            out = extension.after(agent, learner, own.state, inner[name], learned._replace(metrics=metrics))
+            states = {**out.learner.extensions, name: own._replace(state=out.state)}
+            own_metrics = self._named(name, out.metrics)
+            require_new(name, own_metrics, metrics)
+            learner, metrics = out.learner._replace(extensions=states), metrics | own_metrics
+        return Finished(learner, metrics)
+
+    def rescale_value(self, learner: LearnerState, scale: Scalar, shift: Scalar) -> LearnerState:
+        """Return the learner with the value heads of all extensions rescaled."""
+        states = {
+            name: one._replace(state=self.by_name[name].rescale_value(one.state, scale, shift))
+            for name, one in learner.extensions.items()
+        }
+        return learner._replace(extensions=states)
+
+    def _named(self, name: str, metrics: Mapping[str, Array]) -> Table:
+        """Return metrics of an extension by their names in the log: plain, or after its name if its class is twice."""
+        same = [other for other, one in self.by_name.items() if type(one) is type(self.by_name[name])]
+        return renamed(metrics, lambda metric: metric if same[0] == name else f"{name}_{metric}")
+
+
+class Prepared(NamedTuple):
+    """Result of `Chain.before`."""
+
+    learner: LearnerState
+    steps: Transition  # [T, B] with the extras of all extensions
+    reward: Array  # [T, B] that is learned from
+    streams: dict[str, PyTree]  # [B, ...] next state of each stream, by name
+    metrics: Table
+
+
+class Finished(NamedTuple):
+    """Result of `Chain.after`."""
+
+    learner: LearnerState
+    metrics: Table
+
+
+def extras_of(steps: Transition, name: str) -> PyTree:
+    """Return the further inputs of rows that the extension `name` has made; () if none."""
+    return steps.extras[name] if steps.extras and name in steps.extras else ()
+
+
+def require_new(name: str, own: Iterable[str], others: Mapping[str, Array]) -> None:
+    """Raise ConfigError where a metric of the extension `name` has the name of another metric."""
+    taken = next((one for one in own if one in others), None)
+    if taken is not None:
+        raise ConfigError(f"extensions.{name}: the metric {taken!r} exists already; give it another name")

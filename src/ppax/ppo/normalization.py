@@ -1,0 +1,147 @@
+"""Running mean and variance, accurate beyond 10^9 samples in float32; normalisation of observations and rewards.
+
+Mean and variance are pairs of float32 (value and rounding error), the count is an exact pair of uint32. Batches are
+merged by Chan et al. 1979 (parallel variance); moments are taken around the running mean, never as E[x^2] - E[x]^2.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces
+from jax import Array
+
+from ppax.arrays import counter
+from ppax.core.types import LearnerState, PyTree, Rollout, Transition
+from ppax.devices import sharding
+
+CLIP = 10.0  # clip range of normalised observations and rewards, in standard deviations
+EPSILON = 1e-8
+
+
+class Pair(NamedTuple):
+    """Compensated float32: a value and its rounding error."""
+
+    high: Array
+    low: Array
+
+
+class RunningStats(NamedTuple):
+    """Running mean and variance of all samples. Leaves have the shape of one sample; `count` is [2] uint32."""
+
+    count: Array  # type: ignore[assignment]
+    mean: Pair
+    var: Pair  # population variance
+
+
+def init_stats(shape: tuple[int, ...]) -> RunningStats:
+    """Statistics of no samples: mean 0 and variance 1, replaced by those of the first samples."""
+    zeros = jnp.zeros(shape, jnp.float32)
+    return RunningStats(counter.zero(), Pair(zeros, zeros), Pair(zeros + 1.0, zeros))
+
+
+def add(pair: Pair, x: Array) -> Pair:
+    """Compensated addition (Knuth's two-sum)."""
+    total = pair.high + x
+    back = total - pair.high
+    low = pair.low + ((pair.high - (total - back)) + (x - back))
+    high = total + low
+    return Pair(high, low - (high - total))
+
+
+def update_stats(stats: RunningStats, x: Array, valid: Array) -> RunningStats:
+    """Merge samples `x` [..., *shape] where `valid` [...]."""
+    axes = tuple(range(valid.ndim))
+    weight = jnp.expand_dims(valid, tuple(range(valid.ndim, x.ndim)))
+    seen = valid.sum(dtype=jnp.uint32)
+    per_sample = 1.0 / jnp.maximum(seen.astype(jnp.float32), 1.0)
+
+    def mean(y: Array) -> Array:
+        return jnp.where(weight, y, 0.0).sum(axes) * per_sample
+
+    x = x.astype(jnp.float32)
+    centred = x - jnp.expand_dims(stats.mean.high, axes) - jnp.expand_dims(stats.mean.low, axes)
+    shift = mean(centred)
+    batch_var = mean((centred - jnp.expand_dims(shift, axes)) ** 2)
+    count = counter.add(stats.count, seen)
+    total = jnp.maximum(counter.to_float(count), 1.0)
+    share, rest = seen.astype(jnp.float32) / total, counter.to_float(stats.count) / total
+    var_step = share * ((batch_var - stats.var.high) - stats.var.low + rest * shift**2)
+    return RunningStats(count, add(stats.mean, share * shift), add(stats.var, var_step))
+
+
+class NoStats(NamedTuple):
+    """Placeholder for categorical observations, which are not normalised."""
+
+
+def init_obs_stats(space: spaces.Space) -> PyTree:
+    """Initial statistics, one for every array of an observation of `space`."""
+    if isinstance(space, spaces.Dict):
+        return {key: init_obs_stats(inner) for key, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(init_obs_stats(inner) for inner in space.spaces)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return NoStats()
+    return init_stats(space.shape or ())
+
+
+def initial(space: spaces.Space, of_obs: bool, of_reward: bool) -> tuple[PyTree, PyTree]:
+    """Initial statistics of observations and of discounted returns; None where they are off."""
+    return init_obs_stats(space) if of_obs else None, init_stats(()) if of_reward else None
+
+
+def is_stats(node: object) -> bool:
+    """Whether a tree node is the statistics of one array."""
+    return isinstance(node, RunningStats | NoStats)
+
+
+def with_obs_stats(learner: LearnerState, steps: Transition) -> LearnerState:
+    """Learner with the statistics of its observations after these steps [M, L]; unchanged without statistics."""
+    if learner.obs_stats is None:
+        return learner
+    return learner._replace(obs_stats=update_obs_stats(learner.obs_stats, steps.obs, steps.valid))
+
+
+def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array) -> PyTree:
+    """Merge observations [..., *shape] where `valid` [...]."""
+
+    def one(s: RunningStats | NoStats, x: Array) -> RunningStats | NoStats:
+        return s if isinstance(s, NoStats) else update_stats(s, x, valid)
+
+    return jax.tree.map(one, stats, obs, is_leaf=is_stats)
+
+
+def normalize_obs(stats: PyTree, obs: PyTree, clip: float = CLIP) -> PyTree:
+    """Standardise observations [..., *shape]; clipped at `clip` standard deviations."""
+
+    def one(s: RunningStats | NoStats, x: Array) -> Array:
+        if isinstance(s, NoStats):
+            return x
+        batch = tuple(range(x.ndim - s.mean.high.ndim))
+        mean, low, var = (jnp.expand_dims(v, batch) for v in (s.mean.high, s.mean.low, s.var.high))
+        return jnp.clip(((x - mean) - low) * jax.lax.rsqrt(var + EPSILON), -clip, clip)
+
+    return jax.tree.map(one, stats, obs, is_leaf=is_stats)
+
+
+class Rewarded(NamedTuple):
+    """Learner with updated statistics of rewards, and the scaled rewards of a rollout."""
+
+    learner: LearnerState
+    reward: Array  # [T, B]
+
+
+def normalize_rewards(learner: LearnerState, rollout: Rollout) -> Rewarded:
+    """Update the reward statistics by a rollout, on all devices, and scale its rewards; unchanged without statistics.
+
+    Rewards are divided by the standard deviation of the discounted return, without centring, and clipped at 10.
+    """
+    steps = rollout.steps
+    if learner.reward_stats is None:
+        return Rewarded(learner, steps.reward)
+    trace, valid = sharding.gather((rollout.reward_trace, steps.valid), axis=1)
+    stats = update_stats(learner.reward_stats, trace, valid)
+    scaled = steps.reward * jax.lax.rsqrt(stats.var.high + EPSILON)
+    return Rewarded(learner._replace(reward_stats=stats), jnp.clip(scaled, -CLIP, CLIP))

@@ -1,0 +1,28 @@
+"""Adam with decoupled weight decay. Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import optax
+
+from ppax.core.types import Scalar, number, part
+
+
+@part
+class AdamW:
+    """Adam with decoupled weight decay. Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101
+
+    Each step scales every parameter by 1 - learning_rate * weight_decay, biases and log standard deviations included.
+    """
+
+    b1: Scalar = number("Adam beta1: decay rate of the mean gradient", default=0.9, low=0.0, high=1.0)
+    b2: Scalar = number("Adam beta2: decay rate of the mean squared gradient", default=0.999, low=0.0, high=1.0)
+    eps: Scalar = number("Adam epsilon: added to the root of the mean squared gradient", default=1e-5, above=0.0)
+    weight_decay: Scalar = number("weight decay of every parameter, per unit of learning rate", default=1e-4, low=0.0)
+
+    elementwise: ClassVar[bool] = True
+
+    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
+        """Transformation for one learning rate."""
+        return optax.adamw(learning_rate, b1=self.b1, b2=self.b2, eps=self.eps, weight_decay=self.weight_decay)

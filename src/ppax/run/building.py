@@ -1,0 +1,162 @@
+"""`ppax.build`: agent, environment and settings of a run, from what `ppax train` takes and with the same settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from ppax import config
+from ppax.agents.arguments import is_env, require_env
+from ppax.config.catalogue import choices_of
+from ppax.core import imports
+from ppax.core.names import moved, remedy
+from ppax.core.options import Config, flatten, unflatten
+from ppax.core.parts import slot_chains
+from ppax.core.protocols import Agent, Callback, Environment, Logger, StopCondition
+from ppax.core.types import ConfigError
+from ppax.envs import Env, VectorEnv
+from ppax.envs.suites.registry import require_adapted
+from ppax.ppo.ppo import PPO
+from ppax.run.fit import fit_run
+from ppax.run.result import TrainedRun
+
+Target = str | Path | Env | Environment | Mapping[str, Any]
+FIELDS = {field.name for field in dataclasses.fields(PPO)}
+
+
+class Built(config.Built):
+    """Agent, environment and settings of a run."""
+
+    __slots__ = ()
+
+    def fit(
+        self,
+        run_dir: str | Path | None = None,
+        callbacks: Sequence[Callback | Logger | StopCondition] = (),
+        *,
+        overwrite: bool = False,
+    ) -> TrainedRun:
+        """Train as `ppax train` does; `run_dir`, `callbacks` and `overwrite` as in `ppax.fit`."""
+        return fit_run(*self, run_dir, callbacks, overwrite=overwrite)
+
+
+def build(target: Target, **options: Any) -> Built:
+    """Return agent, environment and settings of a run, those of `ppax train TARGET`; `.fit()` of the result trains.
+
+        run = ppax.build("CartPole-v1", seed=3, num_envs=8, agent={"learning_rate": 1e-4}).fit("runs/first")
+
+    `target` is the name of an environment, a preset, a run file, a run directory, a configuration, or an environment:
+    one that `ppax.make` or `ppax.envs.host` returned, or a single one written in JAX. The run begins from the preset
+    with the environment's name, where there is one, else from the defaults by the kind of environment
+    (docs/defaults.md); `preset` names another preset, or is "none". `options` override these settings, with the names
+    of a run file; parts of the agent and sections may be objects, as `agent={"loss": MyLoss()}, log=ppax.Log(keep=9)`.
+
+    Raises ConfigError for an unknown name, with the nearest one, and for an invalid option. Warns where a preset is
+    tuned for another number of steps.
+    """
+    given, parts = _as_data(options)
+    with ExitStack() as stack:
+        # classes of an object are in use already; those that options name take trust
+        stack.enter_context(imports.trusting(_code_of({"agent": _network(parts)})))
+        stack.enter_context(imports.trusting({one.name for one in config.outside(given).values()}))
+        if isinstance(target, str | Path):
+            file, env, found = config.file_of(str(target)), None, config.find(str(target))
+            stack.enter_context(imports.trusting((), within=[] if file is None else [file.parent]))
+        elif isinstance(target, Mapping):
+            env, found = None, dict(target)
+        else:
+            env = _vectorised(target, given)
+            found = _settings_of(env, given)
+        started = config.begun(found | ({config.PRESET: given[config.PRESET]} if config.PRESET in given else {}))
+        complete, text = config.completed(config.overridden(started, given), env)
+        built = config.build(complete, env)
+    if text and complete[config.PRESET] is not None:
+        warnings.warn(text, stacklevel=2)
+    return Built(_with_parts(built.agent, parts), built.env, built.run)
+
+
+def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
+    """Return options as data, and the parts of the agent that are objects, by field."""
+    agent = options.get("agent", {})
+    if not isinstance(agent, Mapping):
+        raise ConfigError(
+            'agent: must be a table of options, as agent={"learning_rate": 1e-4}; an agent that you have built trains '
+            "with ppax.fit(agent, env)"
+        )
+    # `fit` has no argument `eval`, which is a function of Python
+    others = {"eval" if name == "evaluation" else name: x for name, x in options.items() if name != "agent"}
+    given = {name: config.describe(x) if dataclasses.is_dataclass(x) else x for name, x in others.items()}
+    if isinstance(given.get("init_from"), str | Path):  # as in `fit`, and as --init-from
+        given["init_from"] = {"run": str(given["init_from"])}
+    slots = {*choices_of(PPO), *slot_chains(PPO)}
+    parts = {
+        name: x
+        for name, x in agent.items()
+        if dataclasses.is_dataclass(x) or (name in slots and not isinstance(x, Mapping | str))
+    }
+    for name in parts.keys() - FIELDS:
+        if moved(f"agent.{name}"):
+            raise ConfigError(f"agent.{name}: unknown option; {remedy(name, list(FIELDS))}")
+        nearest = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"agent.{name}: unknown option; did you mean agent.{nearest}?")
+    data = {name: x for name, x in agent.items() if name not in parts} | _network(parts)
+    return unflatten(dict(flatten(given | ({"agent": data} if data else {})))), parts
+
+
+def _network(parts: Mapping[str, Any]) -> Config:
+    """Table of a network, from whose memory and distribution other settings follow; {} where no file can hold it."""
+    network = parts.get("network")
+    if not dataclasses.is_dataclass(network):
+        return {}
+    table = {"network": config.describe_part(network, choices_of(PPO)["network"])}
+    try:
+        with imports.trusting(_code_of({"agent": table})):
+            config.resolve({"agent": table})
+    except ConfigError:  # a class that cannot be imported, or a field that no run file can hold
+        return {}
+    return table
+
+
+def _code_of(given: Config) -> set[str]:
+    """Packages of the classes that a configuration names."""
+    return {config.package_of(path) for path in config.import_paths(given).values()}
+
+
+def _vectorised(env: Any, given: Config) -> Env:
+    """Return `env`, or copies of a single environment written in JAX: `num_envs`, or as many as its settings say."""
+    if is_env(env) or isinstance(env, gymnasium.Env | type) or not hasattr(env, "num_agents"):
+        require_env(env)
+        return env  # type: ignore[no-any-return]
+    require_adapted(env)
+    return VectorEnv(env, config.num_envs_for(given, VectorEnv(env, 1)))
+
+
+def _settings_of(env: Env, given: Config) -> Config:
+    """Settings that an environment was made with; ConfigError where an option differs, which would have no effect."""
+    settings = {name: x for name, x in env.settings.run_fields().items() if x != {} and name != "schedule"}
+    for name in settings.keys() & given.keys() - {"env_params"}:
+        if given[name] != settings[name]:
+            raise ConfigError(
+                f"{name} = {given[name]!r}: the environment was made with {settings[name]!r}; make it with the other, "
+                "or leave this out"
+            )
+    return settings
+
+
+def _with_parts(agent: Agent, parts: Mapping[str, Any]) -> Agent:
+    """Return an agent with objects as parts; ConfigError for several agents, which are built by hand."""
+    if not parts:
+        return agent
+    if not isinstance(agent, PPO):
+        raise ConfigError(
+            f"agent.{next(iter(parts))}: objects are parts of one policy, and here are several; give its table "
+            '{"part": ...}, or build the agents by hand: docs/many_agents.md'
+        )
+    return dataclasses.replace(agent, **parts)

@@ -1,0 +1,149 @@
+"""Record of a run: metrics as columns, configuration, evaluation and end, from its directory or from memory.
+
+A run directory may come from a stranger: everything in it is read as data, with limits on sizes, and what is missing,
+damaged or unknown is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppax import config as configs
+from ppax.core import untrusted
+from ppax.core.options import Config, flatten
+from ppax.core.protocols import Row
+from ppax.core.types import ConfigError
+from ppax.loggers.files import METRICS, rows_until, thinned
+from ppax.run import directory as run_dirs
+from ppax.run.directory import ROWS, RUN_FILE, STOPPED
+from ppax.storage.paths import to_path
+
+MEMBERS = "members"  # folder of the runs in the directory of a sweep
+JSON_LIMIT = 2**20  # bytes of stopped.json; far above the size of a valid file
+FAULT = "fault"  # kind of the end of a run of which an iteration was not finite
+EVALUATED, RETURN = "eval_return", "episode_return"  # metrics of learning curves, the better one first
+# Sizes of values: a diverged run has larger ones, which are cut so that sums stay finite, and smaller ones are 0
+LARGEST, SMALLEST = 1e100, 1e-100
+
+
+class Record(NamedTuple):
+    """Metrics, configuration and end of one run."""
+
+    name: str
+    path: Path | None  # run directory
+    columns: dict[str, np.ndarray]  # [rows] each, by metric; NaN where a row has no number
+    tables: Config  # options as the run file has them
+    run_file: str  # text of the run file
+    evaluation: dict[str, Any]  # evaluation.json; {} where there is none of the newest policy
+    starts: list[dict[str, Any]]  # time, versions and hardware of each start
+    stopped: dict[str, Any]  # stopped.json; {} while the run goes on or after it was killed
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Options by dotted path; without empty tables."""
+        return {path: value for path, value in flatten(self.tables) if value != {}}
+
+    @property
+    def env(self) -> str:
+        """Name of the environment."""
+        return str(self.config.get("env", "unknown environment"))
+
+    def has(self, metric: str) -> bool:
+        """Whether a row has a number for `metric`."""
+        return len(self.numbers(metric)) > 0
+
+    def last(self, metric: str) -> float:
+        """Last number of `metric`; NaN where there is none."""
+        values = self.numbers(metric)
+        return float(values[-1]) if len(values) else math.nan
+
+    def highest(self, metric: str) -> float:
+        """Highest number of `metric`; NaN where there is none."""
+        return float(self.numbers(metric).max()) if self.has(metric) else math.nan
+
+    def numbers(self, metric: str) -> np.ndarray:
+        """Numbers of `metric`, of the rows that have one."""
+        values = self.columns.get(metric, np.zeros(0))
+        return values[np.isfinite(values)]
+
+    def result(self, name: str) -> float:
+        """Number `name` of the final evaluation; NaN where there is none."""
+        value = self.evaluation.get(name, math.nan)
+        return float(value) if _is_number(value) else math.nan
+
+    @property
+    def final_return(self) -> float:
+        """Mean return of the final evaluation; where it lacks, of the last one in training, or of the last log row.
+
+        NaN, no score, if no episode of the final evaluation has ended, or if an iteration was not finite.
+        """
+        if self.evaluation or self.stopped.get("kind") == FAULT:
+            return self.result("mean_return")
+        numbers = (self.last(EVALUATED), self.last(RETURN))
+        return next((number for number in numbers if math.isfinite(number)), math.nan)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Steps per second of training over the whole run, without compilation."""
+        seconds = self.last("seconds")
+        return self.last("env_steps") / seconds if seconds > 0 else math.nan
+
+    @property
+    def end(self) -> str:
+        """Reason for the end, in words."""
+        why = self.stopped.get("why")
+        return why if isinstance(why, str) else "still running, or ended without a record of it"
+
+
+def read(path: Path) -> Record:
+    """Record of the run in the directory `path`, finished or not; ConfigError where there is no run."""
+    if not (path / RUN_FILE).is_file() and path.is_dir():
+        inside = sorted(folder.name for folder in path.iterdir() if (folder / RUN_FILE).is_file())
+        if inside:
+            raise ConfigError(
+                f"{path} is not a run directory: it has no {RUN_FILE}; nearest: {path / inside[0]}, "
+                f"one of {len(inside)} runs in it"
+            )
+    tables = run_dirs.find(path)
+    run_file = untrusted.read_text(path / RUN_FILE, untrusted.RUN_FILE_LIMIT)
+    starts = [start for start in run_dirs.read_about(path).get("starts", []) if isinstance(start, dict)]
+    columns = columns_of(thinned(rows_until(path / ROWS, 2**63)))
+    evaluation, stopped = run_dirs.read_evaluation(path), untrusted.read_table(path / STOPPED, JSON_LIMIT)
+    name = path.name or path.resolve().name
+    return Record(name, path, columns, tables, run_file, evaluation, starts, stopped)
+
+
+def members_of(run: str | Path) -> list[Path]:
+    """Run directories at `run`: those of all members, where it is the directory of a sweep."""
+    path = to_path(run, "run")
+    if (path / RUN_FILE).is_file() or not (path / MEMBERS).is_dir():
+        return [path]
+    return sorted(folder for folder in (path / MEMBERS).iterdir() if (folder / RUN_FILE).is_file()) or [path]
+
+
+def of_history(name: str, rows: Sequence[Row], config: Config, stopped: str = "") -> Record:
+    """Record of a run in memory, from its log rows."""
+    end = {"why": stopped or "total_steps are done"}
+    return Record(name, None, columns_of(rows), config, configs.to_toml(config), {}, [], end)
+
+
+def columns_of(rows: Sequence[Row]) -> dict[str, np.ndarray]:
+    """Metrics of log rows as float64 columns, NaN where a row has no finite number; rows without steps are left out."""
+    rows = [row for row in rows if _is_number(row.get("env_steps")) and row["env_steps"] >= 0]
+    names = list(dict.fromkeys(name for row in rows for name in row))[:METRICS]
+    columns = {name: np.array([row.get(name) for row in rows], np.float64) for name in names}
+    return {name: _bounded(values) for name, values in columns.items()}
+
+
+def _bounded(values: np.ndarray) -> np.ndarray:
+    values = np.where(np.isfinite(values), values, np.nan)
+    return np.clip(np.where(np.abs(values) < SMALLEST, 0.0, values), -LARGEST, LARGEST)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < LARGEST  # NaN and infinities are not less

@@ -1,1 +1,0 @@
-"""Tools for runs: speed measurement, playing a policy, video files, presets."""

@@ -1,6 +1,0 @@
-"""Doctor: rules over the metrics and options of a run, which say why it does not learn."""
-
-from ppax.tools.doctor.examination import RULES, diagnosed, doctor
-from ppax.tools.doctor.findings import Diagnosis, Finding, Remedy, Rule
-
-__all__ = ["RULES", "Diagnosis", "Finding", "Remedy", "Rule", "diagnosed", "doctor"]

@@ -1,0 +1,1 @@
+"""Training loop: start, train, collect, evaluate; in compiled environments and in Python's."""

@@ -1,0 +1,171 @@
+"""Backends: where a run's environments are stepped, inside compiled programs or by a loop on the host.
+
+`backend_of` asks once; all else calls the members of the protocol `Backend`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from ppax.agents.arguments import require_fit
+from ppax.agents.members import without_extensions
+from ppax.core.protocols import Agent, Backend, Scene, WholeEpisodes
+from ppax.core.types import ActorState, Gathered, Key, PyTree, TrainState
+from ppax.devices.layout import run_once_options
+from ppax.devices.tracing import renewed
+from ppax.envs import Env, HostEnv, ended
+from ppax.envs.hosting.host_env import reset_seeds
+from ppax.envs.hosting.rendering import with_rendering
+from ppax.envs.vector import VectorEnv
+from ppax.envs.wrappers.rendering import render
+from ppax.training.collection import collect
+from ppax.training.compiled import CompiledTraining
+from ppax.training.episodes import CompiledEpisodes, CompiledScene
+from ppax.training.host import Clock, HostActor, HostEpisodes, HostTraining, Rollouts, make_policy, metric_names
+from ppax.training.host.scene import HostScene
+from ppax.training.loop import train
+
+
+def without_past_selves(agent: Agent) -> Any:
+    """Return an agent whose current policies play everywhere: with self-play no environment has past selves."""
+    if agent.pool is None:
+        return agent
+    return dataclasses.replace(agent, pool=dataclasses.replace(agent.pool, share=0.0))  # type: ignore[type-var]
+
+
+def backend_of(env: Env) -> Backend:
+    """Return the backend of `env`."""
+    return OnHost(env) if isinstance(env, HostEnv) else Compiled(env)
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """Backend of a VectorEnv, which is stepped inside compiled programs."""
+
+    env: VectorEnv
+    name = "compiled"
+    repeatable = True
+    copyable = True
+    factories = None
+    source = None
+
+    def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> CompiledTraining:
+        """Compile `train`; `stop` has no effect."""
+        return CompiledTraining(agent, self.env, state)
+
+    def metric_names(self, agent: Agent, state: TrainState) -> tuple[str, ...]:
+        """Return the names of the training metrics."""
+        return jax.eval_shape(lambda state: train(agent, self.env, state, 1, 1).metrics, state).names
+
+    def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
+        """Return a compiled function that collects a rollout."""
+        program = jax.jit(renewed(collect), static_argnums=4, compiler_options=run_once_options())
+        return lambda learner, actor, key: Gathered(
+            actor, program(agent, self.env, learner, actor, state.num_steps, key)
+        )
+
+    @contextlib.contextmanager
+    def episodes(
+        self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
+    ) -> Iterator[WholeEpisodes]:
+        """Yield a function that plays `episodes` episodes: the first one of each of as many streams."""
+        yield CompiledEpisodes(agent, ended(self.env), learner, episodes, deterministic, max_steps)
+
+    @contextlib.contextmanager
+    def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
+        """Yield the scene of one environment."""
+        yield CompiledScene(agent, ended(self.env), learner, deterministic, key)
+
+    def first_picture(self, key: Key) -> np.ndarray:
+        """Render the first state of one environment."""
+        state, _, _ = jax.jit(dataclasses.replace(self.env, num_envs=1).reset)(key)
+        return render(self.env.env, jax.tree.map(lambda x: x[0], state.env))
+
+    @contextlib.contextmanager
+    def copies(self, num_envs: int) -> Iterator[Env]:
+        """Yield `num_envs` environments of the same kind."""
+        yield dataclasses.replace(self.env, num_envs=num_envs)
+
+    def clock(self, program: Any) -> None:
+        """Return None: the stages of a compiled iteration cannot be timed separately."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OnHost:
+    """Backend of a HostEnv, which is stepped by a Python loop."""
+
+    env: HostEnv
+    name = "host"
+    repeatable = False
+
+    @property
+    def copyable(self) -> bool:
+        """Whether further environments can be made: functions make them, not the user."""
+        return not self.env.host.unique
+
+    @property
+    def factories(self) -> tuple[Callable[..., Any], ...]:
+        """Functions that make the environments."""
+        return tuple(self.env.host.factories)
+
+    @property
+    def source(self) -> Callable[..., Any] | None:
+        """Function of the user's that makes each environment."""
+        return self.env.host.source
+
+    def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> HostTraining:
+        """Compile all of an iteration but the steps of the environments."""
+        require_fit(agent, self.env)
+        return HostTraining(agent, self.env, state, stop)
+
+    def metric_names(self, agent: Agent, state: TrainState) -> tuple[str, ...]:
+        """Return the names of the training metrics."""
+        require_fit(agent, self.env)
+        return metric_names(agent, self.env, state)
+
+    def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
+        """Return a function that collects a rollout; it resets environments that are in another state."""
+        return Rollouts(agent, self.env, state)
+
+    @contextlib.contextmanager
+    def episodes(
+        self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
+    ) -> Iterator[WholeEpisodes]:
+        """Yield episodes in new environments, at most as many as there are, and close them."""
+        require_fit(agent, self.env)
+        current = without_extensions(without_past_selves(agent))
+        with contextlib.closing(HostEpisodes(current, self.env, episodes, deterministic, max_steps)) as played:
+            yield played
+
+    @contextlib.contextmanager
+    def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
+        """Yield the scene of one new environment that renders, and close it."""
+        require_fit(agent, self.env)
+        one, current = with_rendering(self.env), without_extensions(without_past_selves(agent))
+        with one.env:
+            policy = make_policy(current, one.env, learner, deterministic)
+            yield HostScene(HostActor(current, one.env, learner, key, policy), one)
+
+    def first_picture(self, key: Key) -> np.ndarray:
+        """Render the first state of one new environment, which is closed."""
+        one = with_rendering(self.env)
+        with one.env:
+            one.env.host.reset(reset_seeds(key, 1))
+            return one.picture()
+
+    @contextlib.contextmanager
+    def copies(self, num_envs: int) -> Iterator[Env]:
+        """Yield new environments of the same kind, or those that the user has created, and close them."""
+        with self.env.recreate(num_envs) as env:
+            yield env
+
+    def clock(self, program: HostTraining) -> Clock:
+        """Return a clock that times the stages of `program` from now on."""
+        return Clock(program, self.env)

@@ -1,0 +1,267 @@
+"""Collect rollouts: step every stream `num_steps` times with the agent's policy.
+
+E environments of A agents are B = E * A streams. An environment whose episode has ended is reset by its next step, the
+autoreset step: its row has `valid` False, and its observation is the final one of the episode. V of that row is
+therefore the value from which a truncated episode is bootstrapped, and `final_value` is None here; environments on the
+host may give final observations instead (host/rollouts.py). `first` marks the first row of an episode, CleanRL's
+`next_done` of the row before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.core.names import refusing_unknown
+from ppax.core.protocols import Agent
+from ppax.core.types import (
+    ActorState,
+    Collected,
+    Decision,
+    Episodes,
+    ForwardPass,
+    Key,
+    LearnerState,
+    PyTree,
+    Rollout,
+    Scalar,
+    Transition,
+)
+from ppax.devices import sharding
+from ppax.devices.hoisting import Loop, hoisted
+from ppax.devices.platforms import rules
+from ppax.envs import Env, require_native
+from ppax.envs.vector import VectorEnv
+from ppax.ppo.exploration import remembered
+
+MOST_HOISTED = 2**22  # most values computed before a rollout's scan instead of in its steps (devices/hoisting.py)
+
+
+class Counts(NamedTuple):
+    """Running sums of each stream's episode up to and including one step; stacked to [T, B] by `collect`."""
+
+    reward_trace: Array  # [B] discounted sum of rewards, for reward normalization
+    episode_return: Array  # [B] sum of rewards
+    episode_length: Array  # [B] number of valid steps
+
+
+class Row(NamedTuple):
+    """One step of all streams; stacked to [T, B] by `collect`."""
+
+    steps: Transition  # [B]
+    counts: Counts  # [B]
+    metrics: Mapping[str, Array]  # [B] of the environment, in steps that end an episode; else 0
+
+
+def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
+    """Reset every environment and return the state before the first step; `key` is one key, or [E]."""
+    env_state, obs, action_mask = env.reset(key)
+    zeros = jnp.zeros(env.num_streams, jnp.float32)
+    return ActorState(
+        env_state=env_state,
+        obs=obs,
+        first=jnp.ones(env.num_streams, bool),
+        action_mask=action_mask,
+        carry=agent.start_carry(env.num_streams),
+        episode_return=zeros,
+        episode_length=jnp.zeros(env.num_streams, jnp.int32),
+        reward_trace=zeros,
+        extensions=agent.init_streams(env.num_streams),
+    )
+
+
+def one_step(
+    agent: Agent, env: VectorEnv, learner: LearnerState, deterministic: bool = False
+) -> Callable[[ActorState, Array], tuple[ActorState, Row]]:
+    """Return the scan body that steps all streams once; its input is keys [E, 1 + A], as `stream_keys` makes them."""
+
+    def step(actor: ActorState, key: Array) -> tuple[ActorState, Row]:
+        env_key, act_key = key[:, 0], key[:, 1:].reshape(-1)  # a key for each environment, and for each stream
+        if deterministic:
+            decision = mode_of(agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask))
+        else:
+            decision = agent.act(learner, actor.carry, actor.obs, actor.first, actor.action_mask, act_key)
+        out = env.step(actor.env_state, decision.env_action, env_key)
+        steps = Transition(
+            obs=actor.obs,
+            action=decision.action,
+            log_prob=decision.log_prob,
+            value=decision.value,
+            reward=out.reward,
+            terminated=out.terminated,
+            truncated=out.truncated,
+            first=actor.first,
+            valid=out.valid,
+            carry=(),  # `collect` keeps the carry at the start of each sequence only
+            action_mask=actor.action_mask,
+        )
+        actor = actor._replace(
+            env_state=out.state, obs=out.obs, first=out.first, action_mask=out.action_mask, carry=decision.carry
+        )
+        actor, counts = count_step(agent.discount(env.num_streams), actor, out.reward, steps.ended, out.valid)
+        metrics = {name: jnp.where(steps.ended, x, 0.0) for name, x in out.metrics.items()}
+        return actor, Row(steps, counts, metrics)
+
+    return step
+
+
+def mode_of(policy: ForwardPass) -> Decision:
+    """Return the decisions of a deterministic policy: the modes of its distributions."""
+    distribution = policy.distribution
+    action = distribution.mode()
+    return Decision(
+        carry=policy.carry,
+        action=action,
+        env_action=distribution.env_action(action),  # squashed or clipped into the bounds
+        log_prob=distribution.log_prob(action),
+        value=policy.value,
+    )
+
+
+def count_step(
+    gamma: Scalar,
+    actor: ActorState,
+    reward: Array,
+    ended: Array,
+    valid: Array,
+    episode_stats: tuple[Array, Array] | None = None,
+) -> tuple[ActorState, Counts]:
+    """Add one step [B] to the running sums of each stream's episode, which begin again after its last step.
+
+    `episode_stats` is (reward, ended) [B] of the unmodified environment. Logged returns and lengths use it where the
+    agent is trained on other rewards or episode ends (clipped rewards, one episode per life).
+    """
+    logged_reward, logged_end = (reward, ended) if episode_stats is None else episode_stats
+    counts = Counts(
+        reward_trace=gamma * actor.reward_trace + reward,
+        episode_return=actor.episode_return + logged_reward,
+        episode_length=actor.episode_length + valid,
+    )
+    actor = actor._replace(
+        reward_trace=jnp.where(ended, 0.0, counts.reward_trace),
+        episode_return=jnp.where(logged_end, 0.0, counts.episode_return),
+        episode_length=jnp.where(logged_end, 0, counts.episode_length),
+    )
+    return actor, counts
+
+
+def finished_episodes(over: Array, counts: Counts, metrics: Mapping[str, Array]) -> Episodes:
+    """Statistics of the episodes that end in a rollout, where `over` [T, B]; `metrics` [T, B] are 0 elsewhere."""
+    returns, count = counts.episode_return, over.sum(axis=0, dtype=jnp.int32)
+    total = jnp.where(over, returns, 0.0).sum(axis=0)
+    # Squared deviations, not a difference of sums of squares, which loses its digits for large returns
+    deviations = jnp.where(over, returns - (total / jnp.maximum(count, 1))[None], 0.0)
+    return Episodes(
+        count=count,
+        return_sum=total,
+        length_sum=jnp.where(over, counts.episode_length, 0).sum(axis=0),
+        return_squares=(deviations**2).sum(axis=0),
+        return_min=returns.min(axis=0, where=over, initial=jnp.inf),
+        return_max=returns.max(axis=0, where=over, initial=-jnp.inf),
+        metrics={name: x.sum(axis=0) for name, x in metrics.items()},
+    )
+
+
+@refusing_unknown
+def collect(
+    agent: Agent,
+    env: Env,
+    learner: LearnerState,
+    actor: ActorState,
+    num_steps: int,
+    key: Key,
+    deterministic: bool = False,
+) -> Collected:
+    """Step all streams `num_steps` times in one scan and return the rollout [T, B].
+
+    `deterministic` (static) takes the mode of the policy instead of a sample, as for data of a trained policy; such a
+    rollout is not for `update`. For another number of environments, make a new `actor` with `start_actor`.
+    Raises ConfigError for host environments, which a compiled program cannot step.
+    """
+    env = require_native(
+        env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which collects a rollout and updates"
+    )
+    loop = Loop(one_step(agent, env, learner, deterministic), stream_keys(key, num_steps, env))
+    if env.num_streams <= rules().few_streams:  # random numbers of all steps are drawn before the loop
+        loop = hoisted(*loop, actor, MOST_HOISTED)
+
+    unroll = agent.program.unrolled(*loop, actor)
+
+    # With a memory, an outer scan over the sequences stores the carry at the start of each, where the update begins;
+    # the carry of every step would take `seq_len` times the memory
+    def sequence(actor: ActorState, inputs: PyTree) -> tuple[ActorState, tuple[PyTree, Row]]:
+        carry = remembered(actor.carry)
+        actor, rows = jax.lax.scan(loop.step, actor, inputs, unroll=unroll)
+        return actor, (carry, rows)
+
+    length = agent.sequence_length(num_steps) if jax.tree.leaves(remembered(actor.carry)) else num_steps
+    sequences = jax.tree.map(lambda x: x.reshape(-1, length, *x.shape[1:]), loop.inputs)
+    actor, (carry, rows) = jax.lax.scan(sequence, actor, sequences, unroll=length == num_steps)
+    rows = jax.tree.map(lambda x: x.reshape(num_steps, *x.shape[2:]), rows)
+    steps = dataclasses.replace(rows.steps, carry=carry)
+    if values_after_rollout(agent, env, actor):  # then XLA removes the V of every step, which nothing reads
+        steps = dataclasses.replace(steps, value=agent.evaluate_rollout(learner, steps)[0])
+    return with_last_value(agent, learner, actor, rows._replace(steps=steps), steps.ended)
+
+
+def values_after_rollout(agent: Agent, env: Env, actor: ActorState) -> bool:
+    """Return whether V is computed in one pass after the rollout, not step by step: few streams and no memory.
+
+    Not in self-play, where the values of past selves come from their own critics.
+    """
+    few = env.num_streams <= rules().few_streams
+    return few and agent.pool is None and not jax.tree.leaves(remembered(actor.carry))
+
+
+def with_last_value(agent: Agent, learner: LearnerState, actor: ActorState, rows: Row, over: Array) -> Collected:
+    """Return the rollout of `rows` [T, B], its bootstrap value and the statistics of its episodes.
+
+    The bootstrap value is V [B] of the observation after the last step. `over` [T, B]: steps that end an episode whose
+    return is logged.
+    """
+    # The new carry is dropped: the next rollout evaluates this observation again, from the same carry
+    last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
+    rollout = Rollout(
+        steps=rows.steps,
+        last_value=last.value,
+        reward_trace=rows.counts.reward_trace,
+        last_obs=actor.obs,
+        extensions=actor.extensions,
+    )
+    return Collected(actor, rollout, finished_episodes(over, rows.counts, rows.metrics))
+
+
+def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: Key) -> Collected:
+    """Truncate every running episode at the rollout's last step and reset all environments, if `due` [].
+
+    The bootstrap value is `last_value`, V of the observation after that step, and no step is spent on the reset. The
+    truncated episodes are not counted in `episodes`.
+    """
+    actor, rollout, episodes = collected
+    steps = rollout.steps
+    cut = due & steps.valid[-1] & ~steps.ended[-1]
+    steps = dataclasses.replace(steps, truncated=steps.truncated.at[-1].set(steps.truncated[-1] | cut))
+    if steps.final_value is not None:
+        last = jnp.where(cut, rollout.last_value, steps.final_value[-1])
+        steps = dataclasses.replace(steps, final_value=steps.final_value.at[-1].set(last))
+    actor = jax.lax.cond(due, lambda: start_actor(agent, env, stream_keys(key, 1, env)[0, :, 0]), lambda: actor)
+    return Collected(actor, rollout._replace(steps=steps), episodes)
+
+
+def stream_keys(key: Key, num_steps: int, env: Env) -> Array:
+    """Return keys for every step of every environment, [T, E, 1 + A]: the environment's, then one per agent.
+
+    A key depends on the environment's index over all devices, so sharding does not change it. All keys of a rollout
+    are made at once, outside the scan.
+    """
+    agents = env.num_streams // env.num_envs
+    steps, envs, users = (jnp.arange(n, dtype=jnp.uint32) for n in (num_steps, env.num_envs, 1 + agents))
+    envs = envs + jnp.uint32(sharding.part_index() * env.num_envs)
+    # A unique number for each key. Environments are the slowest axis, so adding more leaves these numbers unchanged
+    numbers = (envs[None, :, None] * num_steps + steps[:, None, None]) * (1 + agents) + users[None, None, :]
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers.reshape(-1)).reshape(numbers.shape)

@@ -1,0 +1,156 @@
+"""Whole episodes in compiled environments: for evaluation, and step by step for rendering."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ppax.core.protocols import Agent
+from ppax.core.types import ActorState, Key, LearnerState, Outcome, PyTree, StepResult, VectorStep
+from ppax.devices import sharding
+from ppax.devices.tracing import current, renewed
+from ppax.envs.vector import VectorEnv
+from ppax.envs.wrappers.rendering import render
+from ppax.training.collection import start_actor
+
+
+class Running(NamedTuple):
+    """Loop state of `run_episodes`: the first episode of every stream, so far."""
+
+    actor: ActorState
+    returns: Array  # [B] undiscounted
+    lengths: Array  # [B]
+    finished: Array  # [B]
+    terminated: Array  # [B] the episode ended in a terminal state
+    final_reward: Array  # [B] reward of the last step
+    elapsed: Array  # [] steps
+    key: Key
+    metrics: Mapping[str, Array]  # [B] at the last step
+
+
+class Moved(NamedTuple):
+    """Actor state after one step of all streams, and that step's result."""
+
+    actor: ActorState
+    step: VectorStep
+
+
+def act_and_step(
+    agent: Agent, env: VectorEnv, learner: LearnerState, actor: ActorState, deterministic: bool, key: Key
+) -> Moved:
+    """Step all streams once with the policy: the mode of its distribution if `deterministic`, else a sample."""
+    act_key, env_key = jax.random.split(key)
+    policy = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
+    distribution = policy.distribution
+    action = distribution.mode() if deterministic else distribution.sample(act_key)
+    out = env.step(actor.env_state, distribution.env_action(action), env_key)
+    actor = actor._replace(
+        env_state=out.state,
+        obs=out.obs,
+        first=out.first,
+        action_mask=out.action_mask,
+        carry=policy.carry,
+    )
+    return Moved(actor, out)
+
+
+def run_episodes(
+    agent: Agent, env: VectorEnv, learner: LearnerState, key: Key, deterministic: bool, max_steps: int
+) -> Running:
+    """Play the first episode of every stream to its end, at most `max_steps` steps. A pure function."""
+
+    @functools.partial(jax.jit, inline=True)  # so that `eval_shape` and the loop trace it once
+    def moved(actor: ActorState, key: Key) -> Moved:
+        return act_and_step(agent, env, learner, actor, deterministic, key)
+
+    def unfinished(state: Running) -> Array:
+        return ~state.finished.all() & (state.elapsed < max_steps)
+
+    def step(state: Running) -> Running:
+        key, step_key = jax.random.split(state.key)
+        actor, out = moved(state.actor, step_key)
+        counted = out.valid & ~state.finished
+        return Running(
+            actor=actor,
+            returns=state.returns + jnp.where(counted, out.reward, 0.0),
+            lengths=state.lengths + counted,
+            finished=state.finished | out.terminated | out.truncated,
+            terminated=state.terminated | (counted & out.terminated),
+            final_reward=jnp.where(counted, out.reward, state.final_reward),
+            elapsed=state.elapsed + 1,
+            key=key,
+            metrics={name: jnp.where(counted, x, state.metrics[name]) for name, x in out.metrics.items()},
+        )
+
+    start_key, run_key = jax.random.split(key)
+    actor = start_actor(agent, env, start_key)
+    zeros = jnp.zeros(env.num_streams, jnp.float32)
+    unended = jnp.zeros(env.num_streams, bool)
+    metrics = dict.fromkeys(jax.eval_shape(moved, actor, run_key).step.metrics, zeros)
+    lengths = zeros.astype(jnp.int32)
+    initial = Running(actor, zeros, lengths, unended, unended, zeros, jnp.int32(0), run_key, metrics)
+    return jax.lax.while_loop(unfinished, step, initial)
+
+
+class CompiledEpisodes:
+    """Whole episodes in a JAX-native environment: the first episode of as many streams."""
+
+    def __init__(
+        self, agent: Agent, env: VectorEnv, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
+    ):
+        self._agent, self._env = agent, dataclasses.replace(env, num_envs=-(-episodes // env.num_agents))
+        self._shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), learner)
+        self._episodes, self._deterministic, self._max_steps = episodes, deterministic, max_steps
+
+    @functools.cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the environment's metrics; traces the program, without compiling it."""
+        return tuple(self._program.eval_shape(*self._arguments(self._shapes, jax.random.key(0))).metrics)
+
+    def __call__(self, learner: PyTree, key: Key) -> Outcome:
+        """Play the episodes. The program is compiled at the first call and runs on one device."""
+        own = sharding.local(learner)  # else every device plays the same episodes
+        out: Running = self._program(*self._arguments(own, key))
+        rows = (out.returns, out.lengths, out.finished, out.terminated, out.final_reward)
+        # there may be more streams than episodes
+        numbers, metrics = jax.tree.map(lambda x: x[: self._episodes], jax.device_get((rows, dict(out.metrics))))
+        returns, lengths, finished, terminated, final_rewards = numbers
+        games = np.arange(len(returns)) // self._env.num_agents
+        return Outcome(returns, lengths, finished, terminated, final_rewards, None, metrics, games, 0)
+
+    @functools.cached_property
+    def _program(self) -> Any:
+        example = self._arguments(self._shapes, jax.random.key(0))
+        return jax.jit(current(run_episodes, *example, static=("deterministic",)), static_argnames="deterministic")
+
+    def _arguments(self, learner: PyTree, key: Key) -> tuple[Any, ...]:
+        return self._agent, self._env, learner, key, self._deterministic, self._max_steps
+
+
+class CompiledScene:
+    """Scene of a JAX-native environment."""
+
+    def __init__(self, agent: Agent, env: VectorEnv, learner: LearnerState, deterministic: bool, key: Key):
+        start_key, self._key = jax.random.split(key)
+        self._agent, self._env, self._learner = agent, dataclasses.replace(env, num_envs=1), learner
+        self._deterministic = deterministic
+        self._actor = jax.jit(renewed(start_actor))(agent, self._env, start_key)
+        self._step = jax.jit(renewed(act_and_step), static_argnames="deterministic")
+
+    def picture(self) -> np.ndarray:
+        """Render the current state."""
+        return render(self._env.env, jax.tree.map(lambda x: x[0], self._actor.env_state.env))
+
+    def move(self, t: int) -> StepResult:
+        """Act and step."""
+        key = jax.random.fold_in(self._key, t)
+        self._actor, out = self._step(self._agent, self._env, self._learner, self._actor, self._deterministic, key)
+        ended = bool(np.all(self._actor.env_state.ended))
+        return StepResult(np.asarray(out.reward), not np.any(out.first), ended)

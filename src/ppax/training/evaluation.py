@@ -1,0 +1,244 @@
+"""Evaluate a policy over whole episodes, on separate environments and keys, with frozen normalization statistics."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ppax.agents.player_names import agent_columns
+from ppax.core.names import refusing_unknown
+from ppax.core.options import require_whole
+from ppax.core.protocols import Agent, WholeEpisodes
+from ppax.core.types import Key, LearnerState, PyTree
+from ppax.envs import Env
+from ppax.training.backends import backend_of
+from ppax.training.loop import make_key
+
+MAX_STEPS = 100_000  # default length at which an episode is cut
+EVALUATION = 2**31 - 1  # folded into the key: evaluation and training with the same seed use different random numbers
+
+
+# Columns of log rows, and the property of an Evaluation that each shows; the environment's metrics come after them
+COLUMNS = {
+    "eval_return": "mean_return",
+    "eval_return_std": "std_return",
+    "eval_return_min": "min_return",
+    "eval_return_max": "max_return",
+    "eval_length": "mean_length",
+    "eval_terminated": "terminated_share",
+    "eval_truncated": "truncated_share",
+    "eval_final_reward": "mean_final_reward",
+}
+
+
+class Evaluation(NamedTuple):
+    """Undiscounted, unscaled returns and lengths of whole episodes; the agents of one environment are adjacent."""
+
+    returns: np.ndarray  # [episodes]
+    lengths: np.ndarray  # [episodes]
+    finished: np.ndarray  # [episodes] False: cut at `max_steps`, and left out of the means
+    terminated: np.ndarray  # [episodes] ended by the environment; the other finished ones were truncated
+    final_rewards: np.ndarray  # [episodes] reward of the last step
+    num_agents: int = 1  # agents per environment
+    sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group
+    agents: np.ndarray | None = None  # [episodes] index of the agent; None: 0, 1, ..., repeating
+    metrics: Mapping[str, np.ndarray] = {}  # [episodes] the environment's metrics at each episode's last step
+    names: tuple[str, ...] = ()  # of the agents of an environment, in their order
+    games: np.ndarray | None = None  # [episodes] number of the game, see Outcome
+    unplayed: int = 0  # host environments only: episodes not played, as an earlier one was cut at `max_steps`
+
+    def __repr__(self) -> str:
+        done = int(np.sum(self.finished))
+        left = f", unfinished={len(self.finished) - done}" if done < len(self.finished) else ""
+        returns = f"mean_return={self.mean_return:.2f}, std_return={self.std_return:.2f}"
+        own = "".join(f", {name}={mean:.3g}" for name, mean in self.mean_metrics.items())
+        return f"Evaluation({returns}, mean_length={self.mean_length:.1f}{own}, episodes={done}{left})"
+
+    @property
+    def by_agent(self) -> dict[str, Evaluation]:
+        """Evaluation of each agent and group, by its name in the logs; {} for environments with one agent."""
+        agent = np.arange(len(self.returns)) % self.num_agents if self.agents is None else self.agents
+        every = {
+            name: np.isin(agent, places)
+            for name, places in agent_columns(self.num_agents, self.sizes, self.names).items()
+        }
+        return {name: self._of(own) for name, own in every.items()}
+
+    @property
+    def mean_return(self) -> float:
+        """Mean over the finished episodes; NaN where none finished."""
+        return self._mean(self.returns)
+
+    @property
+    def std_return(self) -> float:
+        """Population standard deviation over the finished episodes."""
+        return float(self.returns[self.finished].std()) if self.finished.any() else float("nan")
+
+    @property
+    def min_return(self) -> float:
+        """Smallest return of a finished episode."""
+        return float(self.returns[self.finished].min()) if self.finished.any() else float("nan")
+
+    @property
+    def max_return(self) -> float:
+        """Largest return of a finished episode."""
+        return float(self.returns[self.finished].max()) if self.finished.any() else float("nan")
+
+    @property
+    def mean_length(self) -> float:
+        """Mean length of the finished episodes, in steps."""
+        return self._mean(self.lengths)
+
+    @property
+    def terminated_share(self) -> float:
+        """Share of the finished episodes that ended in a terminal state."""
+        return self._mean(self.terminated)
+
+    @property
+    def truncated_share(self) -> float:
+        """Share of the finished episodes that were truncated."""
+        return self._mean(~self.terminated)
+
+    @property
+    def mean_final_reward(self) -> float:
+        """Mean reward of the last step of the finished episodes; in games won or lost, wins minus losses."""
+        return self._mean(self.final_rewards)
+
+    @property
+    def mean_metrics(self) -> dict[str, float]:
+        """Mean of each of the environment's metrics over the finished episodes, as `is_success`."""
+        return {name: self._mean(x) for name, x in self.metrics.items()}
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """Means over the finished episodes as plain data, as in evaluation.json of a run directory."""
+        return {
+            "mean_return": self.mean_return,
+            "std_return": self.std_return,
+            "min_return": self.min_return,
+            "max_return": self.max_return,
+            "mean_length": self.mean_length,
+            "terminated": self.terminated_share,
+            "truncated": self.truncated_share,
+            "final_reward": self.mean_final_reward,
+            "episodes": int(self.finished.sum()),
+            "unplayed": self.unplayed,
+            **self.mean_metrics,
+            **{f"mean_return/{name}": one.mean_return for name, one in self.by_agent.items()},
+        }
+
+    @property
+    def columns(self) -> dict[str, float]:
+        """Columns of a log row: `eval_return` and so on, with several agents also `eval_return/agent_0`."""
+        every = {"": self} | {f"/{name}": one for name, one in self.by_agent.items()}
+        return {name + suffix: x for suffix, one in every.items() for name, x in one._own_columns().items()}
+
+    def _of(self, own: np.ndarray) -> Evaluation:
+        """Return the episodes where `own` [episodes] is True."""
+        returns, lengths, finished = self.returns[own], self.lengths[own], self.finished[own]
+        metrics = {name: x[own] for name, x in self.metrics.items()}
+        return Evaluation(returns, lengths, finished, self.terminated[own], self.final_rewards[own], metrics=metrics)
+
+    def _own_columns(self) -> dict[str, float]:
+        numbers = {name: getattr(self, attribute) for name, attribute in COLUMNS.items()}
+        return numbers | {f"eval_{name}": x for name, x in self.mean_metrics.items()}
+
+    def _mean(self, x: np.ndarray) -> float:
+        return float(x[self.finished].mean()) if self.finished.any() else float("nan")
+
+
+def evaluation_key(seed: int) -> Key:
+    """Return the key of evaluations with this seed."""
+    return jax.random.fold_in(make_key(seed), EVALUATION)
+
+
+class Evaluator:
+    """Repeated evaluation of an agent's learners, each over `episodes` whole episodes; programs compile once.
+
+    A context manager, which closes the environments on the host that it has created. Arguments are as in `evaluate`;
+    of `learner` only shapes are read.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        env: Env,
+        learner: PyTree,
+        episodes: int,
+        deterministic: bool = True,
+        max_steps: int = MAX_STEPS,
+    ):
+        for name, value in (("episodes", episodes), ("max_steps", max_steps)):
+            require_whole(value, name)
+        self._env, self._episodes, self._max_steps = env, episodes, max_steps
+        self._opened = backend_of(env).episodes(agent, learner, episodes, deterministic, max_steps)
+
+    def __enter__(self) -> Evaluator:
+        self._play: WholeEpisodes = self._opened.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._opened.__exit__(*error)
+
+    def __call__(self, learner: PyTree, key: Key) -> Evaluation:
+        """Evaluate one learner."""
+        out = self._play(learner, key)
+        if out.unplayed:
+            warnings.warn(
+                f"{out.unplayed} of {self._episodes} episodes were not played: an earlier episode did not end, or "
+                f"an agent did not appear, within max_steps = {self._max_steps}",
+                stacklevel=3,
+            )
+        return Evaluation(
+            *out[:5],
+            num_agents=self._env.num_agents,
+            sizes=self._env.sizes,
+            agents=out.agents,
+            metrics=out.metrics,
+            names=self._env.agent_names,
+            games=out.games,
+            unplayed=out.unplayed,
+        )
+
+    def blank(self) -> Evaluation:
+        """Return an evaluation without episodes: its means are NaN."""
+        number, flag = np.zeros(0, np.float32), np.zeros(0, bool)
+        metrics = dict.fromkeys(self._play.metrics, number)
+        return Evaluation(
+            number,
+            number,
+            flag,
+            flag,
+            number,
+            num_agents=self._env.num_agents,
+            sizes=self._env.sizes,
+            metrics=metrics,
+            names=self._env.agent_names,
+        )
+
+
+@refusing_unknown
+def evaluate(
+    agent: Agent,
+    env: Env,
+    learner: LearnerState,
+    key: Key,
+    episodes: int = 128,
+    deterministic: bool = True,
+    max_steps: int = MAX_STEPS,
+) -> Evaluation:
+    """Play `episodes` whole episodes and return the return and length of each.
+
+    `deterministic` takes the mode of the action distribution; otherwise actions are sampled. The state of the training
+    run stays as it is: its environments, keys and statistics. An episode is cut after `max_steps` steps.
+
+    Native environments: one per episode. Host environments: as many new ones as the run has, closed afterwards. A
+    vector environment passed in by the user cannot be copied and is used itself; training then resets it. Raises
+    ConfigError where host environments are given an agent that they cannot have (`Groups`, `SelfPlay`).
+    """
+    with Evaluator(agent, env, learner, episodes, deterministic, max_steps) as evaluator:
+        return evaluator(learner, key)

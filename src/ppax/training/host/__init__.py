@@ -1,0 +1,18 @@
+"""Training and evaluation on host environments: the stepping loop and fast policy inference."""
+
+from ppax.training.host.episodes import HostActor, HostEpisodes
+from ppax.training.host.policy import make_policy
+from ppax.training.host.rollouts import Rollouts
+from ppax.training.host.timing import Clock
+from ppax.training.host.training import HostTraining, for_overlap, metric_names
+
+__all__ = [
+    "Clock",
+    "HostActor",
+    "HostEpisodes",
+    "HostTraining",
+    "Rollouts",
+    "for_overlap",
+    "make_policy",
+    "metric_names",
+]

@@ -1,0 +1,208 @@
+"""Evaluation on host environments: whole episodes on separate environments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from ppax.core.protocols import Agent
+from ppax.core.types import Key, LearnerState, Outcome
+from ppax.envs import HostEnv
+from ppax.envs.hosting.arrays import element_of
+from ppax.envs.hosting.host_env import reset_seeds
+from ppax.envs.hosting.stepper import HostStep
+from ppax.training.host.policy import HostPolicy, PolicyInputs, make_policy
+from ppax.training.host.turns import held
+
+BLOCK = 1024  # steps whose random numbers are drawn at once
+
+
+class HostActor:
+    """Policy inference in host environments, from a reset on, without training.
+
+    The caller must close the environments after any exception.
+    """
+
+    def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, key: Key, policy: HostPolicy):
+        start_key, self._key = jax.random.split(key)
+        self._parameters, self._env, self._steps = (agent, learner), env, [0] * len(env.host.batches)
+        self._policy = policy
+        self.latest = env.host.reset(
+            reset_seeds(start_key, env.num_envs)
+        )  # latest observations of each batch of environments
+        self._carry = [jax.tree.map(np.asarray, agent.start_carry(len(one.first))) for one in self.latest]
+        self._before = list(self._carry)  # before the step that runs
+
+    def send(self, number: int) -> None:
+        """Choose actions for the batch `number` from its latest observations and start its step."""
+        t, env, step = self._steps[number], self._env, self.latest[number]
+        if t % BLOCK == 0 and t == max(self._steps):  # the first batch to reach this block of steps
+            self._policy.begin(*self._parameters, BLOCK, jax.random.fold_in(self._key, t // BLOCK))
+        obs = element_of(env.observation_space, iter(step.obs))
+        inputs = PolicyInputs(self._carry[number], obs, step.first, step.mask)
+        acted = self._policy.act(t % BLOCK, env.host.batches[number], inputs)
+        self._before[number], self._carry[number] = self._carry[number], acted.carry
+        self._steps[number] += 1
+        env.host.send(number, acted.env_action)
+
+    def receive(self, number: int) -> HostStep:
+        """Wait for the step of the batch `number` and return its result. Raises EnvError if it failed."""
+        self.latest[number] = step = self._env.host.receive(number)
+        if self._env.host.spec.turns:
+            self._carry[number] = held(self._env, step.valid, self._before[number], self._carry[number])
+        return step
+
+
+class HostEpisodes:
+    """Whole episodes of one stream each, on at most as many new environments as `env` has, which are created once.
+
+    The number of episodes per stream is fixed in advance, so that the sample is not biased towards short episodes.
+    """
+
+    def __init__(self, agent: Agent, env: HostEnv, episodes: int, deterministic: bool, max_steps: int):
+        self._agent, self._env = agent, env.recreate(min(-(-episodes // env.num_agents), env.num_envs))
+        self._borrowed = self._env.host is env.host
+        self._episodes, self._deterministic, self._max_steps = episodes, deterministic, max_steps
+        self._policy: HostPolicy | None = None
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the environment's metrics."""
+        return self._env.host.spec.metrics
+
+    def __call__(self, learner: LearnerState, key: Key) -> Outcome:
+        """Reset the environments and play the episodes."""
+        agent, env = self._agent, self._env
+        try:
+            if self._policy is None:
+                self._policy = make_policy(agent, env, learner, self._deterministic)
+            run = _Episodes(
+                env.num_streams, env.num_agents, self._episodes, self._max_steps, self.metrics, env.host.spec.turns
+            )
+            actor, batches = HostActor(agent, env, learner, key, self._policy), env.host.batches
+            for number in range(len(batches)):
+                actor.send(number)
+            while run.left.any():
+                for number, rows in enumerate(batches):
+                    run.count(rows, actor.receive(number))
+                    actor.send(number)
+            for number in range(len(batches)):
+                actor.receive(number)
+            return run.outcome()
+        except BaseException:
+            env.close()
+            raise
+
+    def close(self) -> None:
+        """Close the environments, unless they are those of the user."""
+        if not self._borrowed:
+            self._env.close()
+
+
+def counted(step: HostStep, turns: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return reward and episode end [e] of a step as they are counted; in `turns` also of agents that wait."""
+    if step.episode_stats is not None:
+        return step.episode_stats
+    return np.where(step.valid | turns, step.reward, 0.0), step.terminated | step.truncated
+
+
+class _Episode(NamedTuple):
+    """Result of one episode."""
+
+    ret: float
+    length: int
+    finished: bool
+    terminated: bool
+    final_reward: float
+    metrics: list[float]
+    game: int
+
+
+class _Episodes:
+    """Running episodes of every stream, and results of the finished ones."""
+
+    def __init__(
+        self,
+        streams: int,
+        num_agents: int,
+        episodes: int,
+        max_steps: int,
+        metrics: Sequence[str] = (),
+        turns: bool = False,
+    ):
+        quota = np.full(streams, episodes // streams) + (np.arange(streams) < episodes % streams)
+        self.left, self.max_steps = quota, max_steps  # episodes still to play [B]
+        self._returns, self._lengths = np.zeros(streams), np.zeros(streams, int)
+        self._absent, self._unplayed = np.zeros(streams, int), 0
+        self._turns, self._num_agents = turns, num_agents
+        self._quota, self._games = quota.copy(), np.zeros(streams, int)  # games to play, and number of the running one
+        self._names, nothing = metrics, np.zeros((streams, len(metrics)))
+        self._last = nothing  # latest metrics [B, k]
+        self._done: list[list[_Episode]] = [[] for _ in range(streams)]
+
+    def count(self, rows: slice, step: HostStep) -> None:
+        """Add one step of the streams `rows`."""
+        reward, ended = counted(step, self._turns)
+        resets = ~step.valid.reshape(-1, self._num_agents).any(axis=1)  # in which nobody acts
+        self._games[rows] += resets.repeat(self._num_agents)
+        self._returns[rows] += reward
+        if step.metrics is not None:
+            self._last[rows] = step.metrics
+        self._lengths[rows] += step.valid
+        self._absent[rows] = np.where(step.valid, 0, self._absent[rows] + 1)
+        stuck = ~ended & (self._lengths[rows] >= self.max_steps)
+        missing = self._absent[rows] >= self.max_steps  # the agent has been absent for `max_steps` steps
+        for i in rows.start + np.flatnonzero(ended | stuck | missing):
+            if self.left[i] > 0 and not missing[i - rows.start]:
+                here, row = i - rows.start, self._last[i].tolist()
+                over = bool(step.terminated[here] or not step.truncated[here])  # a game may end without either
+                finished = not stuck[here]
+                self._done[i].append(
+                    _Episode(
+                        self._returns[i],
+                        self._lengths[i],
+                        finished,
+                        over and finished,
+                        float(reward[here]),
+                        row,
+                        self._game(i),
+                    )
+                )
+                self.left[i] -= 1
+            if stuck[i - rows.start] or missing[i - rows.start]:
+                self._unplayed += self.left[i]
+                self.left[i] = 0
+            if stuck[i - rows.start]:  # others go on, in games of which this agent is not recorded
+                team = slice(i - i % self._num_agents, i - i % self._num_agents + self._num_agents)
+                self._quota[team] = np.minimum(self._quota[team], self._games[i])
+            self._returns[i] = self._lengths[i] = 0
+
+    def _game(self, stream: int) -> int:
+        """Return the number of the running game among those of all environments; -1 beyond those that all play."""
+        num_envs, number = len(self.left) // self._num_agents, int(self._games[stream])
+        return stream // self._num_agents + num_envs * number if number < self._quota[stream] else -1
+
+    def outcome(self) -> Outcome:
+        """Return the finished episodes, ordered by stream."""
+        alone = self._num_agents == 1  # without a reset between two games, if a vector environment resets at once
+        agents = [stream % self._num_agents for stream, done in enumerate(self._done) for _ in done]
+        played = [one for done in self._done for one in done]
+
+        def column(name: str, dtype: type) -> np.ndarray:
+            return np.array([getattr(one, name) for one in played], dtype)
+
+        rows = np.array([one.metrics for one in played], np.float32).reshape(len(played), len(self._names))
+        return Outcome(
+            returns=column("ret", np.float32),
+            lengths=column("length", np.int32),
+            finished=column("finished", bool),
+            terminated=column("terminated", bool),
+            final_rewards=column("final_reward", np.float32),
+            agents=np.array(agents, int),
+            metrics=dict(zip(self._names, rows.T, strict=True)),
+            games=np.arange(len(played)) if alone else column("game", int),
+            unplayed=int(self._unplayed),
+        )

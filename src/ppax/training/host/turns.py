@@ -1,0 +1,92 @@
+"""Rollouts of turn-based environments: the steps in which a stream waits for others are taken out of its rollout.
+
+An agent's decision lasts until its next one: rewards that it receives while others act are added to it, and so is an
+end of its episode. So the rows of each stream are moved together: those in which it acts come first, each with the
+rewards and the end of the steps up to its next one, and all estimators see ordinary sequences. After a truncated
+episode its last observation follows, from which V is bootstrapped, as a row that is not valid. So does, after a
+stream's other rows, its last decision, which others have not answered yet: V is bootstrapped from it, and it is not
+learned from.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ppax.core.types import PyTree, Requirements
+from ppax.envs import HostEnv
+from ppax.training.host.rows import streams_like
+
+
+class Settled(NamedTuple):
+    """Rows of a rollout in the order of each stream's decisions."""
+
+    order: np.ndarray  # [T, B] step of the rollout that each row shows; T: the observation after the last step
+    valid: np.ndarray  # [T, B] rows that are learned from
+    reward: np.ndarray  # [T, B] sum up to the stream's next decision
+    terminated: np.ndarray  # [T, B]
+    # [T, B] also of a stream's last valid row, if its episode goes on: the row after it is bootstrapped from
+    truncated: np.ndarray
+    until: np.ndarray  # [T, B] last step whose reward a valid row has
+
+
+def settle(reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, valid: np.ndarray) -> Settled:
+    """Return the rows of the decisions of a rollout [T, B] in which the streams act in turns, where `valid`."""
+    num_steps, streams = valid.shape
+    shape = num_steps + 1, streams
+    flags = [np.zeros(shape, bool) for _ in range(3)]
+    order = np.full(shape, num_steps)
+    rows = Settled(order, flags[0], np.zeros(shape, np.float32), flags[1], flags[2], np.zeros(shape, np.int32))
+    count, running = (
+        np.zeros(streams, int),
+        np.full(streams, -1),
+    )  # rows so far; row of the decision that goes on, or -1
+    for t in range(num_steps):
+        (acts,) = np.nonzero(valid[t])
+        order[count[acts], acts], rows.valid[count[acts], acts], running[acts] = t, True, count[acts]
+        count[acts] += 1
+        (goes_on,) = np.nonzero(running >= 0)
+        rows.reward[running[goes_on], goes_on] += reward[t, goes_on]
+        rows.until[running[goes_on], goes_on] = t
+        (over,) = np.nonzero((terminated[t] | truncated[t]) & (running >= 0))
+        rows.terminated[running[over], over] = terminated[t, over]
+        rows.truncated[running[over], over] = truncated[t, over] & ~terminated[t, over]
+        running[over] = -1
+        cut = over[truncated[t, over] & ~terminated[t, over]]
+        order[count[cut], cut] = t + 1  # its last observation
+        count[cut] += 1
+    (open_,) = np.nonzero(running >= 0)
+    rows.valid[running[open_], open_], rows.reward[running[open_], open_] = False, 0.0
+    before = running[open_] - 1
+    cut = open_[(before >= 0) & rows.valid[before, open_]]
+    rows.truncated[running[cut] - 1, cut] |= ~rows.terminated[running[cut] - 1, cut]
+    return Settled(*(x[:num_steps] for x in rows))
+
+
+def moved(env: HostEnv, tree: PyTree, order: np.ndarray) -> PyTree:
+    """Return the rows `order` [R, B] of each stream in all arrays of `tree`, [T, B, ...] or by group."""
+    each = iter(streams_like(env, tree))
+
+    def one(x: np.ndarray) -> np.ndarray:
+        own = order[:, next(each)]
+        return x[np.minimum(own, len(x) - 1), np.arange(x.shape[1])]
+
+    return jax.tree.map(one, tree)
+
+
+def held(env: HostEnv | Requirements, acted: np.ndarray, before: PyTree, after: PyTree) -> PyTree:
+    """Return the carry of a batch of streams [e, ...]: `after` a step where they have `acted` [e], else `before` it."""
+
+    def one(own: np.ndarray, old: Any, new: Any) -> np.ndarray:
+        return np.where(own.reshape(-1, *[1] * (np.ndim(new) - 1)), new, old)
+
+    if not env.sizes:
+        return jax.tree.map(lambda old, new: one(acted, old, new), before, after)
+    by_agent, begin, kept = acted.reshape(-1, sum(size for _, size in env.sizes)), 0, {}
+    for name, size in env.sizes:
+        own = by_agent[:, begin : begin + size].reshape(-1)
+        kept[name] = jax.tree.map(lambda old, new, own=own: one(own, old, new), before[name], after[name])
+        begin += size
+    return kept

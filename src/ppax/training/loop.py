@@ -1,0 +1,307 @@
+"""Training as pure functions: `jax.jit` them, or `jax.vmap` them over seeds or any hyperparameter."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.agents.arguments import require_arguments, require_fit
+from ppax.agents.logged import EPISODE_METRICS, annealed_numbers, episode_metrics
+from ppax.agents.player_names import with_names
+from ppax.agents.precision import in_training
+from ppax.arrays import counter
+from ppax.arrays.metrics import Summary, add_up, averaged, nothing, pack, reduced
+from ppax.arrays.sequences import nearest_divisors, where_rows, zero_rows
+from ppax.core.names import refusing_unknown
+from ppax.core.options import check_numbers
+from ppax.core.protocols import Agent
+from ppax.core.types import Collected, ConfigError, Key, PyTree, Rollout, TrainState, Transition
+from ppax.devices import sharding
+from ppax.devices.sharding import SAME, SPLIT
+from ppax.devices.tracing import renewed
+from ppax.envs import Env, require_native, scheduled
+from ppax.envs.curriculum import Scheduled
+from ppax.envs.ranges import adapted, first_ranges
+from ppax.envs.vector import VectorEnv
+from ppax.ppo.exploration import remembered
+from ppax.training.collection import collect, force_reset, start_actor
+from ppax.training.finiteness import bad_leaves, either, not_finite
+
+LOOPS = "call ppax.fit(agent, env, total_steps), or ppax.compile(agent, env, state), which is called like ppax.train"
+# Columns of time and memory in log rows, which differ between two runs of one configuration; STAGES: on the host only
+MEASURED = ("steps_per_second", "seconds", "iteration_ms", "compile_seconds", "memory_mb")
+STAGES = ("collect_ms", "update_ms")
+RESTART = 2**32 - 1  # folded into the rollout's key for forced resets; larger than any number that `stream_keys` uses
+
+
+class Trained(NamedTuple):
+    """State after the iterations, and scalar metrics reduced over them; of one iteration, its metrics as they are."""
+
+    state: TrainState
+    metrics: Summary  # a mapping: metrics["episode_return"]
+
+
+def make_key(seed: int) -> Key:
+    """Return a key made from all 64 bits of `seed`; `jax.random.key` keeps 32. ConfigError outside 0 to 2^64 - 1."""
+    if not 0 <= seed < 2**64:
+        nearest = 0 if seed < 0 else 2**64 - 1
+        raise ConfigError(f"seed = {seed}: must be from 0 to 2^64 - 1; nearest valid value: {nearest}")
+    key = jax.random.key(seed % 2**32)
+    return jax.random.fold_in(key, seed >> 32) if seed >> 32 else key
+
+
+@refusing_unknown
+def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_reset: int | None = None) -> TrainState:
+    """Return the state before the first iteration: initialised weights and freshly reset environments.
+
+    `num_steps` is the length of a rollout. Every `iterations_per_env_reset` iterations all episodes are truncated and
+    all environments reset; None, 0 or a negative number turns this off. Raises ConfigError where sizes do not divide,
+    a number that is not traced is out of range, or the network was made for other spaces.
+    """
+    check_sizes(agent, env, num_steps)
+    if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(agent)):
+        agent.check()
+    learner_key, actor_key, run_key = jax.random.split(key, 3)
+    state = TrainState(
+        learner=agent.init(env.observation_space, learner_key),
+        actor=start_actor(agent, env, actor_key),
+        key=run_key,
+        iteration=jnp.int32(0),
+        env_steps=counter.zero(),
+        num_steps=num_steps,
+        iterations_per_env_reset=iterations_per_env_reset,
+        ranges=first_ranges(env),
+    )
+    # Copies, as two fields may hold the same array (an environment may return its state as its observation), and one
+    # buffer cannot be donated twice
+    return place(agent, env, jax.tree.map(jnp.copy, allocated(agent, state)))
+
+
+def allocated(agent: Agent, state: TrainState) -> TrainState:
+    """Return `state` with zeros for what the first update adds to the learner: rollouts that an extension keeps."""
+    extensions = [one for ppo, _ in agent.learners(state.actor.first.shape[0]) for one in ppo.extensions]
+    if not any(extension.grows for extension in extensions):
+        return state
+    # shapes come from a whole update: how a rollout is split among learners is known to the agent alone
+    after = jax.eval_shape(lambda key: agent.update(state.learner, _rollout(agent, state), key), jax.random.key(0))
+    present = dict(jax.tree_util.tree_leaves_with_path(state.learner))
+
+    def one(path: Any, shape: Any) -> Any:
+        return present[path] if path in present else jnp.zeros(shape.shape, shape.dtype)
+
+    return dataclasses.replace(state, learner=jax.tree_util.tree_map_with_path(one, after.learner))
+
+
+def _rollout(agent: Agent, state: TrainState) -> Rollout:
+    """Rollout of the right shapes, in which every step is the current one."""
+    actor, length = state.actor, agent.sequence_length(state.num_steps)
+
+    def stacked(tree: PyTree, count: int = state.num_steps) -> PyTree:
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
+
+    def action(key: Key) -> PyTree:
+        return agent.act(state.learner, actor.carry, actor.obs, actor.first, actor.action_mask, key).action
+
+    number, flag = stacked(actor.reward_trace), stacked(actor.first)
+    steps = Transition(
+        obs=stacked(actor.obs),
+        action=stacked(action(jax.random.key(0))),
+        log_prob=number,
+        value=number,
+        reward=number,
+        terminated=flag,
+        truncated=flag,
+        first=flag,
+        valid=flag,
+        carry=stacked(remembered(actor.carry), state.num_steps // length),
+        action_mask=stacked(actor.action_mask),
+    )
+    return Rollout(steps, actor.reward_trace, number, actor.obs, actor.extensions)
+
+
+def place(agent: Agent, env: Env, state: TrainState) -> TrainState:
+    """Shard `state` over the devices on which `train` runs."""
+    return sharding.place(state, state_specs(state), num_devices(agent, env, state.num_steps))
+
+
+def num_devices(agent: Agent, env: Env, num_steps: int) -> int:
+    """Return the number of devices over which `train` shards the environments and every minibatch."""
+    programs = []
+    for ppo, streams in agent.learners(env.num_streams):
+        length = ppo.sequence_length(num_steps)
+        minibatch = ppo.minibatch.size(num_steps * streams // length)
+        programs.append((ppo.program, (env.num_envs, minibatch, length)))
+    given = {program.num_devices(*sizes) for program, sizes in programs if program.devices is not None}
+    if len(given) > 1:
+        raise ConfigError(f"program.devices: groups on {sorted(given)} devices; must be the same number for all")
+    same = {"devices": given.pop()} if given else {}  # also for groups that name no number
+    return math.gcd(*(dataclasses.replace(program, **same).num_devices(*sizes) for program, sizes in programs))
+
+
+def state_specs(state: TrainState) -> TrainState:
+    """Sharding of each field of a TrainState: `actor` is split by environment, all else is replicated."""
+    specs: dict[str, Any] = {"learner": SAME, "actor": SPLIT, "key": SAME, "iteration": SAME, "env_steps": SAME}
+    return dataclasses.replace(state, **specs, ranges=SAME)
+
+
+@refusing_unknown
+def train(
+    agent: Agent,
+    env: VectorEnv,
+    state: TrainState,
+    num_iterations: int | Array,
+    total_iterations: int | Array | None = None,
+) -> Trained:
+    """Run `num_iterations` iterations, each of one rollout and one update.
+
+    Metrics are scalars: means over the iterations (`episode_return` and `episode_length`: over finished episodes, NaN
+    where none finished). Memory use does not depend on `num_iterations`. Schedules are given the progress
+    `iteration / total_iterations`; by default training ends after these iterations. Raises ConfigError for host
+    environments, which a compiled program cannot step.
+
+    An iteration is discarded if its rollout, gradient or new weights are not finite: the whole state before it is kept
+    with its key, so the same iteration would fail again; `state.iteration` does not advance, and the metric `grad_norm`
+    is NaN, by which `ppax.fit` notices and stops.
+    """
+    require_native(env, "ppax.train", LOOPS)
+    if total_iterations is None:
+        total_iterations = state.iteration + num_iterations
+
+    devices = num_devices(agent, env, state.num_steps)
+    number, total = jnp.int32(num_iterations), jnp.int32(total_iterations)
+    if devices == 1:
+        return _train(agent, env, state, number, total)
+    shard = dataclasses.replace(env, num_envs=env.num_envs // devices)
+
+    def train_shard(agent: Agent, state: TrainState, number: Array, total: Array) -> Trained:
+        return _train(agent, shard, state, number, total)
+
+    specs = state_specs(state)
+    run = sharding.split(train_shard, devices, (SAME, specs, SAME, SAME), Trained(specs, SAME))  # type: ignore[arg-type]
+    return run(agent, state, number, total)
+
+
+def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Array, total: Array) -> Trained:
+    """Run the loop of `train` on one device, or on one device's shard of the environments."""
+    jitted_iteration = jax.jit(renewed(iteration))  # so that `eval_shape` and the loop below trace it once
+
+    def iterate(_: Array, carried: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
+        before, totals = carried
+        after, metrics = jitted_iteration(agent, env, before, total)
+        return after, add_up(totals, metrics, after.iteration > before.iteration)
+
+    shapes = jax.eval_shape(jitted_iteration, agent, env, state, total).metrics
+    first_iteration = state.iteration
+    state, sums = jax.lax.fori_loop(0, num_iterations, iterate, (state, nothing(shapes)))
+    return Trained(state, averaged(sums, state.iteration - first_iteration))
+
+
+class IterationInputs(NamedTuple):
+    """Inputs of one iteration: the annealed agent and the PRNG keys."""
+
+    agent: Agent  # annealed
+    key: Key  # `TrainState.key` after this iteration
+    collect_key: Key
+    update_keys: Key  # [num_epochs]
+    numbers: Mapping[str, Array] = {}  # numbers that schedules change, by path
+
+
+def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Array) -> IterationInputs:
+    """Anneal the agent to the training progress and split the iteration's keys."""
+    keys = jax.random.split(state.key, 2 + agent.num_epochs)
+    key, collect_key, update_keys = keys[0], keys[1], keys[2:]
+    progress = state.iteration / total_iterations
+    env_steps = counter.to_float(state.env_steps)
+    annealed, numbers = agent.annealed(progress, env_steps), annealed_numbers(agent, progress, env_steps)
+    return IterationInputs(annealed, key, collect_key, update_keys, numbers)
+
+
+def annealed_env(env: Env, state: TrainState, total_iterations: int | Array) -> Scheduled:
+    """Return the compiled environment at the training progress, and the numbers that its schedule changes."""
+    native, env_steps = require_native(env, "schedule", LOOPS), counter.to_float(state.env_steps)
+    return scheduled(native, state.iteration / total_iterations, env_steps, state.ranges)
+
+
+def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
+    """Run one iteration: one rollout and one update."""
+    inputs = iteration_inputs(in_training(agent), state, total_iterations)
+    env, numbers = annealed_env(env, state, total_iterations)
+    inputs = inputs._replace(numbers={**inputs.numbers, **numbers})
+    collected = collect(inputs.agent, env, state.learner, state.actor, state.num_steps, inputs.collect_key)
+    return finish_iteration(inputs, env, state, collected)
+
+
+def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, collected: Collected) -> Trained:
+    """Finish an iteration from its rollout: forced reset, update, metrics, and discarding if not finite."""
+    agent = inputs.agent
+    period = state.iterations_per_env_reset
+    if period is not None and period > 0:
+        due = (state.iteration + 1) % period == 0
+        collected = force_reset(agent, env, collected, due, jax.random.fold_in(inputs.collect_key, RESTART))
+    rollout, episodes = collected.rollout, collected.episodes
+    update = agent.update(state.learner, rollout, inputs.update_keys)  # PPO: targets, epochs of minibatches (ppo.py)
+    actor = collected.actor._replace(extensions=update.extensions)
+    if update.current is not None:  # self-play: episodes of past selves are not logged
+        episodes = zero_rows(update.current, episodes)
+    if update.replaced is not None:  # self-play: a past self that takes over a stream begins with an empty memory
+        initial = agent.start_carry(env.num_streams)
+        actor = actor._replace(carry=jax.tree.map(where_rows, update.replaced, initial, actor.carry))
+    ranges, episodes, of_ranges = adapted(env, state.ranges, episodes)
+
+    metrics = with_names(update.metrics, env.num_agents, env.sizes, env.agent_names)
+    of_episodes = episode_metrics(episodes, env.num_agents, env.sizes, env.agent_names)
+    require_new_names(metrics, of_episodes, episodes.metrics)
+    # the learning rate is a metric of the update already
+    numbers = {name: x for name, x in {**inputs.numbers, **of_ranges}.items() if name not in metrics}
+    metrics = metrics | reduced("last", numbers) | of_episodes
+
+    after = dataclasses.replace(
+        state,
+        learner=update.learner,
+        actor=actor,
+        key=inputs.key,
+        iteration=state.iteration + 1,
+        env_steps=counter.add(state.env_steps, sharding.total(rollout.steps.valid.sum(dtype=jnp.uint32))),
+        ranges=ranges,
+    )
+    # Discard the whole iteration if anything is not finite: neither weights nor running statistics would recover
+    bad_data = [mask.any() for mask in not_finite(env, rollout).values()]
+    bad = [*bad_data, ~jnp.isfinite(metrics["grad_norm"]), *bad_leaves(update.learner)]
+    accepted = sharding.total(jnp.stack(bad).any().astype(jnp.int32)) == 0
+    return Trained(either(accepted, after, state), pack(metrics))
+
+
+def require_new_names(metrics: Mapping[str, Array], of_episodes: Mapping[str, Array], own: Mapping[str, Array]) -> None:
+    """Raise ConfigError if a metric of the environment, in `own`, has the name of another metric."""
+    reserved = {*metrics, *EPISODE_METRICS, "iteration", "env_steps", *MEASURED, *STAGES}
+    for name in own:
+        if name in reserved or "/" in name or not name.isidentifier():
+            raise ConfigError(
+                f"the environment's metric {name!r}: must be a Python identifier and not the name of another metric; "
+                f"rename it, for example to 'env_{''.join(x if x.isalnum() else '_' for x in name)}'"
+            )
+
+
+def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
+    """Check agent, environment and sizes against each other; ConfigError names the nearest sizes that work."""
+    require_arguments(agent, env)
+    require_fit(agent, env)
+    check_numbers(agent)
+    for place, (ppo, streams) in enumerate(agent.learners(env.num_streams)):
+        group = f"groups.{env.sizes[place][0]}.agent: " if env.sizes else ""
+        length = ppo.sequence_length(num_steps)
+        if num_steps % length:
+            divisors = nearest_divisors(num_steps, length)
+            raise ConfigError(f"{group}seq_len = {length} does not divide num_steps = {num_steps}; {divisors}")
+        try:
+            minibatch = ppo.minibatch.size(num_steps * streams // length)
+            ppo.program.num_devices(env.num_envs, minibatch, length)
+        except ConfigError as error:
+            sizes = f"num_steps {num_steps} * streams {streams} / seq_len {length}"
+            raise ConfigError(f"{group}a rollout of {sizes} sequences: {error}") from None

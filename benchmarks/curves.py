@@ -27,11 +27,11 @@ import ppax
 import report
 import w1
 from ppax import config
-from ppax.ppo.minibatches import shuffle
+from ppax.ppo import minibatches
 
 TASKS = ("CartPole-v1", "Pendulum-v1", "gymnax/Acrobot-v1", "W3-gru", "W3-mingru", "W3-lstm")
 PROGRAMS = {"plain": "tab:orange", "fast": "tab:blue", "bfloat16": "tab:green"}
-SORT_BELOW = shuffle.SORT_BELOW  # as it is shipped
+SORT_BELOW = minibatches.SORT_BELOW  # as it is shipped
 POINTS = 20
 SIGNIFICANT = 0.05  # p value below which two programs are said to differ; of 20 such comparisons one does by chance
 RESULTS = Path(__file__).parent / "results"
@@ -54,7 +54,7 @@ def curves(task: str, name: str, seeds: int) -> list[list[float]]:
     agent = dataclasses.replace(agent, compute_dtype="bfloat16" if name == "bfloat16" else "float32")
     if name == "plain":
         agent = dataclasses.replace(agent, program=ppax.Program(devices=1, chunk_rows=2**31 - 1))
-    shuffle.SORT_BELOW = 2**31 if name == "plain" else SORT_BELOW
+    minibatches.SORT_BELOW = 2**31 if name == "plain" else SORT_BELOW
     start = jax.jit(ppax.start, static_argnames="num_steps")
     total = -(-total_steps // (num_steps * env.num_streams) // POINTS) * POINTS
     program, found = None, []

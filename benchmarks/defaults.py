@@ -83,7 +83,7 @@ def score(run_config: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
     """Scores of the seeds' final policies, of the untrained policy, and the seconds of the whole."""
     from ppax import config
     from ppax.reports import statistics
-    from ppax.scores.training import members_of
+    from ppax.scores.scoring import members_of
     from ppax.training.backends import backend_of
 
     begin = time.perf_counter()

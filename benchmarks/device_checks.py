@@ -32,7 +32,7 @@ from ppax.checks.context import differing_leaves  # noqa: E402
 from ppax.config import Log  # noqa: E402
 from ppax.devices.layout import run_once_options  # noqa: E402
 from ppax.networks import memories  # noqa: E402
-from ppax.networks.encoders.convolution import convolve_by_library, convolve_by_products  # noqa: E402
+from ppax.networks.encoders import convolve_by_library, convolve_by_products  # noqa: E402
 from w1 import Work  # noqa: E402
 
 # A changed number of the algorithm moves the reference's parameters by 2e-5 at least (tests/system/test_reference.py);

@@ -19,8 +19,8 @@ def main() -> None:
     """Measure, draw, print the table."""
     from matplotlib.figure import Figure
 
-    from ppax.scores.campaign import score_rows
     from ppax.scores.curves import band
+    from ppax.scores.scoring import score_rows
     from ppax.scores.suite import read_suite
 
     rows = read_suite(HERE / "mountain_car.toml")

@@ -90,7 +90,7 @@ def main() -> None:
     options = parser.parse_args()
     tasks = dict.fromkeys(TASKS, 50_000) if options.quick else TASKS
     seeds = 1 if options.quick else options.seeds
-    values = {path: ppax.sweeps.distributions.to_table(x) for path, x in VALUES.items()}
+    values = {path: ppax.sweeps.plan.to_table(x) for path, x in VALUES.items()}
     settings = {"members": MEMBERS, "seeds": seeds, "held": HELD, "values": values, "tasks": tasks}
     title = "Population-based training beside random search: score of the best of 8 members at equal environment steps"
     report = Report(None if options.quick else "population", title, settings)

@@ -9,7 +9,6 @@ python docs/generate.py --check    # exit code 1 where a page on disk differs
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
 import statistics
@@ -242,7 +241,7 @@ def extensions() -> list[str]:
 
 def searches() -> list[str]:
     """Sections of the parts of the table [search] of a sweep."""
-    from ppax.sweeps.search.table import SEARCHES, options_of
+    from ppax.sweeps.search import SEARCHES, options_of
 
     about = "Table of a sweep's run file: how members are stopped or changed while they train ([sweeps](sweeps.md))."
     lines = ["## search", "", about, ""]
@@ -269,13 +268,10 @@ def towers(own: list[Any]) -> list[str]:
 def in_python(cls: type) -> str:
     """Name of a part's class as a program writes it, and the function that makes it for an environment, if any."""
     from ppax.config.catalogue import FROM_SPACES
+    from ppax.core.parts import public_home
 
     def public(made: Any) -> str:
-        package = made.__module__.rpartition(".")[0]
-        package = made.__module__ if package == "ppax" else package  # one of the files at the top
-        if getattr(importlib.import_module(package), made.__name__) is not made:
-            raise ValueError(f"{package} does not export {made.__name__}")
-        return f"{package}.{made.__name__}"
+        return f"{public_home(made)}.{made.__name__}"
 
     return f"`{public(cls)}`" + (f", made by `{public(FROM_SPACES[cls])}(env)`" if cls in FROM_SPACES else "")
 

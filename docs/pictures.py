@@ -1,4 +1,4 @@
-"""Drawings as SVG: packages of ppax by layer, one training iteration, and training speed for the front page."""
+"""Drawings as SVG: rooms of ppax by level, one training iteration, and training speed for the front page."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ EPOCHS = slice(4, 6)  # stages that are repeated within an update
 
 
 def rooms() -> str:
-    """Draw the packages and modules listed by the layer test, the highest layer on top."""
+    """Draw the rooms (folders of the package) by the levels of the layer test, the highest on top."""
     elements, y = [], 14
     for level in reversed(levels()[:-1]):  # without __init__ and __main__
         if elements:
             elements.append(arrow(f"M{WIDTH // 2} {y - 16}V{y - 2}"))
-        for line in lines_of(sorted(room.replace(".", "/") for room in level)):
+        for line in lines_of(sorted(level)):
             x = (WIDTH - sum(map(width, line)) - GAP * (len(line) - 1)) // 2
             for room in line:
                 elements.append(box(x, y, width(room), room))
                 x += width(room) + GAP
             y += HEIGHT + GAP
         y += 18 - GAP
-    return svg(y - 4, "Packages and modules by layer; each imports only from lower layers", elements)
+    return svg(y - 4, "Rooms of the package by level; each imports only from lower levels", elements)
 
 
 def levels() -> list[set[str]]:

@@ -9,8 +9,8 @@ from jax import Array
 import ppax
 from ppax.core.types import ActorState, LearnerState
 from ppax.envs import VectorEnv
-from ppax.run.films.play import play
-from ppax.run.films.video import write_video
+from ppax.run import films
+from ppax.run.films import write_video
 from ppax.training.collection import start_actor
 from ppax.training.episodes import act_and_step
 
@@ -49,7 +49,7 @@ def main() -> float:
         print(f"after {quarter * ITERATIONS // 4} iterations: reward of a step {float(metrics['reward_mean']):.3f}")
     share = float(jax.jit(arrived)(agent, env, state.learner, jax.random.key(2)))
     print(f"{share:.0%} end within one radius of their targets")
-    played = play(agent, env, state.learner, jax.random.key(1))
+    played = films(agent, env, state.learner, jax.random.key(1))
     print(f"{write_video(FILM, played.frames[::2], 15)} pictures: {FILM}")
     return share
 

@@ -8,8 +8,8 @@ import ppax
 from ppax.agents.groups import Groups
 from ppax.agents.self_play import Pool, SelfPlay
 from ppax.envs import VectorEnv, grouped
-from ppax.run.films.play import play
-from ppax.run.films.video import write_video
+from ppax.run import films
+from ppax.run.films import write_video
 
 ITERATIONS = 200
 FILM = Path("pursuit.gif")
@@ -39,7 +39,7 @@ def main() -> tuple[float, float]:
     pool = Pool(every=20, size=8, share=0.5, opponents=2, sampling="hard")
     against_past = SelfPlay(groups, pool, env.num_envs)
     state, against = train("with past selves", against_past, env)
-    played = play(against_past, env, state.learner, jax.random.key(2), episodes=3)
+    played = films(against_past, env, state.learner, jax.random.key(2), episodes=3)
     print(f"{write_video(FILM, played.frames, 30)} pictures: {FILM}")
     return apart, against
 

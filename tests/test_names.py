@@ -13,7 +13,7 @@ from ppax.cli.arguments import renamed
 from ppax.cli.main import main
 from ppax.core import names
 from ppax.core.types import ConfigError
-from ppax.ppo.schedules.base import replace_at
+from ppax.ppo.schedules import replace_at
 
 # name -> last name of the option, path in a run file
 EXPECTED = {

@@ -2,6 +2,7 @@
 
 # ruff: noqa: E402
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log
-from ppax.core import protocols
+from ppax.core import protocols, types
 from ppax.core.imports import trust
 from ppax.core.names import in_python, meaning
 from ppax.core.parts import number, part, slot, static
@@ -32,7 +33,8 @@ from ppax.run.checkpoint import CheckpointError
 from ppax.run.fit import fit, resume
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
 from ppax.training.collection import collect
-from ppax.training.compilation import CompiledTraining, compile
+from ppax.training.compilation import compile
+from ppax.training.compiled import CompiledTraining
 from ppax.training.evaluation import Evaluation, evaluate
 from ppax.training.loop import start, train
 from ppax.training.sweeps import start_sweep, sweep
@@ -45,9 +47,8 @@ if TYPE_CHECKING:
     from ppax.reports.report import compare, frame, report
     from ppax.reports.upload import push_to_hub
     from ppax.run.building import Built, build
-    from ppax.run.films.film import Film, film
-    from ppax.run.listing import SavedState, checkpoints
-    from ppax.run.loading import load
+    from ppax.run.films import Film, film
+    from ppax.run.loading import SavedState, checkpoints, load
     from ppax.run.matches import Match, match
     from ppax.scores import PresetScore, Score, presets, score
     from ppax.sweeps import SweepResult, resume_sweep, sweep_runs
@@ -56,25 +57,32 @@ if TYPE_CHECKING:
 _LAZY = {
     "ppax.checks": ("check_env", "selftest"),
     "ppax.policy": ("Policy", "PolicySpec"),
-    "ppax.run.listing": ("SavedState", "checkpoints"),
-    "ppax.run.loading": ("load",),
+    "ppax.run.loading": ("SavedState", "checkpoints", "load"),
     "ppax.scores": ("PresetScore", "Score", "presets", "score"),
     "ppax.sweeps": ("SweepResult", "resume_sweep", "sweep_runs"),
     "ppax.run.building": ("Built", "build"),
     "ppax.reports.doctor": ("Diagnosis", "doctor"),
     "ppax.reports.plotting": ("plot",),
-    "ppax.run.films.film": ("Film", "film"),
+    "ppax.run.films": ("Film", "film"),
     "ppax.run.matches": ("Match", "match"),
     "ppax.reports.report": ("compare", "frame", "report"),
     "ppax.reports.upload": ("push_to_hub",),
 }
 
 
+# `from ppax.losses import ...` is what users write; these modules stand in the folders ppo/, extensions/ and core/
+for _module in (
+    *(advantages, critics, gradients, losses, minibatches, optimizers, recompute, schedules),
+    *(imitation, protocols, types),
+):
+    sys.modules[f"{__name__}.{_module.__name__.rpartition('.')[2]}"] = _module
+
+
 def _load(source: str) -> Any:
     return import_module("ppax.run.loading").load(source)
 
 
-imitation.teachers.load_policy = _load  # a teacher is a part of an agent, and may be the path of a policy
+imitation.distillation.load_policy = _load  # a teacher is a part of an agent, and may be the path of a policy
 
 
 def __getattr__(name: str) -> Any:
@@ -170,6 +178,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "networks",
     "optimizers",
     "protocols",
+    "types",
     "recompute",
     "schedules",
     "number",

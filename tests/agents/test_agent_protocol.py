@@ -11,7 +11,7 @@ from worlds import QUICK
 
 import ppax
 from ppax.agents.arguments import AGENTS, require_fit
-from ppax.agents.opponents import Pool
+from ppax.agents.self_play import Pool
 from ppax.core import protocols
 from ppax.core.types import ConfigError, Requirements, Update
 from ppax.devices.layout import Program, with_devices

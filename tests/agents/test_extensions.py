@@ -9,7 +9,7 @@ import pytest
 from worlds import QUICK
 
 import ppax
-from ppax.agents.opponents import Pool
+from ppax.agents.self_play import Pool
 from ppax.core.types import part
 from ppax.envs import grouped
 from ppax.extensions import Before, Extension, ExtensionState

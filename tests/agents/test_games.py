@@ -8,7 +8,7 @@ from games import Credit, Matrix
 from worlds import QUICK
 
 import ppax
-from ppax.agents import ratings, seating
+from ppax.agents import self_play
 from ppax.envs import TimeLimit, VectorEnv
 from ppax.envs.wrappers.team_view import team_view
 from ppax.networks import network
@@ -113,15 +113,15 @@ def test_only_a_central_critic_can_tell_luck_from_merit(vmapped_keys):
 def test_equal_returns_are_a_draw(sizes):
     """Of teams of every size, whatever the return; a difference of one part in a thousand is none."""
     groups, count = tuple(zip("ab", sizes, strict=True)), sum(sizes)
-    seats = list(seating.blocks(8, groups, 1.0, 1))
-    weights, flags = seating.margin_weights(seats, 8, count), np.zeros((3, 8), bool)
+    seats = list(self_play.blocks(8, groups, 1.0, 1))
+    weights, flags = self_play.margin_weights(seats, 8, count), np.zeros((3, 8), bool)
     first, ended = flags.copy(), flags.copy()
     first[0] = ended[2] = True
 
     def won(reward):
         rewards = np.zeros((3, 8, count), np.float32)
         rewards[1] = reward
-        return ratings.play(rewards, first, ended, weights, jnp.zeros((8, count)), jnp.zeros(8, bool)).won
+        return self_play.play(rewards, first, ended, weights, jnp.zeros((8, count)), jnp.zeros(8, bool)).won
 
     better = np.full((8, count), 3.0, np.float32)
     for block in seats:

@@ -13,7 +13,7 @@ from ppax.cli.output import evaluation_text
 from ppax.core.types import ConfigError, EnvReset, EnvStep, part, static
 from ppax.envs import TimeLimit, VectorEnv, grouped, host
 from ppax.networks import network
-from ppax.run.films.play import Played
+from ppax.run.films import Played
 from ppax.training.backends import backend_of
 
 COLORS = ("red_0", "red_1", "blue_0", "blue_1")

@@ -12,8 +12,7 @@ from worlds import QUICK, Leaky
 
 import ppax
 from ppax.agents import precision
-from ppax.agents.opponents import Pool
-from ppax.agents.self_play import SelfPlay
+from ppax.agents.self_play import Pool, SelfPlay
 from ppax.devices import platforms
 from ppax.networks import Tower, mlp, network
 from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, Stack, Window
@@ -266,8 +265,8 @@ def test_all_members_of_a_sweep_have_one_precision_on_whichever_machine_they_tra
     for flags in (WITH_UNIT, WITHOUT):
         machine(flags)
         for name, expected in (("sweep", ["bfloat16", "float32"]), ("other", ["float32", "float32"])):
-            packs = packing.packed(runs._as_begun(tmp_path / name, directory.read(tmp_path / name)).members)
-            agents = [task.agent for pack in packs for task in pack.tasks]
+            found = packing.packed(runs._as_begun(tmp_path / name, directory.read(tmp_path / name)).members)
+            agents = [task.agent for pack in found for task in pack.tasks]
             assert [precision.in_training(agent).compute_dtype for agent in agents] == expected
     with pytest.raises(ppax.ConfigError, match=r"agent\.compute_dtype = 'auto': it stands for another dtype"):
         ppax.sweep_runs(base, {"agent.compute_dtype": ["auto", "bfloat16"]}, run_dir=tmp_path / "refused")

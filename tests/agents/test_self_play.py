@@ -11,10 +11,8 @@ from worlds import QUICK
 
 import ppax
 from ppax import config
-from ppax.agents import ratings, seating, self_play
-from ppax.agents.opponents import Pool, SelfPlayState
-from ppax.agents.ratings import START, win_probability
-from ppax.agents.self_play import SelfPlay
+from ppax.agents import self_play
+from ppax.agents.self_play import START, Pool, SelfPlay, SelfPlayState, win_probability
 from ppax.arrays.metrics import Table, averaged, pack
 from ppax.arrays.sequences import where_rows, zero_rows
 from ppax.core.types import ActorState, Collected, ConfigError, Episodes, Rollout, TrainState, Transition, Update
@@ -64,7 +62,7 @@ def test_extensions_act_for_current_learners_and_not_for_past_selves(world, vmap
     agent = dataclasses.replace(agent, agent=ppax.Groups(agents, env.sizes))
     state = ppax.start(agent, env, NUM_STEPS, jax.random.key(0))
     rollout = ppax.collect(agent, env, state.learner, state.actor, NUM_STEPS, jax.random.key(1)).rollout
-    for block in seating.blocks(NUM_ENVS, env.sizes, POOL.share, POOL.opponents):
+    for block in self_play.blocks(NUM_ENVS, env.sizes, POOL.share, POOL.opponents):
         action = np.asarray(rollout.steps.action[block.name])
         past = np.zeros(action.shape[1], bool)
         past[block.rows] = True
@@ -213,7 +211,7 @@ def test_ratings_find_the_true_difference_with_any_number_of_games(games):
     true = 1.0 / (1.0 + 10 ** (-200.0 / 400.0))
     summed, ahead = 0.0, jnp.float32(0.0)
     for _ in range(200):
-        ahead += 2.0 * ratings.gain(jnp.float32(games), games * true, ratings.win_probability(ahead, 0.0), 16.0)
+        ahead += 2.0 * self_play.gain(jnp.float32(games), games * true, self_play.win_probability(ahead, 0.0), 16.0)
         summed += 2.0 * 16.0 * games * (true - 1.0 / (1.0 + 10 ** (-summed / 400.0)))
     np.testing.assert_allclose(ahead, 200.0, atol=1.0)
     assert abs(summed - 200.0) < 1.0 if games == 1 else abs(summed - 200.0) > 1000.0
@@ -256,7 +254,7 @@ def test_episodes_of_a_group_are_those_that_it_plays_as_it_is_now():
     past[4:6, 0], past[6:, 1:] = True, True
     returns = jnp.asarray(np.where(past, 100.0, [3.0, -1.0, -2.0]).reshape(-1))
     ones = jnp.ones(env.num_streams, jnp.int32)
-    current = seating.current_agents(agent._blocks(), NUM_ENVS, 3).reshape(-1)
+    current = self_play.current_agents(agent._blocks(), NUM_ENVS, 3).reshape(-1)
     every = Episodes(ones, returns, 4 * ones, 0.0 * returns, returns, returns)
     own = zero_rows(jnp.asarray(current), every)
     metrics = averaged(pack(episode_metrics(own, 3, env.sizes)), 1)

@@ -9,9 +9,8 @@ from gymnasium import spaces
 import ppax
 from ppax.agents.arguments import warn_of_units
 from ppax.config.defaults import completed
-from ppax.networks.head_for import head_for, needs_squashing, off_scale
-from ppax.reports.doctor.policy import actions_off_scale
-from ppax.reports.doctor.record import Record
+from ppax.networks.heads import head_for, needs_squashing, off_scale
+from ppax.reports.doctor.rules import Record, actions_off_scale
 
 
 def box(low, high, size=1):

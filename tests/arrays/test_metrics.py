@@ -10,7 +10,7 @@ from ppax.agents.independent import of_players
 from ppax.arrays.metrics import add_up, averaged, merge, nothing, pack, reduced, unpack
 from ppax.arrays.sequences import masked_mean
 from ppax.core.types import ConfigError, Episodes, LossOutput
-from ppax.ppo.gradient import mean_gradient
+from ppax.ppo.gradients import mean_gradient
 from ppax.training.loop import episode_metrics
 
 NAMES = ("gold_miners", "red_maximus", "the_max", "x_min")

@@ -88,7 +88,7 @@ MUTATIONS = [
         "ROUNDS = 8 ",
         "ROUNDS = 2 ",
         ("tests/minibatches/test_shuffle.py::test_small_bijections_reach_every_place_and_pair_equally_often",),
-        "ppo/minibatches/shuffle.py",
+        "ppo/minibatches.py",
     ),
     Mutation(
         "logits are shifted by the first, not the largest",
@@ -252,7 +252,7 @@ MUTATIONS = [
         "self.activation, exact=True)",
         "self.activation)",
         (PRECISION + "test_no_product_of_a_network_that_may_round_reads_rounded_observations",),
-        "networks/tower.py",
+        "networks/composed.py",
     ),
     Mutation(
         "auto rounds a memory of one's own in a stack",

@@ -17,7 +17,7 @@ DEVICES = [
         " or sharding.THREADS in os.environ",
         "",
         ("tests/tools/test_bench.py::test_one_thread_is_advised_for_small_minibatches_on_one_device",),
-        "training/advice.py",
+        "training/bench.py",
     ),
     Mutation(
         "devices that do not divide a minibatch drop sequences",
@@ -95,14 +95,14 @@ PAST_SELVES = [
         "over = ended & counts",
         "over = (ended | first) & counts",
         (SELF_PLAY + "test_episodes_truncated_by_a_forced_reset_are_not_rated",),
-        "ppax/agents/ratings.py",
+        "ppax/agents/self_play.py",
     ),
     Mutation(
         "returns of past selves are those of the group",
         "current[block.envs, block.members] = False",
         "current[block.envs, block.members] = True",
         (SELF_PLAY + "test_episodes_of_a_group_are_those_that_it_plays_as_it_is_now",),
-        "ppax/agents/seating.py",
+        "ppax/agents/self_play.py",
     ),
     Mutation(
         "training counts the episodes of past selves",
@@ -241,7 +241,7 @@ RECORDS = [
         "ROUNDING * jnp.abs(weighted).sum(axis=1)",
         "0.0 * weighted.sum(axis=1)",
         ("tests/agents/test_games.py::test_equal_returns_are_a_draw[(5, 5)]",),
-        "ppax/agents/ratings.py",
+        "ppax/agents/self_play.py",
     ),
     Mutation(
         "independent players may contradict the entropy target",

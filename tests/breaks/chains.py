@@ -13,21 +13,21 @@ MUTATIONS: list[Mutation] = [
         "key=lambda field: len(WEIGHTS.get(field, ()))",
         "key=lambda field: field in WEIGHTS",
         (MATCHING + "test_moments_are_left_where_the_weights_of_an_extension_differ",),
-        "warm_start/matching.py",
+        "run/warm_start.py",
     ),
     Mutation(
         "arrays of an extension are taken one by one",
         '_of_field("extension", joined(prefix, name)',
         '_of_field("params", joined(prefix, name)',
         (MATCHING + "test_extensions_are_taken_or_left_each_as_a_whole",),
-        "warm_start/matching.py",
+        "run/warm_start.py",
     ),
     Mutation(
         "an extension without weights takes the optimiser's moments along",
         'if field != "extensions" or _trained(row.path, prefix)',
         "",
         (MATCHING + "test_extensions_are_taken_or_left_each_as_a_whole",),
-        "warm_start/matching.py",
+        "run/warm_start.py",
     ),
     Mutation(
         "a former option of a run file is unknown",
@@ -118,7 +118,7 @@ MUTATIONS: list[Mutation] = [
         "return dataclasses.replace(agent, **parts, **chains)",
         "return dataclasses.replace(agent, **parts)",
         ("tests/schedules/test_annealed_extensions.py::test_a_number_of_an_extension_is_annealed_to_its_end",),
-        "ppo/schedules/base.py",
+        "ppo/schedules.py",
     ),
     Mutation(
         "past selves keep the states of extensions",
@@ -132,6 +132,6 @@ MUTATIONS: list[Mutation] = [
         "jnp.concatenate([new[: own.start], old[own], new[own.start :]])",
         "jnp.concatenate([new[: own.start], 0 * old[own], new[own.start :]])",
         ("tests/agents/test_extensions.py::test_past_selves_keep_no_states_and_their_streams_stay",),
-        "agents/opponents.py",
+        "agents/self_play.py",
     ),
 ]

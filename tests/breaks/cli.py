@@ -59,7 +59,7 @@ MUTATIONS: list[Mutation] = [
         "if self.depth > DEEPEST:",
         "if False:",
         (CLI + "test_unknown_commands_are_refused",),
-        "ppax/run/conditions/text.py",
+        "ppax/run/conditions.py",
     ),
     Mutation(
         "evaluate prints zeros for what it does not know",
@@ -149,7 +149,7 @@ MUTATIONS: list[Mutation] = [
         "        if shape != rows:\n",
         "        if False:\n",
         ("tests/extensions/test_terms.py::test_a_term_that_is_not_per_row_is_refused",),
-        "ppo/losses/base.py",
+        "ppo/losses.py",
     ),
     Mutation(
         "the settings of a run are those of the default environment",
@@ -287,6 +287,6 @@ MUTATIONS: list[Mutation] = [
         "        if len(self.token) > DIGITS:",
         "        if False:",
         ("tests/run/conditions/test_text.py::test_syntax_errors_name_the_token_and_the_nearest_word",),
-        "conditions/text.py",
+        "run/conditions.py",
     ),
 ]

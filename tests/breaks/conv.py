@@ -4,7 +4,7 @@ from breaks.base import Mutation
 
 CONVOLUTION = "tests/networks/test_convolution.py::"
 PRODUCTS = CONVOLUTION + "test_convolution_by_products_equals_xla_with_gradients"
-FILE = "encoders/convolution.py"
+FILE = "networks/encoders.py"
 
 MUTATIONS = [
     Mutation(

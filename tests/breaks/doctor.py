@@ -19,14 +19,14 @@ MUTATIONS = [
         'result = finite_or_none(read_evaluation(path).get("mean_return"))',
         "result = None",
         ("tests/cli/test_doctor.py::test_the_evaluation_at_the_end_of_a_run_is_read",),
-        "doctor/record.py",
+        "doctor/rules.py",
     ),
     Mutation(
         "a run whose evaluation is bad has learned",
         "not episodes_at_end(record) < EPISODES and np.isnan(contradiction(record))",
         "not episodes_at_end(record) < EPISODES",
         ("tests/tools/test_doctor.py::test_an_evaluation_that_disagrees_with_the_return_is_named",),
-        "doctor/record.py",
+        "doctor/rules.py",
     ),
     Mutation(
         "doctor: a solved task's targets are too hard for its critic",

@@ -63,21 +63,21 @@ MUTATIONS = [
         "penalty = jnp.abs(advantage) * (ratio - 1.0) ** 2",
         "penalty = (ratio - 1.0) ** 2",
         (DRIFTS + "test_spo_by_hand",),
-        "ppo/losses/spo.py",
+        "ppo/losses.py",
     ),
     Mutation(
         "SPO's optimum at half the distance",
         "(2.0 * self.clip_eps)",
         "(1.0 * self.clip_eps)",
         (DRIFTS + "test_spo_by_hand", "tests/system/test_reference.py"),
-        "ppo/losses/spo.py",
+        "ppo/losses.py",
     ),
     Mutation(
         "a rollback that jumps at the end of the clip range",
         "back = end + self.slope * (end - ratio)",
         "back = end - self.slope * ratio",
         (DRIFTS + "test_rollback_by_hand",),
-        "ppo/losses/rollback.py",
+        "ppo/losses.py",
     ),
     Mutation(
         "the noise is drawn at every step",
@@ -119,7 +119,7 @@ MUTATIONS = [
         "jnp.where(error < 0.0, 1.0 - tau, tau)",
         "jnp.where(error < 0.0, tau, 1.0 - tau)",
         ("tests/critics/test_quantile.py::test_loss_and_gradient_by_hand",),
-        "ppo/critics/quantile.py",
+        "ppo/critics.py",
     ),
     Mutation(
         "the entropy coefficient falls where there is too little entropy",
@@ -140,7 +140,7 @@ MUTATIONS = [
         "order = permutation(key, sequences) if self.shuffle else",
         "order = permutation(key, sequences) if True else",
         ("tests/minibatches/test_shuffle.py::test_without_shuffling_sequences_stay_in_order",),
-        "ppo/minibatches/shuffle.py",
+        "ppo/minibatches.py",
     ),
     Mutation(
         "clipped actions reach the environment as they were",

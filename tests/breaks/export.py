@@ -88,7 +88,7 @@ MUTATIONS: list[Mutation] = [
         "return Pair(a * c - b * d, a * d + b * c)",
         "return Pair(a * c + b * d, a * d + b * c)",
         (WRITING + "test_the_replayed_step_has_no_loops_and_no_complex_numbers",),
-        "bundle/replay.py",
+        "bundle/onnx_format.py",
     ),
     Mutation(
         "streams of several agents in the order of agents",
@@ -144,6 +144,6 @@ MUTATIONS: list[Mutation] = [
         "if len(sizes) > MOST or sum(sizes) > LARGEST:",
         "if False:",
         ("tests/policy/test_space_data.py::test_all_spaces_together_are_small",),
-        "policy/space_data.py",
+        "policy/spec.py",
     ),
 ]

@@ -37,7 +37,7 @@ MUTATIONS: list[Mutation] = [
         "    if not callable(given):",
         "    if False:",
         ("tests/run/conditions/test_callbacks.py::test_other_objects_are_refused_with_the_accepted_forms",),
-        "conditions/callbacks.py",
+        "run/conditions.py",
     ),
     Mutation(
         "a start that trained nothing burns its directory",

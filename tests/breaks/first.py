@@ -35,53 +35,57 @@ NOT_VALID = PPO + "test_rows_that_do_not_count_change_nothing_bit_for_bit[discre
 ESTIMATORS = [
     Mutation(
         "a truncation taken for a death in GAE",
-        "bootstrap = jnp.where(steps.terminated, 0.0, next_value)",
-        "bootstrap = jnp.where(steps.ended, 0.0, next_value)",
+        "bootstrap = jnp.where(steps.terminated, 0.0, next_value)\n"
+        "        delta = steps.reward + gamma * bootstrap - steps.value  # eq. 11",
+        "bootstrap = jnp.where(steps.ended, 0.0, next_value)\n"
+        "        delta = steps.reward + gamma * bootstrap - steps.value  # eq. 11",
         (GAE + "test_truncation_bootstraps_and_termination_does_not",),
-        "ppo/advantages/gae.py",
+        "ppo/advantages.py",
     ),
     Mutation(
         "terminated and truncated swapped in GAE",
-        "bootstrap = jnp.where(steps.terminated, 0.0, next_value)",
-        "bootstrap = jnp.where(steps.truncated, 0.0, next_value)",
+        "bootstrap = jnp.where(steps.terminated, 0.0, next_value)\n"
+        "        delta = steps.reward + gamma * bootstrap - steps.value  # eq. 11",
+        "bootstrap = jnp.where(steps.truncated, 0.0, next_value)\n"
+        "        delta = steps.reward + gamma * bootstrap - steps.value  # eq. 11",
         (GAE + "test_agrees_with_a_float64_loop_on_1000_random_streams",),
-        "ppo/advantages/gae.py",
+        "ppo/advantages.py",
     ),
     Mutation(
         "no lambda in GAE",
         "discounted_sum(delta, gamma * self.gae_lambda, steps.ended)",
         "discounted_sum(delta, gamma, steps.ended)",
         (GAE + "test_lambda_0_is_the_one_step_advantage",),
-        "ppo/advantages/gae.py",
+        "ppo/advantages.py",
     ),
     Mutation(
         "lambda missing on the first step",
-        "return Targets(advantage, advantage + steps.value)",
-        "later = jnp.where(steps.ended, 0.0, jnp.append(advantage[1:], 0.0))\n"
+        "steps.ended)  # eq. 12\n        return Targets(advantage, advantage + steps.value)",
+        "steps.ended)  # eq. 12\n        later = jnp.where(steps.ended, 0.0, jnp.append(advantage[1:], 0.0))\n"
         "        return Targets(delta + gamma * later, advantage + steps.value)",
         (GAE + "test_agrees_with_a_float64_loop_on_1000_random_streams",),
-        "ppo/advantages/gae.py",
+        "ppo/advantages.py",
     ),
     Mutation(
         "the trace goes on beyond a truncation",
         "discounted_sum(delta, gamma * self.gae_lambda, steps.ended)",
         "discounted_sum(delta, gamma * self.gae_lambda, steps.terminated)",
         (GAE + "test_a_truncation_cuts_the_trace",),
-        "ppo/advantages/gae.py",
+        "ppo/advantages.py",
     ),
     Mutation(
         "an end aligned with the step after it",
         "discounted_sum(delta, gamma * self.gae_lambda, steps.ended)",
         "discounted_sum(delta, gamma * self.gae_lambda, jnp.roll(steps.ended, 1))",
         (GAE + "test_termination_applies_to_the_step_that_ended",),
-        "ppo/advantages/gae.py",
+        "ppo/advantages.py",
     ),
     Mutation(
         "the critic learns the advantage",
-        "return Targets(advantage, advantage + steps.value)",
-        "return Targets(advantage, advantage)",
+        "steps.ended)  # eq. 12\n        return Targets(advantage, advantage + steps.value)",
+        "steps.ended)  # eq. 12\n        return Targets(advantage, advantage)",
         (GAE + "test_two_steps_by_hand",),
-        "ppo/advantages/gae.py",
+        "ppo/advantages.py",
     ),
     Mutation(
         "bootstrap with V of the same step",
@@ -153,17 +157,17 @@ LOSSES = [
     ),
     Mutation(
         "the ratio clipped on one side",
-        "jnp.clip(ratio, 1.0 - self.clip_eps,",
-        "jnp.clip(ratio, 0.0,",
+        "clipped = jnp.clip(ratio, 1.0 - self.clip_eps,",
+        "clipped = jnp.clip(ratio, 0.0,",
         (CLIPPED + "test_the_gradient_is_zero_only_outside_the_clip_range_in_the_improving_direction",),
-        "ppo/losses/clipped.py",
+        "ppo/losses.py",
     ),
     Mutation(
         "the better of ratio and clipped ratio",
-        "jnp.minimum(ratio * advantage",
-        "jnp.maximum(ratio * advantage",
+        "jnp.minimum(ratio * advantage, clipped",
+        "jnp.maximum(ratio * advantage, clipped",
         (CLIPPED + "test_the_gradient_is_zero_only_outside_the_clip_range_in_the_improving_direction",),
-        "ppo/losses/clipped.py",
+        "ppo/losses.py",
     ),
     Mutation(
         "dual clip for good actions",
@@ -197,8 +201,8 @@ LOSSES = [
     ),
     Mutation(
         "the KL penalty rewards",
-        "self.kl_coef * base.k3(log_ratio) - jnp.exp",
-        "-self.kl_coef * base.k3(log_ratio) - jnp.exp",
+        "self.kl_coef * k3(log_ratio) - jnp.exp",
+        "-self.kl_coef * k3(log_ratio) - jnp.exp",
         (DRIFTS + "test_the_penalty_pulls_back_to_the_policy_that_acted",),
     ),
     Mutation(
@@ -1153,7 +1157,7 @@ MANY = [
         "return jnp.concatenate([before, jax.lax.slice_in_dim(x, rows.stop, x.shape[axis], axis=axis)], axis)",
         "return x",
         (SELF_PLAY + "test_rows_of_past_selves_are_left_out_of_the_update",),
-        "agents/opponents.py",
+        "agents/self_play.py",
     ),
     Mutation(
         "the newest self plays in the place of past ones",
@@ -1167,14 +1171,14 @@ MANY = [
         "surprise = won / jnp.maximum(played, 1.0) -",
         "surprise = 1.0 - won / jnp.maximum(played, 1.0) -",
         (SELF_PLAY + "test_ratings_by_hand",),
-        "agents/ratings.py",
+        "agents/self_play.py",
     ),
     Mutation(
         "a game that was running when the opponents changed is counted",
         "counts=jnp.zeros_like(learner.counts),",
         "counts=learner.counts,",
         (SELF_PLAY + "test_ratings_by_hand", SELF_PLAY + "test_the_pool_keeps_what_the_learners_were"),
-        "agents/opponents.py",
+        "agents/self_play.py",
     ),
     Mutation(
         "places of the pool that are still empty play",
@@ -1184,14 +1188,14 @@ MANY = [
             SELF_PLAY + "test_opponents_are_sampled_as_configured",
             SELF_PLAY + "test_the_pool_keeps_what_the_learners_were",
         ),
-        "agents/opponents.py",
+        "agents/self_play.py",
     ),
     Mutation(
         "the hardest opponents play least",
         "return 2.0 * jnp.log(wins)",
         "return -2.0 * jnp.log(wins)",
         (SELF_PLAY + "test_opponents_are_sampled_as_configured",),
-        "agents/opponents.py",
+        "agents/self_play.py",
     ),
     Mutation(
         "the central critic sees what the dead see",

@@ -213,14 +213,14 @@ MUTATIONS: list[Mutation] = [
         "        return moved == sorted(moved)\n",
         "        return True\n",
         ("tests/host/test_policy.py::test_transpositions_of_axes_of_size_1_are_views",),
-        "training/host/tracing.py",
+        "training/host/numpy_program.py",
     ),
     Mutation(
         "transpositions of axes of size 1 are computed",
         "        return moved == sorted(moved)\n",
         "        return False\n",
         ("tests/host/test_policy.py::test_transpositions_of_axes_of_size_1_are_views",),
-        "training/host/tracing.py",
+        "training/host/numpy_program.py",
     ),
     Mutation(
         "parameters are broadcast in each call",
@@ -253,7 +253,7 @@ MUTATIONS: list[Mutation] = [
         'if record.of_run("overlap") > 0:  # only in',
         "if False:  # only in",
         ("tests/tools/test_doctor.py::test_with_overlap_the_first_iteration_alone_shows_a_ratio_that_is_wrong",),
-        "doctor/policy.py",
+        "doctor/rules.py",
     ),
     Mutation(
         "overlap is called a fault by the report",

@@ -69,7 +69,7 @@ MUTATIONS = [
         "if found != recorded:",
         "if False:",
         (DISTILLATION + "test_a_run_file_names_its_teacher_and_a_resume_reads_it_again",),
-        "extensions/imitation/teachers.py",
+        "extensions/imitation/distillation.py",
     ),
     Mutation(
         "other demonstrations go on with a run",

@@ -11,7 +11,7 @@ MUTATIONS = [
         "jnp.concatenate([x[1:], last[None]])",
         "x",
         (ORACLE,),
-        "ppo/following.py",
+        "ppo/batches.py",
     ),
     Mutation(
         "the target network learns beside the predictor",
@@ -95,14 +95,14 @@ MUTATIONS = [
         "known = functools.reduce(operator.and_, finite, steps.valid)",
         "known = steps.valid",
         ("tests/learning/test_following.py::test_a_termination_with_an_infinite_observation_is_learned_from[rnd]",),
-        "ppo/following.py",
+        "ppo/batches.py",
     ),
     Mutation(
         "the last observation of an absent agent is bootstrapped from",
         "known = functools.reduce(operator.and_, finite, steps.valid)",
         "known = functools.reduce(operator.and_, finite, steps.valid | True)",
         ("tests/learning/test_following.py::test_nan_in_invalid_rows_changes_no_bit[control]",),
-        "ppo/following.py",
+        "ppo/batches.py",
     ),
     Mutation(
         "advantages of intrinsic rewards are not added",

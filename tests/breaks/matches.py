@@ -90,7 +90,7 @@ MUTATIONS: list[Mutation] = [
         "won, played = won + 0.5 * met, played + 1.0 * met",
         "won, played = won + 0.0 * met, played + 0.0 * met",
         (MATCHES + "test_two_ratings_differ_by_the_odds_of_a_win",),
-        "agents/ratings.py",
+        "agents/self_play.py",
     ),
     Mutation(
         "players in the metrics of an update have numbers for names",

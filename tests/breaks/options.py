@@ -73,14 +73,14 @@ MUTATIONS: list[Mutation] = [
         "zip(options._fields, options, BoxOptions(), strict=True)",
         "zip(options._fields[:-1], options, BoxOptions(), strict=False)",
         (HEADS, "tests/config/test_options_act.py::test_a_change_of_an_option_changes_numbers_or_is_refused_sample"),
-        "networks/head_for.py",
+        "networks/heads.py",
     ),
     Mutation(
         "log_std_init of Beta accepted",
         'if family == "beta" and options.log_std_init != 0.0:',
         "if False:",
         (HEADS,),
-        "networks/head_for.py",
+        "networks/heads.py",
     ),
     Mutation(
         "event files without a directory, in silence",
@@ -212,6 +212,6 @@ MUTATIONS: list[Mutation] = [
         "path.removesuffix(last) + own_name(last)",
         "path",
         (NAMES + "test_in_tables_of_groups_and_of_leaves",),
-        "ppo/schedules/base.py",
+        "ppo/schedules.py",
     ),
 ]

@@ -162,20 +162,20 @@ MUTATIONS = [
         "        source = source.policy(best)",
         "        source = source.policy()",
         (FILM + "test_the_best_policy_and_another_environment_are_played",),
-        "run/films/film.py",
+        "run/films.py",
     ),
     Mutation(
         "a film of a run plays in the run's environment alone",
         "        env = source.env if env is None else env",
         "        env = source.env",
         (FILM + "test_the_best_policy_and_another_environment_are_played",),
-        "run/films/film.py",
+        "run/films.py",
     ),
     Mutation(
         "a policy is filmed in an environment of other spaces",
         "    require_arguments(source.agent, env)\n",
         "",
         (FILM + "test_a_policy_of_other_spaces_is_refused",),
-        "run/films/film.py",
+        "run/films.py",
     ),
 ]

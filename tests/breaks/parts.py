@@ -11,7 +11,7 @@ MUTATIONS = [
         "found = rule(own, gradient_at, params)",
         "found = own",
         (RULES + "test_a_rule_changes_the_step_of_sgd_by_its_factor",),
-        "ppo/gradient.py",
+        "ppo/gradients.py",
     ),
     Mutation(
         "a gradient rule gets the gradient at the current parameters for any",
@@ -25,21 +25,21 @@ MUTATIONS = [
         "if name in own.metrics and x is not own.metrics[name]]",
         "if False]",
         (RULES + "test_results_that_are_no_gradient_are_refused",),
-        "ppo/gradient.py",
+        "ppo/gradients.py",
     ),
     Mutation(
         "a part that chooses among the sequences fails the self-test",
         "promised = isinstance(agent.minibatch, Shuffle)",
         "promised = True",
         (CHECKS + "test_minibatches_of_a_subset_are_a_note_and_no_failure",),
-        "checks/learning.py",
+        "checks/update.py",
     ),
     Mutation(
         "a shuffle may leave sequences out",
         "promised = isinstance(agent.minibatch, Shuffle)",
         "promised = False",
         (CHECKS + "test_minibatches_that_do_not_cover_the_rollout",),
-        "checks/learning.py",
+        "checks/update.py",
     ),
     Mutation(
         "resume takes another agent without a word",
@@ -77,7 +77,7 @@ MUTATIONS = [
         "lambda key: _unit(jax.jvp(fields, (inputs,), (_direction(inputs, key),))[1])",
         "lambda key: _unit([jax.random.normal(key, x.shape) for x in fields(inputs)])",
         (CHECKS + "test_a_distribution_of_normalised_log_probabilities",),
-        "checks/oracle.py",
+        "checks/update.py",
     ),
     Mutation(
         "scores are taken along nothing",
@@ -87,7 +87,7 @@ MUTATIONS = [
             CHECKS + "test_a_log_prob_of_something_else_than_the_sample",
             CHECKS + "test_a_standard_deviation_of_something_else_than_the_sample",
         ),
-        "checks/oracle.py",
+        "checks/update.py",
     ),
     Mutation(
         "an observation without an element is accepted",

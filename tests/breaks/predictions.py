@@ -12,21 +12,21 @@ MUTATIONS = [
         "known = known & ~steps.ended",
         "known = known & True",
         (MODEL + "test_nothing_is_predicted_across_a_reset_in_the_same_step",),
-        "ppo/following.py",
+        "ppo/batches.py",
     ),
     Mutation(
         "the observation of the step itself is predicted",
         "jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)",
         "x, steps.obs, rollout.last_obs)",
         (MODEL + "test_the_observation_after_each_step_with_a_step_for_each_reset",),
-        "ppo/following.py",
+        "ppo/batches.py",
     ),
     Mutation(
         "the target of self-prediction has a gradient",
         "targets = jax.lax.stop_gradient(jax.tree.leaves(rows.encode(after.obs)))",
         "targets = jax.tree.leaves(rows.encode(after.obs))",
         (TRAINING + "test_loss_and_gradient_are_those_of_float64",),
-        "extensions/self_prediction.py",
+        "extensions/predictions.py",
     ),
     Mutation(
         "the model of an auxiliary loss is not trained",
@@ -110,6 +110,6 @@ MUTATIONS = [
         "if x.dtype == jnp.uint8 or jnp.issubdtype(x.dtype, jnp.floating)]",
         "if x.dtype == jnp.uint8 or jnp.issubdtype(y.dtype, jnp.floating)]",
         ("tests/extensions/test_predictions.py::test_categories_are_no_targets_with_normalised_observations_either",),
-        "extensions/next_observation.py",
+        "extensions/predictions.py",
     ),
 ]

@@ -65,21 +65,21 @@ MUTATIONS: list[Mutation] = [
         "iteration // self._every <= self._films",
         "iteration % self._every",
         (FILMS + "test_films_are_made_at_log_rows",),
-        "run/films/recorder.py",
+        "run/films.py",
     ),
     Mutation(
         "a resumed run films again what it has filmed",
         "            self._films = iteration // self._every\n\n    def due",
         "            pass\n\n    def due",
         (FILMS + "test_a_resumed_run_makes_no_film_of_its_first_state",),
-        "run/films/recorder.py",
+        "run/films.py",
     ),
     Mutation(
         "an environment that cannot be drawn fails at its first film",
         "            backend_of(self._env).first_picture(make_key(self._seed))",
         "            pass",
         (FILMS + "test_an_environment_that_cannot_be_drawn_is_refused_at_once",),
-        "run/films/recorder.py",
+        "run/films.py",
     ),
     Mutation(
         "the card of the best policy has the scores of the last",
@@ -114,6 +114,6 @@ MUTATIONS: list[Mutation] = [
         'fence = "`" * max(3, _longest_ticks(text) + 1)',
         'fence = "`" * 3',
         (HUB + "test_text_of_a_run_is_code_in_the_card",),
-        "reports/card.py",
+        "reports/upload.py",
     ),
 ]

@@ -39,7 +39,7 @@ MUTATIONS: list[Mutation] = [
         "if width is None or len(GAP.join(column[0] for column in padded)) <= width:",
         "if True:",
         ("tests/reports/test_aligned.py::test_columns_by_hand_in_one_block_and_in_two",),
-        "reports/aligned.py",
+        "reports/comparison.py",
     ),
     Mutation(
         "the highest value of many rows is lost",
@@ -112,6 +112,6 @@ MUTATIONS: list[Mutation] = [
         "or time.monotonic() - begin > max_seconds",
         "or time.monotonic() - begin > 1e9",
         ("tests/films/test_play.py::test_play_stops_after_max_seconds",),
-        "run/films/play.py",
+        "run/films.py",
     ),
 ]

@@ -58,7 +58,7 @@ MUTATIONS: list[Mutation] = [
         "lambda x: x[member], learners)",
         "lambda x: x[0], learners)",
         (SCORING + "test_members_equal_separate_runs[CartPole-v1-False]",),
-        "scores/training.py",
+        "scores/scoring.py",
     ),
     Mutation(
         "scores use the seeds of tuning",

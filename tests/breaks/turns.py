@@ -84,7 +84,7 @@ MUTATIONS: list[Mutation] = [
     _imported(_module_of(path, place)""",
         "    _imported(_module_of(path, place)",
         (OWN + "test_a_module_of_an_id_is_imported_if_it_is_trusted",),
-        "core/imports/paths.py",
+        "core/imports.py",
     ),
     Mutation(
         "trusted packages that register ids not imported",

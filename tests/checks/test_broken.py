@@ -10,7 +10,7 @@ import pytest
 from worlds import Counter, Leaky, Masked, Team
 
 import ppax
-from ppax.checks import acting, environment, experience, learning
+from ppax.checks import environment, rollout, update
 from ppax.checks.context import fast_compiled, make_context
 from ppax.checks.report import attempt
 from ppax.core.types import Update
@@ -113,31 +113,31 @@ def test_an_environment_with_a_memory_in_python():
 
 
 def test_observations_outside_their_space():
-    assert "obs[0] = 3 is outside [0, 2]" in failed(experience.check_inside, world_of(broken.Outside(), plain))
-    healthy(experience.check_inside, world_of(Counter(), plain))
+    assert "obs[0] = 3 is outside [0, 2]" in failed(rollout.check_inside, world_of(broken.Outside(), plain))
+    healthy(rollout.check_inside, world_of(Counter(), plain))
 
 
 def test_numbers_that_are_none():
-    assert "reward is not finite in" in failed(experience.check_finite, world_of(broken.Explodes(), plain))
-    healthy(experience.check_finite, world_of(Counter(), plain))
+    assert "reward is not finite in" in failed(rollout.check_finite, world_of(broken.Explodes(), plain))
+    healthy(rollout.check_finite, world_of(Counter(), plain))
 
 
 def test_an_environment_that_resets_itself():
-    assert "resets itself" in failed(experience.check_final, world_of(broken.SelfResetting(), plain, 64))
-    healthy(experience.check_final, world_of(builtin.CartPole(), plain, 64))
-    healthy(experience.check_final, world_of(TimeLimit(builtin.Pendulum(), 5), plain, 64))
-    healthy(experience.check_final, world_of(broken.Falling(), plain))
-    absent(experience.check_final, world_of(Counter(10**6), plain))
+    assert "resets itself" in failed(rollout.check_final, world_of(broken.SelfResetting(), plain, 64))
+    healthy(rollout.check_final, world_of(builtin.CartPole(), plain, 64))
+    healthy(rollout.check_final, world_of(TimeLimit(builtin.Pendulum(), 5), plain, 64))
+    healthy(rollout.check_final, world_of(broken.Falling(), plain))
+    absent(rollout.check_final, world_of(Counter(10**6), plain))
 
 
 def test_rows_in_another_order():
     world = world_of(Counter(), plain)
-    healthy(experience.check_alignment, world)
+    healthy(rollout.check_alignment, world)
     steps = world.rollout.steps
 
     def tampered(**fields):
         changed = dataclasses.replace(steps, **fields)
-        return failed(experience.check_alignment, world._replace(rollout=world.rollout._replace(steps=changed)))
+        return failed(rollout.check_alignment, world._replace(rollout=world.rollout._replace(steps=changed)))
 
     assert "the next obs differs" in tampered(obs=jnp.roll(steps.obs, -1, axis=0))  # stored after the step
     assert "terminated differs" in tampered(terminated=steps.truncated, truncated=steps.terminated)
@@ -151,9 +151,9 @@ def test_rows_in_another_order():
 
 def test_a_healthy_policy():
     for world in (world_of(builtin.CartPole(), Leaky), world_of(builtin.Pendulum(), plain, compute_dtype="bfloat16")):
-        healthy(acting.check_ratio, world, key())
-        healthy(acting.check_replay, world)
-        healthy(acting.check_distribution, world, key())
+        healthy(rollout.check_ratio, world, key())
+        healthy(rollout.check_replay, world)
+        healthy(rollout.check_distribution, world, key())
 
 
 def test_what_is_stored_is_what_acting_again_gives():
@@ -161,27 +161,27 @@ def test_what_is_stored_is_what_acting_again_gives():
     steps = world.rollout.steps
     for name in ("value", "log_prob", "carry"):
         spoilt = dataclasses.replace(steps, **{name: getattr(steps, name) + 1.0})
-        said = failed(acting.check_replay, world._replace(rollout=world.rollout._replace(steps=spoilt)))
+        said = failed(rollout.check_replay, world._replace(rollout=world.rollout._replace(steps=spoilt)))
         assert f"{name} is off" in said
 
 
 def test_memory_that_leaks_into_the_next_episode():
-    healthy(acting.check_memory, world_of(builtin.CartPole(), Leaky))
+    healthy(rollout.check_memory, world_of(builtin.CartPole(), Leaky))
     world = world_of(builtin.CartPole(), broken.Leaking)
-    assert "Memory leaks" in failed(acting.check_memory, world)
-    absent(acting.check_memory, world_of(builtin.CartPole(), plain))
+    assert "Memory leaks" in failed(rollout.check_memory, world)
+    absent(rollout.check_memory, world_of(builtin.CartPole(), plain))
 
 
 def test_a_normalisation_with_a_memory_in_python():
     world = world_of(builtin.CartPole(), as_part(broken.Restless))
-    assert "another policy than the one that acted" in failed(acting.check_ratio, world, key())
-    failed(acting.check_replay, world)
+    assert "another policy than the one that acted" in failed(rollout.check_ratio, world, key())
+    failed(rollout.check_replay, world)
 
 
 def test_a_log_prob_of_something_else_than_the_sample():
-    failed(acting.check_distribution, world_of(builtin.CartPole(), as_part(broken.With, kind=broken.Cold)), key())
+    failed(rollout.check_distribution, world_of(builtin.CartPole(), as_part(broken.With, kind=broken.Cold)), key())
     world = world_of(builtin.Pendulum(), as_part(broken.With, kind=broken.ClippedFirst))
-    assert "what chance allows" in failed(acting.check_distribution, world, key())
+    assert "what chance allows" in failed(rollout.check_distribution, world, key())
 
 
 def test_a_distribution_of_normalised_log_probabilities():
@@ -189,27 +189,27 @@ def test_a_distribution_of_normalised_log_probabilities():
         head = broken.NormalisedHead(2, hot=hot)
         return world_of(builtin.CartPole(), lambda network: dataclasses.replace(network, head=head))
 
-    assert "log_prob is the density of the samples" in healthy(acting.check_distribution, world(1.0), key())
-    assert "what chance allows" in failed(acting.check_distribution, world(2.0), key())
+    assert "log_prob is the density of the samples" in healthy(rollout.check_distribution, world(1.0), key())
+    assert "what chance allows" in failed(rollout.check_distribution, world(2.0), key())
 
 
 def test_a_standard_deviation_of_something_else_than_the_sample():
     world = world_of(builtin.Pendulum(), as_part(broken.With, kind=broken.Narrow))
-    assert "what chance allows" in failed(acting.check_distribution, world, key())
+    assert "what chance allows" in failed(rollout.check_distribution, world, key())
 
 
 def test_an_action_outside_its_space():
     world = world_of(builtin.Pendulum(), as_part(broken.With, kind=broken.Unclipped))
-    assert "is outside [-2, 2]" in failed(experience.check_inside, world)
+    assert "is outside [-2, 2]" in failed(rollout.check_inside, world)
 
 
 def test_masks_that_are_not_obeyed():
-    assert "would be off by" in healthy(acting.check_masks, world_of(Masked(), plain))
-    said = failed(acting.check_masks, world_of(Masked(), as_part(broken.MaskBlind)))
+    assert "would be off by" in healthy(rollout.check_masks, world_of(Masked(), plain))
+    said = failed(rollout.check_masks, world_of(Masked(), as_part(broken.MaskBlind)))
     assert "forbidden actions were taken" in said
     assert "the same without the mask" in said
-    assert "masks allow nothing at all" in healthy(acting.check_masks, world_of(broken.Forbidding(), plain))
-    absent(acting.check_masks, world_of(Counter(), plain))
+    assert "masks allow nothing at all" in healthy(rollout.check_masks, world_of(broken.Forbidding(), plain))
+    absent(rollout.check_masks, world_of(Counter(), plain))
 
 
 # ---------------------------------------------------------------- what learns
@@ -219,9 +219,9 @@ def test_estimators_against_float64():
     for part in (GAE(0.7), TDLambda(0.7), MonteCarlo(), VTrace(0.7, 0.8, 0.9), CanonicalVTrace(0.7, 0.8, 0.9)):
         world = world_of(Counter(), plain)
         world = world._replace(agent=dataclasses.replace(world.agent, advantage=part))
-        healthy(learning.check_targets, world, key())
-        healthy(learning.check_ends, world, key())
-    absent(learning.check_targets, with_advantage(broken.Immortal()), key())
+        healthy(update.check_targets, world, key())
+        healthy(update.check_ends, world, key())
+    absent(update.check_targets, with_advantage(broken.Immortal()), key())
 
 
 def with_advantage(part):
@@ -232,12 +232,12 @@ def with_advantage(part):
 def test_an_estimator_that_is_wrong(monkeypatch):
     wrong = GAE.__call__
     monkeypatch.setattr(GAE, "__call__", lambda self, steps, next_value, *rest: wrong(self, steps, steps.value, *rest))
-    failed(learning.check_targets, with_advantage(GAE()), key())
+    failed(update.check_targets, with_advantage(GAE()), key())
 
 
 def test_ends_of_the_wrong_kind():
-    assert "after a termination" in failed(learning.check_ends, with_advantage(broken.Immortal()), key())
-    assert "truncations" in failed(learning.check_ends, with_advantage(broken.CutIsDeath()), key())
+    assert "after a termination" in failed(update.check_ends, with_advantage(broken.Immortal()), key())
+    assert "truncations" in failed(update.check_ends, with_advantage(broken.CutIsDeath()), key())
 
 
 def test_minibatches_that_do_not_cover_the_rollout():
@@ -245,13 +245,13 @@ def test_minibatches_that_do_not_cover_the_rollout():
         found = world_of(Counter(), plain)
         return found._replace(agent=dataclasses.replace(found.agent, minibatch=part)), found.env, STEPS, key()
 
-    healthy(learning.check_coverage, *world(Shuffle(4)))
-    healthy(learning.check_coverage, *world(Shuffle(5, remainder="pad")))
-    assert "by priority" in absent(learning.check_coverage, *world(Prioritised(num_minibatches=4)))
-    assert "the same minibatches" in failed(learning.check_coverage, *world(broken.OneOrder()))
-    assert "4 of 48 sequences are in no minibatch" in failed(learning.check_coverage, *world(broken.Leaves(2)))
-    assert "4 of 48 sequences come more than once" in failed(learning.check_coverage, *world(broken.Repeats(2)))
-    assert "an index is out of range" in failed(learning.check_coverage, *world(broken.Newest(2, shift=1)))
+    healthy(update.check_coverage, *world(Shuffle(4)))
+    healthy(update.check_coverage, *world(Shuffle(5, remainder="pad")))
+    assert "by priority" in absent(update.check_coverage, *world(Prioritised(num_minibatches=4)))
+    assert "the same minibatches" in failed(update.check_coverage, *world(broken.OneOrder()))
+    assert "4 of 48 sequences are in no minibatch" in failed(update.check_coverage, *world(broken.Leaves(2)))
+    assert "4 of 48 sequences come more than once" in failed(update.check_coverage, *world(broken.Repeats(2)))
+    assert "an index is out of range" in failed(update.check_coverage, *world(broken.Newest(2, shift=1)))
 
 
 def test_minibatches_of_a_subset_are_a_note_and_no_failure():
@@ -259,33 +259,33 @@ def test_minibatches_of_a_subset_are_a_note_and_no_failure():
         found = world_of(Counter(), plain)
         return found._replace(agent=dataclasses.replace(found.agent, minibatch=part)), found.env, STEPS, key()
 
-    noted = absent(learning.check_coverage, *world(broken.Newest(2)))
+    noted = absent(update.check_coverage, *world(broken.Newest(2)))
     assert "Newest need not cover a rollout: 24 of 48 sequences are in no minibatch" in noted
-    assert "come more than once" in absent(learning.check_coverage, *world(broken.OneOrder(twice=True)))
-    assert "the same minibatches" in failed(learning.check_coverage, *world(broken.OneOrder(left_out=4)))
+    assert "come more than once" in absent(update.check_coverage, *world(broken.OneOrder(twice=True)))
+    assert "the same minibatches" in failed(update.check_coverage, *world(broken.OneOrder(left_out=4)))
 
 
 def test_a_parameter_that_nothing_reads():
     world = world_of(builtin.CartPole(), as_part(broken.Unread))
-    assert "no gradient reaches ['unread'];" in failed(learning.check_gradients, world, key()).replace("\n", ";")
+    assert "no gradient reaches ['unread'];" in failed(update.check_gradients, world, key()).replace("\n", ";")
 
 
 def test_a_loss_that_looks_at_rows_that_do_not_count():
     world = world_of(Counter(), plain, loss=broken.Unmasked(), num_epochs=1)
-    assert "doubling the rows" in failed(learning.check_empty_rows, world, key())
+    assert "doubling the rows" in failed(update.check_empty_rows, world, key())
 
 
 def test_an_estimator_that_multiplies_by_zero():
     world = world_of(Counter(), plain, advantage=broken.Product(), num_epochs=1)
-    assert "changes" in failed(learning.check_empty_rows, world, key())
-    failed(learning.check_ends, world, key())
+    assert "changes" in failed(update.check_empty_rows, world, key())
+    failed(update.check_ends, world, key())
 
 
 def test_a_loss_that_is_no_mean():
     world = world_of(Counter(), plain, loss=broken.Summed(), num_epochs=1, optimizer=SGD(), max_grad_norm=None)
-    assert "on each device alone" in failed(learning.check_devices, world, STEPS, key())
+    assert "on each device alone" in failed(update.check_devices, world, STEPS, key())
     one = env_of(Counter(), 3)
-    assert "halved" in absent(learning.check_devices, world._replace(env=one), 4, key())
+    assert "halved" in absent(update.check_devices, world._replace(env=one), 4, key())
 
 
 def test_an_update_that_does_not_repeat():
@@ -294,4 +294,4 @@ def test_an_update_that_does_not_repeat():
     def update(learner, rollout, key):
         return Update(learner._replace(params={"w": jnp.float32(next(results))}), {})
 
-    assert "['w'] differs" in failed(learning.check_repeats, world._replace(update=update), key())
+    assert "['w'] differs" in failed(update.check_repeats, world._replace(update=update), key())

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from worlds import Counter, Masked, Team
 
 import ppax
-from ppax.checks import protocol, require_sound
+from ppax.checks import environment, require_sound
 from ppax.cli import main
 from ppax.core.types import EnvReset, EnvStep, part
 from ppax.envs import VectorEnv
@@ -103,25 +103,25 @@ class Counts(Counter):
 @pytest.mark.parametrize(
     ("world", "check", "said"),
     [
-        (NoPart(), protocol.check_protocol, "the class is no part: decorate it with @ppax.part"),
-        (NoAgents(), protocol.check_protocol, "num_agents = 0: must be None"),
-        (ListSpace(), protocol.check_protocol, "observation_space is a tuple, not one of gymnasium.spaces"),
-        (TupleStep(), protocol.check_protocol, "step returns a tuple, not an EnvStep"),
-        (Unreadable(), protocol.check_declared, "supported are Box, Discrete"),
-        (OneValue(), protocol.check_declared, "a number with one value only"),
-        (Weak(), protocol.check_types, "state.episode of reset is weakly typed float32: made from Python"),
+        (NoPart(), environment.check_protocol, "the class is no part: decorate it with @ppax.part"),
+        (NoAgents(), environment.check_protocol, "num_agents = 0: must be None"),
+        (ListSpace(), environment.check_protocol, "observation_space is a tuple, not one of gymnasium.spaces"),
+        (TupleStep(), environment.check_protocol, "step returns a tuple, not an EnvStep"),
+        (Unreadable(), environment.check_declared, "supported are Box, Discrete"),
+        (OneValue(), environment.check_declared, "a number with one value only"),
+        (Weak(), environment.check_types, "state.episode of reset is weakly typed float32: made from Python"),
         (
             Chosen(),
-            protocol.check_types,
+            environment.check_types,
             "obs of reset is weakly typed float32: made from Python numbers; give a dtype",
         ),
-        (Counts(), protocol.check_side_effects, "length was 3, is 4"),
+        (Counts(), environment.check_side_effects, "length was 3, is 4"),
     ],
     ids=lambda x: type(x).__name__ if not isinstance(x, str) else "",
 )
 def test_a_fault_is_named(world, check, said):
     env, key = VectorEnv(world), (jax.random.key(0),)
-    found = check(env, *(key if check is not protocol.check_declared else ()))
+    found = check(env, *(key if check is not environment.check_declared else ()))
     assert found.passed is False
     assert said in found.text
     assert found.advice

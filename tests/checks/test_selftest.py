@@ -162,6 +162,6 @@ def test_every_policy_of_groups_is_checked_on_its_own_streams():
 def test_self_play_is_refused_with_the_checks_that_it_lacks():
     env = ppax.envs.grouped(ppax.make("Pursuit-2", 4), {"prey": [0], "hunter": [1]})
     agents = {name: ppax.PPO(mlp(group, hidden=(8,))) for name, group in env.groups.items()}
-    agent = ppax.agents.self_play.SelfPlay(ppax.Groups(agents, env.sizes), ppax.agents.opponents.Pool(every=1), 4)
+    agent = ppax.agents.self_play.SelfPlay(ppax.Groups(agents, env.sizes), ppax.agents.self_play.Pool(every=1), 4)
     with pytest.raises(ppax.ConfigError, match=r"past selves act in some environments, so that no check .* \(ratio"):
         ppax.selftest(agent, env, 16, jax.random.key(0))

@@ -285,7 +285,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(trained, argum
     def played(*_, **__):
         raise AssertionError("the policy is played first")
 
-    monkeypatch.setattr("ppax.run.films.film.play", played)
+    monkeypatch.setattr("ppax.run.films.play", played)
     Path("x.gif").mkdir()
     verb, *rest = arguments
     assert call(verb, trained[0], *rest) == 2

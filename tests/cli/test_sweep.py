@@ -17,8 +17,8 @@ from ppax import config
 from ppax.cli import main, sweep
 from ppax.run import checkpoint
 from ppax.sweeps import Choice, LogUniform
+from ppax.sweeps.decisions import Stage
 from ppax.sweeps.results import MemberResult, SettingResult, SweepResult
-from ppax.sweeps.search.lineage import Stage
 from ppax.training.loop import MEASURED
 
 FILE = """

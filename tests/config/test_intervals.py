@@ -7,7 +7,7 @@ import pytest
 
 import ppax
 from ppax import config
-from ppax.agents.opponents import Pool
+from ppax.agents.self_play import Pool
 from ppax.cli import main
 from ppax.config import EvalSettings, FilmSettings, Log, Run, in_iterations
 from ppax.core.options import interval

@@ -16,13 +16,13 @@ from ppax.config.catalogue import PARTS
 from ppax.config.run_settings import Run
 from ppax.config.validation import is_section
 from ppax.core import imports
-from ppax.core.imports import Untrusted, trusted
+from ppax.core.imports import Untrusted
 from ppax.core.options import hints_of, options_of
 from ppax.core.parts import ADDRESS, PATH
 from ppax.core.types import part, static
 from ppax.ppo.ppo import PPO
 from ppax.sweeps.placing import settings as placing
-from ppax.sweeps.search.table import SEARCHES
+from ppax.sweeps.search import SEARCHES
 
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 # Places of the parts of each kind that has a text among its options
@@ -32,7 +32,7 @@ SLOTS = {"logger": "log.to", "search": "search", "schedule": "agent.schedule"}
 @pytest.fixture(autouse=True)
 def no_trust(monkeypatch, tmp_path):
     for name in ("_trusted", "_beside", "_holding"):
-        monkeypatch.setattr(trusted, name, set())
+        monkeypatch.setattr(imports, name, set())
     monkeypatch.setenv("PPAX_SETTINGS", str(tmp_path / "settings.toml"))
 
 
@@ -173,7 +173,7 @@ def test_typed_options_need_no_trust(tmp_path):
     with imports.trusting():
         _, run_config = parse_run("train", [*line, "--env-params.file", "a/b"], add_train)
         config.require_asked(run_config)
-        assert trusted.places() == {"./runs", "//x", "//me", "./d.npz", "a/b"}
+        assert imports.places() == {"./runs", "//x", "//me", "./d.npz", "a/b"}
     with imports.trusting():
         swept = [
             "--agent.extensions",
@@ -185,10 +185,10 @@ def test_typed_options_need_no_trust(tmp_path):
         ]
         search = ["--search", "optuna", "--search.storage", "sqlite:///x.db"]
         options, _, table = parse_sweep(["CartPole-v1", *swept, *search])
-        assert trusted.places() == {"./a", "b/c", "//head:1", "sqlite:///x.db"}
+        assert imports.places() == {"./a", "b/c", "//head:1", "sqlite:///x.db"}
         assert options.cluster.address == "head:1"
         assert table["search"]["storage"] == "sqlite:///x.db"
-    assert trusted.places() == set()
+    assert imports.places() == set()
 
 
 def test_a_file_of_the_users_with_demonstrations_beside_it(tmp_path, monkeypatch):
@@ -224,4 +224,4 @@ def test_arguments_of_python_need_no_trust():
         assert not isinstance(raised.value, Untrusted)
     with pytest.raises(Untrusted, match="nowhere"):
         config.build({"env": "CartPole-v1"} | options)
-    assert trusted.places() == set()
+    assert imports.places() == set()

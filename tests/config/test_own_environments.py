@@ -11,7 +11,7 @@ import pytest
 
 import ppax
 from ppax import config
-from ppax.core.imports import trusted
+from ppax.core import imports
 from ppax.envs import PartialView, TimeLimit, VectorEnv, host
 from ppax.run import record
 
@@ -132,7 +132,7 @@ def worlds(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def trust(monkeypatch):
-    monkeypatch.setattr(trusted, "_trusted", {"made_worlds"})
+    monkeypatch.setattr(imports, "_trusted", {"made_worlds"})
 
 
 def recorded(env):
@@ -262,7 +262,7 @@ def test_an_environment_that_is_passed_again_needs_neither_trust_nor_other_param
     """Its arguments are those that its run file has, so that none is to be set in it."""
     for env in (host(functools.partial(worlds.Arm, x=3.0), 2), VectorEnv(worlds.Line(marks=(7,)), 2)):
         plan, _ = recorded(env)
-        monkeypatch.setattr(trusted, "_trusted", set())
+        monkeypatch.setattr(imports, "_trusted", set())
         assert config.build(plan, env).env is env
         with pytest.raises(ppax.ConfigError, match="env_params"):
             config.build(plan | {"env_params": {"x": 4.0}}, env)

@@ -8,7 +8,7 @@ import pytest
 import ppax
 from ppax import config
 from ppax.cli import options
-from ppax.core.imports import trusted
+from ppax.core import imports
 from ppax.run import record
 
 PARTS = """
@@ -106,7 +106,7 @@ def sgd(learning_rate, momentum=0.5):
 
 @pytest.fixture(autouse=True)
 def library(tmp_path, monkeypatch):
-    monkeypatch.setattr(trusted, "_trusted", set())
+    monkeypatch.setattr(imports, "_trusted", set())
     (tmp_path / "own_library.py").write_text(PARTS)
     monkeypatch.syspath_prepend(tmp_path)
     ppax.trust("own_library")

@@ -9,8 +9,7 @@ import pytest
 
 import ppax
 from ppax.networks import mlp
-from ppax.ppo.critics import PopArt
-from ppax.ppo.critics.popart import ValueStats
+from ppax.ppo.critics import PopArt, ValueStats
 
 STATE = ValueStats(jnp.float32(0.7), jnp.float32(10.0), jnp.float32(4.0))  # std 2
 

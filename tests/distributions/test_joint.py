@@ -11,7 +11,7 @@ from scipy import special, stats
 from worlds import SPACES
 
 from ppax.distributions import Categorical, Joint, Normal
-from ppax.networks.head_for import head_for
+from ppax.networks.heads import head_for
 
 RNG = np.random.default_rng(0)
 

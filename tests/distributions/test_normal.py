@@ -8,7 +8,7 @@ from gymnasium import spaces
 from scipy import stats
 
 from ppax.distributions import Normal
-from ppax.networks.head_for import head_for
+from ppax.networks.heads import head_for
 
 RNG = np.random.default_rng(0)
 MEAN, OTHER_MEAN, ACTION = RNG.normal(0.0, 1.0, (3, 7, 4, 3)).astype(np.float32)

@@ -8,7 +8,7 @@ from scipy import integrate, stats
 from worlds import SPACES
 
 from ppax.distributions import BallNormal, SquashedNormal, tanh
-from ppax.networks.head_for import head_for
+from ppax.networks.heads import head_for
 
 LOW, HIGH = (-1.0, 0.0, 2.0), (3.0, 0.5, 12.0)
 BOX = (LOW, HIGH, (3,))

@@ -12,7 +12,6 @@ from ppax import config
 from ppax.cli.envs import describe
 from ppax.cli.main import main
 from ppax.core import imports
-from ppax.core.imports import trusted
 from ppax.envs import HostEnv, VectorEnv, host
 from ppax.run import record
 
@@ -104,7 +103,7 @@ RUNNING = Pole()
 
 @pytest.fixture(autouse=True)
 def worlds(tmp_path, monkeypatch):
-    monkeypatch.setattr(trusted, "_trusted", set())
+    monkeypatch.setattr(imports, "_trusted", set())
     (tmp_path / "own_worlds.py").write_text(COMPILED)
     (tmp_path / "own_hosts.py").write_text(HOST)
     monkeypatch.syspath_prepend(tmp_path)
@@ -284,8 +283,8 @@ def mines(tmp_path, monkeypatch):
     """Package that registers an id when it is imported; yields the file that it writes then. Nobody trusts it yet."""
     (tmp_path / "corp_mines.py").write_text(REGISTERING)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(trusted, "_trusted", set())
-    monkeypatch.setattr(trusted, "_beside", set())
+    monkeypatch.setattr(imports, "_trusted", set())
+    monkeypatch.setattr(imports, "_beside", set())
     monkeypatch.setenv("PPAX_SETTINGS", str(tmp_path / "settings.toml"))
     yield tmp_path / "executed"
     forget()
@@ -349,7 +348,7 @@ def test_environments_made_in_python_are_recorded_by_import_path(monkeypatch):
     import own_hosts
     import own_worlds
 
-    monkeypatch.setattr(trusted, "_trusted", set())
+    monkeypatch.setattr(imports, "_trusted", set())
     assert recorded(VectorEnv(own_worlds.River(), 2)) == ("own_worlds:River", {}, [])
     wide = VectorEnv(own_worlds.River(stride=0.5, width=2), 2)
     assert recorded(wide) == ("own_worlds:River", {"stride": 0.5, "width": 2}, [])
@@ -357,4 +356,4 @@ def test_environments_made_in_python_are_recorded_by_import_path(monkeypatch):
         assert recorded(env) == ("own_hosts:Pole", {}, [])
     with host(lambda: own_hosts.Pole(gravity=1.0), 2) as env:
         assert recorded(env)[2] == ["env (own)"]
-    assert trusted._trusted == set()
+    assert imports._trusted == set()

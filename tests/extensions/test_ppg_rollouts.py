@@ -13,7 +13,7 @@ from learned import learned as learned_from
 from worlds import QUICK, RANDOM_MASKS, Spaced
 
 import ppax
-from ppax.agents.opponents import Pool
+from ppax.agents.self_play import Pool
 from ppax.arrays.sequences import to_rows
 from ppax.config import Log
 from ppax.core.types import Batch, ConfigError, EnvReset, EnvStep, MinibatchIndices, part

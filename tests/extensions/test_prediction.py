@@ -10,10 +10,10 @@ from gymnasium import spaces
 
 from ppax.core.types import ConfigError, Memory, Outputs, Rollout, part
 from ppax.distributions import Categorical
-from ppax.extensions import NextObservation, SelfPrediction, prediction
-from ppax.extensions.next_observation import numbers
-from ppax.networks.head_for import head_for
-from ppax.ppo.following import following_in_episode
+from ppax.extensions import NextObservation, SelfPrediction, predictions
+from ppax.extensions.predictions import numbers
+from ppax.networks.heads import head_for
+from ppax.ppo.batches import following_in_episode
 
 
 def rollout_of(same_step):
@@ -57,7 +57,7 @@ def test_actions_as_vectors(space, action, vector):
     head = head_for(space)
     distribution = head(jnp.zeros(head.size), jnp.zeros(head.log_std_size), None)
     action = jax.tree.map(jnp.asarray, action, is_leaf=lambda x: isinstance(x, list))
-    np.testing.assert_allclose(prediction.action_vector(distribution, action), vector)
+    np.testing.assert_allclose(predictions.action_vector(distribution, action), vector)
 
 
 @part
@@ -70,7 +70,7 @@ class Strange:
 
 def test_choices_of_another_distribution_are_refused():
     with pytest.raises(ConfigError, match="the number of choices of a Strange is not known"):
-        prediction.action_vector(Strange(), jnp.int32(1))
+        predictions.action_vector(Strange(), jnp.int32(1))
 
 
 @part

@@ -17,11 +17,11 @@ from ppax.config import Log
 from ppax.core.types import ConfigError, EnvReset, EnvStep, LearnerState, part, static
 from ppax.envs import TimeLimit, VectorEnv, builtin, grouped
 from ppax.extensions import Extension, NextObservation, SelfPrediction
-from ppax.extensions.next_observation import numbers
+from ppax.extensions.predictions import numbers
 from ppax.networks import network
 from ppax.networks.memories import GRU
+from ppax.ppo.batches import following_in_episode
 from ppax.ppo.extension import Chain
-from ppax.ppo.following import following_in_episode
 from ppax.ppo.forward import example_of
 from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.optimizers import SGD, ActorCritic

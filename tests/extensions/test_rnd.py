@@ -17,7 +17,7 @@ from worlds import QUICK, Counter
 
 import ppax
 from ppax import config
-from ppax.agents.opponents import Pool
+from ppax.agents.self_play import Pool
 from ppax.cli.options import add_train, parse_run
 from ppax.config import Log
 from ppax.core.types import ConfigError, Rollout, part

@@ -24,8 +24,7 @@ from ppax.extensions import Extension, FeatureNorm, Rows, Terms
 from ppax.networks import mlp, network
 from ppax.networks.memories import GRU
 from ppax.ppo.extension import Chain
-from ppax.ppo.losses import ClippedSurrogate
-from ppax.ppo.losses.base import RowWeights, total_loss
+from ppax.ppo.losses import ClippedSurrogate, RowWeights, total_loss
 from ppax.ppo.minibatches import Prioritised, Shuffle
 from ppax.ppo.optimizers import SGD
 from ppax.training.collection import collect

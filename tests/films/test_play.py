@@ -20,8 +20,7 @@ from ppax.config import BestSettings, Log
 from ppax.envs import TimeLimit, VectorEnv, builtin, host
 from ppax.envs.wrappers.rendering import render
 from ppax.networks import mlp
-from ppax.run.films.play import play
-from ppax.run.films.video import write_video
+from ppax.run.films import play, write_video
 
 ENV = VectorEnv(TimeLimit(builtin.CartPole(), 6), 4)
 
@@ -53,7 +52,7 @@ def test_play_stops_after_max_steps():
 
 def test_play_stops_after_max_seconds(monkeypatch):
     clock = itertools.count()  # one second from one look to the next
-    monkeypatch.setattr("ppax.run.films.play.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("ppax.run.films.time", SimpleNamespace(monotonic=lambda: next(clock)))
     played = play(*learner(ENV)[:1], ENV, learner(ENV)[1], jax.random.key(1), max_seconds=2.0)
     assert not played.finished
     assert played.lengths.tolist() == [3]

@@ -15,8 +15,8 @@ from ppax.cli.main import main
 from ppax.config import EvalSettings, FilmSettings, Log
 from ppax.envs import TimeLimit, VectorEnv, builtin, host
 from ppax.networks import mlp
-from ppax.run.films import recorder
-from ppax.run.films.recorder import FilmRecorder
+from ppax.run import films
+from ppax.run.films import FilmRecorder
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "quick_programs", "vmapped_keys")
 
@@ -39,7 +39,7 @@ def fit(agent, env, iterations=5, **changes):
     return ppax.fit(agent, env, total, num_steps=STEPS, **{"log": LOG} | changes)
 
 
-def films(run_dir):
+def films_of(run_dir):
     return [int(path.stem) for path in sorted((run_dir / "films").glob("*.gif"))]
 
 
@@ -50,7 +50,7 @@ def bits(state):
 
 def test_a_film_of_one_episode_every_n_iterations_beside_the_same_training(tmp_path):
     run = fit(*native(), run_dir=tmp_path / "run", film=FilmSettings(every=2))
-    assert films(tmp_path / "run") == [0, 2, 4]
+    assert films_of(tmp_path / "run") == [0, 2, 4]
     with Image.open(tmp_path / "run" / "films" / "0000000004.gif") as film:
         assert 2 <= film.n_frames <= LENGTH + 1  # equal pictures are one longer frame
         assert film.size == (300, 175)
@@ -64,7 +64,7 @@ def test_films_are_made_at_log_rows(tmp_path):
     log = Log(every=3, checkpoint_seconds=0.0, console=False)
     run = fit(*native(), iterations=8, log=log, run_dir=tmp_path / "run", film=FilmSettings(every=2))
     assert [row["iteration"] for row in run.history] == [3, 6, 8]
-    assert films(tmp_path / "run") == [0, 3, 6, 8]
+    assert films_of(tmp_path / "run") == [0, 3, 6, 8]
 
 
 def test_films_of_a_resumed_run_are_those_of_an_uninterrupted_one(tmp_path):
@@ -72,9 +72,9 @@ def test_films_of_a_resumed_run_are_those_of_an_uninterrupted_one(tmp_path):
     fit(*native(), run_dir=tmp_path / "whole", **settings)
     stop = {"callbacks": [lambda state, row: row["iteration"] >= 3]}
     fit(*native(), run_dir=tmp_path / "part", **settings | stop)
-    assert films(tmp_path / "part") == [0, 2]
+    assert films_of(tmp_path / "part") == [0, 2]
     ppax.resume(tmp_path / "part", *native())
-    assert films(tmp_path / "part") == films(tmp_path / "whole") == [0, 2, 4]
+    assert films_of(tmp_path / "part") == films_of(tmp_path / "whole") == [0, 2, 4]
     for name in ("0000000000.gif", "0000000004.gif"):
         whole, part = ((tmp_path / run / "films" / name).read_bytes() for run in ("whole", "part"))
         assert whole == part
@@ -84,14 +84,14 @@ def test_a_resumed_run_makes_no_film_of_its_first_state(tmp_path):
     stop = {"callbacks": [lambda state, row: row["iteration"] >= 3]}
     fit(*native(), run_dir=tmp_path / "run", film=FilmSettings(every=4), **stop)
     ppax.resume(tmp_path / "run", *native())
-    assert films(tmp_path / "run") == [0, 4]
+    assert films_of(tmp_path / "run") == [0, 4]
 
 
 @pytest.fixture
 def frames(monkeypatch):
     """Frames of every film, in the place of files."""
     kept = []
-    monkeypatch.setattr(recorder, "write_video", lambda path, frames, fps: kept.append(frames))
+    monkeypatch.setattr(films, "write_video", lambda path, frames, fps: kept.append(frames))
     return kept
 
 
@@ -112,7 +112,7 @@ def test_films_of_an_environment_on_the_host(tmp_path):
     agent, env = on_host()
     with env:
         fit(agent, env, run_dir=tmp_path / "run", film=FilmSettings(every=4))
-    assert films(tmp_path / "run") == [0, 4]
+    assert films_of(tmp_path / "run") == [0, 4]
     with Image.open(tmp_path / "run" / "films" / "0000000004.gif") as film:
         assert film.size == (8, 6)
 
@@ -140,17 +140,17 @@ def test_a_renderer_that_fails_later_ends_the_films_and_not_the_run(tmp_path, mo
             raise RuntimeError("the display is gone")
         return SimpleNamespace(frames=[np.zeros((4, 4, 3), np.uint8)])
 
-    monkeypatch.setattr(recorder, "play", play)
+    monkeypatch.setattr(films, "play", play)
     with pytest.warns(UserWarning, match="film of iteration 1 failed .the display is gone.; no more are made"):
         run = fit(*native(), run_dir=tmp_path / "run", film=FilmSettings(every=1))
     assert len(calls) == 2
-    assert films(tmp_path / "run") == [0]
+    assert films_of(tmp_path / "run") == [0]
     assert int(run.state.iteration) == 5
 
 
 def test_without_films_nothing_is_drawn(monkeypatch):
     agent, env = native()
-    monkeypatch.setattr(recorder, "backend_of", None)
+    monkeypatch.setattr(films, "backend_of", None)
     made = FilmRecorder(agent, env, ppax.config.Run())
     made.check(None)
     assert made.due(SimpleNamespace(iteration=7), Path()) is None
@@ -160,4 +160,4 @@ def test_films_on_the_command_line(tmp_path):
     sizes = ["--total-steps", "64", "--num-envs", "2", "--num-steps", "8", "--eval.episodes", "2", "--log.every", "1"]
     options = [*sizes, "--film.every", "2", "--film.max-steps", "4", "--no-log.console", "--no-cache"]
     assert main(["train", "CartPole-v1", *options, "--run-dir", str(tmp_path / "run")]) == 0
-    assert films(tmp_path / "run") == [0, 2, 4]
+    assert films_of(tmp_path / "run") == [0, 2, 4]

@@ -15,7 +15,7 @@ from worlds import QUICK
 import ppax
 from ppax import ConfigError, config
 from ppax.arrays.metrics import reduced
-from ppax.core.imports import trusted
+from ppax.core import imports
 from ppax.core.protocols import LossGradient
 from ppax.core.types import ForwardPass, LearnerState, Scalar, Targets, number, part, static
 from ppax.devices.layout import Program
@@ -80,7 +80,7 @@ def start():
 def own_update(monkeypatch):
     """The example as a module that users have trusted."""
     monkeypatch.syspath_prepend(ROOT / "examples")
-    monkeypatch.setattr(trusted, "_trusted", {"own_update"})
+    monkeypatch.setattr(imports, "_trusted", {"own_update"})
     yield importlib.import_module("own_update")
     del sys.modules["own_update"]
 

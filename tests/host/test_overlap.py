@@ -14,8 +14,7 @@ from ppax.agents.arguments import require_overlap
 from ppax.arrays import counter
 from ppax.extensions import KLControl
 from ppax.ppo.losses import ClippedSurrogate, KLPenalty
-from ppax.training.host.resets import reset_if_needed
-from ppax.training.host.rollouts import collected_from, value_of
+from ppax.training.host.rollouts import collected_from, reset_if_needed, value_of
 from ppax.training.host.tensors import collector_of
 from ppax.training.host.training import _inputs
 from ppax.training.loop import finish_iteration

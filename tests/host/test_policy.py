@@ -14,12 +14,10 @@ from ppax.envs.hosting.handle import Host, HostSpec
 from ppax.envs.hosting.host_env import HostEnv
 from ppax.networks import encoders, memories, network
 from ppax.training.host import policy as policies
-from ppax.training.host.numpy_program import NoNumpyVersion, NumpyProgram
+from ppax.training.host.numpy_program import NoNumpyVersion, NumpyProgram, Trace
 from ppax.training.host.policy import CompiledPolicy, NumpyPolicy, PolicyInputs, make_policy
-from ppax.training.host.resets import reset_if_needed
-from ppax.training.host.rollouts import value_of
+from ppax.training.host.rollouts import reset_if_needed, value_of
 from ppax.training.host.tensors import collector_of
-from ppax.training.host.tracing import Trace
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 BOX = spaces.Box(-1.0, 1.0, (3,), np.float32)

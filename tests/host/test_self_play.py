@@ -9,8 +9,7 @@ import pytest
 from crowds import Duel
 
 import ppax
-from ppax.agents.opponents import Pool
-from ppax.agents.self_play import SelfPlay
+from ppax.agents.self_play import Pool, SelfPlay
 from ppax.envs import grouped, host
 from ppax.networks import network
 from ppax.ppo.minibatches import Shuffle

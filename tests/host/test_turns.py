@@ -8,7 +8,7 @@ from turn_games import AGENTS, Scripted, Turn, official, random_script
 from worlds import QUICK
 
 import ppax
-from ppax.agents.opponents import Pool
+from ppax.agents.self_play import Pool
 from ppax.core.types import ConfigError
 from ppax.envs import grouped, host
 from ppax.networks import memories, network

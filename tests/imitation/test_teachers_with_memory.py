@@ -17,12 +17,12 @@ from worlds import QUICK, Counter
 
 import ppax
 from ppax import config
-from ppax.agents.opponents import Pool
+from ppax.agents.self_play import Pool
 from ppax.cli.main import main
 from ppax.core.types import ConfigError
 from ppax.envs import VectorEnv, grouped, host
 from ppax.extensions.imitation import distill
-from ppax.extensions.imitation.teachers import Teacher, initial_memory
+from ppax.extensions.imitation.distillation import Teacher, initial_memory
 from ppax.networks import network
 from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, Window
 from ppax.ppo.losses import NoPolicyLoss

@@ -4,15 +4,15 @@ import pytest
 
 import ppax
 from ppax.core import imports
-from ppax.core.imports import TEXT, Outside, trusted
+from ppax.core.imports import TEXT, Outside
 from ppax.core.parts import ADDRESS, PATH
 
 
 @pytest.fixture(autouse=True)
 def no_trust(monkeypatch, tmp_path):
-    monkeypatch.setattr(trusted, "_trusted", set())
-    monkeypatch.setattr(trusted, "_beside", set())
-    monkeypatch.setattr(trusted, "_holding", set())
+    monkeypatch.setattr(imports, "_trusted", set())
+    monkeypatch.setattr(imports, "_beside", set())
+    monkeypatch.setattr(imports, "_holding", set())
     monkeypatch.setenv("PPAX_SETTINGS", str(tmp_path / "settings.toml"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)

@@ -10,7 +10,6 @@ import pytest
 import ppax
 from ppax import config
 from ppax.core import imports
-from ppax.core.imports import trusted
 
 # A package that writes a file when it is imported, and names of other modules among its own
 CANARY = """
@@ -34,8 +33,8 @@ class Loss:
 @pytest.fixture(autouse=True)
 def no_trust(monkeypatch, tmp_path):
     """No packages trusted, by the settings of a user whose home is empty; all is as before at the end."""
-    monkeypatch.setattr(trusted, "_trusted", set())
-    monkeypatch.setattr(trusted, "_beside", set())
+    monkeypatch.setattr(imports, "_trusted", set())
+    monkeypatch.setattr(imports, "_beside", set())
     monkeypatch.setenv("PPAX_SETTINGS", str(tmp_path / "settings.toml"))
 
 
@@ -203,7 +202,7 @@ def test_a_settings_file_with_anything_else_is_refused(text, tmp_path):
 
 def test_place_of_the_settings_file(monkeypatch, tmp_path):
     monkeypatch.delenv("PPAX_SETTINGS")
-    monkeypatch.setattr(trusted.os, "name", "posix")
+    monkeypatch.setattr(imports.os, "name", "posix")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert imports.settings_file() == tmp_path / "ppax" / "settings.toml"
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

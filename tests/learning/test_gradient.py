@@ -15,7 +15,7 @@ from ppax.core.types import LossOutput
 from ppax.devices.layout import Program
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.networks import mlp
-from ppax.ppo.gradient import chunk_sizes, mean_gradient
+from ppax.ppo.gradients import chunk_sizes, mean_gradient
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.collection import collect
 

@@ -13,7 +13,7 @@ import pytest
 import ppax
 from ppax.loggers import Console, terminal
 
-compiled = importlib.import_module("ppax.training.compilation")  # `ppax.compile` is a function
+compiled = importlib.import_module("ppax.training.compiled")  # `ppax.compile` is a function
 
 
 def test_compiling_is_printed_before_compilation(monkeypatch, capsys):

@@ -7,8 +7,7 @@ from loss_rows import batch_of, compiled, run
 from scipy import stats
 
 from ppax.distributions import Categorical
-from ppax.ppo.losses import ClippedSurrogate
-from ppax.ppo.losses.base import total_loss
+from ppax.ppo.losses import ClippedSurrogate, total_loss
 
 
 def test_the_gradient_is_zero_only_outside_the_clip_range_in_the_improving_direction():

@@ -7,7 +7,8 @@ import pytest
 from loss_rows import batch_of, run
 from scipy import stats
 
-from ppax.ppo.critics import Regression, base
+from ppax.ppo import critics
+from ppax.ppo.critics import Regression
 from ppax.ppo.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
 
 LOSSES = [ClippedSurrogate(), KLPenalty(), DPO(), SPO(), Rollback()]
@@ -128,7 +129,7 @@ def test_options_that_are_off_are_not_in_the_program():
         batch = batch_of(np.ones(3))
 
         def terms(x):
-            return loss(_Constant(), batch).loss, base.value_losses(Regression(**options), (), x[:, None], batch)
+            return loss(_Constant(), batch).loss, critics.value_losses(Regression(**options), (), x[:, None], batch)
 
         return len(jax.make_jaxpr(terms)(jnp.zeros(3)).jaxpr.eqns)
 

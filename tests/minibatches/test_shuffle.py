@@ -7,8 +7,7 @@ import pytest
 
 from ppax import ConfigError
 from ppax.core.types import Batch, Transition
-from ppax.ppo.minibatches import Shuffle
-from ppax.ppo.minibatches.shuffle import SORT_BELOW, permutation
+from ppax.ppo.minibatches import SORT_BELOW, Shuffle, permutation
 
 
 def batch(sequences, seq_len=2):

@@ -7,8 +7,7 @@ import pytest
 from worlds import QUICK
 
 from ppax.networks import encoders
-from ppax.networks.encoders import convolution
-from ppax.networks.encoders.convolution import conv, convolve_by_library, convolve_by_products, max_pool
+from ppax.networks.encoders import conv, convolve_by_library, convolve_by_products, max_pool
 
 # [height, width, channels], [filter's height, width], filters, stride, padding
 OF_ENCODERS = [
@@ -111,7 +110,7 @@ def test_max_pool_equals_xla_with_gradients(monkeypatch, size, equals):
         return y, pull(jnp.cos(jnp.arange(y.size, dtype=jnp.float32)).reshape(y.shape))[0]
 
     own = jax.jit(pooled, compiler_options=QUICK)(x)
-    monkeypatch.setattr(convolution.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(encoders.jax, "default_backend", lambda: "gpu")
     library = jax.jit(lambda x: pooled(x), compiler_options=QUICK)(x)
     np.testing.assert_array_equal(own[0], library[0])
     np.testing.assert_allclose(own[1], library[1], atol=1e-6)
@@ -133,7 +132,7 @@ def primitives(jaxpr):
 @pytest.mark.parametrize("encoder", [encoders.NatureCNN(), encoders.ImpalaCNN(), encoders.SmallCNN()], ids=str)
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 def test_xla_convolution_is_used_on_accelerators_only(monkeypatch, encoder, backend):
-    monkeypatch.setattr(convolution.jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(encoders.jax, "default_backend", lambda: backend)
     x = jnp.zeros((40, 40, 4))
     params = jax.eval_shape(encoder.init, jax.random.key(0), x)
     program = jax.make_jaxpr(jax.grad(lambda params, x: encoder(params, x).sum(), (0, 1)))(params, x)
@@ -142,7 +141,7 @@ def test_xla_convolution_is_used_on_accelerators_only(monkeypatch, encoder, back
 
 
 def test_xla_convolution_in_bfloat16_accepts_float32_images(monkeypatch):
-    monkeypatch.setattr(convolution.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(encoders.jax, "default_backend", lambda: "gpu")
     x, kernel = numbers((6, 6, 2), (3, 3), 4)
     params = {"kernel": jnp.asarray(kernel, jnp.bfloat16), "bias": jnp.zeros(4, jnp.bfloat16)}
     y, pull = jax.vjp(lambda params, x: conv(params, x), params, x[0])

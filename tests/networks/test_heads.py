@@ -14,8 +14,7 @@ from ppax import config
 from ppax.core.types import ConfigError
 from ppax.distributions import BallNormal, Beta, Normal, SquashedNormal
 from ppax.networks import mlp
-from ppax.networks.head_for import head_for
-from ppax.networks.heads import clip_inward, log_softplus
+from ppax.networks.heads import clip_inward, head_for, log_softplus
 
 EXTREMES = np.array([0.0, 1.0, -1.0, 20.0, -20.0, 1e30, -1e30, 1e-30], np.float32)
 

@@ -15,7 +15,8 @@ from ppax import config
 from ppax.config import Log
 from ppax.core.types import ConfigError
 from ppax.networks import mlp
-from ppax.ppo.optimizers import Adam, Optax, from_optax
+from ppax.ppo import optimizers
+from ppax.ppo.optimizers import Adam, Optax
 
 RATE = 0.03
 ELEMENTWISE = ["adam", "adamw", "lion", "sgd", "rmsprop", "adabelief", "radam", "yogi", "adagrad", "rprop", "adan"]
@@ -101,10 +102,10 @@ def test_what_is_not_certainly_elementwise_gets_the_tree(made):
 
 def test_every_optimiser_of_optax_is_a_part_or_refused_with_the_reason():
     refused = {}
-    for space in from_optax.NAMESPACES:
-        for name, one in from_optax._factories(space).items():
+    for space in optimizers.NAMESPACES:
+        for name, one in optimizers._factories(space).items():
             try:
-                cls = from_optax.optax_class(one)
+                cls = optimizers.optax_class(one)
             except ConfigError as error:
                 refused[name] = str(error)
             else:
@@ -116,7 +117,7 @@ def test_every_optimiser_of_optax_is_a_part_or_refused_with_the_reason():
 
 
 def test_options_are_numbers_where_their_default_is_one():
-    options = {field.name: field for field in dataclasses.fields(from_optax.optax_class(optax.contrib.muon))}
+    options = {field.name: field for field in dataclasses.fields(optimizers.optax_class(optax.contrib.muon))}
     traced = {name for name, field in options.items() if not field.metadata.get("static")}
     assert {"beta", "eps", "weight_decay", "adam_b1", "adam_learning_rate", "consistent_rms"} <= traced
     assert not {"ns_steps", "nesterov", "preconditioning", "ns_coeffs"} & traced

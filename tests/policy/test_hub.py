@@ -18,7 +18,7 @@ from ppax import ConfigError
 from ppax.cli.main import main
 from ppax.core import imports
 from ppax.policy.hub import Address, address_of
-from ppax.reports import card
+from ppax.reports import upload
 from ppax.run import records
 from ppax.run.directory import read_evaluation
 
@@ -88,7 +88,7 @@ def test_the_model_card_tells_the_run(hub, run_dir):
 
 def test_scores_of_the_last_policy_are_not_those_of_the_best(run_dir):
     record = ppax.run.records.read(run_dir)
-    assert card.scores_of(record).keys() == set(card.SCORES)
+    assert upload.scores_of(record).keys() == set(upload.SCORES)
     last = ppax.load(run_dir).source.iteration
     assert read_evaluation(run_dir, last) == read_evaluation(run_dir) == record.evaluation
     assert read_evaluation(run_dir, last - 1) == {}
@@ -119,9 +119,9 @@ def test_a_policy_without_a_run_directory_has_a_card_without_scores(hub):
 
 
 def test_text_of_a_run_is_code_in_the_card():
-    assert card.code("a`b``c") == "``` a`b``c ```"
-    assert card.code("two\nlines # <img>") == "` two lines # <img> `"
-    text = card.block("x = '''\n````\n<script>\n````\n'''", "toml")
+    assert upload.code("a`b``c") == "``` a`b``c ```"
+    assert upload.code("two\nlines # <img>") == "` two lines # <img> `"
+    text = upload.block("x = '''\n````\n<script>\n````\n'''", "toml")
     assert text.startswith("`````toml\n")
     assert text.endswith("\n`````")
 

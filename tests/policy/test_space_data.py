@@ -9,7 +9,7 @@ from gymnasium import spaces
 from worlds import SPACES
 
 from ppax.core.types import ConfigError
-from ppax.policy import space_data
+from ppax.policy import spec
 
 OTHERS = {
     "empty": spaces.Dict({"none": spaces.Box(0.0, 1.0, (0,)), "scalar": spaces.Box(-np.inf, 3.5, ())}),
@@ -35,14 +35,14 @@ def facts(space):
 
 @pytest.mark.parametrize("space", EVERY.values(), ids=EVERY)
 def test_a_space_is_the_same_after_json(space):
-    text = json.dumps(space_data.to_data(space), allow_nan=False)
-    again = space_data.from_data(json.loads(text))
+    text = json.dumps(spec.to_data(space), allow_nan=False)
+    again = spec.from_data(json.loads(text))
     assert facts(again) == facts(space)
     assert again == space
 
 
 def test_equal_bounds_are_one_number():
-    assert len(json.dumps(space_data.to_data(spaces.Box(0, 255, (84, 84, 4), np.uint8)))) < 120
+    assert len(json.dumps(spec.to_data(spaces.Box(0, 255, (84, 84, 4), np.uint8)))) < 120
 
 
 BOX = {"space": "Box", "shape": [2], "dtype": "float32", "low": 0.0, "high": 1.0}
@@ -74,7 +74,7 @@ BOX = {"space": "Box", "shape": [2], "dtype": "float32", "low": 0.0, "high": 1.0
 )
 def test_other_data_is_refused(data, words):
     with pytest.raises(ConfigError, match=words):
-        space_data.from_data(data)
+        spec.from_data(data)
 
 
 def test_deep_nesting_is_refused():
@@ -82,18 +82,18 @@ def test_deep_nesting_is_refused():
     for _ in range(2000):
         data = {"space": "Tuple", "spaces": [data]}
     with pytest.raises(ConfigError, match="at most 16 deep"):
-        space_data.from_data(data)
+        spec.from_data(data)
 
 
 def test_unknown_spaces_have_no_data():
     with pytest.raises(ConfigError, match="Text"):
-        space_data.to_data(spaces.Text(3))
+        spec.to_data(spaces.Text(3))
 
 
 def test_all_spaces_together_are_small():
     """Each of them fits, and all together would take gigabytes."""
     one = BOX | {"shape": [2**22]}
     with pytest.raises(ConfigError, match=r"at most 4,096 spaces, of together at most 16,777,216 numbers"):
-        space_data.from_data({"space": "Tuple", "spaces": [one] * 8})
+        spec.from_data({"space": "Tuple", "spaces": [one] * 8})
     with pytest.raises(ConfigError, match=r"at most 4,096 spaces"):
-        space_data.from_data({"space": "Dict", "spaces": {str(i): {"space": "Discrete"} for i in range(5000)}})
+        spec.from_data({"space": "Dict", "spaces": {str(i): {"space": "Discrete"} for i in range(5000)}})

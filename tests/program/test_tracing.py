@@ -14,7 +14,7 @@ from ppax.core.types import EnvReset, EnvStep, part
 from ppax.devices.tracing import current, renewed, same
 from ppax.ppo.losses import ClippedSurrogate
 from ppax.training.host.numpy_program import NumpyProgram
-from ppax.training.members import MembersTraining
+from ppax.training.sweeps import MembersTraining
 from support.worlds import QUICK
 
 GLOBAL = 1.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ppax.reports import aligned, comparison
+from ppax.reports import comparison
 from ppax.run.records import of_history
 from ppax.sweeps.results import MemberResult, SettingResult, SweepResult
 
@@ -14,11 +14,11 @@ COLUMNS = [["score", "1", "22"], ["name", "ab", "c"], ["note", "x y", ""], ["", 
 
 def test_columns_by_hand_in_one_block_and_in_two():
     whole = "score  name  note\n    1  ab    x y\n   22  c"
-    assert aligned.table(COLUMNS, ("name", "note"), "name") == whole
-    assert aligned.table(COLUMNS, ("name", "note"), "name", 17) == whole
+    assert comparison.table(COLUMNS, ("name", "note"), "name") == whole
+    assert comparison.table(COLUMNS, ("name", "note"), "name", 17) == whole
     parts = "name  score\nab        1\nc        22\n\nname  note\nab    x y\nc"
-    assert aligned.table(COLUMNS, ("name", "note"), "name", 16) == parts
-    assert aligned.table(COLUMNS, ("name", "note"), "name", 1) == parts  # a column is never cut
+    assert comparison.table(COLUMNS, ("name", "note"), "name", 16) == parts
+    assert comparison.table(COLUMNS, ("name", "note"), "name", 1) == parts  # a column is never cut
 
 
 def wide_sweep():
@@ -52,6 +52,6 @@ def test_no_line_is_longer_than_the_terminal_and_no_word_is_lost(made, width):
 
 def test_only_a_terminal_or_columns_sets_a_width(monkeypatch, capsys):
     monkeypatch.delenv("COLUMNS", raising=False)
-    assert aligned.terminal_width() is None  # the output of a test is no terminal
+    assert comparison.terminal_width() is None  # the output of a test is no terminal
     monkeypatch.setenv("COLUMNS", "80")
-    assert aligned.terminal_width() == 80
+    assert comparison.terminal_width() == 80

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from ppax import config
-from ppax.reports import health, summary
+from ppax.reports import health
 from ppax.reports.groups import groups_of
-from ppax.reports.page import page
-from ppax.reports.sections import Film
+from ppax.reports.page import Film, page, paragraph
 from ppax.run.records import Record, of_history
 
 ATTACK = "<script>alert('x')</script><img src=x onerror=alert(1)>\"&\u202e\x1b[2J\ud800"
@@ -86,7 +85,7 @@ def test_a_long_run_makes_a_small_page():
 
 def test_one_run_in_words():
     evaluated = run(rows=4)._replace(evaluation={"mean_return": 487.25, "std_return": 12.0, "episodes": 128})
-    assert summary.paragraph(groups_of([evaluated])) == (
+    assert paragraph(groups_of([evaluated])) == (
         "PPO on CartPole-v1, seed 0. It trained for 400 environment steps in 1.0 s (400 steps per second). "
         "The policy reaches a mean return of 487.2 over 128 evaluation episodes (standard deviation 12). "
         "It ended: total_steps are done."
@@ -95,7 +94,7 @@ def test_one_run_in_words():
 
 def test_several_runs_in_words():
     slow = [run(seed=seed)._replace(evaluation={"mean_return": 10.0 + seed, "episodes": 8}) for seed in (0, 2)]
-    text = summary.paragraph(groups_of([*slow, run(num_envs=8)._replace(stopped={})]))
+    text = paragraph(groups_of([*slow, run(num_envs=8)._replace(stopped={})]))
     assert text == (
         "Three runs of PPO on CartPole-v1 in two settings: num_envs = 8 (seed 0) and num_envs = 64 (2 seeds: 0, 2). "
         "Each trained for about 500 environment steps, in 1.2 s on average (400 steps per second). "

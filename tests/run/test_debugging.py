@@ -113,7 +113,7 @@ def test_fit_on_the_host_without_jit(memory):
 
 
 def test_sweeps_need_jit():
-    from ppax.training.members import MembersTraining
+    from ppax.training.sweeps import MembersTraining
 
     env = counters()
     agent = agent_for(env)

@@ -14,7 +14,7 @@ from wins import HostTeam, HostWins, Wins, check
 
 import ppax
 from ppax import ConfigError, EvalSettings
-from ppax.agents.opponents import Pool
+from ppax.agents.self_play import Pool
 from ppax.cli.main import main
 from ppax.config import BestSettings, Log
 from ppax.envs import VectorEnv, grouped, host

@@ -95,7 +95,7 @@ def test_a_fault_is_located_and_the_state_before_it_is_kept(field, value, num_ag
     log, total = Log(every=40, console=False), 40 * STEPS * env.num_streams
     made = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ppax.training.compilation.CompiledTraining, "__call__", _keeping(made))
+        patch.setattr(ppax.training.compiled.CompiledTraining, "__call__", _keeping(made))
         with pytest.raises(ppax.NumericalError) as raised:
             ppax.fit(agent, env, total, num_steps=STEPS, log=log, run_dir=tmp_path)
     (program, state), *_ = made
@@ -131,7 +131,7 @@ def _data(x):
 
 def _keeping(made):
     """Call of the program that appends it to `made`, with a copy of the state: its buffers are donated."""
-    original = ppax.training.compilation.CompiledTraining.__call__
+    original = ppax.training.compiled.CompiledTraining.__call__
 
     def call(self, agent, env, state, *counts):
         made.append((self, jax.tree.map(jnp.copy, state)))

@@ -18,7 +18,6 @@ from ppax.agents.self_play import Pool, SelfPlay
 from ppax.cli import main
 from ppax.config import Log
 from ppax.core import imports
-from ppax.core.imports import trusted
 from ppax.core.types import ConfigError, number, part, static
 from ppax.envs import PartialView, PoolResets, TimeLimit, VectorEnv, builtin, grouped, host
 from ppax.networks import mlp, network
@@ -238,7 +237,7 @@ def test_the_line_that_resumes_a_run_trusts_what_its_file_names_and_nothing_else
     plan = {"env": "river:River", "init_from": {"run": "runs/arm1"}, "env_params": {"map": "./maps/a"}}
     assert record.resume_line(plan, Path("it")) == "ppax resume it --trust ./maps/a --trust river"
     assert record.trust_flags([plan]) == " --trust ./maps/a --trust river --trust runs/arm1"
-    monkeypatch.setattr(trusted, "_of_settings", lambda: {"river"})
+    monkeypatch.setattr(imports, "_of_settings", lambda: {"river"})
     assert record.resume_line(plan, Path("it")) == "ppax resume it --trust ./maps/a"
     assert record.resume_line({"env": "CartPole-v1"}, Path("it")) == "ppax resume it"
     with imports.trusting(["short_names", "./maps"], beside=True):

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from ppax.scores import campaign, curves
+from ppax.scores import curves, scoring
 from ppax.scores.results import Member, Score
 from ppax.scores.suite import Row
 
@@ -52,5 +52,5 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", refused)
     with pytest.warns(UserWarning, match=r'pip install "ppax\[plot\]"'):
-        campaign._draw(score(((100, 1.0), (300, 400.0))), tmp_path)
+        scoring._draw(score(((100, 1.0), (300, 400.0))), tmp_path)
     assert not list(tmp_path.iterdir())

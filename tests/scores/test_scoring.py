@@ -7,7 +7,7 @@ import jax
 import pytest
 
 import ppax
-from ppax.scores import campaign, results, scoring, tables, training
+from ppax.scores import results, scoring, tables
 from ppax.scores.results import Member
 from ppax.scores.suite import Row
 
@@ -50,7 +50,7 @@ def test_arrays_of_an_environment_are_no_values_of_seeds(name):
     pytest.importorskip("gymnax")
     agent, env, run = ppax.build(name)
     for members in (2, 3):
-        envs, keys = training.for_members(env, members), jax.random.split(jax.random.key(0), members)
+        envs, keys = scoring.for_members(env, members), jax.random.split(jax.random.key(0), members)
         with jax.numpy_rank_promotion("allow"):
             states = jax.eval_shape(lambda envs, keys: ppax.start_sweep(agent, envs, run.num_steps, keys), envs, keys)
             swept = jax.eval_shape(lambda envs, states: ppax.sweep(agent, envs, states, 3), envs, states)
@@ -95,15 +95,15 @@ def trainings(monkeypatch):
 
 def test_only_missing_seeds_are_trained(trainings, tmp_path):
     row = Row(name="A", target="CartPole-v1")
-    campaign.score_rows([row], tmp_path, seeds=2)
-    campaign.score_rows([row], tmp_path, seeds=2)
-    (outcome,) = campaign.score_rows([row], tmp_path, seeds=3)
+    scoring.score_rows([row], tmp_path, seeds=2)
+    scoring.score_rows([row], tmp_path, seeds=2)
+    (outcome,) = scoring.score_rows([row], tmp_path, seeds=3)
     assert trainings == [[1000, 1001], [1002]]
     assert outcome.score.seeds == (1000, 1001, 1002)
-    (fewer,) = campaign.score_rows([row], tmp_path, seeds=1)
+    (fewer,) = scoring.score_rows([row], tmp_path, seeds=1)
     assert fewer.score.seeds == (1000,)
     assert results.load(row, tmp_path).seeds == (1000, 1001, 1002)
-    campaign.score_rows([Row(name="A", target="CartPole-v1", steps=5)], tmp_path, seeds=1)
+    scoring.score_rows([Row(name="A", target="CartPole-v1", steps=5)], tmp_path, seeds=1)
     assert trainings[2:] == [[1000]]
 
 
@@ -119,12 +119,12 @@ def test_seeds_that_are_added_have_the_precision_of_those_before(tmp_path, monke
     row = Row(name="A", target="CartPole-v1")
     for seeds, machine in ((1, "bfloat16_where_safe"), (2, "float32"), (3, "bfloat16_where_safe")):
         monkeypatch.setattr(scoring, "here", lambda machine=machine: machine)
-        campaign.score_rows([row], tmp_path, seeds=seeds)
+        scoring.score_rows([row], tmp_path, seeds=seeds)
     assert dtypes == ["bfloat16_where_safe"] * 3
     path = results.path_of(row, tmp_path)
     path.write_text(path.read_text().replace("bfloat16_where_safe", "float16"))
     monkeypatch.setattr(scoring, "here", lambda: "float32")
-    campaign.score_rows([row], tmp_path, seeds=4)
+    scoring.score_rows([row], tmp_path, seeds=4)
     assert dtypes[3:] == ["float32"]
 
 
@@ -140,9 +140,9 @@ def test_seeds_that_were_done_before_an_interruption_are_kept(trainings, tmp_pat
 
     monkeypatch.setattr(results, "save", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        campaign.score_rows([row], tmp_path, seeds=4)
+        scoring.score_rows([row], tmp_path, seeds=4)
     assert results.load(row, tmp_path).seeds == (1000, 1001)
-    campaign.score_rows([row], tmp_path, seeds=4)
+    scoring.score_rows([row], tmp_path, seeds=4)
     assert trainings == [[1000, 1001, 1002, 1003], [1002, 1003]]
 
 
@@ -154,7 +154,7 @@ def test_an_error_ends_its_row_only(tmp_path, monkeypatch):
 
     monkeypatch.setattr(scoring, "members_of", trained)
     rows = [Row(name="A", target="Pendulum-v1"), Row(name="B", target="CartPole-v1")]
-    first, second = campaign.score_rows(rows, tmp_path, seeds=1)
+    first, second = scoring.score_rows(rows, tmp_path, seeds=1)
     assert (first.failed, second.failed) == (True, False)
     text = tables.terminal_table([first, second], color=False)
     assert "not measured: seed 1000: iteration 3 is not finite" in text
@@ -163,7 +163,7 @@ def test_an_error_ends_its_row_only(tmp_path, monkeypatch):
 
 def test_rows_that_fall_short_are_red(trainings, tmp_path):
     rows = [Row(name="A", target="CartPole-v1", threshold=0.5), Row(name="B", target="CartPole-v1", threshold=2.0)]
-    lines = tables.terminal_table(campaign.score_rows(rows, tmp_path), color=True).splitlines()
+    lines = tables.terminal_table(scoring.score_rows(rows, tmp_path), color=True).splitlines()
     assert [line.startswith("\033[31m") for line in lines] == [False, False, True]
     assert "passed" in lines[1]
     assert "FAILED: IQM 1, threshold 2" in lines[2]

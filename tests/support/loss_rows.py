@@ -6,9 +6,8 @@ import jax
 import numpy as np
 
 from ppax.core.types import Batch, Targets, Transition
-from ppax.ppo.critics import Regression
-from ppax.ppo.critics.base import value_losses
-from ppax.ppo.losses.base import total_loss
+from ppax.ppo.critics import Regression, value_losses
+from ppax.ppo.losses import total_loss
 
 PLAIN = Regression()
 

@@ -13,8 +13,8 @@ from ppax.core import imports
 from ppax.core.types import ConfigError
 from ppax.run.directory import OF_SWEEP, RunDirectory
 from ppax.sweeps import directory, member, packing, plan, runs
-from ppax.sweeps.alone import train_alone
 from ppax.sweeps.directory import Recorded
+from ppax.sweeps.packs import train_alone
 from ppax.sweeps.training import Stopped
 
 RUN = config.resolve(

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ppax.sweeps import pictures
-from ppax.sweeps.importance import importance, ranks_of
-from ppax.sweeps.results import MemberResult, SettingResult, SweepResult
+from ppax.sweeps.results import MemberResult, SettingResult, SweepResult, importance, ranks_of
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

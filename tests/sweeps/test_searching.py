@@ -13,7 +13,7 @@ from sweeping import compilations, compiled_once, signalling
 
 import ppax
 from ppax import config
-from ppax.core.imports import trusted
+from ppax.core import imports
 from ppax.run import checkpoint
 from ppax.run.restore import fresh_state
 from ppax.sweeps import (
@@ -30,10 +30,9 @@ from ppax.sweeps import (
     searching,
     training,
 )
-from ppax.sweeps.search.decisions import Decisions
-from ppax.sweeps.search.lineage import Stage, lineage_of, scheduled
+from ppax.sweeps.decisions import Decisions, Stage, lineage_of, scheduled
 from ppax.training.loop import MEASURED
-from ppax.training.members import Apart, stacked, with_learners
+from ppax.training.sweeps import Apart, stacked, with_learners
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
 
@@ -401,7 +400,7 @@ def test_a_killed_sweep_that_began_from_another_run_needs_that_no_more(whole, tm
     source = shutil.copytree(members_of(whole("pbt").run_dir)[0], tmp_path / "source")
     base = BASE | {"init_from": {"run": str(source)}, "log": BASE["log"] | {"checkpoint_every": 8}}
     values = {"agent.learning_rate": [1e-3, 1e-2]}
-    monkeypatch.setattr(trusted, "places", lambda: (str(tmp_path),))
+    monkeypatch.setattr(imports, "places", lambda: (str(tmp_path),))
     ppax.sweep_runs(base, values, run_dir=tmp_path / "whole")
 
     def killed(self, row, states, place):

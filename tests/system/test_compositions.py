@@ -28,7 +28,7 @@ from ppax.ppo.losses import NoPolicyLoss
 from ppax.ppo.normalization import Pair
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
-from ppax.training import compilation
+from ppax.training import compilation, compiled
 from ppax.training.collection import collect
 from ppax.training.loop import MEASURED, STAGES
 
@@ -77,7 +77,7 @@ def one_program(monkeypatch):
             kept[id(agent), id(env)] = compile(agent, env, state), agent, env
         return kept[id(agent), id(env)][0]
 
-    monkeypatch.setattr(compilation, "compile", shared)
+    monkeypatch.setattr(compiled, "compile", shared)
 
 
 def on(one, devices):

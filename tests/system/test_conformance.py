@@ -16,8 +16,8 @@ from ppax.config.catalogue import choices_of
 from ppax.core import names, protocols, types
 from ppax.core.parts import slot_chains, slot_lists, slots
 from ppax.envs import BUILTIN, ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv, builtin
-from ppax.networks import encoders, head_for, mlp
-from ppax.networks.encoders.choice import Encoder
+from ppax.networks import encoders, heads, mlp
+from ppax.networks.encoders import Encoder
 from ppax.networks.memories.time import MemoryPart
 from ppax.ppo import optimizers, schedules
 from ppax.ppo.recompute import Recompute
@@ -70,7 +70,7 @@ PUBLIC = sorted(
     {
         *(cls for _, cls in PAIRS),
         *(type(example) for example in EXAMPLES),
-        *(head for head in vars(head_for).values() if dataclasses.is_dataclass(head)),
+        *(head for head in vars(heads).values() if dataclasses.is_dataclass(head)),
         VectorEnv,
         types.Transition,
         types.TrainState,

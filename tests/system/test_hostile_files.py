@@ -33,9 +33,9 @@ from ppax.run.restore import load_run, load_state, state_shapes
 from ppax.scores import results, suite
 from ppax.storage.manifest import sealed
 from ppax.sweeps import directory, plan
+from ppax.sweeps.decisions import Decision, Decisions
 from ppax.sweeps.directory import Recorded
 from ppax.sweeps.member import end_of, result_of
-from ppax.sweeps.search.decisions import Decision, Decisions
 
 REFUSALS = (ppax.ConfigError, checkpoint.CheckpointError, OSError)  # exit codes 2 and 5
 MEMORY = 350  # MB that a command may take for a file that claims gigabytes

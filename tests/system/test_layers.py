@@ -9,26 +9,25 @@ import pytest
 import ppax
 
 ROOT = Path(ppax.__file__).parent
-# A room is a folder at the top. It imports only rooms before it in this list, inside functions too.
-ROOMS = (
-    *("core", "devices", "storage", "arrays", "distributions", "envs", "networks", "loggers"),
-    *(
-        "ppo",
-        "extensions",
-        "agents",
-        "training",
-        "config",
-        "checks",
-        "policy",
-        "run",
-        "reports",
-        "scores",
-        "sweeps",
-        "cli",
-    ),
-    *("__init__", "__main__"),
-)
-LEVEL = {room: number for number, room in enumerate(ROOMS)}
+# A room is a folder at the top. It imports only rooms of earlier levels, inside functions too.
+LEVELS = [
+    {"core"},
+    {"devices", "distributions", "storage"},
+    {"arrays", "loggers"},
+    {"envs", "ppo"},
+    {"networks"},
+    {"agents", "extensions"},
+    {"training"},
+    {"checks", "config"},
+    {"policy"},
+    {"run"},
+    {"reports"},
+    {"scores"},
+    {"sweeps"},
+    {"cli"},
+    {"__init__", "__main__"},
+]
+LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 # Rooms that may import heavy or optional libraries.
 ONLY = {
     "flax": {"networks"},
@@ -93,7 +92,7 @@ def test_rooms_import_only_earlier_levels():
 def test_the_rooms_are_the_folders_of_the_package():
     folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
     files = {path.stem for path in ROOT.glob("*.py")}
-    assert folders | files == set(ROOMS)
+    assert folders | files == set(LEVEL)
 
 
 def modules() -> dict[str, Path]:

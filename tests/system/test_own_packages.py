@@ -19,7 +19,6 @@ import ppax
 from ppax import config
 from ppax.cli import main
 from ppax.core import imports
-from ppax.core.imports import trusted
 from ppax.run import checkpoint
 
 SOURCE = Path(ppax.__file__).parents[1]
@@ -49,8 +48,8 @@ TOGETHER = (
 
 @pytest.fixture(autouse=True)
 def no_trust(monkeypatch, tmp_path):
-    monkeypatch.setattr(trusted, "_trusted", set())
-    monkeypatch.setattr(trusted, "_beside", set())
+    monkeypatch.setattr(imports, "_trusted", set())
+    monkeypatch.setattr(imports, "_beside", set())
     monkeypatch.setenv("PPAX_SETTINGS", str(tmp_path / "no settings.toml"))
 
 
@@ -144,7 +143,7 @@ def test_an_installed_package_and_its_short_names(tmp_path, monkeypatch):
     (source / "pyproject.toml").write_text(
         '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
         '[project]\nname = "worked-pkg"\nversion = "1"\n'
-        '[project.entry-points."ppax.core.parts"]\n"loss.soft" = "worked_pkg.loss:SoftClip"\n'
+        '[project.entry-points."ppax.parts"]\n"loss.soft" = "worked_pkg.loss:SoftClip"\n'
         '"env.Short-v0" = "worked_pkg.worlds:short"\n'
     )
     pip = [
@@ -213,7 +212,7 @@ def test_a_run_made_in_python_is_recorded_by_import_path(on_path, tmp_path):
     assert plan["agent"]["network"]["memory"] == {"part": "my_parts.memory:Trace"}
     assert plan["agent"]["optimizer"] == {"part": "optax:lion", "b1": 0.75, "b2": 0.99, "weight_decay": 0.001}
     assert plan["log"]["to"] == [{"part": "my_parts.log:Best", "digits": 2}]
-    assert imports.trusted._trusted == set()  # recording trusts for its own time
+    assert imports._trusted == set()  # recording trusts for its own time
     with pytest.raises(imports.Untrusted, match=r'ppax\.trust\("my_parts"\)'):
         ppax.resume(tmp_path / "run")
     ppax.trust("my_parts")

@@ -27,7 +27,7 @@ def home(tmp_path, monkeypatch):
     """Directory of the user, with files that must stay as they are."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PPAX_SETTINGS", str(tmp_path / "settings.toml"))
-    monkeypatch.setattr(imports.trusted, "_trusted", set())
+    monkeypatch.setattr(imports, "_trusted", set())
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path / "home"

@@ -19,7 +19,7 @@ from ppax.devices import platforms, sharding
 from ppax.devices.layout import Program
 from ppax.envs import host
 from ppax.networks import mlp
-from ppax.training import advice, bench
+from ppax.training import bench
 
 
 def test_the_report_of_a_compiled_run():
@@ -35,11 +35,11 @@ def test_the_report_of_a_compiled_run():
 
 def test_advice_follows_the_largest_stage():
     quiet = {"rollout": 0.1, "targets": 0.0, "shuffle": 0.0, "gradient steps": 0.9}
-    assert "more environments" in advice.advice(quiet, 128, 4, 1)
-    assert "NPROC" not in advice.advice(quiet, 128, 4, 2)
-    assert "environment and acting" in advice.advice(quiet | {"rollout": 0.6}, 8192, 64, 2)
-    assert "Gradient steps" in advice.advice(quiet, 8192, 64, sharding.num_cores())
-    assert "bfloat16" not in advice.advice(quiet, 8192, 64, sharding.num_cores())
+    assert "more environments" in bench.advice(quiet, 128, 4, 1)
+    assert "NPROC" not in bench.advice(quiet, 128, 4, 2)
+    assert "environment and acting" in bench.advice(quiet | {"rollout": 0.6}, 8192, 64, 2)
+    assert "Gradient steps" in bench.advice(quiet, 8192, 64, sharding.num_cores())
+    assert "bfloat16" not in bench.advice(quiet, 8192, 64, sharding.num_cores())
 
 
 @pytest.mark.parametrize("flags", [None, "fpu avx512f avx512_bf16x", "fpu avx512_bf16 avx", "fpu amx_bf16 avx"])
@@ -63,8 +63,8 @@ def test_one_thread_is_advised_for_small_minibatches_on_one_device(monkeypatch, 
     if given is not None:
         monkeypatch.setenv("NPROC", given)
     shares = {"rollout": 0.1, "targets": 0.0, "shuffle": 0.0, "gradient steps": 0.9}
-    assert ("NPROC=1" in advice.advice(shares, 128, 4, 1)) == expected
-    assert "NPROC" not in advice.advice(shares, 8192, 64, 1)
+    assert ("NPROC=1" in bench.advice(shares, 128, 4, 1)) == expected
+    assert "NPROC" not in bench.advice(shares, 8192, 64, 1)
 
 
 SLOW = {"stepping": 0.6, "policy": 0.2, "transfer": 0.0, "update": 0.1, "recording": 0.1}
@@ -145,21 +145,21 @@ def test_advice_for_host_environments_follows_the_largest_stage(monkeypatch):
     monkeypatch.setattr(sharding, "num_cores", lambda: 4)
     here, workers = host(Maze, 4), host(Maze, 4, vectorization="async")
     own = host(SyncVectorEnv([Maze] * 4))
-    assert 'vectorization = "async"' in advice.host_advice(SLOW, 0.02, 128, here)
-    assert "(3,000 us for each environment)" in advice.host_advice(SLOW, 0.02, 128, here)
-    assert "faster ones" in advice.host_advice(SLOW, 0.02, 128, workers)
-    assert "faster ones" in advice.host_advice(SLOW, 0.02, 128, own)
-    assert "faster ones" in advice.host_advice(SLOW, 1e-4, 128, here)
-    assert "leave out vectorization" in advice.host_advice(SLOW, 1e-4, 128, workers)
+    assert 'vectorization = "async"' in bench.host_advice(SLOW, 0.02, 128, here)
+    assert "(3,000 us for each environment)" in bench.host_advice(SLOW, 0.02, 128, here)
+    assert "faster ones" in bench.host_advice(SLOW, 0.02, 128, workers)
+    assert "faster ones" in bench.host_advice(SLOW, 0.02, 128, own)
+    assert "faster ones" in bench.host_advice(SLOW, 1e-4, 128, here)
+    assert "leave out vectorization" in bench.host_advice(SLOW, 1e-4, 128, workers)
     acting = SLOW | {"stepping": 0.2, "policy": 0.6}
-    assert "more than 4 environments" in advice.host_advice(acting, 1e-4, 128, here)
+    assert "more than 4 environments" in bench.host_advice(acting, 1e-4, 128, here)
     learning = SLOW | {"stepping": 0.2, "update": 0.5}
-    assert "Minibatches of 128 rows are small" in advice.host_advice(learning, 1e-4, 128, here, overlap=1)
-    assert "Gradient steps" in advice.host_advice(learning, 1e-4, 8192, here, overlap=1)
-    assert "for 50% of the time: overlap = 1" in advice.host_advice(learning, 1e-4, 128, here)
-    assert "overlap" not in advice.host_advice(learning | {"stepping": 0.6, "update": 0.1}, 1e-4, 128, here)
+    assert "Minibatches of 128 rows are small" in bench.host_advice(learning, 1e-4, 128, here, overlap=1)
+    assert "Gradient steps" in bench.host_advice(learning, 1e-4, 8192, here, overlap=1)
+    assert "for 50% of the time: overlap = 1" in bench.host_advice(learning, 1e-4, 128, here)
+    assert "overlap" not in bench.host_advice(learning | {"stepping": 0.6, "update": 0.1}, 1e-4, 128, here)
     monkeypatch.setattr(sharding, "num_cores", lambda: 1)
-    assert "overlap" not in advice.host_advice(learning, 1e-4, 128, here)
+    assert "overlap" not in bench.host_advice(learning, 1e-4, 128, here)
 
 
 class Slow(Maze):
@@ -174,7 +174,7 @@ class Slow(Maze):
 def test_advice_names_a_num_envs_that_uses_all_cores(monkeypatch):
     monkeypatch.setattr(sharding, "num_cores", lambda: 4)
     shares = {"rollout": 0.1, "gradient steps": 0.9}
-    assert "num_envs = 68 can be split over all, 67 cannot" in advice.advice(shares, 8192, 67, 1)
+    assert "num_envs = 68 can be split over all, 67 cannot" in bench.advice(shares, 8192, 67, 1)
 
 
 def test_tune_finds_the_fastest_layout(monkeypatch):

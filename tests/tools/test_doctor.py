@@ -10,7 +10,7 @@ import ppax
 from ppax import config
 from ppax.core.options import flatten, unflatten
 from ppax.reports.doctor import RULES, diagnosed
-from ppax.reports.doctor.record import Record, learned
+from ppax.reports.doctor.rules import Record, learned
 
 NAMES = [rule.name for rule in RULES]
 

@@ -11,7 +11,7 @@ from team_worlds import Squad
 from trained import policy_of, random_learner
 
 import ppax
-from ppax.agents.ratings import fitted
+from ppax.agents.self_play import fitted
 from ppax.core.types import ConfigError, EnvReset, EnvStep, part, static
 from ppax.envs import VectorEnv, grouped, host
 from ppax.networks import memories, network

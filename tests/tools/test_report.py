@@ -17,8 +17,8 @@ from ppax.config import Log
 from ppax.core.types import ConfigError
 from ppax.envs import TimeLimit, VectorEnv
 from ppax.networks import mlp
-from ppax.reports import films
-from ppax.reports.films import Smaller
+from ppax.reports import report
+from ppax.reports.report import Smaller
 
 TINY = ["--num-envs", "4", "--num-steps", "16", "--total-steps", "640", "--eval.episodes", "4", "--log.every", "2"]
 TINY += ["--agent.network.hidden", "8", "--agent.num-epochs", "1", "--no-log.console", "--no-cache"]
@@ -186,21 +186,21 @@ def test_a_run_whose_directory_is_gone_shows_its_own_rows(trained, tmp_path):
 
 def test_films_become_smaller_until_they_fit(monkeypatch):
     noise = np.random.default_rng(0).integers(0, 256, (16, 64, 48, 3), np.uint8)
-    played = films.Played(list(noise), np.array([[3.0]]), np.array([15]), True)
-    monkeypatch.setattr(films, "_play", lambda run: played)
-    sizes = [len(films._gif(played.frames, smaller)) for smaller in films.SIZES]
+    played = report.Played(list(noise), np.array([[3.0]]), np.array([15]), True)
+    monkeypatch.setattr(report, "_play", lambda run: played)
+    sizes = [len(report._gif(played.frames, smaller)) for smaller in report.SIZES]
     assert sizes == sorted(sizes, reverse=True)
-    monkeypatch.setattr(films, "GIF_BYTES", sizes[2])
-    film = films.film_of("run", "mine")
+    monkeypatch.setattr(report, "GIF_BYTES", sizes[2])
+    film = report.film_of("run", "mine")
     assert len(film.gif) == sizes[2]
     assert film.caption == "The final policy of mine: 15 steps, return 3.00."
-    monkeypatch.setattr(films, "GIF_BYTES", 10)
-    assert films.film_of("run", "mine").gif == b""
+    monkeypatch.setattr(report, "GIF_BYTES", 10)
+    assert report.film_of("run", "mine").gif == b""
 
 
 def test_blocks_of_pixels_become_their_mean():
     frame = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
-    small = films._averaged(frame, 2)
+    small = report._averaged(frame, 2)
     assert small.shape == (2, 2, 3)
     assert small[0, 0].tolist() == frame[:2, :2].reshape(4, 3).mean(0).astype(int).tolist()
-    assert len(films._gif([frame, frame, frame], Smaller(2, 1))) > 0
+    assert len(report._gif([frame, frame, frame], Smaller(2, 1))) > 0

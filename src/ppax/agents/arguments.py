@@ -26,7 +26,7 @@ from ppax.envs.hosting.arrays import leaves_of
 from ppax.envs.suites.registry import require_adapted
 from ppax.envs.vector import VectorEnv
 from ppax.networks.composed import Composed, require_made_for
-from ppax.networks.head_for import off_scale
+from ppax.networks.heads import off_scale
 from ppax.ppo.extension import Chain, Extension
 from ppax.ppo.ppo import PPO
 

@@ -18,11 +18,10 @@ import jax
 from ppax.core.options import Config
 from ppax.devices.layout import AUTO, WHERE_SAFE, product_dtype
 from ppax.devices.platforms import bfloat16_unit
-from ppax.networks.composed import Composed
+from ppax.networks.composed import Composed, Torso
 from ppax.networks.encoders import Reader
 from ppax.networks.memories import Stack, Window
 from ppax.networks.products import MIN_SIDE
-from ppax.networks.tower import Torso
 from ppax.ppo.ppo import PPO
 
 Tree = TypeVar("Tree")
@@ -78,7 +77,7 @@ def may_round(network: Any) -> bool:
     """Return whether bfloat16 products are safe: only layers and memories of ppax, and none rounds observations.
 
     Standardised ones neither: a goal and a position that differ by less than 2^-8 standard deviations would be equal.
-    The first hidden layer is never rounded (networks/tower.py). Without hidden layers, a memory or a head reads the
+    The first hidden layer is never rounded (networks/composed.py). Without hidden layers, a memory or a head reads the
     observations, a window those of all its steps; short kernels are not rounded (networks/products.py).
     """
     if not isinstance(network, Composed) or not network.own_products:

@@ -11,7 +11,8 @@ import jax
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.agents.arguments import is_env
-from ppax.checks import environment, experience, on_host, protocol
+from ppax.checks import environment, rollout
+from ppax.checks import host as on_host
 from ppax.checks.context import CheckContext, context_from_rollouts
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
 from ppax.core.names import refusing_unknown
@@ -70,10 +71,10 @@ def all_checks(vector: VectorEnv, key: Key) -> list[Check]:
         return Finding(True, f"{rows}: {ends} episodes ended in the last rollout", float(ends))
 
     more: dict[str, tuple[Callable[..., Finding], Any]] = {
-        "types": (protocol.check_types, vector),
+        "types": (environment.check_types, vector),
         "keys": (environment.check_keys, vector),
         "environment": (environment.check_repeats, vector),
-        "side effects": (protocol.check_side_effects, vector),
+        "side effects": (environment.check_side_effects, vector),
         "resets": (environment.check_resets, vector),
     }
     sound = all(check.passed is not False for check in checks)
@@ -81,10 +82,10 @@ def all_checks(vector: VectorEnv, key: Key) -> list[Check]:
         checks.append(attempt(name, check, subject, next(keys)) if sound else not_tried(name))
     checks.append(attempt("rollout", play, next(keys)) if sound else not_tried("rollout"))
     for name, of_rollout in {
-        "finite": experience.check_finite,
-        "spaces": experience.check_inside,
-        "final obs": experience.check_final,
-        "alignment": experience.check_alignment,
+        "finite": rollout.check_finite,
+        "spaces": rollout.check_inside,
+        "final obs": rollout.check_final,
+        "alignment": rollout.check_alignment,
     }.items():
         checks.append(attempt(name, of_rollout, contexts[0]) if contexts else not_tried(name))
     return checks
@@ -93,9 +94,9 @@ def all_checks(vector: VectorEnv, key: Key) -> list[Check]:
 def declared_checks(env: VectorEnv, key: Key | None = None) -> list[Check]:
     """Run the checks that compile nothing: protocol, declared spaces, and shapes and types of a reset and a step."""
     protocol_key, shapes_key = jax.random.split(jax.random.key(0) if key is None else key)
-    checks = [attempt("protocol", protocol.check_protocol, env, protocol_key)]
+    checks = [attempt("protocol", environment.check_protocol, env, protocol_key)]
     more: list[tuple[str, Any, tuple[Any, ...]]] = [
-        ("declared", protocol.check_declared, (env,)),
+        ("declared", environment.check_declared, (env,)),
         ("shapes", environment.check_shapes, (env, shapes_key)),
     ]
     for name, check, arguments in more:

@@ -17,7 +17,7 @@ from ppax.core.types import ActorState, ConfigError, Key, LearnerState, PyTree, 
 from ppax.devices.layout import run_once_options
 from ppax.envs import Env
 from ppax.ppo.diagnostics import Update
-from ppax.ppo.exploration import remembered
+from ppax.ppo.forward import remembered
 from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.optimizers import SGD
 from ppax.training.backends import backend_of

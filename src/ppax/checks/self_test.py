@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ppax.agents.members import members_of
-from ppax.checks import acting, environment, experience, learning, on_host
+from ppax.checks import environment, host, rollout, update
 from ppax.checks.context import CheckContext, context_after_update, fewest_envs, make_context
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
 from ppax.core.names import refusing_unknown
@@ -31,8 +31,8 @@ class EnvChecks(NamedTuple):
 ENV_CHECKS = {  # by `Backend.name`
     "compiled": EnvChecks(environment.all_checks, {}, {}),
     "host": EnvChecks(
-        on_host.all_checks,
-        {"on the host": acting.check_host_policy},
+        host.all_checks,
+        {"on the host": rollout.check_host_policy},
         {
             "final obs": "for environments on the host, see `episodes`",
             "alignment": "an environment on the host cannot be set back to the start of a rollout; see `seeds`",
@@ -122,21 +122,21 @@ def _refuse_self_play(agent: Agent) -> None:
 def _checks_of_rollout(of_env: EnvChecks, env: Any, num_steps: int, keys: Iterator[Key]) -> dict[str, tuple[Any, ...]]:
     """Return the checks of a rollout of the agent, by name, with their arguments after the context."""
     return {
-        "finite": (experience.check_finite,),
-        "spaces": (experience.check_inside,),
-        "final obs": (experience.check_final,),
-        "alignment": (experience.check_alignment,),
+        "finite": (rollout.check_finite,),
+        "spaces": (rollout.check_inside,),
+        "final obs": (rollout.check_final,),
+        "alignment": (rollout.check_alignment,),
         **{name: (check,) for name, check in of_env.of_policy.items()},
-        "ratio": (acting.check_ratio, next(keys)),
-        "replay": (acting.check_replay,),
-        "memory": (acting.check_memory,),
-        "distribution": (acting.check_distribution, next(keys)),
-        "masks": (acting.check_masks,),
-        "targets": (learning.check_targets, next(keys)),
-        "ends": (learning.check_ends, next(keys)),
-        "minibatches": (learning.check_coverage, env, num_steps, next(keys)),
-        "gradients": (learning.check_gradients, next(keys)),
-        "empty rows": (learning.check_empty_rows, next(keys)),
-        "update": (learning.check_repeats, next(keys)),
-        "devices": (learning.check_devices, num_steps, next(keys)),
+        "ratio": (rollout.check_ratio, next(keys)),
+        "replay": (rollout.check_replay,),
+        "memory": (rollout.check_memory,),
+        "distribution": (rollout.check_distribution, next(keys)),
+        "masks": (rollout.check_masks,),
+        "targets": (update.check_targets, next(keys)),
+        "ends": (update.check_ends, next(keys)),
+        "minibatches": (update.check_coverage, env, num_steps, next(keys)),
+        "gradients": (update.check_gradients, next(keys)),
+        "empty rows": (update.check_empty_rows, next(keys)),
+        "update": (update.check_repeats, next(keys)),
+        "devices": (update.check_devices, num_steps, next(keys)),
     }

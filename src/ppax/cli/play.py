@@ -14,7 +14,7 @@ from ppax.policy.bundle.writing import FORMATS
 from ppax.policy.hub import PREFIX
 from ppax.reports.upload import push_to_hub
 from ppax.run.directory import read_evaluation
-from ppax.run.films.film import film
+from ppax.run.films import film
 from ppax.run.loading import load
 
 BUNDLE = "policy.zip"  # default name, in the run directory

@@ -6,10 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ppax.reports.aligned import terminal_width
-from ppax.reports.comparison import of_records
+from ppax.reports.comparison import long_table, of_records, terminal_width, to_csv
 from ppax.reports.curves import BANDS, CONFIDENCE
-from ppax.reports.long_table import long_table, to_csv
 from ppax.reports.report import records_of, report
 from ppax.storage import safe_files
 from ppax.storage.paths import require_place

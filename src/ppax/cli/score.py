@@ -12,8 +12,8 @@ from typing import Any
 from ppax import config
 from ppax.core.options import check_limits
 from ppax.core.types import ConfigError
-from ppax.reports import aligned
-from ppax.scores import campaign, scoring, suite, tables
+from ppax.reports import comparison
+from ppax.scores import scoring, suite, tables
 from ppax.scores.recorded import presets, scores_by_target
 from ppax.scores.tables import duration, number
 
@@ -43,12 +43,12 @@ def run_score(options: argparse.Namespace, say: Callable[..., None]) -> tuple[di
     rows = suite.choose(options.targets, options.suite)
     rows = suite.every(rows, options.controls or options.suite == "full")
     try:
-        outcomes = campaign.score_rows(rows, options.out, options.seeds, options.episodes, say)
+        outcomes = scoring.score_rows(rows, options.out, options.seeds, options.episodes, say)
     except KeyboardInterrupt:
         done = "; rows and seeds that are done are saved: the same command continues"
         raise KeyboardInterrupt(done) from None
     color = not options.json and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    say(tables.terminal_table(outcomes, color, aligned.terminal_width()), "\n\033")
+    say(tables.terminal_table(outcomes, color, comparison.terminal_width()), "\n\033")
     say(f"results and learning curves: {options.out}")
     entries = {
         outcome.row.name: {"error": outcome.error} if outcome.score is None else outcome.score.to_dict()
@@ -64,7 +64,7 @@ def run_presets(say: Callable[[str], None]) -> dict[str, Any]:
     for name, one in listed.items():
         scored = f"{number(one.iqm)} ({one.seeds} seeds)" if one else NOT_MEASURED
         rows.append((name, scored, f"{one.steps:,}" if one else "", duration(one.seconds) if one else ""))
-    say(aligned.table(list(zip(*rows, strict=True)), rows[0], rows[0][0], aligned.terminal_width()))
+    say(comparison.table(list(zip(*rows, strict=True)), rows[0], rows[0][0], comparison.terminal_width()))
     return {name: one._asdict() if one else None for name, one in listed.items()}
 
 

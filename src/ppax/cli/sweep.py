@@ -18,15 +18,15 @@ from ppax.cli.output import print_json, print_plan, say
 from ppax.core import imports, untrusted
 from ppax.core.options import LISTS, Config, Option, meant
 from ppax.core.types import ConfigError
-from ppax.reports.aligned import terminal_width
+from ppax.reports.comparison import terminal_width
 from ppax.run import record
 from ppax.storage.paths import quoted, relative
 from ppax.sweeps import SweepResult, plan, resume_sweep
-from ppax.sweeps.distributions import DISTRIBUTIONS, Distribution
 from ppax.sweeps.pictures import MEMBERS, PARALLEL
 from ppax.sweeps.placing import settings as placing
+from ppax.sweeps.plan import DISTRIBUTIONS, Distribution
 from ppax.sweeps.runs import dry_run, start
-from ppax.sweeps.search.table import SEARCHES, options_of
+from ppax.sweeps.search import SEARCHES, options_of
 
 CALL = re.compile(r"([A-Za-z_]+)\(")  # a distribution, known or not, perhaps without its closing bracket
 DRAWN = re.compile(rf"({'|'.join(DISTRIBUTIONS)})\((.*)\)")  # as log_uniform(1e-5, 1e-2)

@@ -10,8 +10,7 @@ import numpy as np
 from ppax import envs
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
-from ppax.agents.opponents import Pool
-from ppax.agents.self_play import SelfPlay
+from ppax.agents.self_play import Pool, SelfPlay
 from ppax.config import group_tables
 from ppax.config.catalogue import (
     AGENT,

@@ -19,7 +19,7 @@ from ppax.config.run_files import preset, presets
 from ppax.config.validation import overridden, resolve
 from ppax.core.options import NONE, Config, flatten, unflatten
 from ppax.envs import Env
-from ppax.networks.head_for import box_size, has_box, needs_squashing
+from ppax.networks.heads import box_size, has_box, needs_squashing
 from ppax.networks.observations import entries
 from ppax.ppo.ppo import PPO
 from ppax.training.backends import backend_of

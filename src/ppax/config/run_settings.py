@@ -7,7 +7,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from ppax.agents.opponents import Pool
+from ppax.agents.self_play import Pool
 from ppax.config import group_tables
 from ppax.core.options import Config, hints_of, interval
 from ppax.core.parts import PATH, Interval, slot, slot_list
@@ -111,7 +111,7 @@ class BestSettings:
 class InitFrom:
     """Warm start: the run starts from weights and statistics of another run, with its own seed and environments."""
 
-    # in Python also a Path, a TrainedRun or a TrainState (run/warm_start/source.py)
+    # in Python also a Path, a TrainedRun or a TrainState (run/warm_start.py)
     run: str | object | None = static(
         "run directory whose learner this run starts from, --init-from RUN for short; none: random weights",
         default=None,

@@ -170,10 +170,18 @@ def _remedy(cls: type, name: str) -> str:
     for field in fields if wanted not in {field.name for field in fields} else ():
         kind = type(field.default)
         if dataclasses.is_dataclass(kind) and wanted in {inner.name for inner in dataclasses.fields(kind)}:
-            package = sys.modules[".".join(kind.__module__.split(".")[:2])]
-            home = package.__name__ if hasattr(package, kind.__name__) else kind.__module__
-            return f"write {field.name}={home}.{kind.__name__}({wanted}=...){row.difference if row else ''}"
+            return (
+                f"write {field.name}={public_home(kind)}.{kind.__name__}({wanted}=...){row.difference if row else ''}"
+            )
     return names.remedy(name, [field.name for field in fields])
+
+
+def public_home(kind: type) -> str:
+    """Return the module from which users take a class: `ppax.losses`, though it stands in ppax/ppo/losses.py."""
+    outer, _, inner = kind.__module__.rpartition(".")
+    homes = (f"ppax.{inner}", f"ppax.{outer.rpartition('.')[2]}", outer)
+    found = (home for home in homes if getattr(sys.modules.get(home), kind.__name__, None) is kind)
+    return next(found, kind.__module__)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(number, static, slot, slot_chain, dataclasses.field))

@@ -86,7 +86,7 @@ class Batch(NamedTuple):
 
     steps: Transition  # [M, L] or [N]
     targets: Targets
-    weights: Any = None  # losses.base.RowWeights [N], in a loss; None: 1 for every row
+    weights: Any = None  # losses.RowWeights [N], in a loss; None: 1 for every row
 
 
 class MinibatchIndices(NamedTuple):
@@ -237,7 +237,7 @@ class TrainState:
     env_steps: Array  # [2] uint32, valid steps done: low and high word (arrays/counter.py)
     num_steps: int = static()  # length of a rollout
     iterations_per_env_reset: int | None = static(default=None)  # None: only at the start (collection.force_reset)
-    ranges: PyTree = ()  # ranges of the environment's numbers that adapt (envs/adaptive.py); () without
+    ranges: PyTree = ()  # ranges of the environment's numbers that adapt (envs/ranges.py); () without
 
 
 class EnvReset(NamedTuple):

@@ -5,16 +5,15 @@ from ppax.extensions.entropy_target import EntropyTarget
 from ppax.extensions.feature_norm import FeatureNorm
 from ppax.extensions.held_noise import HeldNoise
 from ppax.extensions.kl_control import KLControl
-from ppax.extensions.next_observation import NextObservation
 from ppax.extensions.own_critic import OwnCritic
 from ppax.extensions.ppg import PPG
+from ppax.extensions.predictions import NextObservation, SelfPrediction
 from ppax.extensions.returns import mean_reward
 from ppax.extensions.reward_spreading import RewardSpreading
 from ppax.extensions.rnd import RND
-from ppax.extensions.self_prediction import SelfPrediction
 from ppax.extensions.symmetry import Symmetry
+from ppax.ppo.batches import Following, following, following_in_episode
 from ppax.ppo.extension import Acted, After, Before, Choice, Extension, Learned, Observed, Rows, Terms
-from ppax.ppo.following import Following, following, following_in_episode
 
 __all__ = [
     "PPG",

@@ -38,8 +38,8 @@ from ppax.extensions import rows
 from ppax.extensions.returns import mean_reward
 from ppax.extensions.rnd import RND
 from ppax.ppo import normalization
+from ppax.ppo.batches import following, following_in_episode
 from ppax.ppo.extension import Before, Extension
-from ppax.ppo.following import following, following_in_episode
 from ppax.ppo.forward import in_float32
 
 

@@ -39,11 +39,11 @@ from ppax.core.types import (
 from ppax.devices.layout import only_if
 from ppax.networks.layers import dense, init_dense, rescaled_dense
 from ppax.ppo.batches import pick
-from ppax.ppo.critics.base import value_losses
+from ppax.ppo.critics import value_losses
 from ppax.ppo.extension import After, Extension, Learned
 from ppax.ppo.forward import forward_sequences, in_float32, step_shapes
-from ppax.ppo.gradient import mean_gradient
-from ppax.ppo.losses.base import weighted
+from ppax.ppo.gradients import mean_gradient
+from ppax.ppo.losses import weighted
 
 METRICS = ("phase_auxiliary_value_loss", "phase_policy_kl", "phase_value_loss")
 

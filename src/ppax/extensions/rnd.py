@@ -26,8 +26,8 @@ from ppax.devices import sharding
 from ppax.extensions import returns, rows
 from ppax.extensions.returns import mean_reward
 from ppax.ppo import normalization
+from ppax.ppo.batches import following
 from ppax.ppo.extension import Before, Extension
-from ppax.ppo.following import following
 from ppax.ppo.forward import in_float32
 
 

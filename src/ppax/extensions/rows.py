@@ -21,8 +21,8 @@ from ppax.devices import sharding
 from ppax.devices.layout import Program, only_if
 from ppax.networks.layers import dense, init_dense, init_layers, layers
 from ppax.ppo.forward import example_of, in_float32
-from ppax.ppo.gradient import mean_gradient
-from ppax.ppo.minibatches.shuffle import permutation
+from ppax.ppo.gradients import mean_gradient
+from ppax.ppo.minibatches import permutation
 
 
 class Training(NamedTuple):

@@ -1,7 +1,6 @@
 """Networks in three stages: `encode` one observation, `remember` over a sequence, `decide` from one feature vector."""
 
 from ppax.networks import encoders, memories
-from ppax.networks.composed import Composed, mlp, network
-from ppax.networks.tower import Tower
+from ppax.networks.composed import Composed, Tower, mlp, network
 
 __all__ = ["Composed", "Tower", "encoders", "memories", "mlp", "network"]

@@ -1,22 +1,26 @@
-"""Heads: from a network's outputs to an action distribution, one for each kind of space (head_for.py selects it)."""
+"""Heads: from a network's outputs to an action distribution, one for each kind of space, and their choice."""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium import spaces
 from jax import Array
 
+from ppax.core import imports
 from ppax.core.protocols import Distribution
-from ppax.core.types import PyTree, part, static
-from ppax.distributions import Beta, Categorical, Factorised, Joint, Normal
-from ppax.distributions.boxes import Bounds
+from ppax.core.types import ConfigError, PyTree, part, static
+from ppax.distributions import BallNormal, Beta, Categorical, Factorised, Joint, Normal, SquashedNormal
+from ppax.distributions.boxes import Bounds, bounds_of, centre_and_half
+from ppax.networks.observations import require_32_bits
 
 
 class Head(Protocol):
@@ -199,3 +203,250 @@ def _clip_inward_backward(low: float | None, high: float | None, x: Array, gradi
 
 
 clip_inward.defvjp(_clip_inward_forward, _clip_inward_backward)
+
+
+# Head selection by action space, and validation of the options of Box actions before compilation.
+
+# Half widths of boxes that a normal distribution with standard deviation 1 explores, and the greatest distance of their
+# centres from 0 in half widths. MuJoCo's smallest is 0.4; boxes from 0 have a distance of 1
+HALF_WIDTHS, FAR = (0.05, 20.0), 3.0
+FAMILIES = ("normal", "squashed", "beta", "ball")  # distributions over a Box
+
+
+class BoxOptions(NamedTuple):
+    """Distribution options of Box actions, as in run files under the network's options."""
+
+    distribution: str = "normal"
+    state_std: bool = False
+    std_min: float | None = None
+    std_max: float | None = None
+    ball_radius: float | None = None
+    log_std_init: float = 0.0
+
+
+def head_for(
+    space: spaces.Space,
+    distribution: str = "normal",
+    state_std: bool = False,
+    std_min: float | None = None,
+    std_max: float | None = None,
+    ball_radius: float | None = None,
+    log_std_init: float = 0.0,
+) -> Head:
+    """Return the head for an action space. The options apply to its Box spaces; ConfigError where they are invalid.
+
+    `log_std_init` is the initial log standard deviation. State-independent log standard deviations are parameters of
+    the network, which initialises them; with `state_std` the head adds the offset.
+    """
+    options = BoxOptions(
+        distribution=distribution,
+        state_std=state_std,
+        std_min=std_min,
+        std_max=std_max,
+        ball_radius=ball_radius,
+        log_std_init=log_std_init,
+    )
+    if imports.is_path(distribution):
+        return _own_head(space, options)
+    _check(options)
+    if not has_box(space):
+        for name, value, default in zip(options._fields, options, BoxOptions(), strict=True):
+            if value != default:
+                raise ConfigError(f"{name} = {value!r}: an option of Box actions, and {space} has none; leave it out")
+    return _head(space, options, "action space")
+
+
+def require_features_for_noise(head: Head, gsde: bool) -> None:
+    """Raise ConfigError if gSDE is on and `head` does not support its noise.
+
+    The head must be of one Box, with a normal distribution of state-independent standard deviations.
+    """
+    if not gsde:
+        return
+    given = "gsde = true"
+    if not isinstance(head, NormalHead):
+        raise ConfigError(
+            f"{given}: gSDE is for one Box of actions with distribution normal, squashed or ball, not for a "
+            f"{type(head).__name__}; leave it out"
+        )
+    if head.state_std:
+        raise ConfigError(f"{given}: its standard deviation depends on the features already; set state_std to false")
+
+
+def _own_head(space: spaces.Space, options: BoxOptions) -> Head:
+    """Return the head that a function of the user's, at an import path, makes for the action space."""
+    text = f"network.distribution = {options.distribution!r}"
+    for name, value in options._replace(distribution="normal")._asdict().items():
+        if value != BoxOptions._field_defaults[name]:
+            raise ConfigError(f"{name} = {value!r}: an option of the distributions of ppax; leave it out with {text}")
+    make = imports.load(options.distribution, "network.distribution")
+    if not callable(make):
+        raise ConfigError(f"{text}: must be a function action space -> head, not a {type(make).__name__}")
+    head: Any = make(space)
+    if not callable(head) or any(name not in dir(head) for name in ("size", "log_std_size")):
+        raise ConfigError(
+            f"{text}: gives a {type(head).__name__}; must give a head, with size, log_std_size and a call"
+        )
+    return cast(Head, head)
+
+
+def off_scale(head: Any) -> str:
+    """Return the bounds of the first action that a normal distribution around 0 with standard deviation 1 misses.
+
+    Those are boxes much wider or narrower than it, or far from 0; "" where there is none, and for other distributions.
+    """
+    if isinstance(head, JointHead):
+        return next((found for one in head.heads if (found := off_scale(one))), "")
+    if not isinstance(head, NormalHead) or head.family is not Normal:
+        return ""
+    centres, halves = centre_and_half(head.bounds.low, head.bounds.high)
+    narrow, wide = HALF_WIDTHS
+    missed = np.isfinite(halves) & (halves > 0.0)
+    missed &= (halves < narrow) | (halves > wide) | (np.abs(centres) > FAR * halves)
+    if not missed.any():
+        return ""
+    first = int(np.argmax(missed))
+    return f"[{head.bounds.low[first]:g}, {head.bounds.high[first]:g}]"
+
+
+def needs_squashing(space: spaces.Space) -> str:
+    """Return the bounds of the first action that `normal` misses and `squashed` does not; "" of none."""
+    try:
+        found = off_scale(head_for(space))
+        return found if found and head_for(space, "squashed") else ""
+    except ConfigError:  # a space for which there is no such head
+        return ""
+
+
+def same_actions(head: Any, other: Any) -> bool:
+    """Return whether two heads fit the same action space, with any distributions; a user's own head fits any space."""
+    if isinstance(head, JointHead) and isinstance(other, JointHead):
+        same_layout = head.names == other.names and len(head.heads) == len(other.heads)
+        return same_layout and all(map(same_actions, head.heads, other.heads))
+    return None in (layouts := (_action_layout(head), _action_layout(other))) or layouts[0] == layouts[1]
+
+
+def _action_layout(head: Any) -> Any:
+    """Return the sizes or bounds of the actions of a ppax head; None for a user's own head."""
+    if isinstance(head, CategoricalHead):
+        return head.size, head.start
+    if isinstance(head, IndependentHead):
+        return head.counts, head.start, head.shape
+    if isinstance(head, NormalHead | BetaHead):
+        return head.bounds
+    return "joint" if isinstance(head, JointHead) else None
+
+
+def _check(options: BoxOptions) -> None:
+    """Raise ConfigError for invalid options, and for options without effect on the chosen distribution."""
+    family, low, high, radius = options.distribution, options.std_min, options.std_max, options.ball_radius
+    if family not in FAMILIES:
+        nearest = difflib.get_close_matches(str(family), FAMILIES, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"distribution = {family!r}: must be one of {', '.join(FAMILIES)}; nearest: {nearest}")
+    for name, value in (("std_min", low), ("std_max", high), ("ball_radius", radius)):
+        if value is not None and not 0.0 < value < np.inf:
+            raise ConfigError(f"{name} = {value}: must be above 0 and finite")
+    if low is not None and high is not None and low >= high:
+        raise ConfigError(f"std_min = {low}: must be below std_max = {high}")
+    if family == "beta" and (options.state_std or low is not None or high is not None):
+        raise ConfigError('distribution = "beta" has no standard deviation; leave out state_std, std_min and std_max')
+    if family == "beta" and options.log_std_init != 0.0:
+        given = f"log_std_init = {options.log_std_init}"
+        raise ConfigError(f'{given}: distribution = "beta" has no standard deviation; nearest valid value: 0')
+    if family != "ball" and radius is not None:
+        raise ConfigError(f'ball_radius = {radius}: only distribution = "ball" has one, not {family!r}')
+
+
+def has_box(space: spaces.Space) -> bool:
+    """Return whether a space is a Box or contains one."""
+    if isinstance(space, spaces.Dict):
+        return any(map(has_box, space.spaces.values()))
+    if isinstance(space, spaces.Tuple):
+        return any(map(has_box, space.spaces))
+    return isinstance(space, spaces.Box)
+
+
+def box_size(space: spaces.Space) -> int:
+    """Return the number of continuous actions in a space: entries of its Boxes."""
+    if isinstance(space, spaces.Dict):
+        return sum(map(box_size, space.spaces.values()))
+    if isinstance(space, spaces.Tuple):
+        return sum(map(box_size, space.spaces))
+    return math.prod(space.shape) if isinstance(space, spaces.Box) else 0
+
+
+def _head(space: spaces.Space, options: BoxOptions, where: str) -> Head:
+    """Return the head of a space nested at `where`."""
+    if isinstance(space, spaces.Discrete):
+        require_32_bits(space, where)
+        return CategoricalHead(size=int(space.n), start=int(space.start))
+    if isinstance(space, spaces.MultiDiscrete):
+        require_32_bits(space, where)
+        counts, start = (tuple(int(x) for x in np.ravel(a)) for a in (space.nvec, space.start))
+        return IndependentHead(counts=counts, start=start, shape=tuple(space.nvec.shape))
+    if isinstance(space, spaces.MultiBinary):
+        size = math.prod(space.shape)
+        return IndependentHead(counts=(2,) * size, start=(0,) * size, shape=tuple(space.shape))
+    if isinstance(space, spaces.Box):
+        return _box_head(space, options, where)
+    if isinstance(space, spaces.Dict) and space.spaces:
+        names = tuple(sorted(space.spaces))  # as JAX sorts them
+        return JointHead(tuple(_head(space[name], options, f"{where}[{name!r}]") for name in names), names)
+    if isinstance(space, spaces.Tuple) and space.spaces:
+        return JointHead(tuple(_head(one, options, f"{where}[{i}]") for i, one in enumerate(space.spaces)))
+    raise ConfigError(
+        f"{where} {space}: supported are Discrete, MultiDiscrete, MultiBinary, Box of floats, and Dict and Tuple of "
+        "these; for another space write a network whose `decide` returns your own distribution"
+    )
+
+
+def _box_head(space: spaces.Box, options: BoxOptions, where: str) -> Head:
+    family = options.distribution
+    if not np.issubdtype(space.dtype, np.floating):
+        raise ConfigError(
+            f"{where} {space}: a Box of whole numbers; nearest valid space: MultiDiscrete(nvec, start=...)"
+        )
+    bounds = bounds_of(space)
+    if any(low > high for low, high in zip(bounds.low, bounds.high, strict=True)):
+        raise ConfigError(f"{where} {space}: no float32 number lies between two of its bounds")
+    if not bounds.low:
+        raise ConfigError(f"{where} {space}: it has no elements")
+    if family in ("squashed", "beta"):
+        for i, (low, high) in enumerate(zip(bounds.low, bounds.high, strict=True)):
+            if not -np.inf < low < high < np.inf:
+                raise ConfigError(
+                    f'distribution = "{family}": {where} {space} has bounds {low} and {high} at element {i}, '
+                    'which must be finite and different; nearest valid value: distribution = "normal"'
+                )
+    if family == "beta":
+        return BetaHead(bounds)
+    extra = (_radius(space, bounds, options.ball_radius, where),) if family == "ball" else ()
+    make: Any = {"normal": Normal, "squashed": SquashedNormal, "ball": BallNormal}[family]
+    return NormalHead(
+        bounds=bounds,
+        family=make,
+        extra=extra,
+        state_std=options.state_std,
+        std_init=math.exp(options.log_std_init),
+        std_min=options.std_min,
+        std_max=options.std_max,
+    )
+
+
+def _radius(space: spaces.Box, bounds: Bounds, radius: float | None, where: str) -> float:
+    """Return the ball's radius: as given, or half the width of a box that is equally wide in every dimension."""
+    halves = centre_and_half(bounds.low, bounds.high)[1]
+    smallest, largest = float(halves.min()), float(halves.max())
+    half_bounded = np.isinf(bounds.low) != np.isinf(bounds.high)
+    if half_bounded.any() or smallest <= 0.0:
+        raise ConfigError(
+            f'distribution = "ball": {where} {space} has no middle; nearest valid value: distribution = "normal"'
+        )
+    if radius is None and not smallest == largest < np.inf:
+        raise ConfigError(
+            f'distribution = "ball": {where} {space} is not equally wide in every dimension; give '
+            "ball_radius" + (f", at most {smallest:g}" if smallest < np.inf else "")
+        )
+    if radius is not None and radius > smallest:
+        raise ConfigError(f"ball_radius = {radius}: at most {smallest:g} for {where} {space}")
+    return smallest if radius is None else radius

@@ -1,8 +1,4 @@
-"""Actor of an agent: acting alone, without the entries of observations and the memory that only a critic reads.
-
-Whatever the actor reads is found in the traced policy and not declared, so it holds for networks of the user's own too.
-An entry of a Dict that is not read needs not be given; an entry of a Tuple keeps its place, as an empty Dict.
-"""
+"""Actor of an agent: acting alone, without what only a critic reads; and one step of it as a pure function."""
 
 from __future__ import annotations
 
@@ -18,9 +14,35 @@ from jax.interpreters import partial_eval
 
 from ppax.arrays import masks
 from ppax.core.protocols import Agent
-from ppax.core.types import Decision, ForwardPass, Key, PyTree, Requirements, part, static
+from ppax.core.types import OF_LEARNING, Decision, ForwardPass, Key, LearnerState, PyTree, Requirements, part, static
 from ppax.devices.tracing import renewed
 from ppax.envs.hosting.arrays import leaves_of
+
+# The part of an agent and its learner that acting needs: current networks, parameters and statistics.
+
+
+class Acting(NamedTuple):
+    """Agent without self-play, and the learner without what only learning reads."""
+
+    agent: Agent
+    learner: Any  # LearnerState with empty optimiser and reward statistics, or a dict of them by group
+
+
+def acting(agent: Any, learner: Any) -> Acting:
+    """Return the part of `agent` and `learner` that acting needs; leaves of `learner` may be anything."""
+    if agent.pool is not None:  # self-play: the current learners act, as in evaluations
+        agent, learner = agent.agent, learner.current
+    return Acting(agent, jax.tree.map(_needed, learner, is_leaf=_is_learner))
+
+
+def _needed(learner: LearnerState) -> LearnerState:
+    """Return parameters, observation statistics and the critic's state."""
+    return learner._replace(**OF_LEARNING)
+
+
+def _is_learner(node: object) -> bool:
+    return isinstance(node, LearnerState)
+
 
 Path = tuple[str | int, ...]  # of one array of an observation
 
@@ -217,3 +239,29 @@ def mask_shapes(space: Any, lead: tuple[int, ...]) -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(mask_shapes(inner, lead) for inner in space.spaces)
     return jax.ShapeDtypeStruct((*lead, masks.size_of(space) or 1), np.dtype(bool))
+
+
+# One step of a policy as a pure function, with parameters as an argument.
+
+
+class Stepped(NamedTuple):
+    """Result of one step of all streams."""
+
+    carry: PyTree  # [B, ...] memory after this observation; () if the policy has none
+    action: PyTree  # [B, ...] as the environment takes it: clipped or squashed, with the starts of Discrete
+    log_prob: Array  # [B] log-probability of the action as sampled, before clipping
+
+
+def step(
+    agent: Agent | Actor, learner: Any, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None, key: Key | None
+) -> Stepped:
+    """Act for all streams [B, ...]: the mode of the distribution without `key`, else a sample; `key` is [] or [B].
+
+    Arguments are those of `Agent.act`; with groups they are dicts by group, except for `first` [B].
+    """
+    if key is None:
+        out = agent.policy(learner, carry, obs, first, mask)
+        action = out.distribution.mode()
+        return Stepped(out.carry, out.distribution.env_action(action), out.distribution.log_prob(action))
+    decision = agent.act(learner, carry, obs, first, mask, key)
+    return Stepped(decision.carry, decision.env_action, decision.log_prob)

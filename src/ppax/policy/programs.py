@@ -13,11 +13,9 @@ from ppax.core.types import PyTree
 from ppax.devices.layout import product_dtype
 from ppax.devices.platforms import NUMPY_WORK
 from ppax.devices.tracing import compiled, renewed
-from ppax.policy.actor import Actor
-from ppax.policy.step import step
-from ppax.training.host.noise import action_from_noise, noise_for
+from ppax.policy.actor import Actor, step
 from ppax.training.host.numpy_program import NoNumpyVersion, NumpyProgram
-from ppax.training.host.policy import PolicyInputs
+from ppax.training.host.policy import PolicyInputs, action_from_noise, noise_for
 
 
 class Called(NamedTuple):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -11,9 +13,43 @@ from jax import Array
 
 from ppax.arrays import masks
 from ppax.arrays.sequences import masked_mean, to_sequences, zero_rows
-from ppax.core.types import Batch, Metrics, MinibatchIndices, PyTree, Targets, Transition
+from ppax.core.types import Batch, Metrics, MinibatchIndices, PyTree, Rollout, Targets, Transition
 from ppax.devices import sharding
-from ppax.ppo.losses.base import RowWeights
+from ppax.ppo.losses import RowWeights
+
+# Observation after each step of a rollout: the only reading of rows that are not valid, beside bootstrap values.
+
+
+class Following(NamedTuple):
+    """Observation after each step of a rollout, where it is known."""
+
+    obs: PyTree  # [T, B, ...]; 0 where it is not known
+    known: Array  # [T, B]
+
+
+def following(rollout: Rollout) -> Following:
+    """Observation after each step [T, B]: after the last step of an episode the final one, which the next row shows.
+
+    Where a host environment resets in the same step, it is the first one of the next episode. It is not known after
+    steps that are not `valid`, and where it is not finite: PPO itself reads no observation after a termination, so
+    that one of a failed simulation does no harm.
+    """
+    steps = rollout.steps
+    obs = jax.tree.map(lambda x, last: jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)
+    floats = [x for x in jax.tree.leaves(obs) if jnp.issubdtype(x.dtype, jnp.floating)]
+    finite = [jnp.isfinite(x).all(axis=tuple(range(2, x.ndim))) for x in floats]
+    known = functools.reduce(operator.and_, finite, steps.valid)
+    return Following(zero_rows(known, obs), known)
+
+
+def following_in_episode(rollout: Rollout) -> Following:
+    """As `following`, but not known where the next observation is of another episode."""
+    steps, (obs, known) = rollout.steps, following(rollout)
+    if steps.final_value is None:
+        return Following(obs, known)
+    known = known & ~steps.ended
+    return Following(zero_rows(known, obs), known)
+
 
 ALIKE = 4e-6  # std / |mean| below which float32 advantages are equal: a mean of millions has a relative error of 1e-6
 

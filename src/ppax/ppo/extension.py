@@ -41,10 +41,9 @@ from ppax.core.types import (
     Transition,
 )
 from ppax.ppo import normalization
-from ppax.ppo.critics.base import value_losses
+from ppax.ppo.critics import value_losses
 from ppax.ppo.diagnostics import History
-from ppax.ppo.exploration import decision_of
-from ppax.ppo.forward import forward_sequences, in_float32, precise
+from ppax.ppo.forward import decision_of, forward_sequences, in_float32, precise
 
 Agent = TypeVar("Agent")
 

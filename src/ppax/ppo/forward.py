@@ -1,10 +1,11 @@
-"""Forward pass of the network: current observations of all streams, or stored sequences."""
+"""Forward pass of the network over current observations, stored sequences, or a stored rollout in chunks."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -12,12 +13,11 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
-from ppax.arrays.sequences import swap_axes, to_pairs, to_rows
+from ppax.arrays.sequences import swap_axes, to_pairs, to_rows, to_sequences
 from ppax.core.protocols import Critic, Network
-from ppax.core.types import ForwardPass, Key, LearnerState, Memory, Params, PyTree, Transition
+from ppax.core.types import Acting, Decision, ForwardPass, Key, LearnerState, Memory, Params, PyTree, Transition
 from ppax.devices.layout import product_dtype, rounding
 from ppax.ppo import normalization
-from ppax.ppo.exploration import remembered, with_memory
 
 
 def forward(
@@ -124,3 +124,56 @@ def in_float32(tree: PyTree) -> PyTree:
 def cast(tree: PyTree, dtype: jnp.dtype) -> PyTree:
     """Cast floating-point leaves to `dtype`."""
     return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
+
+
+# Carries of a policy with and without the states of extensions that act, and samples of its actions.
+
+
+def remembered(carry: PyTree) -> PyTree:
+    """Return the memory of the networks in a carry of any agent, without the states of acting."""
+    return jax.tree.map(
+        lambda x: x.memory if isinstance(x, Acting) else x, carry, is_leaf=lambda x: isinstance(x, Acting)
+    )
+
+
+def with_memory(carry: PyTree, memory: PyTree) -> PyTree:
+    """Return `carry` with the next memory; all else stays."""
+    return carry._replace(memory=memory) if isinstance(carry, Acting) else memory
+
+
+def sample(policy: ForwardPass, key: Key) -> PyTree:
+    """Sample an action for every stream, [B, ...]; `key` is one key or [B]."""
+    keys = jax.random.split(key, policy.value.shape[0]) if key.ndim == 0 else key
+    return jax.vmap(lambda distribution, key: distribution.sample(key))(policy.distribution, keys)
+
+
+def decision_of(policy: ForwardPass, action: PyTree) -> Decision:
+    """Return the decision for an action [B, ...] as the policy's distribution samples it."""
+    distribution = policy.distribution
+    return Decision(policy.carry, action, distribution.env_action(action), distribution.log_prob(action), policy.value)
+
+
+# Evaluation of a stored rollout in chunks, so that activations stay in the processor's cache.
+
+
+def evaluate_in_chunks(
+    evaluate: Callable[[Transition], tuple[Array, Array]], steps: Transition, length: int, rows: int
+) -> tuple[Array, Array]:
+    """Return `evaluate(sequences)` of all steps [T, B], as [T, B], in chunks of about `rows` rows.
+
+    `evaluate` takes sequences [M, L] of `length` steps, each with its first carry [M, 1, ...], and returns [M, L].
+    """
+    num_steps, streams = steps.valid.shape
+    starts = to_sequences(steps.carry, 1)
+    sequences = dataclasses.replace(to_sequences(dataclasses.replace(steps, carry=()), length), carry=starts)
+    at_once = max(1, rows // length)
+    if at_once >= num_steps * streams // length:
+        pair = evaluate(sequences)
+    else:
+
+        def one(sequence: Transition) -> tuple[Array, Array]:
+            return evaluate(jax.tree.map(lambda x: x[None], sequence))
+
+        pair = jax.tree.map(lambda x: x[:, 0], jax.lax.map(one, sequences, batch_size=at_once))
+    value, log_prob = (jnp.swapaxes(x.reshape(streams, num_steps), 0, 1) for x in pair)
+    return value, log_prob

@@ -1,8 +1,8 @@
 """Proximal Policy Optimization: the agent, and in `update` its algorithm from top to bottom.
 
 Schulman et al. 2017, https://arxiv.org/abs/1707.06347. `update` calls its formulas where they are due: the advantage
-(eq. 11) is in advantages/, the clipped ratio (eq. 7) in ppo/losses/clipped.py, the sum of the losses (eq. 9) in
-ppo/losses/base.py, the standardised advantage in ppo/batches.py, the order of a shuffle in minibatches/. Rollouts are
+(eq. 11) is in advantages/, the clipped ratio (eq. 7) in ppo/losses.py, the sum of the losses (eq. 9) in
+ppo/losses.py, the standardised advantage in ppo/batches.py, the order of a shuffle in minibatches/. Rollouts are
 collected by `act` in collection.py; training.py anneals the agent (`annealed`), collects and updates, in a loop.
 
 Axes: T steps of a rollout, B streams (environments times agents); M sequences of L steps, cut from the rollout (by
@@ -58,21 +58,16 @@ from ppax.core.types import (
 from ppax.devices.layout import AUTO, WHERE_SAFE, Program, only_if
 from ppax.ppo import batches, normalization
 from ppax.ppo.advantages import GAE
-from ppax.ppo.critics import Regression
-from ppax.ppo.critics.base import rescaled, value_losses
+from ppax.ppo.critics import Regression, rescaled, value_losses
 from ppax.ppo.diagnostics import History, update_metrics
-from ppax.ppo.exploration import remembered, sample
 from ppax.ppo.extension import Chain, Choice, Extension, Learned, Rows
-from ppax.ppo.forward import forward, forward_sequences, in_float32
-from ppax.ppo.gradient import by_rule, mean_gradient
-from ppax.ppo.gradients import Plain
-from ppax.ppo.losses import ClippedSurrogate
-from ppax.ppo.losses.base import total_loss, with_metrics
+from ppax.ppo.forward import evaluate_in_chunks, forward, forward_sequences, in_float32, remembered, sample
+from ppax.ppo.gradients import Plain, by_rule, mean_gradient
+from ppax.ppo.losses import ClippedSurrogate, total_loss, with_metrics
 from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.optimizers import Adam, clipped
 from ppax.ppo.recompute import Never, Recomputation, Recompute
 from ppax.ppo.schedules import Constant, anneal_parts
-from ppax.ppo.stored import evaluate_in_chunks
 
 
 class Chunk(NamedTuple):
@@ -80,7 +75,7 @@ class Chunk(NamedTuple):
 
     index: Array  # type: ignore[assignment]  # [m] sequences of the rollout
     targets: Targets  # [m, L] advantages standardised and weighted
-    weights: Any  # [m, L] weights in the means (losses.base.RowWeights); None: 1 for every valid row
+    weights: Any  # [m, L] weights in the means (losses.RowWeights); None: 1 for every valid row
 
 
 class DescentState(NamedTuple):

@@ -19,7 +19,7 @@ from ppax.devices import sharding
 from ppax.ppo import batches
 from ppax.ppo.advantages import CanonicalVTrace, VTrace
 from ppax.ppo.extension import Chain
-from ppax.ppo.losses.base import bounded_log_ratio
+from ppax.ppo.losses import bounded_log_ratio
 
 State = TypeVar("State", bound=Any)
 

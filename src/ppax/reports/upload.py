@@ -2,15 +2,137 @@
 
 from __future__ import annotations
 
+import io
+import math
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from ppax import config
 from ppax.policy import Policy
 from ppax.policy.hub import BUNDLE, PREFIX, address_of, endpoint, require_hub
-from ppax.reports.card import curve_of, model_card, scores_of
+from ppax.reports.curves import RANGE
+from ppax.reports.plotting import figure_of
 from ppax.run import records
 from ppax.run.directory import read_evaluation
+from ppax.run.records import Record
+
+if TYPE_CHECKING:
+    from ppax.policy.policy import Policy
+
+
+# Model card of a policy: what it is, how to use it, scores, learning curve, configuration. Markdown with metadata.
+#
+# Text of a run (names, options) is data: it stands in blocks and spans of code, in which Markdown and HTML mean
+# nothing.
+
+CURVES = ("eval_return", "episode_return")  # metric of the picture: the first that the run has
+DOTS_PER_INCH = 150
+# Rows of the table of scores: entries of evaluation.json
+SCORES = {
+    "mean_return": "mean return",
+    "std_return": "standard deviation of returns",
+    "min_return": "lowest return",
+    "max_return": "highest return",
+    "mean_length": "mean length in steps",
+    "episodes": "episodes",
+}
+
+
+def scores_of(record: Record) -> dict[str, float]:
+    """Scores of the evaluation in `record`; {} without one."""
+    found = {name: record.result(name) for name in SCORES}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def curve_of(record: Record) -> bytes | None:
+    """Learning curve as PNG; None without log rows."""
+    metric = next((name for name in CURVES if record.has(name)), None)
+    if metric is None:
+        return None
+    out = io.BytesIO()
+    figure_of([record], metric, RANGE).savefig(out, format="png", dpi=DOTS_PER_INCH)
+    return out.getvalue()
+
+
+def model_card(policy: Policy, repo: str, curve: str | None, scores: dict[str, float]) -> str:
+    """Text of the model card in the repository `repo`; `curve` is the file name of a picture next to it."""
+    env = policy.spec.env or "an environment of its own"
+    parts = [
+        f"---\n{_metadata(policy, repo, scores)}\n---",
+        f"# PPO on {code(env)}",
+        "A policy trained with ppax (Proximal Policy Optimization in JAX)." + _trained(policy),
+        "## Use",
+        block(_usage(repo), "python"),
+        block(str(policy.spec)),
+        "The file `policy.zip` also holds the policy in formats that need neither ppax nor JAX.",
+    ]
+    if scores:
+        rows = [f"| {SCORES[name]} | {value:.6g} |" for name, value in scores.items()]
+        intro = "This policy, on environments and random numbers apart from those of training:"
+        parts += ["## Scores", intro, "\n".join(["| score | value |", "|---|---|", *rows])]
+    if curve:
+        parts += ["## Learning curve", f"![Return over environment steps]({curve})"]
+    if policy.spec.config:
+        parts += ["## Configuration", block(config.to_toml(policy.spec.config), "toml")]
+    return "\n\n".join(parts) + "\n"
+
+
+def code(text: str) -> str:
+    """Text as a span of code on one line, in which Markdown means nothing."""
+    text = " ".join(text.split()) or " "
+    fence = "`" * (_longest_ticks(text) + 1)
+    return f"{fence} {text} {fence}"
+
+
+def block(text: str, language: str = "") -> str:
+    """Text as a block of code, whose fence is longer than any in it."""
+    fence = "`" * max(3, _longest_ticks(text) + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _longest_ticks(text: str) -> int:
+    return max((len(ticks) for ticks in re.findall("`+", text)), default=0)
+
+
+def _usage(repo: str) -> str:
+    return f'import ppax\n\npolicy = ppax.load("hf://{repo}")\naction = policy.act(observation)'
+
+
+def _trained(policy: Policy) -> str:
+    steps = 0 if policy.source is None else policy.source.env_steps
+    return f" It was trained for {steps:,} steps of the environment." if steps else ""
+
+
+def _metadata(policy: Policy, repo: str, scores: dict[str, float]) -> Any:
+    """Metadata of the Hub as YAML: library, tags, and the score as a result."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    env, results = policy.spec.env, None
+    if env and "mean_return" in scores:
+        spread = f" +/- {scores['std_return']:.2f}" if "std_return" in scores else ""
+        task = "reinforcement-learning"
+        results = [
+            EvalResult(
+                task_type=task,
+                task_name=task,
+                dataset_type=env,
+                dataset_name=env,
+                metric_type="mean_reward",
+                metric_value=f"{scores['mean_return']:.2f}{spread}",
+            )
+        ]
+    data = ModelCardData(
+        library_name="ppax",
+        pipeline_tag="reinforcement-learning",
+        tags=["reinforcement-learning", "ppo", "jax", *([env] if env else [])],
+        model_name=repo.rpartition("/")[2],
+        eval_results=results,
+    )
+    return data.to_yaml()
+
 
 CARD, CURVE = "README.md", "curve.png"
 

@@ -22,8 +22,7 @@ from ppax.envs import Env
 from ppax.envs.hosting.spec import SUCCESS
 from ppax.loggers.files import finite_or_none, rows_until
 from ppax.run import checkpoint
-from ppax.run.conditions.best import MODES, KeepBest, policy_of
-from ppax.run.conditions.text import parse
+from ppax.run.conditions import MODES, KeepBest, parse, policy_of
 from ppax.run.directory import ROWS, STOPPED
 from ppax.storage import safe_files
 from ppax.training.compilation import metric_names

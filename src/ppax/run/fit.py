@@ -23,8 +23,8 @@ from ppax.agents.arguments import (
     warn_of_single_rows,
     warn_of_units,
 )
-from ppax.agents.opponents import Pool
 from ppax.agents.precision import decided
+from ppax.agents.self_play import Pool
 from ppax.checks import require_sound
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
 from ppax.config.run_settings import chosen
@@ -37,11 +37,11 @@ from ppax.devices.footprint import Footprint, explained
 from ppax.envs import Env, check_schedule
 from ppax.policy.spec import spec_of
 from ppax.run import record
-from ppax.run.conditions.callbacks import sort_callbacks
+from ppax.run.conditions import sort_callbacks
 from ppax.run.directory import RunDirectory, require_named
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
-from ppax.run.films.recorder import FilmRecorder
+from ppax.run.films import FilmRecorder
 from ppax.run.loop import Loop
 from ppax.run.origin import in_saved_precision, record_start, saved_origin, warn_of_changes, with_saved_devices
 from ppax.run.restore import (

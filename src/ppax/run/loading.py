@@ -1,8 +1,9 @@
-"""`ppax.load`: the policy of a run directory, without its environment where the directory describes the spaces."""
+"""`ppax.load` and `ppax.checkpoints`: the policies of a run directory."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,25 +14,95 @@ import numpy as np
 
 from ppax import config
 from ppax.config import Run
-from ppax.core.options import Config
-from ppax.core.protocols import Agent
+from ppax.core.options import Config, flatten, require_whole
+from ppax.core.protocols import Agent, Row
 from ppax.core.types import OF_LEARNING, ConfigError, PyTree, TrainState
 from ppax.devices.footprint import available_bytes
 from ppax.envs import Env
+from ppax.loggers.files import rows_until
 from ppax.policy import bundle
-from ppax.policy.acting import acting
+from ppax.policy.actor import acting
 from ppax.policy.bundle.reading import read_bundle
 from ppax.policy.hub import PREFIX, fetch
 from ppax.policy.policy import Policy, Source
 from ppax.policy.spec import PolicySpec, spec_of
 from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
-from ppax.run.conditions.best import policy_of
+from ppax.run.conditions import policy_of
+from ppax.run.directory import ROWS
 from ppax.run.ending import BEST
-from ppax.run.listing import CHECKPOINTS, find_step
 from ppax.run.restore import load_best_policy, load_state, state_shapes
+from ppax.run.result import TrainedRun
 from ppax.storage import state_arrays
 from ppax.storage.paths import to_path
+
+# `ppax.checkpoints`: the states and the best policy that a run directory holds, with their steps and scores.
+
+CHECKPOINTS = "checkpoints"
+
+
+class SavedState(NamedTuple):
+    """Checkpoint of a run, or its best policy."""
+
+    step: int  # environment steps done, valid ones of all agents; `ppax.load(run, step=...)` takes it
+    iteration: int
+    score: float  # `metric` in the log row of this checkpoint; NaN if the row has no value
+    metric: str  # best.metric of the run; else eval_return, if the run has evaluations, or episode_return
+    best: bool  # the best policy, which `resume` cannot continue from
+    path: Path
+
+    def __repr__(self) -> str:
+        kind = ", best" if self.best else ""
+        return f"SavedState(step {self.step:,}, iteration {self.iteration:,}, {self.metric} {self.score:.4g}{kind})"
+
+
+def checkpoints(run: str | Path | TrainedRun) -> list[SavedState]:
+    """Return what a run directory holds, by step: its checkpoints (`log.keep` of them) and its best policy.
+
+    ConfigError where there is no run. A damaged checkpoint is left out.
+    """
+    path = run.run_dir if isinstance(run, TrainedRun) else to_path(run, "run")
+    if path is None:
+        raise ConfigError("run: it has no directory; train with ppax.fit(..., run_dir='runs/mine')")
+    metric = dict(flatten(run_dirs.find(path))).get("best.metric", "none")
+    found = [(one, name == BEST) for name in (CHECKPOINTS, BEST) for one in checkpoint.list_checkpoints(path / name)]
+    iterations, rows, evaluated = {int(one.name) for one, _ in found}, dict[int, Row](), False
+    for row in rows_until(path / ROWS, 2**63):
+        evaluated |= "eval_return" in row
+        if row["iteration"] in iterations:
+            rows[row["iteration"]] = row
+    if not isinstance(metric, str) or metric == "none":
+        metric = "eval_return" if evaluated else "episode_return"
+    saved = []
+    for one, best in found:
+        with contextlib.suppress(checkpoint.DamagedCheckpoint):
+            saved.append(_saved(one, rows, metric, best))
+    return sorted(saved, key=lambda one: (one.iteration, one.best))
+
+
+def _saved(path: Path, rows: dict[int, Row], metric: str, best: bool) -> SavedState:
+    manifest = checkpoint.read_manifest(path)
+    value: Any = rows.get(manifest["iteration"], {}).get(metric)
+    steps = manifest.get("env_steps")
+    if type(steps) is not int:
+        raise checkpoint.DamagedCheckpoint(f"{path}: env_steps = {steps!r}: must be a whole number")
+    return SavedState(steps, manifest["iteration"], math.nan if value is None else float(value), metric, best, path)
+
+
+def find_step(run_dir: Path, step: int) -> SavedState:
+    """Return the checkpoint after `step` environment steps; ConfigError, with the nearest, for others."""
+    require_whole(step, "step", low=0)
+    saved = checkpoints(run_dir)
+    found = [one for one in saved if one.step == step]
+    if found:
+        return found[0]
+    listed = ", ".join(f"{one.step}" for one in saved[-10:])
+    nearest = min(saved, key=lambda one: abs(one.step - step)).step if saved else None
+    raise ConfigError(
+        f"step = {step}: {run_dir} has no checkpoint of this step; "
+        + (f"nearest valid value: {nearest}, the last ones are {listed}" if saved else "it has none at all")
+    )
+
 
 LEARNER, CURRENT = "learner.", "learner.current."  # prefixes of the arrays in a checkpoint; the second with self-play
 SELF_PLAY = "learner.num_snapshots"  # array that only self-play has

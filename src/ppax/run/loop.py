@@ -25,7 +25,7 @@ from ppax.run.directory import EVALUATION, RUN_FILE, STOPPED
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.faults import NETWORK, locate, lost_processes
-from ppax.run.films.recorder import FilmRecorder
+from ppax.run.films import FilmRecorder
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
 from ppax.run.rows import RunLoggers, Timing, logged_run, measured, next_row, row_intervals, untrained_row

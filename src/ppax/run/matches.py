@@ -19,7 +19,7 @@ import numpy as np
 from ppax.agents.arguments import require_arguments, require_env, require_fit
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
-from ppax.agents.ratings import ROUNDING, Ratings, fitted, score
+from ppax.agents.self_play import ROUNDING, Ratings, fitted, score
 from ppax.core.names import refusing_unknown
 from ppax.core.options import require_whole
 from ppax.core.protocols import Agent

@@ -21,8 +21,8 @@ import jax
 import numpy as np
 
 from ppax import config
-from ppax.agents.opponents import Pool
 from ppax.agents.precision import decided, products_of, recorded_dtype
+from ppax.agents.self_play import Pool
 from ppax.config import Run
 from ppax.core import untrusted
 from ppax.core.options import flatten

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from ppax import config, envs
-from ppax.agents.opponents import Pool
+from ppax.agents.self_play import Pool
 from ppax.config import OBJECTS
 from ppax.core import imports
 from ppax.core.options import Config, flatten, unflatten

@@ -22,7 +22,7 @@ from ppax.policy import Policy
 from ppax.policy.policy import Source
 from ppax.policy.spec import spec_of
 from ppax.run import records
-from ppax.run.conditions.best import KeepBest
+from ppax.run.conditions import KeepBest
 from ppax.run.directory import EVALUATION, read_about
 from ppax.run.records import Record
 from ppax.storage import safe_files

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from ppax.core.types import printable
-from ppax.reports import aligned
-from ppax.scores.campaign import Outcome
+from ppax.reports import comparison
 from ppax.scores.results import FAILED, Score
+from ppax.scores.scoring import Outcome
 
 RED, PLAIN = "\033[31m", "\033[0m"
 HEAD = ("row", "target", "IQM [95 %]", "mean +- std", "min", "random", "threshold", "reference", "steps", "time", "")
@@ -18,7 +18,7 @@ def terminal_table(outcomes: Sequence[Outcome], color: bool, width: int | None =
     """Aligned table of all outcomes, in blocks of at most `width`; rows that fall short are red if `color`."""
     rows = [HEAD, *(tuple(map(printable, _cells(outcome))) for outcome in outcomes)]
     red = [False, *(color and outcome.failed for outcome in outcomes)]
-    blocks = aligned.blocks(list(zip(*rows, strict=True)), HEAD, HEAD[0], width)
+    blocks = comparison.blocks(list(zip(*rows, strict=True)), HEAD, HEAD[0], width)
     return "\n\n".join(
         "\n".join(f"{RED}{line}{PLAIN}" if is_red else line for line, is_red in zip(lines, red, strict=True))
         for lines in blocks

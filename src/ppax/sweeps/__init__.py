@@ -1,6 +1,6 @@
 """Recorded sweeps: many runs trained together, each with a run directory of its own; their scores and the best one."""
 
-from ppax.sweeps.distributions import Choice, Integers, LogUniform, Normal, Uniform
+from ppax.sweeps.plan import Choice, Integers, LogUniform, Normal, Uniform
 from ppax.sweeps.results import MemberResult, SettingResult, SweepResult
 from ppax.sweeps.runs import resume_sweep, sweep_runs
 from ppax.sweeps.search import ASHA, PBT, Grid, Halving, Optuna

@@ -30,9 +30,9 @@ from ppax.run.directory import MEMBERS, RECORD, SWEEP_FILE
 from ppax.storage import safe_files
 from ppax.storage.paths import absolute, quoted, to_directory
 from ppax.sweeps import plan as plans
+from ppax.sweeps import search as searches
 from ppax.sweeps.plan import Member, Plan, member, split
 from ppax.sweeps.search import Optuna
-from ppax.sweeps.search import table as searches
 
 BEST, PROGRESS = "best.toml", "sweep.jsonl"
 # Options of sweep.toml that a user may edit while the sweep is stopped: they change no result

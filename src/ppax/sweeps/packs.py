@@ -1,24 +1,65 @@
-"""Training of packs: their members in compiled programs here or on a cluster, those on the host one after the other."""
+"""Packs of members that share a compiled program, and their training here or on a cluster."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from ppax import config
 from ppax.devices.footprint import available_bytes, explained, footprint
+from ppax.run.directory import RUN_FILE
+from ppax.run.fit import fit_run, resume
 from ppax.run.restore import planned_iterations
+from ppax.run.result import Interrupted, NumericalError, record_evaluation
 from ppax.sweeps import directory
-from ppax.sweeps.alone import train_alone
 from ppax.sweeps.directory import Recorded, member_dir
-from ppax.sweeps.member import SEARCH, complete, end_of, reached
+from ppax.sweeps.member import SEARCH, complete, end_of, reached, require_recorded
 from ppax.sweeps.packing import Pack, Task, alike
 from ppax.sweeps.progress import Counting, Progress
 from ppax.sweeps.searching import Searching, stop_members, unplaced
 from ppax.sweeps.training import Stopped, Together, objects_of
-from ppax.training.members import MOST, SHARE, MembersTraining, filled, members_that_fit
+from ppax.training.sweeps import MOST, SHARE, MembersTraining, filled, members_that_fit
+
+# Packing of members into compiled programs: those that differ in numbers alone share one.
+
+
+# Training of a member whose environments are on the host: a run of its own.
+
+
+def train_alone(task: Task, path: Path, progress: Counting) -> None:
+    """Train and evaluate a member whose environments are on the host, as a run of its own."""
+    iterations = planned_iterations(task.env, task.run)
+    if complete(path):
+        progress.skip({task.member.number: iterations}, {task.member.number: end_of(path).env_steps})
+        return
+    begin = time.perf_counter()
+    try:
+        require_recorded(task, path)
+        if (path / RUN_FILE).is_file():
+            trained = resume(path, console=False)
+        else:
+            agent, env, run = config.build(task.member.config)
+            with contextlib.ExitStack() as stack:
+                stack.callback(env.close)
+                quiet = dataclasses.replace(run, log=dataclasses.replace(run.log, console=False))
+                trained = fit_run(agent, env, quiet, path)
+                stack.pop_all()
+    except NumericalError:  # recorded in stopped.json
+        progress.skip({task.member.number: iterations})
+        return
+    except Interrupted as error:
+        raise Stopped from error
+    with trained.env:
+        settings = task.run.eval
+        record_evaluation(trained, trained.evaluate(settings.episodes, settings.deterministic, task.run.seed))
+    progress.add({task.member.number: iterations}, trained.env_steps, time.perf_counter() - begin, trained.history[-1:])
+
 
 KEPT = 4  # most compiled programs that are kept
 

@@ -14,9 +14,8 @@ from ppax.reports.words import short_count
 from ppax.run.directory import ROWS
 from ppax.scores.tables import number
 from ppax.storage import safe_files
-from ppax.sweeps.importance import importance
 from ppax.sweeps.plan import shown
-from ppax.sweeps.results import MemberResult, SweepResult
+from ppax.sweeps.results import MemberResult, SweepResult, importance
 
 MEMBERS, PARALLEL = "members.png", "parallel.png"
 GREY, INK, BAR = "#b8bcc4", "#30343b", "#1f6f8b"

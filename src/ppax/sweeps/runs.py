@@ -29,19 +29,18 @@ from ppax.run.signals import ON_DISK, stop_on_signals
 from ppax.storage.cache import kept_programs
 from ppax.storage.paths import absolute, quoted, relative
 from ppax.sweeps import directory, pictures, plan
+from ppax.sweeps import search as searches
 from ppax.sweeps.directory import Recorded
-from ppax.sweeps.distributions import Distribution
 from ppax.sweeps.member import complete, end_of
 from ppax.sweeps.packing import Pack, packed, planned_of
 from ppax.sweeps.packs import Place, Programs, train_stages
 from ppax.sweeps.placing import driver
 from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.placing.settings import Cluster
-from ppax.sweeps.plan import Plan, Target, config_of
+from ppax.sweeps.plan import Distribution, Plan, Target, config_of
 from ppax.sweeps.progress import Progress
 from ppax.sweeps.results import SweepResult, conclude, conclude_study
 from ppax.sweeps.search import Optuna
-from ppax.sweeps.search import table as searches
 from ppax.sweeps.searching import Searching, checked_total, in_iterations
 from ppax.sweeps.training import Stopped
 

@@ -15,12 +15,12 @@ from ppax.loggers.files import rows_until, thinned
 from ppax.run.directory import ROWS
 from ppax.run.restore import planned_iterations
 from ppax.sweeps import directory, member
+from ppax.sweeps.decisions import DECISIONS, STOP, Decision, Decisions, made
 from ppax.sweeps.directory import Recorded, member_dir
 from ppax.sweeps.member import SEARCH, end_of
 from ppax.sweeps.packing import Pack, Task, alike, with_values
 from ppax.sweeps.plan import Member, Plan
-from ppax.sweeps.search.decisions import DECISIONS, STOP, Decision, Decisions, made
-from ppax.sweeps.search.pbt import bounds
+from ppax.sweeps.search import bounds
 
 RECENT = 5  # log rows whose mean episode return is a score
 NUMBERS = "sweep numbers of the agent, as agent.learning_rate or agent.loss.clip_eps, or floats of env_params"

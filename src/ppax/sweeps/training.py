@@ -28,12 +28,12 @@ from ppax.run.rows import Timing, measured, next_row, row_intervals, untrained_r
 from ppax.run.saving import PATIENCE
 from ppax.storage.backoff import Backoff
 from ppax.storage.manifest import CheckpointError
+from ppax.sweeps.decisions import STOP
 from ppax.sweeps.member import FAULT, SEARCH, MemberRun, end_of
 from ppax.sweeps.packing import Pack, Task
 from ppax.sweeps.progress import Counting
-from ppax.sweeps.search.decisions import STOP
 from ppax.sweeps.searching import Searching
-from ppax.training.members import Apart, MembersTraining, filled, stacked, with_learners
+from ppax.training.sweeps import Apart, MembersTraining, filled, stacked, with_learners
 
 T = TypeVar("T")
 

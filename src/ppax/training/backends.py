@@ -29,7 +29,7 @@ from ppax.training.collection import collect
 from ppax.training.compiled import CompiledTraining
 from ppax.training.episodes import CompiledEpisodes, CompiledScene
 from ppax.training.host import Clock, HostActor, HostEpisodes, HostTraining, Rollouts, make_policy, metric_names
-from ppax.training.host.scene import HostScene
+from ppax.training.host.episodes import HostScene
 from ppax.training.loop import train
 
 

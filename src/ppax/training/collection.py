@@ -37,7 +37,7 @@ from ppax.devices.hoisting import Loop, hoisted
 from ppax.devices.platforms import rules
 from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
-from ppax.ppo.exploration import remembered
+from ppax.ppo.forward import remembered
 
 MOST_HOISTED = 2**22  # most values computed before a rollout's scan instead of in its steps (devices/hoisting.py)
 

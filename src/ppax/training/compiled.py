@@ -1,4 +1,4 @@
-"""Ahead-of-time compilation of the training program; arguments that would compile it again are an error."""
+"""Compilation of training ahead of time; arguments that would compile it again are an error."""
 
 from __future__ import annotations
 
@@ -166,3 +166,6 @@ def _release_compiler_memory() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
+
+
+# Compilation of training ahead of time, for compiled environments and for those on the host.

@@ -29,7 +29,7 @@ from ppax.envs import Env, require_native, scheduled
 from ppax.envs.curriculum import Scheduled
 from ppax.envs.ranges import adapted, first_ranges
 from ppax.envs.vector import VectorEnv
-from ppax.ppo.exploration import remembered
+from ppax.ppo.forward import remembered
 from ppax.training.collection import collect, force_reset, start_actor
 from ppax.training.finiteness import bad_leaves, either, not_finite
 

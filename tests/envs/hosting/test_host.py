@@ -28,7 +28,7 @@ from ppax.training.collection import collect, force_reset
 from ppax.training.host import rollouts
 from ppax.training.host.collection import collect_on_host
 from ppax.training.host.policy import make_policy
-from ppax.training.host.resets import reset_if_needed
+from ppax.training.host.rollouts import reset_if_needed
 
 NUM_ENVS, NUM_STEPS = 4, 160
 pytestmark = pytest.mark.usefixtures("cached_programs")

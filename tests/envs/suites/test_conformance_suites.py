@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.checks import environment, protocol
+from ppax.checks import environment
 from ppax.envs import TimeLimit
 from ppax.envs.suites import registry
 from ppax.envs.vector import VectorEnv
@@ -84,10 +84,15 @@ def assert_inside(space, obs, rows):
 @pytest.mark.parametrize("name", NAMES)
 def test_conforms(name):
     env, key = make(name), jax.random.key(0)
-    for check in (protocol.check_protocol, protocol.check_types, environment.check_shapes, environment.check_repeats):
+    for check in (
+        environment.check_protocol,
+        environment.check_types,
+        environment.check_shapes,
+        environment.check_repeats,
+    ):
         found = check(env, key)
         assert found.passed, found.text
-    assert protocol.check_declared(env).passed
+    assert environment.check_declared(env).passed
     resets = environment.check_resets(env, key)
     assert resets.passed is not False, resets.text
 
@@ -316,7 +321,7 @@ def test_every_environment_of_the_suite_conforms(suite):
     for env_id in sorted(set(registry.ids(suite)) - left_out):
         try:
             env = ppax.make(f"{suite}/{env_id}", 2)
-            for check in (protocol.check_types, environment.check_shapes):
+            for check in (environment.check_types, environment.check_shapes):
                 found = check(env, jax.random.key(0))
                 if not found.passed:
                     wrong[env_id] = found.text

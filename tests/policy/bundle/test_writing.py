@@ -19,7 +19,7 @@ from ppax.policy import Policy, PolicySpec
 from ppax.policy.bundle import archive, onnx_format, program, write_bundle, writing
 from ppax.policy.bundle.interface import Interface
 from ppax.policy.bundle.numpy_policy import NumpyPolicy, safetensors
-from ppax.policy.bundle.replay import replayed
+from ppax.policy.bundle.onnx_format import replayed
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 NUMPY = ["numpy"]

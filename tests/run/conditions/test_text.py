@@ -4,8 +4,7 @@ import pytest
 
 from ppax import ConfigError
 from ppax.core.protocols import ConditionState
-from ppax.run.conditions import And, HitsUpperBound, KeepBest, Or
-from ppax.run.conditions.text import parse
+from ppax.run.conditions import And, HitsUpperBound, KeepBest, Or, parse
 
 MEANINGS = [
     ("x >= 2", [1, 1.9, 2, 3, 1], [0, 0, 1, 1, 0]),

@@ -5,8 +5,8 @@ import pytest
 
 from ppax.core.types import ExtensionState, LearnerState
 from ppax.ppo.normalization import NoStats, init_stats
-from ppax.run.warm_start import matching
-from ppax.run.warm_start.matching import BESIDE, ONLY_HERE, ONLY_THERE, OTHER, SAME, compare, table
+from ppax.run import warm_start
+from ppax.run.warm_start import BESIDE, ONLY_HERE, ONLY_THERE, OTHER, SAME, compare, table
 
 
 def zeros(*shape, dtype=np.float32):
@@ -164,9 +164,9 @@ def test_the_table_names_paths_and_shapes_those_that_differ_first():
     ]
 
 
-@pytest.mark.parametrize(("count", "last"), [(matching.ROWS, "same"), (matching.ROWS + 2, "and 2 more")])
+@pytest.mark.parametrize(("count", "last"), [(warm_start.ROWS, "same"), (warm_start.ROWS + 2, "and 2 more")])
 def test_a_long_table_is_cut(count, last):
     rows = compare({"": learner(params=[zeros(1)] * count)}, {f"params.{i}": zeros(1) for i in range(count)}, "params")
-    rows = [row._replace(verdict=SAME) for row in rows] or [matching.Row("x", "-", "-", SAME)] * count
+    rows = [row._replace(verdict=SAME) for row in rows] or [warm_start.Row("x", "-", "-", SAME)] * count
     assert table(rows).endswith(last)
-    assert len(table(rows).splitlines()) <= matching.ROWS + 2
+    assert len(table(rows).splitlines()) <= warm_start.ROWS + 2

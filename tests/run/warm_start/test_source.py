@@ -15,11 +15,10 @@ import ppax
 from ppax import config
 from ppax.config import Log, Run
 from ppax.networks import mlp
-from ppax.run import checkpoint
-from ppax.run.conditions.best import policy_of
+from ppax.run import checkpoint, warm_start
+from ppax.run.conditions import policy_of
 from ppax.run.directory import RunDirectory
-from ppax.run.warm_start import source
-from ppax.run.warm_start.source import read, settings_and_object
+from ppax.run.warm_start import read, settings_and_object
 
 ENV = ppax.make("CartPole-v1", 4)
 AGENT = ppax.PPO(mlp(ENV, (4,)), normalize_obs=True)
@@ -133,7 +132,7 @@ def test_code_in_a_checkpoint_is_not_executed(run, tmp_path):
 
 
 def test_a_state_larger_than_the_memory_is_not_read(run, monkeypatch):
-    monkeypatch.setattr(source, "available_bytes", lambda: 100)
+    monkeypatch.setattr(warm_start, "available_bytes", lambda: 100)
     with pytest.raises(ppax.CheckpointError, match="at most 100"):
         learner_of(run)
 

@@ -12,7 +12,7 @@ import pytest
 
 import ppax
 from ppax import config
-from ppax.agents.opponents import Pool, SelfPlayState
+from ppax.agents.self_play import Pool, SelfPlayState
 from ppax.config import Log
 from ppax.core import imports
 from ppax.core.types import LearnerState

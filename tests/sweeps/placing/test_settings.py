@@ -8,7 +8,7 @@ import ppax
 from ppax.cli import main, sweep
 from ppax.devices import clusters
 from ppax.sweeps.placing import settings
-from ppax.sweeps.placing.places import Places
+from ppax.sweeps.placing.driver import Places
 from ppax.sweeps.placing.settings import Cluster
 
 FILE = """

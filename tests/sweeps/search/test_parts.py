@@ -8,7 +8,7 @@ import pytest
 import ppax
 from ppax.core.protocols import Copy, Search, Standings, Stop
 from ppax.sweeps import ASHA, PBT, Choice, Grid, Halving, LogUniform, Normal, Uniform
-from ppax.sweeps.search import table
+from ppax.sweeps import search as searches
 
 NAN = math.nan
 PATH = "agent.learning_rate"
@@ -126,9 +126,9 @@ def test_a_quarter_is_drawn_anew():
 def test_tables_are_read_and_written():
     for search in (Grid(), Halving(eta=4), ASHA(rungs=1), PBT(interval=7, factors=(0.5, 2.0))):
         assert isinstance(search, Search)
-        assert table.read(table.to_table(search)) == search
-    assert table.read({}) == Grid()
-    assert table.read({"part": "pbt", "factors": [2, 0.5]}) == PBT(factors=(2.0, 0.5))
+        assert searches.read(searches.to_table(search)) == search
+    assert searches.read({}) == Grid()
+    assert searches.read({"part": "pbt", "factors": [2, 0.5]}) == PBT(factors=(2.0, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_tables_are_read_and_written():
 )
 def test_a_wrong_table_is_refused_by_name(own, text):
     with pytest.raises(ppax.ConfigError, match=text):
-        table.read(own)
+        searches.read(own)
 
 
 @pytest.mark.parametrize(

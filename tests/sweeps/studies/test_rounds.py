@@ -183,10 +183,10 @@ def test_a_killed_study_resumes_bit_for_bit(whole, tmp_path, monkeypatch, place)
         "before the value": (Study, "tell", 2),
     }[place]
     if place == "before a decision":  # the pruner has seen the scores
-        where = ("ppax.sweeps.search.decisions.Decisions.add", None, None)
+        where = ("ppax.sweeps.decisions.Decisions.add", None, None)
     with monkeypatch.context() as patch:
         if where[1] is None:
-            from ppax.sweeps.search.decisions import Decisions
+            from ppax.sweeps.decisions import Decisions
 
             patch.setattr(*killed(Decisions, "add", 1))
         else:

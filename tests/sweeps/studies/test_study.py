@@ -17,7 +17,7 @@ from ppax.sweeps import Choice, Integers, LogUniform, Normal, Optuna, Uniform, d
 
 optuna = pytest.importorskip("optuna")
 
-from ppax.sweeps.studies import samplers, space, storage  # noqa: E402
+from ppax.sweeps.studies import space, storage  # noqa: E402
 from ppax.sweeps.studies.study import Study  # noqa: E402
 
 NIGHTLY = pytest.mark.nightly
@@ -153,9 +153,9 @@ def test_tpe_finds_the_maximum(study):
 
 
 def test_a_sampler_without_its_package_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(samplers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(space.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"search.sampler = 'gp'.*pip install torch"):
-        samplers.sampler_of(Optuna(sampler="gp"))
+        space.sampler_of(Optuna(sampler="gp"))
 
 
 def test_samplers_that_keep_a_pickle_in_the_database_are_refused():

@@ -1,9 +1,11 @@
-"""Atari games by their names: `ppax.make("atari/Breakout")`. The rules are the defaults of atari_game.py."""
+"""Atari games of the Arcade Learning Environment."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
+
+import gymnasium
 
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import DEFAULT, EnvSettings
@@ -13,7 +15,6 @@ from ppax.envs.suites.common import known, library
 
 def ids() -> list[str]:
     """Return the names of all games of the Arcade Learning Environment."""
-    import gymnasium
 
     gymnasium.register_envs(library("ale_py", "atari"))
     specs = gymnasium.registry.values()

@@ -14,8 +14,9 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
-from ppax.envs.adaptive import EPISODE_RETURN
 from ppax.envs.wrappers.agent_groups import count
+
+EPISODE_RETURN = "episode_return"
 
 
 class AtEndsState(NamedTuple):

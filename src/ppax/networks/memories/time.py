@@ -1,4 +1,4 @@
-"""Memory protocol, and the two ways in which memories combine steps: linear recurrences and windows of recent steps."""
+"""Memory protocol, no memory, and two ways to combine steps: linear recurrences and windows of recent steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.core.types import Key, Memory, Params, PyTree
+from ppax.core.types import Key, Memory, Params, PyTree, part
 from ppax.devices.platforms import rules
 
 
@@ -108,3 +108,36 @@ def prepend_recent(recent: Recent, x: Array, first: Array) -> Past:
     episode = jnp.concatenate([jnp.where(real, 0, -1), jnp.cumsum(first, dtype=jnp.int32)])
     # zeros in padding: NaN there would reach the result through 0 * NaN
     return Past(jnp.concatenate([jnp.where(real[:, None], recent.steps, 0.0), x]), episode)
+
+
+# No memory: features pass through unchanged.
+
+
+@part
+class NoMemory:
+    """No memory: a feedforward network, in which actions depend on the current observation only."""
+
+    def init(self, key: Key, size: int) -> Params:
+        """Return no parameters."""
+        return {}
+
+    def output_size(self, size: int) -> int:
+        """Return the size of the features."""
+        return size
+
+    def initial_carry(self, size: int) -> PyTree:
+        """Return the empty carry ()."""
+        return ()
+
+    def project_in(self, params: Params, x: Array) -> PyTree:
+        """Return the features unchanged."""
+        return x
+
+    def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
+        """Return the features unchanged."""
+        return Memory(carry, x)
+
+    def project_out(self, params: Params, y: PyTree) -> Array:
+        """Return the features unchanged."""
+        features: Array = y
+        return features

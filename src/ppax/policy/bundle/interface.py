@@ -16,8 +16,7 @@ import numpy as np
 from jax import Array
 
 from ppax.core.types import ConfigError, PyTree
-from ppax.policy.actor import apart, by_group, mask_shapes, observation_shapes, reduced, reduced_space, unread
-from ppax.policy.step import step
+from ppax.policy.actor import apart, by_group, mask_shapes, observation_shapes, reduced, reduced_space, step, unread
 
 if TYPE_CHECKING:
     from ppax.policy.policy import Policy

@@ -22,8 +22,8 @@ from jax import export
 from ppax.core.types import ConfigError, PyTree
 from ppax.policy.bundle.interface import Interface
 from ppax.storage.state_arrays import named_leaves
+from ppax.training.host.numpy_program import NoNumpyVersion, Trace
 from ppax.training.host.operations import functions
-from ppax.training.host.tracing import NoNumpyVersion, Trace
 
 SIZE = re.compile(r"([1-9][0-9]*\*)?b")  # multiple of the batch size: "b", "2*b"
 CONSTANT = "constant."  # prefix of the names of constants among the weights

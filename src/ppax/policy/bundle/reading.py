@@ -19,7 +19,7 @@ from ppax.core.imports import Untrusted
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, printable
 from ppax.devices.footprint import available_bytes
-from ppax.policy.acting import acting
+from ppax.policy.actor import acting
 from ppax.policy.bundle import archive, program, stablehlo
 from ppax.policy.bundle.archive import DamagedBundle
 from ppax.policy.bundle.interface import Interface

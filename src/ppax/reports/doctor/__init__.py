@@ -1,6 +1,6 @@
 """Doctor: rules over the metrics and options of a run, which say why it does not learn."""
 
 from ppax.reports.doctor.examination import RULES, diagnosed, doctor
-from ppax.reports.doctor.findings import Diagnosis, Finding, Remedy, Rule
+from ppax.reports.doctor.rules import Diagnosis, Finding, Remedy, Rule
 
 __all__ = ["RULES", "Diagnosis", "Finding", "Remedy", "Rule", "diagnosed", "doctor"]

@@ -6,11 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ppax.reports.doctor import critic, environment, policy
-from ppax.reports.doctor.findings import NOTICE, SEVERITIES, WARNING, Diagnosis, Finding, Rule, shown
-from ppax.reports.doctor.record import (
+from ppax.reports.doctor import rules
+from ppax.reports.doctor.rules import (
     EPISODES,
+    NOTICE,
+    SEVERITIES,
+    WARNING,
+    Diagnosis,
+    Finding,
     Record,
+    Rule,
     at_ends,
     contradiction,
     episodes_at_end,
@@ -18,11 +23,12 @@ from ppax.reports.doctor.record import (
     learned,
     record_of,
     rose,
+    shown,
 )
 from ppax.run.result import TrainedRun
 
 # In the order in which they are shown: causes before consequences
-RULES = (*environment.RULES, *critic.RULES, *policy.RULES)
+RULES = (*rules.ENVIRONMENT_RULES, *rules.CRITIC_RULES, *rules.POLICY_RULES)
 
 
 def doctor(run: TrainedRun | str | Path) -> Diagnosis:

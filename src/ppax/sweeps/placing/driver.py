@@ -1,26 +1,27 @@
-"""Driver: places the programs of a sweep on a Ray cluster, and writes what their workers send into its directory."""
+"""Driver: places the programs of a sweep on a Ray cluster, and writes what their workers send."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from ppax.core.types import ConfigError
 from ppax.run.directory import MEMBERS
 from ppax.run.restore import planned_iterations
 from ppax.run.result import ProcessLost
+from ppax.sweeps import directory
 from ppax.sweeps.directory import Recorded, member_dir, trust_flags
 from ppax.sweeps.member import complete, end_of
 from ppax.sweeps.packing import Pack, Task
 from ppax.sweeps.packs import done
 from ppax.sweeps.placing import transport
-from ppax.sweeps.placing.places import Places
-from ppax.sweeps.placing.programs import LOOK_SECONDS, Placed, placed_of, planned
 from ppax.sweeps.placing.settings import RAY, Cluster
 from ppax.sweeps.placing.transport import Snapshot
 from ppax.sweeps.placing.worker import (
@@ -32,9 +33,140 @@ from ppax.sweeps.placing.worker import (
     process_context,
     raised_by,
     run_of,
+    size_of_programs,
 )
 from ppax.sweeps.progress import Merged, Progress
+from ppax.sweeps.searching import unplaced
 from ppax.sweeps.training import Stopped
+
+# Places of a Ray cluster: how many programs its machines have room for.
+
+PATIENCE = 120.0  # seconds in which a cluster that has lost all its machines must get another
+
+
+class Room(NamedTuple):
+    """Programs that have room at the same time: on the whole cluster, and on its largest machine."""
+
+    programs: int
+    together: int
+
+
+class Places:
+    """Places of a cluster for programs that need the resources of `cluster`; machines may come and go."""
+
+    def __init__(self, ray: Any, cluster: Cluster):
+        """Raise ConfigError where no machine has the resources of a program."""
+        self._ray, self._cluster = ray, cluster
+        self._seen = time.monotonic()  # when there was room last
+        if not self.room().programs:
+            self._refuse()
+
+    def room(self) -> Room:
+        """Return the room, of programs that run and of others."""
+        each = [self._on(node["Resources"]) for node in self._nodes()]
+        return Room(sum(each), max(each, default=0))
+
+    def require(self) -> int:
+        """Return how many programs have room; ConfigError where for PATIENCE seconds there is room for none."""
+        room = self.room()
+        if room.programs:
+            self._seen = time.monotonic()
+        elif time.monotonic() - self._seen > PATIENCE:
+            self._refuse()
+        return room.programs
+
+    def _nodes(self) -> list[Any]:
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def _on(self, has: dict[str, float]) -> int:
+        """Return how many programs have room on a machine."""
+        places = int(has.get("CPU", 0)) // self._cluster.cpus
+        return min(places, int(has.get("GPU", 0)) // self._cluster.gpus) if self._cluster.gpus else places
+
+    def _refuse(self) -> None:
+        wanted = {"CPU": self._cluster.cpus, "GPU": self._cluster.gpus}
+        largest = {kind: max((int(n["Resources"].get(kind, 0)) for n in self._nodes()), default=0) for kind in wanted}
+        nearest = ", ".join(f"{RAY}.{kind.lower()}s = {min(x, largest[kind])}" for kind, x in wanted.items())
+        raise ConfigError(
+            f"{RAY}.cpus = {self._cluster.cpus}, {RAY}.gpus = {self._cluster.gpus}: no machine there has both; "
+            f"nearest valid values: {nearest}"
+        )
+
+
+# Programs of a sweep on a cluster: the members of each, distributed over the places that there are.
+
+LOOK_SECONDS = 0.5  # interval at which signals and progress are polled
+
+
+@dataclasses.dataclass
+class Placed:
+    """Program of a sweep on the cluster: its members, its worker, and what is counted of it."""
+
+    tasks: list[Task]
+    largest: int  # members of the largest program of these sizes; 0 on the host
+    lost: int = 0  # workers that were lost
+    worker: Any = None
+    begun: bool = False  # the worker has answered
+    stopping: bool = False  # the worker is asked to stop
+    env_steps: int = 0  # counted since the last snapshot
+    reached: Mapping[int, int] = dataclasses.field(default_factory=dict)  # iteration of the members that still train
+
+    @property
+    def described(self) -> str:
+        """Members in words."""
+        numbers = [task.member.number for task in self.tasks]
+        return f"member {numbers[0]}" if len(numbers) == 1 else f"members {numbers[0]} to {numbers[-1]}"
+
+
+def planned(
+    ray: Any,
+    path: Path,
+    recorded: Recorded,
+    packs: Sequence[Pack],
+    cluster: Cluster,
+    places: Places,
+    stop: threading.Event,
+) -> Recorded:
+    """Distribute members without a program over as many as have room; write and return the record.
+
+    A machine of the cluster measures how many members fit into a program.
+    """
+    run_dirs = {one.number: member_dir(path, one) for one in recorded.members}
+    new = [unplaced(pack, recorded.programs, run_dirs) for pack in packs if pack.compiled]
+    left = [[task.member for task in tasks] for tasks in new if tasks]
+    if not left:
+        return recorded
+    room = places.room()
+    most = -(-sum(map(len, left)) // room.programs)
+    # max_calls=1: the process ends with the call, so that workers get its memory, which on a GPU is all of it
+    ask = ray.remote(max_calls=1, **cluster.resources)(size_of_programs)
+    given = process_context(cluster.cpus)
+    asked = [ask.remote(given, tuple(members), most, room.together) for members in left]
+    programs = list(recorded.programs)
+    for members, answer in zip(left, asked, strict=True):
+        while not ray.wait([answer], timeout=LOOK_SECONDS)[0]:
+            if stop.is_set():
+                raise Stopped
+        try:
+            size = ray.get(answer)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        programs += [tuple(m.number for m in members[at : at + size]) for at in range(0, len(members), size)]
+    recorded = recorded._replace(programs=tuple(programs))
+    directory.write_programs(path, recorded)
+    return recorded
+
+
+def placed_of(recorded: Recorded, packs: Sequence[Pack]) -> list[Placed]:
+    """Return the programs of all packs."""
+    placed = []
+    for pack in packs:
+        by_number = {task.member.number: task for task in pack.tasks}
+        known = [numbers for numbers in recorded.programs if set(numbers) <= by_number.keys()]
+        largest = max(map(len, known), default=0) if pack.compiled else 0
+        groups = known if pack.compiled else [(number,) for number in by_number]
+        placed += [Placed([by_number[number] for number in numbers], largest) for numbers in groups]
+    return placed
 
 
 def train(

@@ -30,10 +30,9 @@ from ppax.devices.footprint import explained, footprint
 from ppax.run.directory import MEMBERS
 from ppax.run.signals import stopped_by
 from ppax.storage.cache import kept_programs
-from ppax.sweeps.alone import train_alone
 from ppax.sweeps.directory import member_dir
 from ppax.sweeps.packing import packed
-from ppax.sweeps.packs import Programs, chunks_of, train_programs
+from ppax.sweeps.packs import Programs, chunks_of, train_alone, train_programs
 from ppax.sweeps.placing import transport
 from ppax.sweeps.placing.transport import Outbox, Snapshot
 from ppax.sweeps.plan import Member, Plan

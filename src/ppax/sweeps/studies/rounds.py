@@ -14,13 +14,13 @@ from ppax.core.protocols import Copy, Standings, Stop
 from ppax.core.types import ConfigError
 from ppax.reports.statistics import iqm
 from ppax.sweeps import directory, plan
+from ppax.sweeps.decisions import Decisions
 from ppax.sweeps.directory import Recorded, member_dir
 from ppax.sweeps.member import complete, result_of, stop
 from ppax.sweeps.packing import Pack, packed
 from ppax.sweeps.packs import Place, train_stages
 from ppax.sweeps.plan import Member
 from ppax.sweeps.progress import Progress
-from ppax.sweeps.search.decisions import Decisions
 from ppax.sweeps.searching import Searching, checked_total
 from ppax.sweeps.studies.study import Best, Proposed, Study
 from ppax.sweeps.training import Stopped

@@ -1,15 +1,82 @@
-"""Space of a study: the swept options as distributions of Optuna, and the values of a trial."""
+"""Space of a study, its samplers and its pruners, as Optuna has them.
+
+A sampler's draws are a function of seed, trial and the study's results. A database may come from a stranger: samplers
+that keep their state in it as a pickle, as Optuna's CMA-ES, are none.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import optuna
 
 from ppax.core.options import Config
-from ppax.sweeps.distributions import Choice, Integers, LogUniform, rounded
+from ppax.core.types import ConfigError
+from ppax.sweeps.plan import Choice, Integers, LogUniform, rounded
+from ppax.sweeps.search import Optuna
+
+SAMPLERS: dict[str, Callable[[int], Any]] = {
+    "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, constant_liar=True),  # asks for a batch before telling
+    "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
+    "gp": lambda seed: optuna.samplers.GPSampler(seed=seed),
+    "qmc": lambda seed: optuna.samplers.QMCSampler(scramble=True, seed=seed, warn_independent_sampling=False),
+}
+NEEDS = {"gp": "torch"}  # packages that Optuna does not install with itself
+WHOLE = ("qmc",)  # one sequence of points for all trials, so one seed
+PRUNERS: dict[str, Callable[[], Any]] = {
+    "none": optuna.pruners.NopPruner,
+    "median": optuna.pruners.MedianPruner,
+    "percentile": lambda: optuna.pruners.PercentilePruner(25.0),
+    "halving": optuna.pruners.SuccessiveHalvingPruner,
+    "hyperband": optuna.pruners.HyperbandPruner,
+}
+
+
+def sampler_of(settings: Optuna) -> Any:
+    """Return the sampler of a study; ConfigError where a package that it needs is missing."""
+    needed = NEEDS.get(settings.sampler)
+    if needed is not None and importlib.util.find_spec(needed) is None:
+        raise ConfigError(
+            f"search.sampler = {settings.sampler!r}: Optuna needs the package {needed} for it: pip install {needed}"
+        )
+    return ByTrial(settings)
+
+
+class ByTrial(optuna.samplers.BaseSampler):
+    """Sampler that is seeded by seed and number of the trial, so that a resumed study proposes the same settings."""
+
+    def __init__(self, settings: Optuna):
+        self._settings = settings
+        self._inner = self._make(0)
+
+    def _make(self, number: int) -> Any:
+        numbers = [self._settings.seed, 0 if self._settings.sampler in WHOLE else number]
+        return SAMPLERS[self._settings.sampler](int(np.random.SeedSequence(numbers).generate_state(1)[0]))
+
+    def before_trial(self, study: Any, trial: Any) -> None:
+        """Make the sampler of this trial."""
+        self._inner = self._make(trial.number)
+        self._inner.before_trial(study, trial)
+
+    def infer_relative_search_space(self, study: Any, trial: Any) -> Any:
+        """Return the options that are sampled together."""
+        return self._inner.infer_relative_search_space(study, trial)
+
+    def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Any:
+        """Sample the options that are sampled together."""
+        return self._inner.sample_relative(study, trial, search_space)
+
+    def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
+        """Sample one of the other options."""
+        return self._inner.sample_independent(study, trial, param_name, param_distribution)
+
+    def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
+        """Let the sampler record the result of a trial."""
+        self._inner.after_trial(study, trial, state, values)
 
 
 def space_of(swept: Mapping[str, Any]) -> dict[str, Any]:

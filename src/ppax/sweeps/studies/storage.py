@@ -18,8 +18,8 @@ import sqlalchemy
 
 from ppax.core import untrusted
 from ppax.core.types import ConfigError
-from ppax.sweeps.search.optuna import Optuna
-from ppax.sweeps.studies.samplers import PRUNERS, sampler_of
+from ppax.sweeps.search import Optuna
+from ppax.sweeps.studies.space import PRUNERS, sampler_of
 
 LOCK = ".ppax-lock"  # ending of the name of a lock: NAME.lock is often a file of others, as uv.lock
 JOURNAL = bytes.fromhex("d9d505f920a163d7")  # end of a journal that names a super-journal

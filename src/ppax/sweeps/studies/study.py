@@ -1,9 +1,4 @@
-"""Study of Optuna, as one worker sees it: trials that it owns, those of others, and what is left of the budget.
-
-Several workers share a study through its database. A trial belongs to the worker that asked for it. In a shared
-database the worker gives a heartbeat for each of its trials while it works; where there is none for `patience`
-seconds, the trial counts as failed, and its parameters are proposed again, once.
-"""
+"""Study of Optuna, as one worker sees it: its trials, those of others, and what is left of its budget."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 from ppax.core.types import ActorState, Played, PyTree
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats, each_group, element_of, group_rows
-from ppax.ppo.exploration import remembered
+from ppax.ppo.forward import remembered
 from ppax.training.host.policy import HostPolicy, PolicyInputs
 from ppax.training.host.rows import no_carry, part, row_of, rows_like, stream_name, streams_like
 from ppax.training.host.turns import held, moved, settle

@@ -1,4 +1,4 @@
-"""Evaluation on host environments: whole episodes on separate environments."""
+"""Evaluation on host environments: whole episodes on separate environments, or step by step for rendering."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import jax
 import numpy as np
 
 from ppax.core.protocols import Agent
-from ppax.core.types import Key, LearnerState, Outcome
+from ppax.core.types import Key, LearnerState, Outcome, StepResult
 from ppax.envs import HostEnv
 from ppax.envs.hosting.arrays import element_of
 from ppax.envs.hosting.host_env import reset_seeds
+from ppax.envs.hosting.rendering import RenderedEnv
 from ppax.envs.hosting.stepper import HostStep
 from ppax.training.host.policy import HostPolicy, PolicyInputs, make_policy
 from ppax.training.host.turns import held
@@ -206,3 +207,28 @@ class _Episodes:
             games=np.arange(len(played)) if alone else column("game", int),
             unplayed=int(self._unplayed),
         )
+
+
+# Scene of an environment on the host: act, step and render, for `ppax play`.
+
+
+class HostScene:
+    """Scene of an environment on the host."""
+
+    def __init__(self, host_actor: HostActor, one: RenderedEnv):
+        self._host_actor, self._one = host_actor, one
+        self._ended = np.zeros(one.env.num_streams, bool)
+
+    def picture(self) -> np.ndarray:
+        """Render the current state."""
+        return self._one.picture()
+
+    def move(self, t: int) -> StepResult:
+        """Act and step."""
+        if self._ended.all():
+            self._ended[:] = False
+        self._host_actor.send(0)
+        step = self._host_actor.receive(0)
+        reward, ended = counted(step, self._one.env.host.spec.turns)
+        self._ended = self._ended | ended
+        return StepResult(np.array(reward), bool(step.valid.any()), bool(self._ended.all()))

@@ -1,20 +1,151 @@
-"""Interpreter of JAX functions in NumPy: for small arrays much cheaper than a call of a compiled program.
-
-Operations that depend only on the first argument (the parameters) are computed once, by `bind`.
-"""
+"""Interpreter of JAX functions in NumPy: for small arrays much cheaper than a call of a compiled program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.extend import core
 
 from ppax.core.types import PyTree
+from ppax.devices.tracing import renewed
 from ppax.training.host.operations import ELEMENTWISE, functions
-from ppax.training.host.tracing import NoNumpyVersion as NoNumpyVersion
-from ppax.training.host.tracing import Trace
+
+# Flat list of the operations of a JAX function, on numbered slots: input of the NumPy programs.
+#
+# The function is traced to a jaxpr, and every function that it calls is inlined, so network, normalisation and
+# distribution are defined once. Shapes may have a symbolic size (`jax.export.symbolic_shape`).
+
+CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
+SHAPES = {"reshape", "broadcast_in_dim", "squeeze"}  # views, if the number of elements stays the same
+
+
+class NoNumpyVersion(Exception):
+    """Error: the function contains an operation that has no NumPy counterpart here."""
+
+
+class Operation(NamedTuple):
+    """A JAX primitive with its parameters, the slots that it reads and the slots that it writes."""
+
+    name: str
+    primitive: Any
+    params: dict[str, Any]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+class Trace:
+    """Operations of `function(*arguments)`, which may be arrays or their shapes. Raises NoNumpyVersion.
+
+    Every slot is written once: by an operation, as an input, or as a constant in `values`.
+    """
+
+    def __init__(self, function: Callable[..., PyTree], *arguments: PyTree):
+        closed, self.result = jax.make_jaxpr(renewed(function), return_shape=True)(*arguments)
+        self.values: list[Any] = []  # constant of each slot; None: an input or a result
+        self.shapes: list[tuple[Any, ...]] = []  # of each slot
+        self.operations: list[Operation] = []
+        self._slots: dict[Any, int] = {}
+        # slot of a view: slot of its base, and the base's shape
+        self._views: dict[int, tuple[int, tuple[Any, ...]]] = {}
+        self.inputs = [self._new(var) for var in closed.jaxpr.invars]
+        self._inline(closed.jaxpr, closed.consts)
+        self.outputs = [self._slot(var) for var in closed.jaxpr.outvars]
+        self._drop_unused()
+
+    def _new(self, var: Any, value: Any = None) -> int:
+        self.values.append(value)
+        self.shapes.append(tuple(var.aval.shape))
+        self._slots[var] = len(self.values) - 1
+        return len(self.values) - 1
+
+    def _slot(self, atom: Any) -> int:
+        if isinstance(atom, core.Literal):
+            self.values.append(np.asarray(atom.val, _dtype(atom)))
+            self.shapes.append(np.shape(atom.val))
+            return len(self.values) - 1
+        return self._slots[atom]
+
+    def _inline(self, jaxpr: Any, consts: Sequence[Any]) -> None:
+        """Append the operations of a jaxpr, with the functions that it calls inlined."""
+        for var, const in zip(jaxpr.constvars, consts, strict=True):
+            self._new(var, np.asarray(const))
+        for eqn in jaxpr.eqns:
+            name = eqn.primitive.name
+            if name in CALLS:
+                inner = next(eqn.params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in eqn.params)
+                self._call(inner, [self._slot(atom) for atom in eqn.invars], eqn.outvars)
+            elif name == "scan" and eqn.params["length"] == 1:
+                self._single_step(eqn)
+            elif name == "convert_element_type" and eqn.invars[0].aval == eqn.outvars[0].aval:  # no-op
+                self._slots[eqn.outvars[0]] = self._slot(eqn.invars[0])
+            elif name == "reshape" and eqn.params.get("dimensions") is not None:
+                raise NoNumpyVersion("a reshape that permutes")
+            elif _is_reshape(name, eqn):
+                self._view(self._slot(eqn.invars[0]), eqn.invars[0].aval.shape, eqn.outvars[0], eqn.outvars[0].aval)
+            else:
+                reads = tuple(self._slot(atom) for atom in eqn.invars)
+                writes = tuple(self._new(var) for var in eqn.outvars)
+                if name in ("div", "pow") and _dtype(eqn.outvars[0]).kind != "f":
+                    name = f"{name} of integers"
+                self.operations.append(Operation(name, eqn.primitive, dict(eqn.params), reads, writes))
+
+    def _call(self, inner: Any, arguments: Sequence[int], results: Sequence[Any]) -> None:
+        """Inline one call: of a jaxpr that may be closed, on slots, with results in new variables."""
+        body, closed_over = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
+        # a function called twice has the same variables: the second call overwrites their slots
+        self._slots.update(zip(body.invars, arguments, strict=True))
+        self._inline(body, closed_over)
+        self._slots.update(zip(results, [self._slot(atom) for atom in body.outvars], strict=True))
+
+    def _single_step(self, eqn: Any) -> None:
+        """Inline a scan of length 1, such as a memory's when acting: its body, without the time axis."""
+        body, arguments = eqn.params["jaxpr"], []
+        # what is scanned has one axis more outside of the body; parameters that say so differ between versions of JAX
+        for atom, var in zip(eqn.invars, body.jaxpr.invars, strict=True):
+            slot, shape = self._slot(atom), atom.aval.shape
+            arguments.append(slot if shape == var.aval.shape else self._view(slot, shape, var, var.aval))
+        self._call(body, arguments, eqn.outvars)
+        for var, inner in zip(eqn.outvars, body.jaxpr.outvars, strict=True):
+            if var.aval.shape != inner.aval.shape:
+                self._view(self._slots[var], inner.aval.shape, var, var.aval)
+
+    def _view(self, slot: int, before: Sequence[Any], var: Any, aval: Any) -> int:
+        """Add a reshape; one that undoes an earlier reshape, as `vmap` makes around matrix products, needs none."""
+        shape = tuple(aval.shape)
+        base, original = self._views.get(slot, (slot, tuple(before)))
+        if shape == original:
+            self._slots[var] = base
+            return base
+        view = self._new(var)
+        self._views[view] = base, original
+        params = {"new_sizes": shape, "dimensions": None, "sharding": None}
+        self.operations.append(Operation("reshape", jax.lax.reshape_p, params, (base,), (view,)))
+        return view
+
+    def _drop_unused(self) -> None:
+        """Drop the operations that no output needs."""
+        self.needed, kept = set(self.outputs), []
+        for operation in reversed(self.operations):
+            if self.needed.intersection(operation.writes):
+                kept.append(operation)
+                self.needed.update(operation.reads)
+        self.operations = kept[::-1]
+
+
+def _is_reshape(name: str, eqn: Any) -> bool:
+    """Whether an operation only changes the shape, as a transposition that moves nothing but axes of size 1."""
+    if name == "transpose":
+        moved = [axis for axis in eqn.params["permutation"] if eqn.invars[0].aval.shape[axis] != 1]
+        return moved == sorted(moved)
+    return name in SHAPES and eqn.invars[0].aval.size == eqn.outvars[0].aval.size
+
+
+def _dtype(atom: Any) -> Any:
+    return atom.aval.dtype
+
 
 Step = tuple[Callable[..., Any], tuple[int, ...], int]  # a NumPy call, the slots that it reads, the slot that it writes
 

@@ -21,7 +21,7 @@ from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import element_of, leaves_of, space_mismatches, undeclared
 from ppax.envs.hosting.stepper import TensorStep
 from ppax.envs.hosting.tensor_batch import NO_FINAL_OBS
-from ppax.ppo.exploration import remembered
+from ppax.ppo.forward import remembered
 from ppax.training.host.collection import HostRollout, collect_on_host
 from ppax.training.host.policy import HostPolicy, PolicyInputs, PolicyOutputs, compiled_act, make_policy
 

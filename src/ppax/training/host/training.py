@@ -27,8 +27,14 @@ from ppax.devices.sharding import SAME
 from ppax.devices.tracing import compiled, current, renewed, unchecked
 from ppax.envs import Env, EnvError, HostEnv
 from ppax.training.host.collection import HostRollout
-from ppax.training.host.resets import reset_if_needed
-from ppax.training.host.rollouts import argument_shapes, argument_shardings, collected_from, rollout_specs, value_of
+from ppax.training.host.rollouts import (
+    argument_shapes,
+    argument_shardings,
+    collected_from,
+    reset_if_needed,
+    rollout_specs,
+    value_of,
+)
 from ppax.training.host.tensors import collector_of
 from ppax.training.loop import (
     STAGES,

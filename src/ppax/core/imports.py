@@ -1,0 +1,487 @@
+"""Code that is not part of ppax, by its import path; packages, paths and addresses that the user trusts."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from importlib import machinery, metadata
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any, NamedTuple
+
+from ppax.core import untrusted
+from ppax.core.parts import ADDRESS, PATH
+from ppax.core.types import ConfigError
+
+__all__ = [
+    "REMOTE",
+    "TEXT",
+    "Outside",
+    "Untrusted",
+    "flags",
+    "granted",
+    "handed_over",
+    "is_path",
+    "load",
+    "load_module",
+    "load_trusted",
+    "may_name_a_file",
+    "names_module",
+    "naming",
+    "path_of",
+    "registered",
+    "require_asked",
+    "require_trusted",
+    "settings_file",
+    "trust",
+    "trusting",
+    "typed",
+]
+
+
+# Trust of the user, in Python, on a command line or in a settings file: packages, paths and addresses.
+#
+# A run file is data and may come from a stranger. It can name code, files and servers outside of itself; whether a
+# package is imported, a file read or a server asked is the user's decision.
+
+VARIABLE = "PPAX_SETTINGS"  # environment variable: another settings file
+LIMIT = 2**16  # bytes of a settings file; far above the size of a valid one
+# Modules without parts: with a run file's options as arguments, their functions could do anything
+NEVER = sys.stdlib_module_names | {"ppax", "__main__"}
+MARKS = ("about.json", "policy.json", "sweep.toml", "sweep.json")  # files that mark a run or sweep directory
+REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|//|\\\\")  # begin of an address; of a share of Windows, too
+
+
+class Untrusted(ConfigError):
+    """Error of packages, paths and addresses that the user does not trust; `names` are these, as `trust` takes them."""
+
+    def __init__(self, text: str, names: tuple[str, ...]):
+        super().__init__(text)
+        self.names = names
+
+
+_trusted: set[str] = set()
+_beside: set[str] = set()  # those of a command line; packages among them may also lie in the current directory
+_arguments: set[str] = set()  # directories that this command line names, without links
+_holding: set[str] = set()  # directories of the files that are read: paths inside come from the same hand
+
+
+def trust(*names: str) -> None:
+    """Allow run files to use `names`, packages, paths and addresses, for the rest of this process.
+
+    "my_package" allows the import of a package or module, and covers its modules and nothing else. What has a slash is
+    a path, "runs/teacher", which covers all that lies in it, or an address, "postgresql://me@host/studies" or
+    "//head:6379", which covers itself alone. Raises ConfigError for anything else, and for modules of Python's own
+    library.
+    """
+    _trusted.update([checked(name, "trust") for name in names])
+
+
+@contextlib.contextmanager
+def trusting(names: Iterable[str] = (), beside: bool = False, within: Iterable[str | Path] = ()) -> Iterator[None]:
+    """Context in which `names` are trusted, as by `trust`.
+
+    With `beside` they are those of a command line, whose packages are also searched in the current directory, last.
+    `within` are directories that hold the files which are read, so that paths inside need no trust.
+    """
+    before = [(current, set(current)) for current in (_trusted, _beside, _holding)]
+    names = [checked(name, "--trust") for name in names]
+    _trusted.update(names)
+    _beside.update(names if beside else ())
+    _holding.update(os.path.realpath(folder) for folder in within)
+    try:
+        yield
+    finally:
+        for current, old in before:
+            current.clear()
+            current.update(old)
+
+
+def typed(names: Iterable[str], within: Iterable[Path] = ()) -> None:
+    """Trust what the user has typed as an option, and paths in the directory of a file that it names.
+
+    Until the end of the command, whose `trusting` surrounds it.
+    """
+    names = list(names)
+    _trusted.update(names)
+    _beside.update(names)
+    _holding.update(os.path.realpath(folder) for folder in within)
+
+
+def granted() -> tuple[list[str], list[str], list[str]]:
+    """Return trust, trust of this command line and directories of files that are read; for other processes.
+
+    `with trusting(first, within=third), trusting(second, beside=True)` is the same trust there.
+    """
+    return sorted(_trusted | _of_settings()), sorted(_beside), sorted(_holding)
+
+
+def flags(names: Collection[str] | None = None) -> str:
+    """Return the options `--trust NAME` of this command line, with a space before each.
+
+    With `names`: of these, unless the settings file trusts them, and of the packages of this command line.
+    """
+    own = _beside if names is None else {name for name in _beside if not is_place(name)}
+    named = own | {*(names or ())} - _of_settings()
+    return "".join(f" --trust {shlex.quote(name)}" for name in sorted(named))
+
+
+@contextlib.contextmanager
+def naming(arguments: Iterable[str]) -> Iterator[None]:
+    """Context of a command line with these arguments: the directories among them may be a stranger's."""
+    before = set(_arguments)
+    values = [part for one in arguments for part in (one, one.partition("=")[2])]
+    _arguments.update(os.path.realpath(one) for one in values if one and os.path.isdir(one))
+    try:
+        yield
+    finally:
+        _arguments.clear()
+        _arguments.update(before)
+
+
+def handed_over(folder: Path) -> Path | None:
+    """Return the run or sweep directory, or directory of the command line, in which a folder lies; None where in none.
+
+    It may be a stranger's: what a library looks for in the current directory must not be found in it.
+    """
+    real = Path(os.path.realpath(folder))
+    for one in (real, *real.parents):
+        if str(one) in _arguments or any((one / name).exists() for name in MARKS):
+            return one
+    return None
+
+
+def packages() -> set[str]:
+    """Return the packages that the user trusts."""
+    return {name for name in _trusted | _of_settings() if not is_place(name)}
+
+
+def places() -> set[str]:
+    """Return the paths and addresses that the user trusts."""
+    return {name for name in _trusted | _of_settings() if is_place(name)}
+
+
+def is_place(name: str) -> bool:
+    """Return whether a name is a path or an address and no package."""
+    return "/" in name or "\\" in name
+
+
+def holding() -> set[str]:
+    """Return the directories of the files that are read, but none around the user's home, which has many hands."""
+    home = os.path.realpath(os.path.expanduser("~"))
+    return {folder for folder in _holding if not lies_in(home, folder)}
+
+
+def lies_in(path: str, folder: str) -> bool:
+    """Return whether a path is that of a folder, or of something in it; both without links."""
+    return path == folder or path.startswith(os.path.join(folder, ""))
+
+
+def is_trusted(package: str) -> bool:
+    """Return whether the user trusts this top-level package."""
+    return package in _trusted or package in _of_settings()
+
+
+def may_be_beside(package: str) -> bool:
+    """Return whether the current directory may be searched for this package: this command line trusts it.
+
+    A settings file does not say where a package lies: there a stranger's directory could have one of the same name.
+    """
+    return package in _beside
+
+
+def checked(name: str, place: str) -> str:
+    """Return `name`; ConfigError unless it is a path, an address, or one top-level package that may have parts."""
+    if isinstance(name, str) and is_place(name) and "\0" not in name:
+        return name
+    if not isinstance(name, str) or not name.isidentifier():
+        nearest = str(name).partition(":")[0].partition(".")[0]
+        hint = f"; nearest: {nearest}" if nearest.isidentifier() else ""
+        raise ConfigError(
+            f"{place} = {name!r}: must be the name of a top-level package, as my_package, or a path or address, with a "
+            f"slash, as ./data or //host:port{hint}"
+        )
+    refuse_library(name, f"{place} = {name!r}")
+    return name
+
+
+def refuse_library(package: str, text: str) -> None:
+    """Raise ConfigError, which begins with `text`, for a package that cannot be trusted."""
+    if package in NEVER:
+        whose = "parts of ppax have names of their own" if package == "ppax" else f"{package} belongs to Python itself"
+        raise ConfigError(f"{text}: {whose}, and cannot be trusted; must be a package of yours")
+
+
+def settings_file() -> Path | None:
+    """Return the place of the user's settings file; None where there is no home directory.
+
+    $PPAX_SETTINGS, else ppax/settings.toml in %APPDATA% on Windows, elsewhere in $XDG_CONFIG_HOME or ~/.config.
+    """
+    if os.environ.get(VARIABLE):
+        return Path(os.environ[VARIABLE])
+    base = os.environ.get("APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME", "")
+    if os.path.isabs(base):  # a relative one would lie in the current directory, which may be a stranger's
+        return Path(base) / "ppax" / "settings.toml"
+    try:
+        return Path.home() / ".config" / "ppax" / "settings.toml"
+    except RuntimeError:
+        return None
+
+
+def _of_settings() -> set[str]:
+    """Return the names that the settings file trusts; ConfigError where the file has anything else."""
+    path = settings_file()
+    if path is None or not path.is_file():
+        return set()
+    try:
+        settings = untrusted.from_toml(untrusted.read_text(Path(os.path.realpath(path)), LIMIT))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    names = settings.get("trust", [])
+    if set(settings) - {"trust"} or not isinstance(names, list):
+        raise ConfigError(f'{path}: must have one entry, a list of names of packages: trust = ["my_package"]')
+    return {_wherever(os.path.expanduser(checked(name, f"{path}: trust")), path) for name in names}
+
+
+def _wherever(name: str, path: Path) -> str:
+    """Return a name of the settings file; ConfigError for a path that depends on the current directory."""
+    if is_place(name) and not (REMOTE.match(name) or os.path.isabs(name)):
+        raise ConfigError(f"{path}: trust = {name!r}: must be an absolute path, or one that begins with ~/")
+    return name
+
+
+# Import paths, "my_package.module:Name", and the short names that packages register for them as entry points.
+#
+# A short name is a name and no permission: its package must be trusted like that of an import path.
+
+GROUP = "ppax.parts"  # group of entry points, each "KIND.NAME" = "my_package.module:Name"
+
+
+def is_path(name: object) -> bool:
+    """Return whether a name in a configuration is an import path: a colon, which no name of ppax has, and no slash."""
+    return isinstance(name, str) and ":" in name and "/" not in name
+
+
+def names_module(name: object) -> bool:
+    """Return whether a name of a suite has a module that registers it: "gymnasium/my_package:my/Line-v0"."""
+    return isinstance(name, str) and ":" in name and "/" in name.partition(":")[0]
+
+
+def require_trusted(paths: Mapping[str, str]) -> None:
+    """Raise Untrusted, with all packages at once, unless each path, by its place, is of a trusted package.
+
+    A path is an import path, or a name of a suite with the module that registers it.
+    """
+    packages = {place: _module_of(path, place).partition(".")[0] for place, path in paths.items()}
+    for place, package in packages.items():
+        refuse_library(package, f"{place} = {paths[place]!r}")
+    lacking = sorted({package for package in packages.values() if not is_trusted(package)})
+    if not lacking:
+        return
+    named = ", ".join(f"{place} = {path!r}" for place, path in paths.items() if packages[place] in lacking)
+    found = ", ".join(f"{name} ({_location(name)})" for name in lacking)
+    listed = ", ".join(f'"{name}"' for name in lacking)
+    raise Untrusted(
+        f"{named}: to import code is to run it, and you have not said that you trust {found}. Nothing was imported. If "
+        f"you do: --trust {' --trust '.join(lacking)} on the command line, ppax.trust({listed}) in Python, or "
+        f"trust = [{listed}] in {settings_file() or 'the settings file'}",
+        tuple(lacking),
+    )
+
+
+def load(path: str, place: str) -> Any:
+    """Import the object at `path`, which a configuration has at `place`.
+
+    Raises Untrusted before anything is imported, and ConfigError where there is no such object, or where it is a class
+    or function that no trusted package defines.
+    """
+    module, name = _parsed(path, place)
+    require_trusted({place: path})
+    found = _imported(module, f"{place} = {path!r}", lambda found: getattr(found, name))
+    _require_own(found, f"{place} = {path!r}")
+    return found
+
+
+def load_module(path: str, place: str) -> None:
+    """Import the module of a suite's name, "gymnasium/my_package:my/Line-v0", so that it registers the environment.
+
+    Raises Untrusted before anything is imported, and ConfigError where the import fails.
+    """
+    require_trusted({place: path})
+    _imported(_module_of(path, place), f"{place} = {path!r}")
+
+
+def load_trusted(place: str) -> None:
+    """Import every package that the user trusts and that is installed: they may register environments."""
+    for package in sorted(packages()):
+        if _spec(package) is not None or may_be_beside(package):
+            _imported(package, f"{place}, for which the trusted package {package} was imported")
+
+
+def _imported(module: str, text: str, take: Callable[[Any], Any] = lambda found: found) -> Any:
+    """Import a module that the user trusts and `take` something from it; ConfigError with `text` where that fails."""
+    package = module.partition(".")[0]
+    if may_be_beside(package) and _spec(package) is None:
+        _search_current_directory()
+    try:
+        return take(importlib.import_module(module))
+    except Exception as error:  # any exception of the package's own code
+        raise ConfigError(f"{text}: {type(error).__name__}: {error} ({_location(package)})") from error
+
+
+def path_of(x: Any) -> str | None:
+    """Return the import path of a class or function that other processes can import; None where there is none."""
+    module, name = str(getattr(x, "__module__", "")), str(getattr(x, "__qualname__", ""))
+    package = module.partition(".")[0]
+    if package in NEVER or getattr(sys.modules.get(module), name, None) is not x or _spec(package) is None:
+        return None
+    return f"{module}:{name}"
+
+
+def registered(kind: str) -> dict[str, str]:
+    """Return the short names that installed packages give to parts of this kind, with import paths; imports nothing."""
+    return _entry_points(tuple(sys.path)).get(kind, {})
+
+
+@functools.lru_cache(maxsize=1)
+def _entry_points(search: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    """Return import paths by kind and short name. A name that two packages register is left out: neither may win."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for point in metadata.entry_points(group=GROUP):
+        kind, _, name = point.name.partition(".")
+        found.setdefault(kind, {}).setdefault(name, set()).add(point.value)
+    return {
+        kind: {name: min(paths) for name, paths in names.items() if len(paths) == 1} for kind, names in found.items()
+    }
+
+
+def _module_of(path: str, place: str) -> str:
+    """Return the module that a path names; ConfigError where it names none."""
+    if not names_module(path):
+        return _parsed(path, place)[0]
+    module = path.partition("/")[2].partition(":")[0]
+    if not all(word.isidentifier() and not word.startswith("__") for word in module.split(".")):
+        raise ConfigError(
+            f'{place} = {path!r}: must name a module before its colon, as "gymnasium/my_package:my/Line-v0"'
+        )
+    return module
+
+
+def _parsed(path: str, place: str) -> tuple[str, str]:
+    """Return module and name of an import path; ConfigError unless it is "package.module:Name"."""
+    module, _, name = path.partition(":")
+    if not all(word.isidentifier() and not word.startswith("__") for word in (name, *module.split("."))):
+        raise ConfigError(f'{place} = {path!r}: must be an import path, as "my_package.module:Name"')
+    return module, name
+
+
+def _require_own(found: Any, text: str) -> None:
+    """Raise ConfigError for a class or function from elsewhere, as `system` of `os` in the names of a trusted module.
+
+    Other objects are what the trusted module has made of them.
+    """
+    inner = found.func if isinstance(found, functools.partial) else found
+    if isinstance(inner, type | FunctionType | BuiltinFunctionType | MethodType):
+        owner = str(inner.__module__).partition(".")[0]
+        if owner in NEVER or not is_trusted(owner):
+            raise ConfigError(f"{text}: it is defined in {inner.__module__}; must be code of a package that you trust")
+
+
+def _search_current_directory() -> None:
+    """Search the current directory for modules, after all other places, unless it may be a stranger's."""
+    here = Path.cwd()
+    if handed_over(here) is None:
+        sys.path.append(str(here))  # it stays: worker processes import from there, too
+        importlib.invalidate_caches()
+
+
+def _spec(package: str) -> machinery.ModuleSpec | None:
+    """Return where a new process finds a top-level package; imports nothing."""
+    finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
+    specs = (find(package, None) for find in finders if find is not None)
+    return next((spec for spec in specs if spec is not None), None)
+
+
+def _location(package: str) -> str:
+    """Return the file or folder that an import of the package would read."""
+    spec = _spec(package) or machinery.PathFinder.find_spec(package, [str(Path.cwd())])
+    if spec is None:
+        return "not found"
+    return str(spec.origin or next(iter(spec.submodule_search_locations or []), "no file"))
+
+
+# Paths and addresses that a configuration names outside of itself; they are used only where the user trusts them.
+#
+# A field of a part declares them, `static(..., outside=PATH)`. A run file may come from a stranger: it must not choose
+# which files of the user are read, or which servers get rows, policies and credentials.
+
+PASSWORD = re.compile(r"^([A-Za-z0-9+.-]+://[^/@:]*):[^/@]*@")
+TEXT = "text"  # argument of an environment, which may open the file of this name
+
+
+class Outside(NamedTuple):
+    """Path, address or text that a configuration has at a place."""
+
+    kind: str
+    value: str
+
+    @property
+    def name(self) -> str:
+        """The value as `trust` takes it, with a slash and without a password: "./data", "//head:6379"."""
+        if is_place(self.value):
+            return _without_password(self.value)
+        return f"//{self.value}" if self.kind == ADDRESS else f"./{self.value}"
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the user trusts it, or a directory around it; or it lies beside the file that is read."""
+        if self.name in map(_without_password, places()):
+            return True
+        if self.kind == ADDRESS or REMOTE.match(self.value):
+            return False
+        folders = {os.path.realpath(name) for name in places() if not REMOTE.match(name)}
+        folders |= holding() if self.kind == PATH else set()
+        try:
+            real = os.path.realpath(self.value)
+        except (OSError, ValueError):  # of no file
+            return False
+        return any(lies_in(real, folder) for folder in folders)
+
+
+def _without_password(address: str) -> str:
+    return PASSWORD.sub(r"\1@", address, count=1)
+
+
+def may_name_a_file(text: str) -> bool:
+    """Return whether a text looks like a path or an address, or is the name of a file here."""
+    try:
+        return is_place(text) or text.startswith("~") or os.path.lexists(text)
+    except ValueError:
+        return False
+
+
+def require_asked(found: Mapping[str, Outside]) -> None:
+    """Raise Untrusted, with all of them at once, where the user does not trust what a configuration names by place."""
+    lacking = {place: one for place, one in found.items() if not one.trusted}
+    if not lacking:
+        return
+    named = ", ".join(f"{place} = {_without_password(one.value)!r}" for place, one in lacking.items())
+    names = tuple(dict.fromkeys(one.name for one in lacking.values()))
+    if not all(name.isprintable() for name in names):  # in a command to be copied they could hide or change its rest
+        raise ConfigError(f"{named}: characters that cannot be printed, in the name of a file or a server")
+    listed = ", ".join(f'"{name}"' for name in names)
+    raise Untrusted(
+        f"{named}: a configuration may come from a stranger, and this lies outside of it. Nothing was read or sent. If "
+        f"you want it: type the option on the command line, or --trust {' --trust '.join(map(shlex.quote, names))}; "
+        f"ppax.trust({listed}) in Python, or trust = [{listed}] in {settings_file() or 'the settings file'}",
+        names,
+    )

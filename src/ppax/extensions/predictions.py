@@ -1,0 +1,171 @@
+"""Predictions as auxiliary tasks: the next observation, or the next features."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces
+from jax import Array
+
+from ppax.core.protocols import Network
+from ppax.core.types import ConfigError, ExtensionState, Key, Params, PyTree, Rollout, Scalar, number, part, static
+from ppax.distributions import Categorical, Factorised, Joint
+from ppax.networks.layers import dense, init_dense, init_layers, layers
+from ppax.ppo.batches import Following, following_in_episode
+from ppax.ppo.extension import Before, Extension, Rows, Terms
+from ppax.ppo.forward import example_of, in_float32, step_shapes
+
+# Model of the next step, of extensions that predict it: dense layers from the features and the action of a step.
+
+ACTIVATION = "relu"
+
+
+def init_model(
+    network: Network, observation_space: spaces.Space, hidden: tuple[int, ...], outputs: int, key: Key
+) -> Params:
+    """Parameters of the hidden layers and the linear layer after them, for the features of `network`."""
+    shapes_key, hidden_key, last_key = jax.random.split(key, 3)
+    _, *step = step_shapes(network, observation_space, shapes_key)
+    size = jax.eval_shape(inputs_of, *step).shape[0]
+    return init_layers(hidden_key, size, hidden) | init_dense(last_key, (size, *hidden)[-1], outputs, 1.0)
+
+
+def predicted(hidden: tuple[int, ...], rows: Rows) -> Array:
+    """Outputs of the model for rows [N]."""
+    inputs = jax.vmap(inputs_of)(rows.policy.features, rows.policy.distribution, rows.batch.steps.action)
+    return jax.vmap(lambda x: dense(rows.params, layers(rows.params, x, hidden, ACTIVATION)))(inputs)
+
+
+def inputs_of(features: PyTree, distribution: Any, action: PyTree) -> Array:
+    """Input of the model for one step: all features and the action, as one vector."""
+    return jnp.concatenate([flat(features), action_vector(distribution, action)])
+
+
+def action_vector(distribution: Any, action: PyTree) -> Array:
+    """One action as a vector: numbers as the environment gets them, choices one-hot.
+
+    ConfigError for choices of a distribution that ppax does not know.
+    """
+    if isinstance(distribution, Joint):
+        parts = distribution.components
+        names = parts if isinstance(parts, dict) else range(len(parts))
+        return jnp.concatenate([action_vector(parts[name], action[name]) for name in names])  # type: ignore[index]
+    component = distribution.component if isinstance(distribution, Factorised) else distribution
+    if isinstance(component, Categorical):
+        return jax.nn.one_hot(action, component.logits.shape[-1]).reshape(-1)
+    received = jax.lax.stop_gradient(distribution.env_action(action))
+    if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in jax.tree.leaves(received)):
+        raise ConfigError(
+            f"extensions: the number of choices of a {type(distribution).__name__} is not known; a prediction is for "
+            "the distributions of ppax, or actions of floating-point numbers"
+        )
+    return flat(received)
+
+
+def flat(tree: PyTree) -> Array:
+    """All leaves of one step as one vector."""
+    return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(in_float32(tree))])
+
+
+# Prediction of the next observation from the features of a step and its action.
+#
+# Oh et al. 2015, https://arxiv.org/abs/1507.08750; as an auxiliary task, as those of Jaderberg et al. 2017,
+# https://arxiv.org/abs/1611.05397. One step ahead; the squared error over all numbers of the observation.
+
+
+@part
+class NextObservation(Extension):
+    """Prediction of the next observation from features and action. Oh et al. 2015, https://arxiv.org/abs/1507.08750
+
+    coef * mean squared error over the numbers of the observation, as the network gets them; bytes in units of 255,
+    categories left out.
+    """
+
+    coef: Scalar = number("weight of the mean squared error of the predicted observation", default=0.5, low=0.0)
+    hidden: tuple[int, ...] = static("widths of the predictor's hidden layers", default=(64,), low=1)
+
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
+        """Return the predictor's parameters; ConfigError for observations of categories alone."""
+        example = example_of(observation_space)
+        outputs = sum(x.size for x in numbers(example, example))
+        if not outputs:
+            raise ConfigError(
+                f"next_observation predicts numbers, and {observation_space} has categories only; use self_prediction"
+            )
+        return ExtensionState(params=init_model(agent.network, observation_space, self.hidden, outputs, key))
+
+    def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
+        """Find the observation after each step [T, B]."""
+        return Before(state, reward, following_in_episode(rollout))
+
+    def terms(self, rows: Rows) -> Terms:
+        """Terms of rows [N]; 0 where the next observation is not known."""
+        after: Following = rows.extras
+        leaves = numbers(after.obs, rows.inputs(after.obs))
+        target = jnp.concatenate([x.reshape(x.shape[0], -1) for x in leaves], axis=1)
+        error = jnp.square(predicted(self.hidden, rows) - target).mean(axis=1)
+        return Terms({"next_observation_loss": self.coef * jnp.where(after.known, error, 0.0)})
+
+
+def numbers(obs: PyTree, inputs: PyTree) -> list[Array]:
+    """Entries of an observation that are numbers, floating point or bytes, as they are in `inputs`; bytes / 255.
+
+    The space decides, not the network's inputs: normalisation turns categories into floating point.
+    """
+    pairs = zip(jax.tree.leaves(obs), jax.tree.leaves(inputs), strict=True)
+    found = [y for x, y in pairs if x.dtype == jnp.uint8 or jnp.issubdtype(x.dtype, jnp.floating)]
+    return [y / 255 if y.dtype == jnp.uint8 else y for y in found]
+
+
+# Self-prediction: the features of the next observation, predicted from those of a step and its action.
+#
+# Schwarzer et al. 2021, https://arxiv.org/abs/2007.05929
+#
+# Eq. 5 there: the negative cosine similarity, here with 1 added. Differences: one step ahead (the paper's K = 5), and
+# the target is the current encoder behind a stop-gradient, as in the paper with tau = 0, without projections.
+
+LEAST = 1e-12  # added to squared lengths: the features of a row may all be 0
+
+
+@part
+class SelfPrediction(Extension):
+    """Prediction of the next observation's features from features and action. Schwarzer et al. 2021,
+    https://arxiv.org/abs/2007.05929
+
+    coef * (1 - cosine of prediction and target), mean over the torsos; no gradient passes through the target.
+    """
+
+    coef: Scalar = number("weight of the distance between predicted and next features", default=0.5, low=0.0)
+    hidden: tuple[int, ...] = static("widths of the predictor's hidden layers", default=(64,), low=1)
+
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
+        """Return the predictor's parameters."""
+        shapes_key, model_key = jax.random.split(key)
+        features = step_shapes(agent.network, observation_space, shapes_key).encoded
+        outputs = sum(math.prod(x.shape) for x in jax.tree.leaves(features))
+        return ExtensionState(params=init_model(agent.network, observation_space, self.hidden, outputs, model_key))
+
+    def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
+        """Find the observation after each step [T, B]."""
+        return Before(state, reward, following_in_episode(rollout))
+
+    def terms(self, rows: Rows) -> Terms:
+        """Terms of rows [N]; 0 where the next observation is not known."""
+        after: Following = rows.extras
+        targets = jax.lax.stop_gradient(jax.tree.leaves(rows.encode(after.obs)))
+        targets = [x.reshape(x.shape[0], -1) for x in targets]
+        ends = list(itertools.accumulate(x.shape[1] for x in targets))
+        guesses = jnp.split(predicted(self.hidden, rows), ends[:-1], axis=1)
+        distances = [1.0 - cosine(x, y) for x, y in zip(guesses, targets, strict=True)]
+        distance = jnp.where(after.known, jnp.stack(distances).mean(axis=0), 0.0)
+        return Terms({"self_prediction_loss": self.coef * distance})
+
+
+def cosine(x: Array, y: Array) -> Array:
+    """Cosine similarity of rows [N, n]."""
+    squares = (jnp.square(x).sum(axis=1) + LEAST) * (jnp.square(y).sum(axis=1) + LEAST)
+    return (x * y).sum(axis=1) * jax.lax.rsqrt(squares)

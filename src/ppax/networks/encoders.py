@@ -1,0 +1,388 @@
+"""Encoders: from one entry of a single observation to a vector; and the encoder of each entry."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.core.types import ConfigError, Key, Params, PyTree, part, static
+from ppax.devices.platforms import float32_precision, rules
+from ppax.networks.layers import orthogonal
+from ppax.networks.observations import Entry
+from ppax.networks.products import matmul
+
+__all__ = ["Auto", "Encoder", "Flat", "ImpalaCNN", "NatureCNN", "Reader", "SmallCNN", "named_encoders", "readers"]
+
+
+# Convolution and max pooling of images [height, width, channels], with orthogonal initialisation.
+
+LAYOUTS = ("hwc", "chw")
+
+
+def init_conv(key: Key, size: int, channels_in: int, channels_out: int) -> Params:
+    """Return `size` x `size` filters, orthogonal as a matrix from patch to channels, gain sqrt 2; zero bias."""
+    matrix = orthogonal(key, size * size * channels_in, channels_out, math.sqrt(2.0))
+    return {
+        "kernel": matrix.reshape(size, size, channels_in, channels_out),
+        "bias": jnp.zeros(channels_out, jnp.float32),
+    }
+
+
+def conv(params: Params, x: Array, stride: int = 1, padding: str = "VALID") -> Array:
+    """Convolve one image [height, width, channels] with the filters, in the precision of the filters.
+
+    On a CPU it uses matrix products, because XLA's CPU convolutions are 10 to 40 times slower inside a loop
+    (https://github.com/jax-ml/jax/issues/12868); on accelerators it uses XLA's convolution.
+    """
+    convolve = convolve_by_library if rules().library_convolutions else convolve_by_products
+    return convolve(x, params["kernel"], stride, padding) + params["bias"][None, None]
+
+
+def convolve_by_library(x: Array, kernel: Array, stride: int, padding: str) -> Array:
+    """Convolve [H, W, C] with [h, w, C, D] to [H', W', D] by XLA's convolution."""
+    axes = ("NHWC", "HWIO", "NHWC")
+    y: Array = jax.lax.conv_general_dilated(
+        x[None].astype(kernel.dtype),
+        kernel,
+        (stride, stride),
+        padding,
+        dimension_numbers=axes,
+        precision=None if kernel.dtype == jnp.bfloat16 else float32_precision(),
+    )
+    return y[0].astype(jnp.float32)
+
+
+def convolve_by_products(x: Array, kernel: Array, stride: int, padding: str) -> Array:
+    """Convolve [H, W, C] with [h, w, C, D] to [H', W', D] by one product of patches and filters (im2col).
+
+    First, blocks of stride x stride pixels become channels (space to depth). The remaining convolution has stride 1;
+    its patches are plain slices, whose gradient is padding: both are cheap, unlike slices with a stride.
+    """
+    rows, columns = x.shape[:2]
+    high, wide, _, filters = kernel.shape
+    (top, bottom), (left, right) = (_margins(*sizes, stride, padding) for sizes in ((rows, high), (columns, wide)))
+    down, across = (rows + top + bottom - high) // stride + 1, (columns + left + right - wide) // stride + 1
+    if min(down, across) <= 0:
+        return jnp.zeros((max(down, 0), max(across, 0), filters), jnp.float32)
+    n, m = -(-high // stride), -(-wide // stride)  # blocks covered by a filter
+    ends = (
+        (down + n - 1) * stride - rows - top,
+        (across + m - 1) * stride - columns - left,
+    )  # padding at the end; negative: crop unused pixels
+    x = jax.lax.pad(x, jnp.zeros((), x.dtype), ((top, ends[0], 0), (left, ends[1], 0), (0, 0, 0)))
+    kernel = jnp.pad(kernel, ((0, n * stride - high), (0, m * stride - wide), (0, 0), (0, 0)))
+    if stride > 1:
+        x, kernel = _blocks(x, stride), _blocks(kernel, stride)
+    slices = [x[i : i + down, j : j + across] for i in range(n) for j in range(m)]
+    patches = jnp.concatenate(slices, axis=-1).reshape(down * across, -1)
+    return matmul(patches, kernel.reshape(-1, filters)).reshape(down, across, filters)
+
+
+def _margins(size: int, window: int, stride: int, padding: str) -> tuple[int, int]:
+    """Return the number of padding pixels before and after `size` pixels."""
+    ((before, after),) = jax.lax.padtype_to_pads((size,), (window,), (stride,), padding)
+    return before, after
+
+
+def _blocks(x: Array, size: int) -> Array:
+    """Reshape [H, W, C, ...] to [H / size, W / size, size * size * C, ...] (space to depth)."""
+    rows, columns, channels, *rest = x.shape
+    x = x.reshape(rows // size, size, columns // size, size, channels, *rest)
+    return jnp.moveaxis(x, 2, 1).reshape(rows // size, columns // size, size * size * channels, *rest)
+
+
+def max_pool(x: Array) -> Array:
+    """Max pooling with window 3 x 3, stride 2 and padding "SAME".
+
+    On a CPU by comparing slices. The gradient is that of XLA's pooling: among equal numbers, the first receives it.
+    """
+    if rules().library_convolutions:
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (3, 3, 1), (2, 2, 1), "SAME")
+    return _largest_of_three(_largest_of_three(x, 1), 0)
+
+
+def _largest_of_three(x: Array, axis: int) -> Array:
+    """Max pooling along `axis` with window 3 and stride 2."""
+    size = x.shape[axis]
+    before, _ = _margins(size, 3, 2, "SAME")
+    out = -(-size // 2)
+    margins = [(0, 0, 0)] * x.ndim
+    margins[axis] = before, 2 * (out + 1) - size - before, 0
+    x = jax.lax.pad(x, jnp.asarray(-jnp.inf, x.dtype), margins)
+    pairs = x.reshape(*x.shape[:axis], out + 1, 2, *x.shape[axis + 1 :])  # a slice with a stride has a slow gradient
+    even, odd = (jax.lax.index_in_dim(pairs, i, axis + 1, keepdims=False) for i in range(2))
+    first, second, third = (jax.lax.slice_in_dim(y, i, out + i, axis=axis) for y, i in ((even, 0), (odd, 0), (even, 1)))
+    return _larger(_larger(first, second), third)
+
+
+def _larger(a: Array, b: Array) -> Array:
+    """Return the elementwise maximum; `a` where both are equal, NaN where one of them is NaN."""
+    return jnp.where((a >= b) | (a != a), a, b)
+
+
+def channels_last(x: Array, layout: str) -> Array:
+    """Return an image as [height, width, channels]."""
+    return x if layout == "hwc" else jnp.moveaxis(x, 0, -1)
+
+
+def init_convs(key: Key, sizes: tuple[int, ...], channels: tuple[int, ...]) -> Params:
+    """Return parameters of consecutive convolutions, named "0", "1", ...; `channels[0]` is that of the image."""
+    keys = jax.random.split(key, len(sizes))
+    return {str(i): init_conv(keys[i], size, channels[i], channels[i + 1]) for i, size in enumerate(sizes)}
+
+
+# Flattening, without parameters.
+
+
+@part
+class Flat:
+    """Flatten an array to a vector."""
+
+    def init(self, key: Key, example: PyTree) -> Params:
+        """Return no parameters."""
+        return {}
+
+    def __call__(self, params: Params, x: Array) -> Array:
+        """Return `x` [...] as a vector [size]."""
+        return jnp.ravel(x)
+
+
+# Convolutions of DQN: Mnih et al. 2015, https://doi.org/10.1038/nature14236
+#
+# The paper's network adds one dense layer: `hidden = [512]`, `activation = "relu"`.
+
+SIZES, STRIDES = (8, 4, 3), (4, 2, 1)
+
+
+@part
+class NatureCNN:
+    """DQN's three convolutions with relu, for images of at least 36 x 36 pixels.
+
+    Filters and strides: 8 x 8 with 4, 4 x 4 with 2, 3 x 3 with 1.
+    """
+
+    channels: tuple[int, ...] = static("channels of the three convolutions", default=(32, 64, 64), low=1)
+    layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
+
+    def init(self, key: Key, example: PyTree) -> Params:
+        """Return filters for images of the shape of `example`."""
+        return init_convs(key, SIZES, (channels_last(example, self.layout).shape[-1], *self.channels))
+
+    def __call__(self, params: Params, x: Array) -> Array:
+        """Return the flattened features of one image."""
+        x = channels_last(x, self.layout)
+        for i, stride in enumerate(STRIDES):
+            x = jax.nn.relu(conv(params[str(i)], x, stride))
+        return jnp.ravel(x)
+
+
+# Residual convolutions of IMPALA: Espeholt et al. 2018, https://arxiv.org/abs/1802.01561, figure 3, right.
+#
+# The paper's network adds one dense layer: `hidden = [256]`, `activation = "relu"`.
+
+
+@part
+class ImpalaCNN:
+    """IMPALA's residual network: a stage for each of `channels`, then relu.
+
+    A stage is a 3 x 3 convolution, max pooling that halves the image, and two residual blocks of 3 x 3 convolutions.
+    """
+
+    channels: tuple[int, ...] = static("channels of each stage", default=(16, 32, 32), low=1)
+    layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
+
+    def init(self, key: Key, example: PyTree) -> Params:
+        """Return filters for images of the shape of `example`, five convolutions for each stage."""
+        channels = (channels_last(example, self.layout).shape[-1], *self.channels)
+        keys = jax.random.split(key, len(self.channels))
+        stages = zip(keys, channels[:-1], channels[1:], strict=True)
+        return {str(i): init_convs(k, (3,) * 5, (size, *(out,) * 5)) for i, (k, size, out) in enumerate(stages)}
+
+    def __call__(self, params: Params, x: Array) -> Array:
+        """Return the flattened features of one image."""
+        x = channels_last(x, self.layout)
+        for i in range(len(self.channels)):
+            stage = params[str(i)]
+            x = max_pool(conv(stage["0"], x, padding="SAME"))
+            for one, other in (("1", "2"), ("3", "4")):
+                inner = conv(stage[one], jax.nn.relu(x), padding="SAME")
+                x = x + conv(stage[other], jax.nn.relu(inner), padding="SAME")
+        return jnp.ravel(jax.nn.relu(x))
+
+
+# Convolution of MinAtar's networks: Young and Tian 2019, https://arxiv.org/abs/1903.03176
+#
+# The paper's network adds one dense layer: `hidden = [128]`, `activation = "relu"`.
+
+
+@part
+class SmallCNN:
+    """Convolutions of 3 x 3 with relu, one for each of `channels`; for images of about 10 x 10 pixels."""
+
+    channels: tuple[int, ...] = static("channels of each convolution", default=(16,), low=1)
+    layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
+
+    def init(self, key: Key, example: PyTree) -> Params:
+        """Return filters for images of the shape of `example`."""
+        channels = (channels_last(example, self.layout).shape[-1], *self.channels)
+        return init_convs(key, (3,) * len(self.channels), channels)
+
+    def __call__(self, params: Params, x: Array) -> Array:
+        """Return the flattened features of one image."""
+        x = channels_last(x, self.layout)
+        for i in range(len(self.channels)):
+            x = jax.nn.relu(conv(params[str(i)], x))
+        return jnp.ravel(x)
+
+
+# Encoder selection: the encoder of each entry of an observation.
+
+
+class Encoder(Protocol):
+    """Encoder protocol: from one entry of an observation, or all entries, to a vector."""
+
+    def init(self, key: Key, example: PyTree) -> Params:
+        """Return parameters for inputs with the shape of `example`."""
+
+    def __call__(self, params: Params, x: PyTree) -> Array:
+        """Return the vector [n] of one input."""
+
+
+@part
+class Auto:
+    """Automatic choice: `small_cnn` for images of 3 to 35 pixels, `nature_cnn` for larger ones, `flat` otherwise."""
+
+
+class Reader(NamedTuple):
+    """Encoder with its input entries: one entry, or with a user's own encoder all of them."""
+
+    entries: tuple[Entry, ...]
+    encoder: Any
+
+    @property
+    def name(self) -> str:
+        """Name of its parameters: that of its entry, or "obs"."""
+        return self.entries[0].name if len(self.entries) == 1 else "obs"
+
+    def example(self) -> PyTree:
+        """Return zeros in the shape of the encoder's input: an array, or a dict of arrays for several entries."""
+        return self._join([jnp.zeros(entry.shape, jnp.float32) for entry in self.entries])
+
+    def read(self, params: Params, obs: PyTree, dtype: Any) -> Array:
+        """Return the vector of one observation; inputs of encoders with layers are cast to the weights' `dtype`."""
+        vector: Array = self.encoder(params, self._join([entry.read(obs, dtype) for entry in self.entries]))
+        return vector
+
+    def size(self) -> int:
+        """Return the length of that vector; ConfigError where the encoder's output is not a vector."""
+        example = jax.eval_shape(self.example)
+        shape = jax.eval_shape(lambda x: self.encoder(self.encoder.init(jax.random.key(0), x), x), example)
+        if len(shape.shape) != 1:
+            raise ConfigError(
+                f"network.encoder: {self.encoder} returns shape {list(shape.shape)} for a step: must be a vector"
+            )
+        return int(shape.size)
+
+    def _join(self, arrays: list[Array]) -> PyTree:
+        if len(arrays) == 1:
+            return arrays[0]
+        return {entry.name: x for entry, x in zip(self.entries, arrays, strict=True)}
+
+
+SMALLEST = 8  # pixels on a side of an image, for advice
+CONVOLUTIONS = (NatureCNN, ImpalaCNN, SmallCNN)
+
+
+def readers(encoder: Any, encoders: tuple[tuple[str, Any], ...], available: tuple[Entry, ...]) -> tuple[Reader, ...]:
+    """Return the readers of the `available` entries of an observation: those named in `encoders`, and all others.
+
+    ConfigError where an encoder does not fit.
+    """
+    named = dict(encoders)
+    others = tuple(entry for entry in available if entry.name not in named)
+    found = list(_readers(encoder, others)) if others else []
+    for entry in available:
+        found += _readers(named[entry.name], (entry,)) if entry.name in named else ()
+    return tuple(sorted(found, key=lambda reader: available.index(reader.entries[0])))
+
+
+def _readers(encoder: Any, available: tuple[Entry, ...]) -> tuple[Reader, ...]:
+    if isinstance(encoder, Auto):
+        return tuple(_automatic(entry) for entry in available)
+    if isinstance(encoder, Flat):
+        return tuple(Reader((entry,), encoder) for entry in available)
+    if not isinstance(encoder, CONVOLUTIONS):
+        return (Reader(available, encoder),)
+    if not any(entry.image for entry in available):
+        shapes = ", ".join(f"{entry.name} {list(entry.shape)}" for entry in available)
+        advice = next((advice for entry in available if (advice := _with_three_axes(entry))), "use flat")
+        raise ConfigError(
+            f"network.encoder: a convolution needs an image, an entry with three axes; there are {shapes}: {advice}"
+        )
+    return tuple(_fitting(encoder, entry) if entry.image else Reader((entry,), Flat()) for entry in available)
+
+
+def named_encoders(
+    encoders: Mapping[str, Any] | tuple[tuple[str, Any], ...], available: tuple[Entry, ...], field: str
+) -> tuple[tuple[str, Any], ...]:
+    """Return encoders by entry as sorted pairs; ConfigError, with the nearest, for a name that is no entry."""
+    names = [entry.name for entry in available]
+    for name in dict(encoders):
+        if name not in names:
+            nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
+            raise ConfigError(
+                f"{field}: no entry {name!r} in the observation; there are {', '.join(names)}; nearest: {nearest}"
+            )
+    return tuple(sorted(dict(encoders).items()))
+
+
+def _automatic(entry: Entry) -> Reader:
+    """Return the automatic choice of encoder for an entry."""
+    if not entry.image:
+        if entry.pixels and (advice := _with_three_axes(entry)):
+            warnings.warn(
+                f"{entry.name} {list(entry.shape)} has pixels, and without three axes it is read as a vector, without "
+                f'a convolution: {advice}; encoder = "flat" reads it as it is',
+                stacklevel=2,
+            )
+        return Reader((entry,), Flat())
+    if min(entry.shape[:2]) >= 36:
+        return _fitting(NatureCNN(), entry)
+    if min(entry.shape[1:]) >= 36:  # channels first, as in four stacked frames [4, 84, 84]
+        return _fitting(NatureCNN(layout="chw"), entry)
+    small = Reader((entry,), SmallCNN())
+    return small if small.size() else Reader((entry,), Flat())  # too small for a convolution, such as [2, 3, 128]
+
+
+def _with_three_axes(entry: Entry) -> str:
+    """Return how an array of two or four axes becomes an image with three; "" where it is none."""
+    shape = entry.shape
+    if entry.categories or len(shape) not in (2, 4) or min(sorted(shape)[-2:]) < SMALLEST:
+        return ""
+    if len(shape) == 2:
+        return (
+            f"give it an axis of channels, [{shape[0]}, {shape[1]}, 1], as gymnasium.wrappers.ReshapeObservation does"
+        )
+    frames, height, width, channels = shape
+    return (
+        f"make the axis of frames one of channels, [{height}, {width}, {frames * channels}], as "
+        "np.concatenate(frames, axis=-1) does"
+    )
+
+
+def _fitting(encoder: Any, entry: Entry) -> Reader:
+    """Return `encoder` with its entry; ConfigError where the entry is too small for it."""
+    reader = Reader((entry,), encoder)
+    if not reader.size():
+        raise ConfigError(
+            f"network.encoder: {encoder} has an empty output for {entry.name} {list(entry.shape)}: "
+            'use small_cnn or flat, or layout = "chw" where the channels come first'
+        )
+    return reader

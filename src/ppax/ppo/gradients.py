@@ -1,0 +1,140 @@
+"""Gradient of a mean over rows, data-parallel over devices and accumulated over chunks; rules that change it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.flatten_util import ravel_pytree
+
+from ppax.arrays.metrics import Summary, Table, merge, nothing, pack, unpack
+from ppax.core.protocols import GradientRule, LossGradient
+from ppax.core.types import ConfigError, LossOutput, Params, PyTree, part
+from ppax.devices import sharding
+
+__all__ = ["Plain"]
+
+
+# Gradient of a mean over rows: data-parallel over devices, with gradient accumulation over chunks of a minibatch.
+#
+# Gradient accumulation: the gradients of the chunks, weighted by their numbers of valid rows, are summed before one
+# optimiser step. Memory therefore holds the activations of one chunk only. On a CPU small chunks are also much faster:
+# the activations of some hundred rows are still in the cache in the backward pass (benchmarks/NOTES.md).
+
+
+class Gradient(NamedTuple):
+    """Gradient of a loss as one vector, in the order of `ravel_pytree`, and the metrics of the loss as a few arrays.
+
+    Maxima and minima are those of this device's rows: `update_metrics` exchanges those of all gradient steps at once.
+    """
+
+    vector: Array  # [P]
+    metrics: Summary
+
+
+def mean_gradient(
+    loss: Callable[[Params, Any, Array], LossOutput], params: Params, data: PyTree, valid: Array, chunk_rows: int
+) -> LossGradient:
+    """Gradient of `loss(params, data, valid)`, leaves of `data` [M, ...], accumulated over chunks of `chunk_rows` rows.
+
+    Equal to the gradient without chunks up to rounding: a loss and its metrics are means over the rows where `valid`
+    [M, L] (or declared extremes), and each chunk has its number of valid rows as its weight. A chunk holds one or
+    more whole sequences; the last chunk is padded with invalid rows.
+    """
+    all_rows = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
+    data, valid = sharding.own((data, valid))
+    sequences, length = valid.shape
+    chunks, size = chunk_sizes(sequences, length, chunk_rows)
+
+    def chunk_gradient(data: PyTree, valid: Array) -> Gradient:
+        gradient, metrics = jax.grad(loss, has_aux=True)(params, data, valid)
+        return Gradient(ravel_pytree(gradient)[0], pack(metrics))
+
+    def weighted_gradient(data: PyTree, valid: Array) -> Gradient:
+        share = valid.sum(dtype=jnp.float32) / all_rows
+        gradient, metrics = chunk_gradient(data, valid)
+        return Gradient(share * gradient, dataclasses.replace(metrics, means=share * metrics.means))
+
+    if chunks == 1:
+        if sharding.num_parts() == 1:
+            return _by_name(chunk_gradient(data, valid))
+        return _by_name(_sum_over_devices(weighted_gradient(data, valid)))
+
+    def add(sums: Gradient, chunk: tuple[PyTree, Array]) -> tuple[Gradient, None]:
+        gradient, metrics = weighted_gradient(*chunk)
+        return Gradient(sums.vector + gradient, merge(sums.metrics, metrics)), None
+
+    padding = chunks * size - sequences
+    if padding:  # repeat the last sequence, so that maxima and minima do not change
+        copies = lambda x: jnp.concatenate([x, jnp.broadcast_to(x[-1:], (padding, *x.shape[1:]))])  # noqa: E731
+        data, valid = jax.tree.map(copies, data), jnp.pad(valid, ((0, padding), (0, 0)))
+    stacked = jax.tree.map(lambda x: x.reshape(chunks, size, *x.shape[1:]), (data, valid))
+    shape = jax.eval_shape(weighted_gradient, *jax.tree.map(lambda x: x[0], stacked))
+    zeros = Gradient(jnp.zeros(shape.vector.shape, shape.vector.dtype), nothing(shape.metrics))
+    return _by_name(_sum_over_devices(jax.lax.scan(add, zeros, stacked)[0]))
+
+
+def _by_name(gradient: Gradient) -> LossGradient:
+    return LossGradient(gradient.vector, unpack(gradient.metrics))
+
+
+def by_rule(rule: GradientRule, gradient_at: Callable[[Params], LossGradient], params: Params) -> LossGradient:
+    """Gradient of a step by the agent's rule, with the metrics of the loss at `params` and those of the rule.
+
+    Raises ConfigError for a result that is no gradient of `params`, or a metric that exists already.
+    """
+    own = gradient_at(params)
+    found = rule(own, gradient_at, params)
+    remedy = f"agent.gradient: {type(rule).__name__} must return ppax.protocols.LossGradient(vector, metrics)"
+    if not isinstance(found, LossGradient):
+        raise ConfigError(f"{remedy}; it returned a {type(found).__name__}")
+    shapes = {"vector": jnp.shape(found.vector)} | {name: jnp.shape(x) for name, x in found.metrics.items()}
+    for name, shape in shapes.items():
+        wanted = own.vector.shape if name == "vector" else ()
+        if shape != wanted:
+            raise ConfigError(f"{remedy}; {name!r} has shape {list(shape)} and must have {list(wanted)}")
+    taken = [name for name, x in found.metrics.items() if name in own.metrics and x is not own.metrics[name]]
+    if taken:
+        raise ConfigError(f"{remedy}; the metric {taken[0]!r} of the loss exists already, choose another name")
+    return LossGradient(found.vector, Table({}) | own.metrics | found.metrics)
+
+
+class Chunks(NamedTuple):
+    """Number and size of the equal chunks of a minibatch; the last chunk may need padding."""
+
+    number: int
+    size: int  # in sequences
+
+
+def chunk_sizes(sequences: int, seq_len: int, chunk_rows: int) -> Chunks:
+    """Split `sequences` into chunks of at most `chunk_rows` rows and at least one sequence each."""
+    wanted = -(-sequences // max(1, chunk_rows // seq_len))
+    # the next number of chunks that divides; if none is near, chunks would be too small: pad the last one instead
+    number = next((k for k in range(wanted, min(4 * wanted, sequences) + 1) if sequences % k == 0), wanted)
+    size = -(-sequences // number)
+    return Chunks(-(-sequences // size), size)
+
+
+def _sum_over_devices(share: Gradient) -> Gradient:
+    """All-reduce: sum of all devices' gradients and means, exchanged as one array."""
+    vector, metrics = share
+    sums = sharding.total(jnp.concatenate([vector, metrics.means]))
+    return Gradient(sums[: vector.shape[0]], dataclasses.replace(metrics, means=sums[vector.shape[0] :]))
+
+
+# Gradient of the minibatch's loss, unchanged.
+
+
+@part
+class Plain:
+    """Gradient of the minibatch's loss at the current parameters."""
+
+    def __call__(
+        self, gradient: LossGradient, gradient_at: Callable[[Params], LossGradient], params: Params
+    ) -> LossGradient:
+        """Return `gradient`, so that the program is the same as without this part."""
+        return gradient

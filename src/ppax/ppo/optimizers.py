@@ -1,0 +1,579 @@
+"""Optimisers: optax transformations by name, with their numbers as leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.extend import core
+
+from ppax.core.parts import slot
+from ppax.core.protocols import Optimizer
+from ppax.core.types import ConfigError, Params, PyTree, Scalar, number, part, static
+
+__all__ = [
+    "SGD",
+    "ActorCritic",
+    "Adam",
+    "AdamW",
+    "Muon",
+    "Optax",
+    "RMSProp",
+    "clipped",
+    "factory_of",
+    "find_factory",
+    "optax_class",
+    "public_name",
+]
+
+
+# Optimisers as parts: learning rate -> optax.GradientTransformation, rebuilt inside each update.
+#
+# The learning rate and all other numbers therefore stay leaves, and the optimiser's state holds moments only. If
+# `elementwise` is True, the transformation gets the flattened parameter vector; otherwise the parameter tree.
+
+
+def clipped(
+    optimizer: Optimizer, learning_rate: Scalar, max_grad_norm: Scalar | None, num_epochs: int
+) -> optax.GradientTransformationExtraArgs:
+    """Gradient clipping by global norm, then `optimizer`; `update` takes the extra argument `epoch`.
+
+    Raises ConfigError if clips or epochs of actor and critic contradict those of the agent.
+    """
+    if isinstance(optimizer, ActorCritic):
+        check_groups(optimizer, max_grad_norm, num_epochs)
+    steps = optimizer(learning_rate)
+    if max_grad_norm is not None:
+        steps = optax.chain(optax.clip_by_global_norm(max_grad_norm), steps)
+    return optax.with_extra_args_support(steps)
+
+
+# Whether an optimiser is elementwise, found in the operations of its update.
+#
+# An elementwise optimiser may get all parameters as one vector, which needs few operations. That holds if each
+# operation on arrays combines equal places of arrays of equal shape, the same operations for parameters of every shape,
+# and the state has arrays of these shapes alone. Nothing is computed: the update is traced for shapes, small ones and
+# ones that are large enough for optimisers that treat wide matrices in another way (Adafactor those from 128).
+
+SHAPES = ((5, 3), (7,), (2**15, 2**14), (2**14,), (3, 3, 2**12, 2**13))
+# Elementwise primitives; a broadcast counts if it is of a scalar, or of an array to its own shape
+NAMES = """abs add add_any and cbrt ceil clamp convert_element_type copy copy_p cos div eq erf exp exp2 expm1 floor ge
+    gt integer_pow is_finite le log log1p logistic lt max min mul ne neg nextafter not or pow rem round rsqrt select_n
+    sign sin sqrt square stop_gradient sub tan tanh xor broadcast_in_dim"""
+ELEMENTWISE = frozenset(NAMES.split())
+UNCOUNTED = ("broadcast_in_dim", "convert_element_type", "copy")  # absent where a type or shape is right already
+
+
+def traced_update(factory: Callable[..., Any], fixed: Mapping[str, Any], traced: Sequence[str]) -> Any:
+    """Trace one update of the optimiser `factory(learning_rate, **fixed)`; the options `traced` are tracers, too.
+
+    Raises whatever the factory raises. Returns (program, shapes of the state).
+    """
+    params = {str(i): jax.ShapeDtypeStruct(shape, jnp.float32) for i, shape in enumerate(SHAPES)}
+    scalar = jax.ShapeDtypeStruct((), jnp.float32)
+    numbers = dict.fromkeys(traced, scalar)
+
+    def steps(rate: Any, numbers: Any) -> optax.GradientTransformationExtraArgs:
+        return optax.with_extra_args_support(factory(rate, **fixed, **numbers))
+
+    def update(rate: Any, numbers: Any, gradient: Any, state: Any, params: Any) -> Any:
+        return steps(rate, numbers).update(gradient, state, params)
+
+    state = jax.eval_shape(lambda rate, numbers, params: steps(rate, numbers).init(params), scalar, numbers, params)
+    return jax.make_jaxpr(update)(scalar, numbers, params, state, params), state
+
+
+def is_elementwise(factory: Callable[..., Any], fixed: Mapping[str, Any], traced: Sequence[str]) -> bool:
+    """Return whether the optimiser is elementwise; False where that is not certain."""
+    program, state = traced_update(factory, fixed, traced)
+    if any(leaf.shape not in ((), *SHAPES) for leaf in jax.tree.leaves(state)):
+        return False
+    operations: dict[Any, list[str]] = {shape: [] for shape in SHAPES}
+    for equation in _equations(program.jaxpr):
+        shapes = {x.aval.shape for x in (*equation.invars, *equation.outvars)} - {()}
+        if not shapes:
+            continue  # scalars, such as step counters and learning rates
+        name = equation.primitive.name
+        if name not in ELEMENTWISE or len(shapes) > 1 or not shapes <= operations.keys():
+            return False
+        if name not in UNCOUNTED:
+            operations[shapes.pop()].append(name)
+    return len({tuple(names) for names in operations.values()}) == 1
+
+
+def _equations(jaxpr: core.Jaxpr) -> Iterator[Any]:
+    """Yield the operations of a program, those of called functions in their place."""
+    for equation in jaxpr.eqns:
+        inner = [x for x in equation.params.values() if isinstance(x, core.ClosedJaxpr | core.Jaxpr)]
+        if len(inner) == 1 and equation.primitive.name in ("jit", "pjit", "closed_call", "custom_jvp_call", "remat"):
+            yield from _equations(inner[0].jaxpr if isinstance(inner[0], core.ClosedJaxpr) else inner[0])
+        else:
+            yield equation
+
+
+# Adam. Kingma and Ba 2015, https://arxiv.org/abs/1412.6980
+
+
+@part
+class Adam:
+    """Adam. Kingma and Ba 2015, https://arxiv.org/abs/1412.6980"""
+
+    b1: Scalar = number("Adam beta1: decay rate of the mean gradient", default=0.9, low=0.0, high=1.0)
+    b2: Scalar = number("Adam beta2: decay rate of the mean squared gradient", default=0.999, low=0.0, high=1.0)
+    eps: Scalar = number("Adam epsilon: added to the root of the mean squared gradient", default=1e-5, above=0.0)
+
+    elementwise: ClassVar[bool] = True  # works on the flattened parameter vector
+
+    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
+        """Transformation for one learning rate."""
+        return optax.adam(learning_rate, b1=self.b1, b2=self.b2, eps=self.eps)
+
+
+# Adam with decoupled weight decay. Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101
+
+
+@part
+class AdamW:
+    """Adam with decoupled weight decay. Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101
+
+    Each step scales every parameter by 1 - learning_rate * weight_decay, biases and log standard deviations included.
+    """
+
+    b1: Scalar = number("Adam beta1: decay rate of the mean gradient", default=0.9, low=0.0, high=1.0)
+    b2: Scalar = number("Adam beta2: decay rate of the mean squared gradient", default=0.999, low=0.0, high=1.0)
+    eps: Scalar = number("Adam epsilon: added to the root of the mean squared gradient", default=1e-5, above=0.0)
+    weight_decay: Scalar = number("weight decay of every parameter, per unit of learning rate", default=1e-4, low=0.0)
+
+    elementwise: ClassVar[bool] = True
+
+    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
+        """Transformation for one learning rate."""
+        return optax.adamw(learning_rate, b1=self.b1, b2=self.b2, eps=self.eps, weight_decay=self.weight_decay)
+
+
+# RMSProp. Tieleman and Hinton 2012.
+
+
+@part
+class RMSProp:
+    """RMSProp as in PyTorch: g / (sqrt(v) + eps), v the decaying mean of g^2. Tieleman and Hinton 2012, lecture 6e."""
+
+    decay: Scalar = number("decay rate of the mean squared gradient", default=0.99, low=0.0, high=1.0)
+    eps: Scalar = number("epsilon: added to the root of the mean squared gradient", default=1e-5, above=0.0)
+    momentum: Scalar = number(
+        "momentum: share of the last update that is added to the next", default=0.0, low=0.0, high=1.0
+    )
+    centered: bool = static(
+        "centred RMSProp: divide by the gradient's standard deviation instead of its root mean square", default=False
+    )
+
+    elementwise: ClassVar[bool] = True
+
+    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
+        """Transformation for one learning rate."""
+        return optax.rmsprop(
+            learning_rate,
+            decay=self.decay,
+            eps=self.eps,
+            eps_in_sqrt=False,
+            momentum=self.momentum,
+            centered=self.centered,
+        )
+
+
+# Stochastic gradient descent with momentum.
+
+
+@part
+class SGD:
+    """Stochastic gradient descent with momentum. Sutskever et al. 2013, PMLR 28:1139
+
+    m <- g + mu m; the update is m, or g + mu m with Nesterov momentum.
+    """
+
+    momentum: Scalar = number("momentum mu: decay rate of the momentum", default=0.0, low=0.0, high=1.0)
+    nesterov: bool = static("Nesterov momentum", default=False)
+
+    elementwise: ClassVar[bool] = True
+
+    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
+        """Transformation for one learning rate."""
+        return optax.sgd(learning_rate, momentum=self.momentum, nesterov=self.nesterov)
+
+
+# Muon: momentum with orthogonalised updates of matrices. Jordan 2024, https://kellerjordan.github.io/posts/muon/
+
+
+@part
+class Muon:
+    """Muon: momentum with orthogonalised updates of matrices. Jordan 2024, https://kellerjordan.github.io/posts/muon
+
+    As `optax.contrib.muon`: leaves with two axes, first and last layers included, with five Newton-Schulz steps; all
+    others (biases, log standard deviations, convolutions) with Adam and Nesterov momentum.
+    """
+
+    beta: Scalar = number("decay rate of the momentum of matrices", default=0.95, low=0.0, high=1.0)
+    weight_decay: Scalar = number("weight decay of matrices, per unit of learning rate", default=0.0, low=0.0)
+    eps: Scalar = number("epsilon: added to denominators", default=1e-8, above=0.0)
+    adam_scale: Scalar = number(
+        "learning rate of Adam (parameters that are not matrices) over that of matrices", default=1.0, low=0.0
+    )
+    b1: Scalar = number("beta1 of Adam, for parameters that are not matrices", default=0.9, low=0.0, high=1.0)
+    b2: Scalar = number("beta2 of Adam, for parameters that are not matrices", default=0.999, low=0.0, high=1.0)
+    consistent_rms: Scalar | None = number(
+        "root mean square of a matrix update over learning_rate; none: scale by sqrt(max(1, outputs / inputs))",
+        default=None,
+        above=0.0,
+    )
+    nesterov: bool = static("Nesterov momentum", default=True)
+
+    elementwise: ClassVar[bool] = False
+
+    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
+        """Transformation for one learning rate."""
+        return optax.contrib.muon(
+            learning_rate,
+            beta=self.beta,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            nesterov=self.nesterov,
+            adam_b1=self.b1,
+            adam_b2=self.b2,
+            adam_learning_rate=learning_rate * self.adam_scale,
+            consistent_rms=self.consistent_rms,
+        )
+
+
+# Separate optimisers for actor and critic.
+
+
+@part
+class ActorCritic:
+    """Separate optimiser, learning rate, gradient clipping and number of epochs for actor and critic.
+
+    Parameters belong to the actor or the critic by their top-level name. The agent's `max_grad_norm` clips the gradient
+    of both together, also after the last epoch of one: set it to None to clip each alone. After its last epoch a
+    group's parameters and optimiser state do not change. An early stop by `kl.target_kl` stops both. Raises ConfigError
+    for networks whose actor and critic share parameters.
+    """
+
+    actor: Optimizer = slot("optimizer", "optimiser of the actor", default=Adam())
+    critic: Optimizer = slot("optimizer", "optimiser of the critic", default=Adam())
+    actor_scale: Scalar = number("ratio of the actor's learning rate to the agent's", default=1.0, low=0.0)
+    critic_scale: Scalar = number("ratio of the critic's learning rate to the agent's", default=1.0, low=0.0)
+    actor_max_grad_norm: Scalar | None = number(
+        "gradient clipping of the actor: largest norm; none: off", default=None, above=0.0
+    )
+    critic_max_grad_norm: Scalar | None = number(
+        "gradient clipping of the critic: largest norm; none: off", default=None, above=0.0
+    )
+    actor_epochs: int | None = static(
+        "number of first epochs in which the actor learns; none: all num_epochs", default=None, low=1
+    )
+    critic_epochs: int | None = static(
+        "number of first epochs in which the critic learns; none: all num_epochs", default=None, low=1
+    )
+    actor_keys: tuple[str, ...] = static(
+        "top-level names of the actor's parameters; missing ones are ignored",
+        default=("actor", "policy", "log_std", "extensions"),
+    )
+    critic_keys: tuple[str, ...] = static(
+        "top-level names of the critic's parameters; all must exist", default=("critic", "value")
+    )
+
+    elementwise: ClassVar[bool] = False
+
+    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
+        """Transformation for one learning rate."""
+        actor, critic = self.actor(learning_rate * self.actor_scale), self.critic(learning_rate * self.critic_scale)
+        if self.actor_max_grad_norm is not None:
+            actor = optax.chain(optax.clip_by_global_norm(self.actor_max_grad_norm), actor)
+        if self.critic_max_grad_norm is not None:
+            critic = optax.chain(optax.clip_by_global_norm(self.critic_max_grad_norm), critic)
+        actor, critic = _first_epochs(actor, self.actor_epochs), _first_epochs(critic, self.critic_epochs)
+        return optax.partition({"actor": actor, "critic": critic}, self._owners)
+
+    def _owners(self, params: Params) -> dict[str, Any]:
+        """Label "actor" or "critic" for each top-level name of `params`; ConfigError if a name has none or both."""
+        names = tuple(params) if isinstance(params, dict) else ()
+        missing = [key for key in self.critic_keys if key not in names]
+        if missing:
+            raise ConfigError(
+                f"optimizer: the critic has no {_names(missing)} of its own among the parameters {_names(names)}; "
+                "separate optimisers need separate networks: set network.shared = false, or optimizer.critic_keys"
+            )
+        unknown = [key for key in names if key not in self.actor_keys + self.critic_keys]
+        if unknown:
+            raise ConfigError(
+                f"optimizer: the parameters {_names(unknown)} belong neither to the actor nor to the critic; "
+                "name them in optimizer.actor_keys or optimizer.critic_keys"
+            )
+        both = [key for key in self.actor_keys if key in self.critic_keys]
+        if both:
+            raise ConfigError(
+                f"optimizer: {_names(both)} is in actor_keys and in critic_keys; remove it from one of them"
+            )
+        return {key: "critic" if key in self.critic_keys else "actor" for key in names}
+
+
+def _first_epochs(steps: optax.GradientTransformation, epochs: int | None) -> optax.GradientTransformation:
+    """Transformation `steps` in the first `epochs` epochs; afterwards zero updates and an unchanged state."""
+    if epochs is None:
+        return steps
+    active = optax.with_extra_args_support(steps)
+
+    def update(gradient: Params, state: PyTree, params: Params | None = None, *, epoch: Any, **extra: Any) -> Any:
+        after = active.update(gradient, state, params, epoch=epoch, **extra)
+        frozen = jax.tree.map(jnp.zeros_like, after[0]), state
+        return jax.tree.map(partial(jnp.where, epoch < epochs), after, frozen)
+
+    return optax.GradientTransformationExtraArgs(active.init, update)
+
+
+def check_groups(optimizer: ActorCritic, max_grad_norm: Scalar | None, num_epochs: int) -> None:
+    """Raise ConfigError if clips or epochs of actor and critic contradict those of the agent."""
+    own = [name for name in ("actor_max_grad_norm", "critic_max_grad_norm") if getattr(optimizer, name) is not None]
+    if own and max_grad_norm is not None:
+        raise ConfigError(
+            f"optimizer.{own[0]}: the agent's max_grad_norm would clip the gradient of both groups together first; "
+            'write max_grad_norm = "none" in [agent] (--agent.max-grad-norm none; None in Python) to clip each alone'
+        )
+    actor, critic = optimizer.actor_epochs, optimizer.critic_epochs
+    most = max(num_epochs if epochs is None else epochs for epochs in (actor, critic))
+    if most != num_epochs:
+        raise ConfigError(
+            f"optimizer.actor_epochs = {_or_none(actor)} and critic_epochs = {_or_none(critic)}: the larger must be "
+            f"num_epochs = {num_epochs}, also the meaning of none; nearest: num_epochs = {most}"
+        )
+
+
+def _or_none(value: int | None) -> str:
+    return "none" if value is None else str(value)
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "(no dict)"
+
+
+# Any optimiser of optax as a part: a factory, learning rate and options -> optax.GradientTransformation.
+#
+# The part of a factory is a class made from its signature: options of type float are numbers (traced, so that they can
+# be swept and annealed), all others are static. It is elementwise where its update is (elementwise.py).
+
+NAMESPACES = ("optax", "optax.contrib")  # public ones, by which a run file names a factory
+RATE = "learning_rate"
+Factory = Callable[..., optax.GradientTransformation]
+_FACTORIES: dict[type, Factory] = {}  # factory by class
+
+
+def Optax(factory: Factory, **options: Any) -> Any:  # noqa: N802  # as a class of parts
+    """Return an optimiser from an optax factory with its options, as `Optax(optax.lion, b1=0.9)`.
+
+    The agent has the learning rate. Raises ConfigError for a factory or an option that cannot be used.
+    """
+    cls: Any = optax_class(factory)
+    name, known = _name_of(factory), [field.name for field in dataclasses.fields(cls)]
+    for option, value in options.items():
+        if option == RATE:
+            raise ConfigError(f"{name}: {RATE} is a number of the agent: write ppax.PPO(..., {RATE}={value!r})")
+        if option not in known:
+            nearest = difflib.get_close_matches(option, known, n=1, cutoff=0.0)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else "; it has none"
+            raise ConfigError(f"{name}: unknown option {option!r}{hint}")
+        if option in _numbers(cls) and callable(value):
+            raise ConfigError(
+                f"{name}: {option} = {value!r}: must be a number; anneal it with "
+                f'schedule=ppax.schedules.Linear(leaves=("optimizer.{option}",))'
+            )
+        if option not in _numbers(cls) and not isinstance(value, Hashable):
+            raise ConfigError(
+                f"{name}: {option}: must be hashable, as a function or a tuple; a {type(value).__name__} is not"
+            )
+    lacking = [option for option in known if option not in options and option in _required(cls)]
+    if lacking:
+        raise ConfigError(f"{name}: needs {', '.join(lacking)}: write Optax(factory, {lacking[0]}=...)")
+    return cls(**options)
+
+
+@functools.lru_cache(maxsize=256)
+def optax_class(factory: Factory) -> type:
+    """Return the class of parts of an optax factory; ConfigError unless PPO can call it with a traced learning rate."""
+    name = _name_of(factory)
+    options = _options_of(factory, name)
+    required = [option for option, given in options.items() if given.default is inspect.Parameter.empty]
+    untraced: set[str] = set()
+    if not required:
+        floats = {option: given.default for option, given in options.items() if isinstance(given.default, float)}
+        untraced = _untraced(factory, floats, name)
+    fields = {option: _field(given, option in untraced, _doc(factory, option)) for option, given in options.items()}
+    ordered = required + [option for option in options if option not in required]
+
+    namespace = {option: field for option, (_, field) in fields.items()}
+    namespace |= {"__annotations__": {option: fields[option][0] for option in ordered}, "__call__": _call}
+    namespace |= {"elementwise": property(_elementwise), "__reduce__": _reduce}
+    namespace |= {"__doc__": f"Optimiser {name}.", "__module__": __name__}
+    cls: Any = part(type(factory.__name__, (), namespace))
+    _FACTORIES[cls] = factory
+    return cls
+
+
+def _call(self: Any, learning_rate: Scalar) -> optax.GradientTransformation:
+    """Transformation for one learning rate."""
+    factory = _FACTORIES[type(self)]
+    try:
+        return factory(learning_rate, **_given(self))
+    except (ValueError, TypeError, AssertionError) as error:
+        raise ConfigError(f"optimizer: {_name_of(factory)}: {error}") from error
+
+
+def _elementwise(self: Any) -> bool:
+    """Whether the update of each parameter depends on that parameter alone, found in the operations of the update."""
+    given = _given(self)
+    traced = tuple(option for option in given if option in _numbers(type(self)) and given[option] is not None)
+    defaults = {field.name: field.default for field in dataclasses.fields(self)}
+    fixed = [(option, x) for option, x in given.items() if option not in traced and x is not defaults[option]]
+    return _found_elementwise(_FACTORIES[type(self)], tuple(fixed), traced)
+
+
+def _reduce(self: Any) -> Any:
+    return functools.partial(Optax, _FACTORIES[type(self)], **_given(self)), ()
+
+
+def _given(self: Any) -> dict[str, Any]:
+    return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+def factory_of(cls: type) -> Factory | None:
+    """Return the factory of a class that `optax_class` has made; None for other classes."""
+    return _FACTORIES.get(cls)
+
+
+def public_name(factory: Factory) -> str | None:
+    """Return the name by which a run file has a factory of optax, "optax:lion"; None for other functions."""
+    names = (f"{space}:{name}" for space in NAMESPACES for name, known in _factories(space).items() if known is factory)
+    return next(names, None)
+
+
+def find_factory(path: str, place: str) -> Factory:
+    """Return the factory of optax at an import path, as "optax:lion"; ConfigError, with the nearest, where it is none.
+
+    Nothing is imported: optax is here already, and only functions of it with a learning rate are found.
+    """
+    module, _, name = path.partition(":")
+    spaces = {space: _factories(space) for space in NAMESPACES}
+    if name in spaces.get(module, {}):
+        return spaces[module][name]
+    known = [f"{space}:{one}" for space, names in spaces.items() for one in names]
+    nearest = difflib.get_close_matches(path, known, n=1, cutoff=0.0)[0]
+    raise ConfigError(
+        f"{place} = {path!r}: must be a factory of optax, which takes a {RATE}; did you mean {nearest!r}?"
+    )
+
+
+def _factories(space: str) -> dict[str, Factory]:
+    module = optax if space == "optax" else optax.contrib
+    functions = {name: x for name, x in vars(module).items() if isinstance(x, types.FunctionType)}
+    return {name: x for name, x in functions.items() if RATE in inspect.signature(x).parameters and name[0] != "_"}
+
+
+def _name_of(factory: Factory) -> str:
+    """Return the public name of a factory of optax, otherwise module and name."""
+    return public_name(factory) or f"{getattr(factory, '__module__', '')}:{getattr(factory, '__qualname__', factory)}"
+
+
+def _options_of(factory: Factory, name: str) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a factory without its learning rate; ConfigError for anything but a factory."""
+    remedy = "must be a function learning rate, options -> optax.GradientTransformation, as optax.lion"
+    if not isinstance(factory, types.FunctionType):
+        raise ConfigError(f"optimizer: {factory!r}: {remedy}")
+    given = inspect.signature(factory).parameters
+    if next(iter(given), None) != RATE or any(
+        one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in given.values()
+    ):
+        raise ConfigError(f"optimizer: {name}({', '.join(given)}): {remedy}, whose first argument is {RATE}")
+    return {option: one for option, one in given.items() if option != RATE}
+
+
+def _untraced(factory: Factory, floats: dict[str, float], name: str) -> set[str]:
+    """Return the options that must be known when a program is compiled; ConfigError where no update can be traced."""
+    try:
+        traced_update(factory, {}, ())
+    except Exception as error:  # any exception of the factory, as for a missing argument of its update
+        raise ConfigError(_unusable(name, error)) from error
+
+    def fails(options: tuple[str, ...]) -> bool:
+        try:
+            traced_update(factory, {}, options)
+        except Exception:  # as above
+            return True
+        return False
+
+    return {option for option in floats if fails((option,))} if fails(tuple(floats)) else set()
+
+
+def _field(given: inspect.Parameter, untraced: bool, doc: str) -> tuple[Any, Any]:
+    """Return type and field of an option."""
+    default, empty = given.default, inspect.Parameter.empty
+    kinds = _kinds(given.annotation)
+    if isinstance(default, bool | int | str):
+        return type(default), static(doc, default=default)
+    if isinstance(default, float):
+        return (float, static(doc, default=default)) if untraced else (Scalar, number(doc, default=default))
+    if default is None and float in kinds:
+        return Scalar | None, number(doc, default=None)
+    if default is None and kinds == {int, types.NoneType}:
+        return int | None, static(doc, default=None)
+    if isinstance(default, tuple) and all(isinstance(x, float) for x in default):
+        return tuple[float, ...], static(doc, default=default)
+    return Any, static(doc) if default is empty else static(doc, default=default)
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """Return the types of an annotation, those of a union one by one."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return {inner for one in typing.get_args(annotation) for inner in _kinds(one)}
+    return {annotation} if isinstance(annotation, type) else set()
+
+
+def _doc(factory: Factory, option: str) -> str:
+    """Return the first sentence on an option in the docstring of its factory."""
+    found = re.search(rf"\n +{option}: (.*?)(?=\n +\w+: |\n\n|$)", inspect.getdoc(factory) or "", re.DOTALL)
+    text = " ".join(found.group(1).split()) if found else ""
+    return text.partition(". ")[0].rstrip(".") or f"option {option} of {factory.__name__}"
+
+
+def _numbers(cls: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(cls) if not field.metadata.get("static")}
+
+
+def _required(cls: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
+
+
+@functools.lru_cache(maxsize=256)
+def _found_elementwise(factory: Factory, fixed: tuple[tuple[str, Any], ...], numbers: tuple[str, ...]) -> bool:
+    if any(callable(value) for _, value in fixed):
+        return False  # a mask reads the tree of parameters
+    try:
+        return is_elementwise(factory, dict(fixed), numbers)
+    except Exception as error:  # any exception of the factory
+        raise ConfigError(_unusable(_name_of(factory), error)) from error
+
+
+def _unusable(name: str, error: Exception) -> str:
+    reason = " ".join(str(error).split())[:200]
+    return (
+        f"optimizer: {name} cannot be used with these options: its update must work with gradient and parameters "
+        f"alone, and with a traced learning rate, which PPO anneals; it raised {type(error).__name__}: {reason}"
+    )

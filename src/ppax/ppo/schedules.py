@@ -1,0 +1,285 @@
+"""Schedules: numbers of an agent over training."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.core.names import moved, own_name
+from ppax.core.options import flatten
+from ppax.core.parts import name_of, slot, slot_chains, slots
+from ppax.core.protocols import Schedule
+from ppax.core.types import ConfigError, Scalar, number, part, static
+
+__all__ = [
+    "Both",
+    "Constant",
+    "Cosine",
+    "Interpolated",
+    "Linear",
+    "Steps",
+    "anneal_parts",
+    "annealed",
+    "changed_numbers",
+    "knots",
+    "piecewise",
+    "replace_at",
+    "scale",
+]
+
+
+# Schedules: (agent, progress in [0, 1], env_steps) -> agent. A schedule may anneal any number of the agent.
+#
+# That of an environment gets nested numbers by name in place of an agent (envs/curriculum.py).
+#
+# `progress` is iterations done / iterations planned: 0 in the first update, 1 - 1/n in the last of n. `env_steps`
+# counts the valid training steps of all streams so far. Neither depends on the number of epochs or gradient steps.
+
+
+def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = "") -> Any:
+    """Copy of a part with `change` applied to the number at a dotted `path`, such as "loss.clip_eps".
+
+    Raises ConfigError if there is no number at `path`; `above` is the path of `tree`, with a dot, for its message.
+    """
+    name, _, rest = path.partition(".")
+    if dataclasses.is_dataclass(tree) and name in slot_chains(type(tree)):
+        return _replace_in_chain(tree, name, rest, change)
+    entries = _entries(tree)
+    value = entries.get(name)
+    is_inner = dataclasses.is_dataclass(value) or isinstance(value, Mapping)
+    if value is None or (is_inner and not rest):
+        is_env, last = isinstance(tree, Mapping), path.rpartition(".")[2]
+        whole = "the environment" if is_env else type(tree).__name__
+        names = [x for x, _ in flatten(tree)] if is_env else [*entries, *(f"{name}.{one}" for one in _entries(value))]
+        former = moved(f"agent.{path}")
+        if former is not None and not above:
+            options = " or ".join(repr(f"{one}.{former.inside}".removeprefix("agent.")) for one in former.tables)
+            raise ConfigError(f"schedule: {path!r} is a number of an extension; write {options}")
+        nearest = difflib.get_close_matches(path.removesuffix(last) + own_name(last), names, n=1)
+        meant = f"did you mean {above + nearest[0]!r}? " if nearest else ""
+        has = ", ".join(above + one for one in names)
+        raise ConfigError(f"schedule: {above + path!r} is not a number of {whole}; {meant}it has {has}")
+    if rest and not is_inner:
+        raise ConfigError(f"schedule: {above + name!r} is a number and has no field {rest!r}")
+    new = replace_at(value, rest, change, f"{above}{name}.") if rest else change(value)
+    return {**tree, name: new} if isinstance(tree, Mapping) else dataclasses.replace(tree, **{name: new})
+
+
+def _replace_in_chain(agent: Any, field: str, path: str, change: Callable[[Any], Any]) -> Any:
+    """Copy of an agent with `change` applied to the number at `path`, "rnd.coef", of the parts in its `field`."""
+    name, _, rest = path.partition(".")
+    parts = getattr(agent, field)
+    if not rest or name not in map(name_of, parts):
+        known = [f"{field}.{name_of(part)}.{number}" for part in parts for number in _entries(part)]
+        nearest = difflib.get_close_matches(f"{field}.{path}", known, n=1)
+        meant = f"did you mean {nearest[0]!r}? " if nearest else ""
+        has = f"{meant}it has {', '.join(known)}" if known else f"the agent has no {field}"
+        raise ConfigError(f"schedule: '{field}.{path}' is not a number of {field}; {has}")
+    above = f"{field}.{name}."
+    changed = (replace_at(part, rest, change, above) if name_of(part) == name else part for part in parts)
+    return dataclasses.replace(agent, **{field: tuple(changed)})
+
+
+def _entries(tree: Any) -> dict[str, Any]:
+    """Return the fields of a part that are not static, or the entries of a mapping; {} of anything else."""
+    if isinstance(tree, Mapping):
+        return dict(tree)
+    fields = dataclasses.fields(tree) if dataclasses.is_dataclass(tree) else ()
+    return {field.name: getattr(tree, field.name) for field in fields if not field.metadata.get("static")}
+
+
+def change_each(agent: Any, leaves: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
+    """Agent with `change` applied to the number at each path of `leaves`."""
+    for path in leaves:
+        agent = replace_at(agent, path, change)
+    return agent
+
+
+def scale(agent: Any, leaves: tuple[str, ...], share: Scalar) -> Any:
+    """Agent with the number at each path of `leaves` multiplied by `share`."""
+    return change_each(agent, leaves, lambda value: value * share)
+
+
+def anneal_parts(agent: Any, progress: Array) -> Any:
+    """Agent with the numbers of its parts that declare `anneal_to` at their values at `progress`, in [0, 1]."""
+    parts = {name: annealed(getattr(agent, name), progress) for name in slots(type(agent))}
+    chains = {name: tuple(annealed(one, progress) for one in getattr(agent, name)) for name in slot_chains(type(agent))}
+    return dataclasses.replace(agent, **parts, **chains)
+
+
+def annealed(part: Any, progress: Array) -> Any:
+    """Part with each number that declares `anneal_to` moved linearly to its end; `progress` is in [0, 1]."""
+    fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
+    ends = {field.name: field.metadata["anneal_to"] for field in fields if "anneal_to" in field.metadata}
+    if not ends:
+        return part
+    share = jnp.clip(progress, 0.0, 1.0)
+    courses = {name: (getattr(part, name), getattr(part, end)) for name, end in ends.items()}
+    return dataclasses.replace(part, **{name: start + (end - start) * share for name, (start, end) in courses.items()})
+
+
+def changed_numbers(before: Any, after: Any) -> dict[str, Any]:
+    """Return the numbers of `after` that a schedule has changed, by their paths: leaves that are other objects."""
+    # a schedule of the user may replace parts
+    if jax.tree.structure(before) != jax.tree.structure(after):  # type: ignore[operator]
+        return {}
+    pairs = zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
+    return {_path_of(before, path): y for (path, x), y in pairs if x is not y}
+
+
+def _path_of(tree: Any, path: Sequence[Any]) -> str:
+    """Return the dotted path of a number in a part; inside a field of parts in their order with the part's name."""
+    field, *inner = path
+    name = getattr(field, "name", "")
+    if inner and name in slot_chains(type(tree)):
+        part = getattr(tree, name)[inner[0].idx]
+        return ".".join([name, name_of(part), _path_of(part, inner[1:])])
+    return jax.tree_util.keystr(tuple(path), simple=True, separator=".")
+
+
+def piecewise(schedule: Any, agent: Any, progress: Array, env_steps: Array, value: Callable[..., Array]) -> Any:
+    """Agent with the numbers of a piecewise schedule set to `value(now, at, values)`, of its knots [k]."""
+    now = value(progress if schedule.by == "progress" else env_steps, *knots(schedule))
+    return change_each(agent, schedule.leaves, lambda _: now)
+
+
+def knots(schedule: Any) -> tuple[Array, Array]:
+    """Positions and values [k] of a piecewise schedule; ConfigError if positions do not start at 0 and rise."""
+    at, values = schedule.at, schedule.values
+    if len(at) != len(values) or not at:
+        raise ConfigError(
+            f"schedule: at has {len(at)} entries and values has {len(values)}; "
+            "they must have the same number of entries, at least 1"
+        )
+    known = [x for x in at if isinstance(x, int | float)]
+    if len(known) == len(at):  # traced inside a compiled program; `fit` checks them before
+        if known[0] != 0:
+            raise ConfigError(f"schedule: at = {known} must begin at 0, so that the first update has a value")
+        if any(a >= b for a, b in itertools.pairwise(known)):
+            raise ConfigError(f"schedule: at = {known} must rise from one entry to the next")
+        if schedule.by == "progress" and known[-1] > 1:
+            raise ConfigError(f'schedule: at = {known}: progress ends at 1; for steps write by = "env_steps"')
+    return jnp.stack([jnp.float32(x) for x in at]), jnp.stack([jnp.float32(x) for x in values])
+
+
+# Constant schedule.
+
+
+@part
+class Constant:
+    """Constant schedule: no number is annealed."""
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
+        """Return the agent unchanged."""
+        return agent
+
+
+# Linear schedule.
+
+
+@part
+class Linear:
+    """Linear schedule: each named number is annealed from its value to `end` times its value."""
+
+    leaves: tuple[str, ...] = static(
+        "paths of the numbers to anneal, such as learning_rate or loss.clip_eps", default=("learning_rate",)
+    )
+    end: Scalar = number("ratio of the final value to the initial value", default=0.0, low=0.0)
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
+        """Agent at `progress` of training, in [0, 1]."""
+        return scale(agent, self.leaves, 1.0 - jnp.clip(progress, 0.0, 1.0) * (1.0 - self.end))
+
+
+# Cosine schedule. Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983
+
+
+@part
+class Cosine:
+    """Cosine schedule: each named number is annealed from its value to `end` times its value.
+
+    Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983
+    """
+
+    leaves: tuple[str, ...] = static(
+        "paths of the numbers to anneal, such as learning_rate or loss.clip_eps", default=("learning_rate",)
+    )
+    end: Scalar = number("ratio of the final value to the initial value", default=0.0, low=0.0)
+    exponent: Scalar = number("exponent of the half cosine: above 1 the numbers fall earlier", default=1.0, above=0.0)
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
+        """Agent at `progress` of training, in [0, 1]."""
+        wave = 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
+        return scale(agent, self.leaves, self.end + (1.0 - self.end) * wave**self.exponent)
+
+
+# Piecewise-constant schedule.
+
+
+@part
+class Steps:
+    """Piecewise-constant schedule: each named number is values[i] from at[i] until at[i + 1]."""
+
+    leaves: tuple[str, ...] = static(
+        "paths of the numbers to set, such as learning_rate or loss.clip_eps", default=("learning_rate",)
+    )
+    at: tuple[Scalar, ...] = number("position at which each value starts; the first is 0", default=(0.0,), low=0.0)
+    values: tuple[Scalar, ...] = number("value from each position on", default=(3e-4,))
+    by: str = static(
+        "unit of at: progress of training in [0, 1], or env_steps",
+        default="progress",
+        choices=("progress", "env_steps"),
+    )
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
+        """Agent at `progress` of training in [0, 1], or after `env_steps` valid steps."""
+        return piecewise(self, agent, progress, env_steps, _last_reached)
+
+
+def _last_reached(now: Array, at: Array, values: Array) -> Array:
+    return values[jnp.sum(now >= at) - 1]
+
+
+# Piecewise-linear schedule.
+
+
+@part
+class Interpolated:
+    """Piecewise-linear schedule through the points (at[i], values[i]); constant after the last point."""
+
+    leaves: tuple[str, ...] = static(
+        "paths of the numbers to set, such as learning_rate or loss.clip_eps", default=("learning_rate",)
+    )
+    at: tuple[Scalar, ...] = number("position of each value; the first is 0", default=(0.0,), low=0.0)
+    values: tuple[Scalar, ...] = number("value at each position; linear in between", default=(3e-4,))
+    by: str = static(
+        "unit of at: progress of training in [0, 1], or env_steps",
+        default="progress",
+        choices=("progress", "env_steps"),
+    )
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
+        """Agent at `progress` of training in [0, 1], or after `env_steps` valid steps."""
+        return piecewise(self, agent, progress, env_steps, jnp.interp)
+
+
+# Composition of two schedules.
+
+
+@part
+class Both:
+    """Composition of two schedules; each may be a `Both` again."""
+
+    first: Schedule = slot("schedule", "schedule applied first", default=Constant())
+    second: Schedule = slot("schedule", "schedule applied second, to the result of the first", default=Constant())
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
+        """Agent with both schedules applied."""
+        return self.second(self.first(agent, progress, env_steps), progress, env_steps)

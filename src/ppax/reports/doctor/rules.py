@@ -1,0 +1,752 @@
+"""Rules of the doctor: on the policy's steps, the critic, and the environment."""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from ppax import config
+from ppax.core.options import Config, flatten
+from ppax.core.protocols import Row
+from ppax.core.types import ConfigError
+from ppax.devices.layout import AUTO, WHERE_SAFE
+from ppax.loggers.files import finite_or_none, rows_until, thinned
+from ppax.networks.heads import needs_squashing
+from ppax.policy.spec import from_data
+from ppax.run import record as run_record
+from ppax.run.directory import POLICY, ROWS, find, read_evaluation, read_policy
+from ppax.run.result import TrainedRun
+from ppax.storage.paths import to_path
+
+# Findings of the doctor, the rules that make them, and the diagnosis of a run.
+
+FAULT, WARNING, NOTICE = "fault", "warning", "notice"  # in the order in which they are shown
+SEVERITIES = (FAULT, WARNING, NOTICE)
+WIDTH = 100  # characters of a line
+MIN_ROWS = 5  # fewer log rows are too few for a judgement
+
+
+class Remedy(NamedTuple):
+    """Change to try: an option with a concrete value and the reason."""
+
+    reason: str
+    option: str = ""  # full name, as `agent.learning_rate`; "" where no option of the run mends it
+    value: Any = None
+
+    def __str__(self) -> str:
+        return f"Try {self.option} = {json.dumps(self.value)}: {self.reason}." if self.option else f"{self.reason}."
+
+
+class Finding(NamedTuple):
+    """Symptom in the metrics of a run, and the change to try."""
+
+    diagnosis: str  # one sentence with the figures
+    remedy: Remedy
+    severity: str = WARNING
+    row: int | None = None  # index of the log row at which it is seen first; None: in all
+    rule: str = ""  # filled in, like the fields below, by the examination
+    group: str = ""  # of agents; "" without groups
+    iteration: int = 0
+    env_steps: int = 0
+
+    def __str__(self) -> str:
+        name = f"{self.rule} of group {self.group!r}" if self.group else self.rule
+        where = f"first at iteration {self.iteration:,}, {self.env_steps:,} steps" if self.iteration else ""
+        text = f"{self.severity}: {name}. {self.diagnosis}" + (f" ({where})" if where else "")
+        return "\n".join([*textwrap.wrap(text, WIDTH), *wrapped(str(self.remedy), "  ")])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as data for JSON."""
+        return self._asdict() | {"remedy": self.remedy._asdict()}
+
+
+class Rule(NamedTuple):
+    """Rule over the rows and options of a run; it returns None where it sees nothing."""
+
+    name: str
+    sees: str  # for the documentation: the symptom, with its threshold
+    remedy: str  # for the documentation: the options to try
+    metrics: tuple[str, ...]  # columns that it reads; without one of them it is not examined
+    examine: Callable[[Record], Finding | None]
+    min_rows: int = MIN_ROWS
+
+
+class Diagnosis(NamedTuple):
+    """Findings of all rules on one run; `str` shows them as text."""
+
+    findings: tuple[Finding, ...]
+    examined: tuple[str, ...]  # names of the rules that were examined
+    not_examined: Mapping[str, str]  # reason by name of a rule
+    rows: int
+    env_steps: int
+    progress: str  # one sentence on the returns
+
+    @property
+    def healthy(self) -> bool:
+        """True if no rule has a finding."""
+        return not self.findings
+
+    def __str__(self) -> str:
+        lines = [f"{self.rows:,} rows, {self.env_steps:,} steps. {self.progress}", *map(str, self.findings)]
+        if self.healthy:
+            lines += textwrap.wrap(f"Nothing suspicious. Examined: {', '.join(self.examined) or 'nothing'}.", WIDTH)
+        lines += [f"Not examined: {name}, {why}." for name, why in self.not_examined.items()]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the diagnosis as data for JSON."""
+        findings = [finding.to_dict() for finding in self.findings]
+        return {"healthy": self.healthy} | self._asdict() | {"findings": findings}
+
+
+def wrapped(text: str, indent: str) -> list[str]:
+    """Lines of a paragraph, each with the indent."""
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+def shown(x: float) -> str:
+    """Three significant digits; large numbers with separators of thousands."""
+    return f"{x:,.0f}" if 1e3 <= abs(x) < 1e15 else f"{x:.3g}"
+
+
+def rounded(x: float) -> float:
+    """Two significant digits, for a value to try."""
+    return float(f"{x:.2g}")
+
+
+# Log rows and options of a run, as the rules of the doctor read them.
+
+LAST = 2**63  # an iteration that no run reaches
+# Least rise of the return of a run that learns, in usual changes between two rows. Returns that only fluctuate around a
+# mean rise as much in 2 % of the runs of which a tenth of the rows is one row, and in fewer of the longer ones
+CERTAIN = 3.0
+EPISODES = 10  # fewest episodes whose mean return is judged
+
+
+class Record(NamedTuple):
+    """Rows and options of a run; `group` chooses the agent's metrics and options in runs with groups."""
+
+    rows: Sequence[Row]
+    options: Mapping[str, Any]  # value of every option by its path
+    group: str = ""
+    off_scale: str = ""  # bounds of actions that a normal distribution misses, and `squashed` does not
+    evaluated: float = math.nan  # mean return of the evaluation at the end of the run
+
+    def has(self, metric: str) -> bool:
+        """Whether the rows have a column `metric`."""
+        return any(metric in row for row in self.rows)
+
+    def column(self, metric: str) -> np.ndarray:
+        """Values [rows] of a metric, NaN where a row has none; of the group, where it has a column of its own."""
+        own = f"{metric}/{self.group}"
+        name = own if self.group and self.has(own) else metric
+        return np.array([math.nan if row.get(name) is None else float(row[name]) for row in self.rows])
+
+    def late(self, metric: str) -> np.ndarray:
+        """Values [rows / 2] of the second half of the rows."""
+        return self.column(metric)[len(self.rows) // 2 :]
+
+    def path(self, name: str) -> str:
+        """Full name of an option of the agent."""
+        return f"groups.{self.group}.agent.{name}" if self.group else f"agent.{name}"
+
+    def option(self, name: str) -> Any:
+        """Value of an option of the agent; None where it has no such option."""
+        return self.options.get(self.path(name))
+
+    def number(self, name: str) -> float:
+        """Number of the agent, the smallest where every player has one; NaN for none."""
+        value = self.option(name)
+        values = value if isinstance(value, list) else [value]
+        return min((math.nan if one is None else float(one) for one in values), default=math.nan)
+
+    def of_run(self, name: str) -> float:
+        """Number of the run, as `total_steps`; NaN where it is unknown."""
+        value = self.options.get(name)
+        return math.nan if value is None else float(value)
+
+
+def record_of(run: TrainedRun | str | Path) -> Record:
+    """Return the record of a run directory, or of a run in memory; ConfigError where there is no run or no row."""
+    if isinstance(run, TrainedRun) and run.run_dir is None:
+        rows, options, space, result = run.history, _options_of(run), run.env.action_space, None
+    else:
+        path = Path(run.run_dir or "") if isinstance(run, TrainedRun) else to_path(run, "run")
+        options = config.resolve(config.plain(run_record.recorded(find(path))))
+        rows, space = thinned(rows_until(path / ROWS, LAST)), _action_space(path)
+        result = finite_or_none(read_evaluation(path).get("mean_return"))
+    if not rows:
+        raise ConfigError(f"{run}: has no log rows yet; the first is written after log.every iterations")
+    finite = [{name: finite_or_none(value) for name, value in row.items()} for row in rows]
+    evaluated = math.nan if result is None else result
+    return Record(
+        finite,
+        dict(flatten(options)),
+        off_scale="" if space is None else needs_squashing(space),
+        evaluated=evaluated,
+    )
+
+
+def _action_space(path: Path) -> spaces.Space | None:
+    """Return the action space of a run directory; None where its policy is not described."""
+    policy = read_policy(path)
+    return from_data(policy["action_space"], f"{path / POLICY}: action_space") if policy else None
+
+
+def _options_of(run: TrainedRun) -> Config:
+    """Configuration of a run in memory."""
+    fields = run.env.settings.run_fields() | {"num_steps": run.state.num_steps, "total_steps": run.total_steps}
+    return config.describe_run(run.agent, run.env, config.Run(**fields))
+
+
+def groups_of(record: Record) -> list[str]:
+    """Names of the groups with agents of their own; [""] without groups."""
+    named = {path.split(".")[1]: None for path in record.options if path.startswith("groups.")}
+    return list(named) or [""]
+
+
+def median(values: np.ndarray) -> float:
+    """Median of the finite values; NaN where there are none."""
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else math.nan
+
+
+def share(mask: np.ndarray, values: np.ndarray) -> float:
+    """Share of the finite values for which `mask` holds; 0 where there are none."""
+    finite = np.isfinite(values)
+    return float(mask[finite].mean()) if finite.any() else 0.0
+
+
+def first(mask: np.ndarray) -> int:
+    """Index of the first True; 0 where there is none."""
+    return int(np.argmax(mask))
+
+
+def at_ends(record: Record, metric: str) -> tuple[float, float]:
+    """Means of a metric over the first and the last tenth of the rows that have it; NaN without any."""
+    values = record.column(metric)
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return math.nan, math.nan
+    tenth = max(1, len(values) // 10)
+    return float(values[:tenth].mean()), float(values[-tenth:].mean())
+
+
+def rose(record: Record) -> bool:
+    """Whether the return rose by more than CERTAIN times its usual change from one row to the next."""
+    values = record.column("episode_return")
+    values = values[np.isfinite(values)]
+    begin, end = at_ends(record, "episode_return")
+    return len(values) > 2 and end - begin > CERTAIN * float(np.median(np.abs(np.diff(values)))) + 1e-6 * abs(begin)
+
+
+def learned(record: Record) -> bool:
+    """Whether the return rose, over enough episodes, and no evaluation disagrees."""
+    return rose(record) and not episodes_at_end(record) < EPISODES and np.isnan(contradiction(record))
+
+
+def episodes_at_end(record: Record) -> float:
+    """Episodes in the last tenth of the rows with a return; NaN where rows do not count them."""
+    counted = record.column("episodes")[np.isfinite(record.column("episode_return"))]
+    return float(counted[-max(1, len(counted) // 10) :].sum())
+
+
+def contradiction(record: Record) -> float:
+    """Mean return of the newest evaluation, if it is nearer to the returns at the begin of a run; NaN otherwise."""
+    begin, end = at_ends(record, "episode_return")
+    values = record.column("eval_return")
+    values = values[np.isfinite(values)]
+    evaluated = float(values[-1]) if len(values) else record.evaluated
+    comparable = not record.group or record.has(f"eval_return/{record.group}")
+    return evaluated if comparable and rose(record) and evaluated < (begin + end) / 2.0 else math.nan
+
+
+# Rules on the policy's steps: entropy, KL, clipping, the first ratio, and the number of gradient steps.
+
+# Of two actions with 5 % of the entropy of a fair coin one is taken in 99.4 % of the cases; a standard deviation of 5 %
+# of the first no longer leaves the neighbourhood of the mean action
+ENTROPY_LEFT = 0.05
+EARLY = 0.5  # share of total_steps: near the end of a run a policy may be certain
+# Mean over the gradient steps of an update. Early stops are usually set from 0.01 to 0.05. Measured in the
+# healthy runs of tests/support/sick_runs.py: medians of 0.002 to 0.006, single rows up to 0.12
+KL_LARGE = 0.1
+OFTEN = 0.2  # share of the rows: single peaks do no harm
+# Rows outside of the clip range give no gradient. The same healthy runs: medians of 0.03 to 0.08, rows up to 0.21
+CLIPPED = 0.4
+NARROW = 0.1  # clip range of the PPO paper for Atari, the smallest in use
+# Largest abs(w - 1) before the first gradient step. Rounding of a log-probability of 20 gives 2e-6 in float32; bfloat16
+# has 8 bits
+RATIO = {"float32": 1e-3} | dict.fromkeys(("bfloat16", WHERE_SAFE, AUTO), 0.2)  # the last two may be either
+# CartPole takes about 1,000 gradient steps; Catch, the easiest task measured, was solved after 390
+GRADIENT_STEPS = 300
+ITERATIONS = 15  # each improves the policy by about a clip range; the shortest runs that solved a task had 24
+
+
+def entropy_gone(record: Record) -> Finding | None:
+    """Entropy, or the standard deviation of Box actions, near 0 in the first half of a run that did not learn."""
+    metric = "policy_std" if record.has("policy_std") else "entropy"
+    values = record.column(metric)
+    begin = values[first(np.isfinite(values))]
+    of_box = metric == "entropy" and bool((values < 0.0).any())  # a differential entropy: 0 means nothing there
+    low = values < ENTROPY_LEFT * begin
+    at = first(low)
+    early = record.column("env_steps")[at] <= EARLY * record.of_run("total_steps")
+    if of_box or not low.any() or not early or learned(record):
+        return None
+    now = record.number("ent_coef")
+    name = "the standard deviation of the actions" if metric == "policy_std" else "the entropy of the policy"
+    seen = f"It fell from {shown(begin)} to {shown(values[at])} while the return did not rise"
+    return Finding(
+        f"The policy stopped exploring: {name} was almost 0 before half of the run. {seen}.",
+        Remedy("an entropy bonus keeps actions random for longer", record.path("ent_coef"), max(0.01, 3.0 * now)),
+        row=at,
+    )
+
+
+def actions_off_scale(record: Record) -> Finding | None:
+    """Normal distribution over actions in units that it does not reach."""
+    if not record.off_scale or record.option("network.distribution") != "normal":
+        return None
+    return Finding(
+        f"Actions in {record.off_scale} are drawn from a normal distribution that begins around 0 with standard "
+        "deviation 1, in the units of the environment: it hardly moves in this range.",
+        Remedy(
+            "maps its range to that of the actions, as an environment with actions in [-1, 1] would",
+            record.path("network.distribution"),
+            "squashed",
+        ),
+    )
+
+
+def kl_large(record: Record) -> Finding | None:
+    """KL between the policy before and after the updates that is large in many rows."""
+    values = record.column("approx_kl")
+    large = values > KL_LARGE
+    if share(large, values) < OFTEN:
+        return None
+    count, top, rate = int(large.sum()), np.nanmax(values), record.number("learning_rate")
+    seen = f"approx_kl is above {KL_LARGE} in {count} of {len(values)} rows, at most {shown(top)}"
+    # with overlap the controls of the KL are refused
+    if rate > 1e-3 or gradient_steps_per_update(record) <= 1 or record.of_run("overlap") > 0:
+        remedy = Remedy("smaller steps", record.path("learning_rate"), rounded(min(rate / 3.0, 1e-3)))
+    else:
+        remedy = Remedy(
+            "ends an update that has moved the policy far enough", record.path("extensions.kl_control.target_kl"), 0.02
+        )
+    return Finding(
+        f"Updates move the policy too far: {seen}; healthy updates stay near 0.01.", remedy, row=first(large)
+    )
+
+
+def clip_fraction_high(record: Record) -> Finding | None:
+    """Clip fraction that is high in half of the rows."""
+    values = record.column("clip_fraction")
+    high = values > CLIPPED
+    if share(high, values) < 0.5:
+        return None
+    epochs = record.number("num_epochs")
+    if record.number("loss.clip_eps") < NARROW:
+        remedy = Remedy("a usual clip range", record.path("loss.clip_eps"), 0.2)
+    elif epochs > 1:
+        remedy = Remedy("fewer passes over the same rollout", record.path("num_epochs"), int(epochs) // 2)
+    else:
+        rate = record.number("learning_rate")
+        remedy = Remedy("smaller steps", record.path("learning_rate"), rounded(rate / 3.0))
+    seen = f"half of the rows have a clip_fraction above {shown(median(values))}"
+    return Finding(f"Most of the data gives no gradient: {seen}; 0.02 to 0.2 is usual.", remedy, row=first(high))
+
+
+def ratio_not_one(record: Record) -> Finding | None:
+    """Probability ratio that differs from 1 before the first gradient step."""
+    values = record.column("ratio_first_max_dev")
+    if record.of_run("overlap") > 0:  # only in the first iteration the policy that acts is the one that learns
+        values = np.where(record.column("iteration") == 1, values, np.nan)
+    dtype = str(record.option("compute_dtype"))
+    off = values > RATIO.get(dtype, RATIO["float32"])
+    if not off.any():
+        return None
+    seen = f"before the first gradient step the ratio differs from 1 by up to {shown(np.nanmax(values))}"
+    return Finding(
+        f"Acting and learning disagree: {seen}, so every gradient is of another policy than the one that acted.",
+        Remedy(
+            "Look for a part that differs between acting and learning: dropout, statistics of a batch, a memory that "
+            "depends on the length of its sequence; `ppax selftest` on the run file names the stage"
+        ),
+        FAULT,
+        first(off),
+    )
+
+
+def few_gradient_steps(record: Record) -> Finding | None:
+    """Number of iterations and of gradient steps that the whole run takes."""
+    iterations = planned_iterations(record)
+    a_time = gradient_steps_per_update(record)
+    steps = iterations * a_time
+    if not iterations > 0.0 or not (iterations < ITERATIONS or steps < GRADIENT_STEPS):  # NaN: unknown
+        return None
+    seen = f"{iterations:.0f} iterations with {a_time:.3g} gradient steps each"
+    if iterations < ITERATIONS:
+        factor = 2 ** math.ceil(math.log2(3 * ITERATIONS / max(1.0, iterations)))
+        remedy = _smaller_rollouts(record, factor)
+    else:
+        factor = 2 ** math.ceil(math.log2(3 * GRADIENT_STEPS / max(1.0, steps)))
+        now = record.number("minibatch.num_minibatches")
+        remedy = Remedy("more and smaller minibatches", record.path("minibatch.num_minibatches"), int(now) * factor)
+    return Finding(f"The whole run learns too rarely: total_steps are {seen}.", remedy)
+
+
+def _smaller_rollouts(record: Record, factor: int) -> Remedy:
+    """Rollouts of 1 / `factor` of the steps, where they keep 16 steps or 4 environments; else a longer run."""
+    for name, least in (("num_steps", 16), ("num_envs", 4)):
+        size = int(record.of_run(name)) // factor
+        if size >= least:
+            return Remedy("more and smaller rollouts from the same steps", name, size)
+    return Remedy("a longer run", "total_steps", int(record.of_run("total_steps")) * factor)
+
+
+def gradient_steps_per_update(record: Record) -> float:
+    """Gradient steps of an update that are taken: without those that an early stop skips."""
+    skipped = median(record.column("updates_skipped"))
+    kept = 1.0 if math.isnan(skipped) else 1.0 - skipped
+    return record.number("num_epochs") * record.number("minibatch.num_minibatches") * kept
+
+
+def planned_iterations(record: Record) -> float:
+    """Iterations of the whole run, from the steps of those that are done; NaN where that is unknown."""
+    valid = median(record.column("valid_fraction"))
+    rows = record.column("env_steps")[-1] / (valid if valid > 0.0 else 1.0)
+    return float(record.column("iteration")[-1] * record.of_run("total_steps") / rows) if rows > 0.0 else math.nan
+
+
+POLICY_RULES = (
+    Rule(
+        "ratio_not_one",
+        f"`ratio_first_max_dev` above {RATIO['float32']} (bfloat16, {WHERE_SAFE} and auto: {RATIO['bfloat16']}); with "
+        "`overlap = 1` in the first iteration alone",
+        "`ppax selftest`; no option mends it",
+        ("ratio_first_max_dev",),
+        ratio_not_one,
+        min_rows=1,
+    ),
+    Rule(
+        "few_gradient_steps",
+        f"fewer than {ITERATIONS} iterations or {GRADIENT_STEPS} gradient steps in `total_steps`",
+        "`num_steps`, `num_envs`, `agent.minibatch.num_minibatches`",
+        ("iteration", "env_steps"),
+        few_gradient_steps,
+        min_rows=1,
+    ),
+    Rule(
+        "entropy_gone",
+        f"`policy_std`, or the `entropy` of discrete actions, below {ENTROPY_LEFT:.0%} of its first value within "
+        f"{EARLY:.0%} of the run, while the return did not rise",
+        "`agent.ent_coef`",
+        ("entropy",),
+        entropy_gone,
+    ),
+    Rule(
+        "actions_off_scale",
+        "distribution `normal` over Box actions of which one is wider than 40, narrower than 0.1, or three half widths "
+        "away from 0",
+        "`agent.network.distribution`",
+        (),
+        actions_off_scale,
+        min_rows=1,
+    ),
+    Rule(
+        "kl_large",
+        f"`approx_kl` above {KL_LARGE} in {OFTEN:.0%} of the rows",
+        "`agent.learning_rate`, `agent.extensions.kl_control.target_kl`",
+        ("approx_kl",),
+        kl_large,
+    ),
+    Rule(
+        "clip_fraction_high",
+        f"`clip_fraction` above {CLIPPED} in half of the rows",
+        "`agent.loss.clip_eps`, `agent.num_epochs`, `agent.learning_rate`",
+        ("clip_fraction",),
+        clip_fraction_high,
+    ),
+)
+
+
+# Rules on the critic: explained variance, scale of its targets, its share of the gradient.
+
+EXPLAINED = 0.1  # a critic that predicts a constant explains 0
+# Error of V over the mean target below which a low explained variance means nothing: on a solved CartPole all targets
+# are alike, and what is left of their variance is rounding (measured: explained variance -3, error 0.2 %)
+PRECISE = 0.1
+# Root mean square. Units bounded by tanh saturate at targets of 100; the critic stops learning (docs/normalisation.md)
+TARGETS_LARGE = 50.0
+# Gradient clipping leaves the policy a tenth of its gradient; median norms of healthy runs: 0.5 to 3 times the limit
+CLIPPED_BY = 10.0
+DOMINATES = 0.9  # share of the value term in the loss
+
+
+def explained_variance_low(record: Record) -> Finding | None:
+    """Explained variance near 0 or below in the second half of the rows, with an error that matters."""
+    explained, std = record.late("explained_variance"), record.late("target_std")
+    error = np.sqrt(np.maximum(0.0, 1.0 - explained)) * std
+    bad = (explained < EXPLAINED) & (std > 0.0) & (error > PRECISE * np.abs(record.late("target_mean")))
+    if share(bad, explained) <= 0.5:
+        return None
+    value = shown(median(explained))
+    return Finding(
+        f"The critic does not predict the returns: the median explained_variance of the second half of the rows is "
+        f"{value} (1 is perfect, 0 a constant), so advantages are mostly noise.",
+        _better_critic(record),
+        row=len(record.rows) // 2 + first(bad),
+    )
+
+
+def targets_large(record: Record) -> Finding | None:
+    """Value targets that are large for a critic that regresses on them unscaled."""
+    scale = np.sqrt(record.column("target_mean") ** 2 + record.column("target_std") ** 2)
+    large = scale > TARGETS_LARGE
+    if record.option("critic.part") != "regression" or share(large, scale) <= 0.5:
+        return None
+    if record.option("normalize_reward"):
+        remedy = Remedy("standardises the targets of the critic", record.path("critic.part"), "popart")
+    else:
+        remedy = _scaled_rewards(record)
+    seen = f"half of the rows have value targets of {shown(median(scale))} and more (root mean square)"
+    return Finding(f"Rewards are too large for the critic: {seen}.", remedy, row=first(large))
+
+
+def value_loss_dominates(record: Record) -> Finding | None:
+    """Value term that makes up nearly all of the loss, while gradient clipping cuts most of the gradient."""
+    limit, weight = record.number("max_grad_norm"), record.number("vf_coef")
+    norm, value = record.column("grad_norm"), weight * record.column("value_loss")
+    others = np.abs(record.column("policy_loss")) + record.number("ent_coef") * np.abs(record.column("entropy"))
+    part = value / (value + others)
+    cut = (norm > CLIPPED_BY * limit) & (part > DOMINATES)  # False without gradient clipping, where the limit is NaN
+    if share(cut, norm) <= 0.5:
+        return None
+    figures = f"vf_coef * value_loss is {median(part):.0%} of the loss, grad_norm {shown(median(norm))}"
+    return Finding(
+        f"The value loss takes the gradient: {figures} (medians), {shown(median(norm) / limit)} times max_grad_norm: "
+        "clipping shortens the policy's gradient as much.",
+        Remedy("less weight for the value loss", record.path("vf_coef"), rounded(weight / 10.0))
+        if record.option("normalize_reward")
+        else _scaled_rewards(record),
+        row=first(cut),
+    )
+
+
+def _scaled_rewards(record: Record) -> Remedy:
+    return Remedy("divides rewards by the std of the discounted return", record.path("normalize_reward"), True)
+
+
+def _better_critic(record: Record) -> Remedy:
+    """Scaled rewards; where they are, more epochs; with many of these a memory, as an observation may not suffice."""
+    epochs = record.number("num_epochs")
+    if not record.option("normalize_reward"):
+        return _scaled_rewards(record)
+    if epochs < 10:
+        return Remedy("more gradient steps for the critic", record.path("num_epochs"), min(10, 2 * int(epochs)))
+    if record.option("network.memory.part") == "none" and record.option("network.critic.memory.part") in (None, "same"):
+        reason = "the value may depend on the past, which one observation does not show"
+        return Remedy(reason, record.path("network.memory.part"), "gru")
+    own = "" if record.option("network.critic.hidden") is None else "critic."
+    return Remedy("a larger network", record.path(f"network.{own}hidden"), [256, 256])
+
+
+CRITIC_RULES = (
+    Rule(
+        "targets_large",
+        f"root mean square of the value targets above {TARGETS_LARGE:g} in half of the rows (critic `regression`)",
+        "`agent.normalize_reward`, `agent.critic.part`",
+        ("target_mean", "target_std"),
+        targets_large,
+    ),
+    Rule(
+        "explained_variance_low",
+        f"`explained_variance` below {EXPLAINED} in the second half of the rows, where the critic's error is above "
+        f"{PRECISE:.0%} of the mean target",
+        "`agent.normalize_reward`, `agent.num_epochs`, `agent.network.memory.part`, `agent.network.hidden`",
+        ("explained_variance", "target_mean", "target_std"),
+        explained_variance_low,
+    ),
+    Rule(
+        "value_loss_dominates",
+        f"`vf_coef * value_loss` above {DOMINATES:.0%} of the loss, and `grad_norm` above {CLIPPED_BY:g} times "
+        "`max_grad_norm`, in half of the rows",
+        "`agent.normalize_reward`, `agent.vf_coef`",
+        ("grad_norm", "value_loss", "policy_loss", "entropy"),
+        value_loss_dominates,
+    ),
+)
+
+
+# Rules on the environment: scale of observations, lengths and ends of episodes, rewards.
+
+# Largest absolute entry. Inputs far beyond 1 saturate the first layer; Acrobot is learned with velocities of 28
+OBS_LARGE = 50.0
+# Episodes over horizons 1 / (1 - gamma). Common and well: MuJoCo's 1000 steps at gamma 0.99 are 10, the presets at most
+# 10; at 30, rewards after the first thirtieth of an episode weigh less than 1 / e at its start
+HORIZONS = 30.0
+# Shorter episodes of one length are mostly a game's own (Catch: 9 steps); time limits are rarely below
+LIMIT_LENGTH = 50
+LIMIT_ROWS = 5  # rows in which all episodes have the greatest length, by accident in none
+# Length of episodes at the end of a run over that at its begin. CartPole with a cost for each step: 19 to 9 steps
+SHORTER = 0.7
+PLAYED = 1000  # steps of each environment without an end; the usual longest time limit
+
+
+def observations_large(record: Record) -> Finding | None:
+    """Raw observations with large entries."""
+    values = record.column("obs_max")
+    large = values > OBS_LARGE
+    if record.option("normalize_obs") or not large.any():
+        return None
+    return Finding(
+        f"Observations are not normalised: their largest entry is {shown(np.nanmax(values))}, and layers learn from "
+        "inputs near 1.",
+        Remedy("standardises each entry by its running mean and std", record.path("normalize_obs"), True),
+        row=first(large),
+    )
+
+
+def horizon_short(record: Record) -> Finding | None:
+    """Episodes that are many horizons long."""
+    length, gamma = median(record.late("episode_length")), record.number("gamma")
+    if not length * (1.0 - gamma) > HORIZONS:
+        return None
+    horizon = f"1 / (1 - gamma) = {shown(1.0 / (1.0 - gamma))} steps"
+    return Finding(
+        f"Episodes are longer than gamma sees: half of them take {shown(length)} steps and more, and what comes later "
+        f"than {horizon} hardly counts.",
+        Remedy("sees a fifth of an episode", record.path("gamma"), round(1.0 - 5.0 / length, 5)),
+        NOTICE,
+    )
+
+
+def reward_not_reached(record: Record) -> Finding | None:
+    """Returns, or where no episode ends rewards, that are the same in all rows."""
+    name = "episode_return" if np.isfinite(record.column("episode_return")).any() else "reward_mean"
+    values = record.column(name)
+    values = values[np.isfinite(values)]
+    if len(values) < MIN_ROWS or values.max() - values.min() > 1e-6 * np.abs(values).max():
+        return None
+    if record.option("normalize_obs"):
+        now = record.number("ent_coef")
+        remedy = Remedy("explores more; or reward steps on the way", record.path("ent_coef"), max(0.01, 3.0 * now))
+    else:
+        reason = "lets the policy see small entries, and so explore; or reward steps on the way"
+        remedy = Remedy(reason, record.path("normalize_obs"), True)
+    seen = f"{name} is {shown(values[0])} in all {len(values)} rows"
+    return Finding(f"No action made a difference to the reward: {seen}, so there is nothing to learn from.", remedy)
+
+
+def no_episode_ended(record: Record) -> Finding | None:
+    """Run without the end of an episode."""
+    played = record.column("iteration")[-1] * record.of_run("num_steps")
+    if np.nansum(record.column("episodes")) > 0 or not played >= PLAYED:
+        return None
+    reset = max(1, int(PLAYED // record.of_run("num_steps")))
+    return Finding(
+        f"No episode ended in {shown(played)} steps of each environment, so there is no episode_return, and states far "
+        "from the start are all that it sees.",
+        Remedy(
+            "truncates all episodes every so many iterations; or give the environment a time limit that it reports as "
+            "truncated",
+            "iterations_per_env_reset",
+            reset,
+        ),
+        NOTICE,
+    )
+
+
+def truncation_as_end(record: Record) -> Finding | None:
+    """Episodes that end at one greatest length as if terminated, which looks like a time limit."""
+    length, cuts = record.column("episode_length"), np.nansum(record.column("truncations"))
+    longest = np.nanmax(length, initial=0.0)
+    at_limit = length == longest
+    whole = longest == round(longest) and longest >= LIMIT_LENGTH
+    if cuts > 0 or not whole or at_limit.sum() < LIMIT_ROWS:
+        return None
+    seen = f"in {at_limit.sum()} rows all episodes took exactly {longest:.0f} steps, the most of all, none truncated"
+    return Finding(
+        f"A time limit looks like an end of the task: {seen}, so the critic learns that nothing comes after.",
+        Remedy(
+            f"Return truncated, not terminated, at step {longest:.0f} (in JAX: ppax.envs.TimeLimit around the "
+            "environment), unless the task itself ends there"
+        ),
+        FAULT,
+        first(at_limit),
+    )
+
+
+def ending_pays(record: Record) -> Finding | None:
+    """Episodes that get shorter by ends of the task while steps cost: right or wrong, which only the task says."""
+    (begin, end), returns = at_ends(record, "episode_length"), at_ends(record, "episode_return")
+    ends, cuts = (np.nansum(record.late(name)) for name in ("terminations", "truncations"))
+    costs, shorter = max(returns) < 0.0, 0.0 < end <= SHORTER * begin
+    if not (costs and shorter and ends > cuts):
+        return None
+    return Finding(
+        f"Episodes got shorter, from {shown(begin)} to {shown(end)} steps, since a step costs "
+        f"{shown(-returns[1] / end)} on average: to end early pays.",
+        Remedy(
+            "Right where the goal is to end soon. Where it is to last, the sign of the reward is flipped, or its costs "
+            "outweigh what a step is worth: reward each step that is survived"
+        ),
+        NOTICE,
+    )
+
+
+ENVIRONMENT_RULES = (
+    Rule(
+        "truncation_as_end",
+        f"all episodes of {LIMIT_ROWS} rows as long as the longest of the run ({LIMIT_LENGTH} steps or more), and no "
+        "`truncations`",
+        "`truncated` instead of `terminated` in the environment",
+        ("episode_length", "truncations"),
+        truncation_as_end,
+    ),
+    Rule(
+        "ending_pays",
+        f"`episode_length` at the end at most {SHORTER:g} times that at the begin, mostly by `terminations`, and "
+        "negative returns",
+        "none where the goal is to end soon (Acrobot, MountainCar); else the sign of the reward",
+        ("episode_return", "episode_length", "terminations", "truncations"),
+        ending_pays,
+    ),
+    Rule(
+        "reward_not_reached",
+        "the same `episode_return` (without ends: `reward_mean`) in all rows",
+        "`agent.normalize_obs`, `agent.ent_coef`, rewards on the way",
+        ("episode_return", "reward_mean"),
+        reward_not_reached,
+    ),
+    Rule(
+        "no_episode_ended",
+        f"no end of an episode in {PLAYED:,} steps of each environment",
+        "`iterations_per_env_reset`, a time limit in the environment",
+        ("episodes", "iteration"),
+        no_episode_ended,
+        min_rows=1,
+    ),
+    Rule(
+        "observations_large",
+        f"`obs_max` above {OBS_LARGE:g} without `normalize_obs`",
+        "`agent.normalize_obs`",
+        ("obs_max",),
+        observations_large,
+        min_rows=1,
+    ),
+    Rule(
+        "horizon_short",
+        f"`episode_length` above {HORIZONS:g} / (1 - `gamma`) in the second half of the rows",
+        "`agent.gamma`",
+        ("episode_length",),
+        horizon_short,
+    ),
+)

@@ -1,0 +1,353 @@
+"""Searches: decisions over the members of a sweep while they train, and the table `[search]` of its file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ppax import config
+from ppax.config import SEARCH, Choices
+from ppax.core import imports
+from ppax.core.imports import Outside
+from ppax.core.options import Config, Option, flatten
+from ppax.core.parts import ADDRESS, Interval
+from ppax.core.protocols import Copy, Search, Standings, Stop
+from ppax.core.types import ConfigError, part, static
+
+__all__ = ["ASHA", "PBT", "Grid", "Halving", "Optuna"]
+
+
+# Rungs: iterations at which members are compared, each `eta` times as far as the one before.
+
+
+def rungs_of(total: int, eta: int, rungs: int) -> list[int]:
+    """Return the iterations of the rungs, the last one a 1/eta of `total`, rounded up."""
+    return [-(-total // eta**power) for power in range(rungs, 0, -1)]
+
+
+def check_rungs(total: int, eta: int, rungs: int) -> None:
+    """Raise ConfigError where two rungs would be at one iteration."""
+    if len(set(rungs_of(total, eta, rungs))) < rungs or total <= 1:
+        fit = max((n for n in range(1, rungs) if len(set(rungs_of(total, eta, n))) == n), default=0)
+        raise ConfigError(
+            f"search.rungs = {rungs}: {total} iterations have no {rungs} rungs with search.eta = {eta}; nearest valid "
+            f"value: {fit}"
+            if fit and total > 1
+            else f"search.rungs = {rungs}: {total} iterations are too few for a rung; raise total_steps"
+        )
+
+
+def ranked(scores: Mapping[int, float]) -> list[int]:
+    """Return the numbers of members, best score first; NaN is the worst, of equal scores the first number is best."""
+    return sorted(scores, key=lambda number: (-_known(scores[number]), number))
+
+
+def score_text(score: float) -> str:
+    """Return a score in words."""
+    return "no score" if math.isnan(score) else f"score {score:.6g}"
+
+
+def _known(score: float) -> float:
+    return -math.inf if math.isnan(score) else score
+
+
+# Grid: every member trains to the end.
+
+
+@part
+class Grid:
+    """Grid: every member trains to the end."""
+
+    waits: ClassVar[bool] = False
+    perturbs: ClassVar[bool] = False
+
+    def check(self, members: int, total: int) -> None:
+        """Accept every sweep."""
+
+    def next_after(self, iteration: int, total: int) -> int:
+        """Return `total`: there are no decisions before the end."""
+        return total
+
+    def decide(self, standings: Standings) -> list[Stop | Copy]:
+        """Return no decision."""
+        return []
+
+
+# Successive halving. Jamieson & Talwalkar (2016), "Non-stochastic Best Arm Identification", arXiv:1502.07943.
+
+
+@part
+class Halving:
+    """Successive halving: at each rung the best 1/eta of all members go on, the others stop."""
+
+    waits: ClassVar[bool] = True
+    perturbs: ClassVar[bool] = False
+
+    eta: int = static("reduction factor: the best 1/eta of the members go on at each rung", default=3, low=2)
+    rungs: int = static("number of rungs; the last one is at a 1/eta of the iterations", default=3, low=1)
+
+    def check(self, members: int, total: int) -> None:
+        """Raise ConfigError for more rungs than the members or the iterations have."""
+        check_rungs(total, self.eta, self.rungs)
+        if members < self.eta:
+            raise ConfigError(f"search.eta = {self.eta}: a sweep of {members} members must have at least {self.eta}")
+
+    def next_after(self, iteration: int, total: int) -> int:
+        """Return the next rung."""
+        return next((rung for rung in rungs_of(total, self.eta, self.rungs) if rung > iteration), total)
+
+    def decide(self, standings: Standings) -> list[Stop | Copy]:
+        """Stop all but the best of the members that are left; there are `members` / eta^k of them after rung k."""
+        rung = rungs_of(standings.total, self.eta, self.rungs).index(standings.iteration) + 1
+        kept, order = max(1, standings.members // self.eta**rung), ranked(standings.scores)
+        at = f"stopped by halving at rung {rung} of {self.rungs} (iteration {standings.iteration})"
+        return [
+            Stop(number, f"{at}: {score_text(standings.scores[number])}, place {place} of {len(order)}; {kept} go on")
+            for place, number in enumerate(order, 1)
+            if place > kept
+        ]
+
+
+# ASHA, stopping variant. Li et al. (2020), "A System for Massively Parallel Hyperparameter Tuning", arXiv:1810.05934.
+#
+# The paper's algorithm promotes paused configurations; in this variant a member that reaches a rung either goes on or
+# stops for good, as nothing waits for the members that come later.
+
+
+@part
+class ASHA:
+    """Asynchronous successive halving: a member stops unless it is among the best 1/eta that reached its rung so far.
+
+    Members of one program reach a rung together, and are compared with each other and with those of earlier programs.
+    """
+
+    waits: ClassVar[bool] = False
+    perturbs: ClassVar[bool] = False
+
+    eta: int = static("reduction factor: a member goes on if it is among the best 1/eta at its rung", default=3, low=2)
+    rungs: int = static("number of rungs; the last one is at a 1/eta of the iterations", default=3, low=1)
+
+    def check(self, members: int, total: int) -> None:
+        """Raise ConfigError for more rungs than the iterations have."""
+        check_rungs(total, self.eta, self.rungs)
+
+    def next_after(self, iteration: int, total: int) -> int:
+        """Return the next rung."""
+        return next((rung for rung in rungs_of(total, self.eta, self.rungs) if rung > iteration), total)
+
+    def decide(self, standings: Standings) -> list[Stop | Copy]:
+        """Stop the members that are not among the best 1/eta of all that reached this rung so far, at least one."""
+        rung = rungs_of(standings.total, self.eta, self.rungs).index(standings.iteration) + 1
+        order = ranked({**standings.earlier, **standings.scores})
+        kept = max(1, len(order) // self.eta)
+        at = f"stopped by asha at rung {rung} of {self.rungs} (iteration {standings.iteration})"
+        return [
+            Stop(
+                number,
+                f"{at}: {score_text(standings.scores[number])}, place {place} of {len(order)} so far; {kept} go on",
+            )
+            for place, number in enumerate(order, 1)
+            if place > kept and number in standings.scores
+        ]
+
+
+# Population-based training. Jaderberg et al. (2017), "Population Based Training of Neural Networks", arXiv:1711.09846.
+#
+# Exploit is truncation selection; explore multiplies each number or draws it anew (section 4.1.1 of the paper). A draw
+# depends on the seed, the iteration and the member alone.
+
+DIGITS = 6  # significant digits of a perturbed number, as those of a drawn one
+
+
+@part
+class PBT:
+    """Population-based training: the worst members take over the learner of a good one and perturb its numbers.
+
+    The members of one program are a population. A learner is weights, optimiser state and statistics; a member
+    keeps its environments and random key.
+    """
+
+    waits: ClassVar[bool] = False
+    perturbs: ClassVar[bool] = True
+
+    interval: Interval | None = static(
+        'iterations between two decisions, or "50k steps"; none: a twentieth of the training',
+        default=None,
+        low=1,
+        high=2**31 - 1,
+        interval=True,
+    )
+    fraction: float = static(
+        "fraction of the members that are replaced, the worst, and of those that they copy, the best",
+        default=0.2,
+        above=0.0,
+        high=0.5,
+    )
+    factors: tuple[float, ...] = static(
+        "factors of a perturbation, one of which multiplies each swept number", default=(0.8, 1.2)
+    )
+    resample: float = static(
+        "probability that a swept number is drawn anew in the place of a perturbation", default=0.25, low=0.0, high=1.0
+    )
+    seed: int = static("random seed of sources and perturbations", default=0, low=0)
+
+    def check(self, members: int, total: int) -> None:
+        """Raise ConfigError where there is nothing to copy or no time for it."""
+        if members < 2:
+            raise ConfigError(f"search.part = 'pbt': a population of {members} has nothing to copy; nearest valid: 2")
+        if not self.factors or not all(factor > 0.0 for factor in self.factors):
+            raise ConfigError(f"search.factors = {list(self.factors)}: must be at least one number above 0")
+        if self.interval is not None and self.interval >= total:
+            raise ConfigError(
+                f"search.interval = {self.interval}: must be below the {total} iterations; nearest valid value: "
+                f"{max(1, total - 1)}"
+            )
+
+    def next_after(self, iteration: int, total: int) -> int:
+        """Return the next whole interval."""
+        every = self.interval or max(1, total // 20)
+        return iteration - iteration % every + every
+
+    def decide(self, standings: Standings) -> list[Stop | Copy]:
+        """Return a copy for each of the worst members, from one of the best that has a score."""
+        order = ranked(standings.scores)
+        count = min(max(1, round(self.fraction * len(order))), len(order) // 2)
+        best = [number for number in order[:count] if not math.isnan(standings.scores[number])]
+        if not best:
+            return []
+        return [self._copy(standings, number, best) for number in order[len(order) - count :]]
+
+    def _copy(self, standings: Standings, number: int, best: list[int]) -> Copy:
+        generator = np.random.default_rng([self.seed, standings.iteration, number])
+        source = best[int(generator.integers(len(best)))]
+        values = {
+            path: self._explored(standings, path, value, generator) for path, value in standings.values[source].items()
+        }
+        scores = f"{score_text(standings.scores[number])} is among the worst; {score_text(standings.scores[source])} of"
+        return Copy(number, source, values, f"{scores} member {source} is among the best")
+
+    def _explored(self, standings: Standings, path: str, value: float, generator: np.random.Generator) -> float:
+        """Return a swept number, drawn anew or perturbed, within its bounds."""
+        swept = standings.swept[path]
+        low, high = bounds(swept, standings.limits.get(path, {}))
+        if generator.random() < self.resample:
+            new = swept[int(generator.integers(len(swept)))] if isinstance(swept, tuple) else swept.draw(generator)
+        else:
+            new = float(f"{value * self.factors[int(generator.integers(len(self.factors)))]:.{DIGITS}g}")
+        return float(min(max(new, low), high))
+
+
+def bounds(swept: Any, limits: Mapping[str, float]) -> tuple[float, float]:
+    """Return the smallest and largest value of a swept number: of its list or distribution, and of the option."""
+    own = swept if isinstance(swept, tuple) else getattr(swept, "values", None)
+    low, high = (min(own), max(own)) if own else (getattr(swept, "low", -math.inf), getattr(swept, "high", math.inf))
+    low = max(low, limits.get("low", -math.inf), math.nextafter(limits.get("above", -math.inf), math.inf))
+    return low, min(high, limits.get("high", math.inf))
+
+
+# Optuna. Akiba et al. (2019), "Optuna: A Next-generation Hyperparameter Optimization Framework", arXiv:1907.10902.
+#
+# These are its settings; `sweeps/studies` asks, reports and tells.
+
+SAMPLERS = ("tpe", "random", "gp", "qmc")  # not cmaes: Optuna unpickles its state from the database
+PRUNERS = ("none", "median", "percentile", "halving", "hyperband")
+
+
+@part
+class Optuna:
+    """Study of Optuna: a sampler proposes settings from the scores of earlier ones, some at a time, trained together.
+
+    A trial is a setting with all of its seeds; its value is the interquartile mean of their scores. Distributions of
+    the sweep are those of the sampler, lists are categories. Workers with the same `storage` and `study` share trials.
+    """
+
+    waits: ClassVar[bool] = True
+    perturbs: ClassVar[bool] = False
+
+    trials: int = static("trials of the study, those of all its workers together", default=64, low=1)
+    batch: int = static("trials that are proposed at a time, and train together", default=8, low=1)
+    sampler: str = static("sampler of Optuna", default="tpe", choices=SAMPLERS)
+    pruner: str = static("pruner of Optuna, which stops trials while they train", default="none", choices=PRUNERS)
+    reports: int = static(
+        "number of reports of a trial's score to the pruner, evenly over its iterations", default=10, low=1
+    )
+    storage: str | None = static(
+        "URL of the study's database, as postgresql+psycopg://host/name; none: study.db in the sweep's directory",
+        default=None,
+        outside=ADDRESS,
+    )
+    study: str = static("name of the study in the database", default="ppax")
+    patience: int = static(
+        "seconds without a heartbeat of a worker after which others repeat its trials, in a shared database",
+        default=120,
+        low=2,
+    )
+    seed: int = static("random seed of the sampler", default=0, low=0)
+
+    def check(self, members: int, total: int) -> None:
+        """Raise ConfigError for as many reports as iterations, or more."""
+        if self.pruner != "none" and self.reports >= total:
+            raise ConfigError(
+                f"search.reports = {self.reports}: must be below the {total} iterations; nearest valid value: "
+                f"{max(1, total - 1)}"
+            )
+
+    def next_after(self, iteration: int, total: int) -> int:
+        """Return the iteration of the next report to the pruner, if there is one."""
+        times = (report * total // (self.reports + 1) for report in range(1, self.reports + 1))
+        return total if self.pruner == "none" else next((time for time in times if time > iteration), total)
+
+    def decide(self, standings: Standings) -> list[Stop | Copy]:
+        """Return no decision: a trial's pruner sees other trials of the study (sweeps/studies)."""
+        return []
+
+
+# Table `[search]` of a sweep's file: the part that decides over the members while they train.
+
+# the first is the default
+SEARCHES = Choices("search", {"grid": Grid, "halving": Halving, "asha": ASHA, "pbt": PBT, "optuna": Optuna})
+
+
+def options_of(table: Any) -> Iterator[Option]:
+    """Yield the options of the part that a table names; ConfigError, Untrusted for a name that means none."""
+    return config.part_options(SEARCHES, checked(table), SEARCH)
+
+
+def read(table: Any) -> Search:
+    """Return the search of a table; ConfigError for unknown options and values out of range.
+
+    Raises Untrusted for a database that the user does not trust: a stranger's file must not choose one.
+    """
+    imports.require_asked(outside_of(table))
+    return build(table)
+
+
+def outside_of(table: Any) -> dict[str, Outside]:
+    """Return the addresses that a table names, by their places in it."""
+    return config.named(dict(flatten(checked(table), f"{SEARCH}.")), options_of(table))
+
+
+def build(table: Any) -> Search:
+    """Return the search of a table as `read`, where the user has written it in Python."""
+    search: Search = config.build_part(SEARCHES, checked(table), SEARCH)
+    return search
+
+
+def to_table(search: Search) -> Config:
+    """Return the table of a search: the inverse of `read`. Raises ConfigError for numbers out of range."""
+    if not isinstance(search, Search):
+        raise ConfigError(f"search = {search!r}: must be a search, as ppax.sweeps.Halving(), or a table of its options")
+    table = config.describe_part(search, SEARCHES)
+    build(table)  # a class without an import path cannot be read again
+    return table
+
+
+def checked(table: Any) -> Config:
+    """Return a table; ConfigError for what is none."""
+    if not isinstance(table, dict):
+        remedy = f"; write {SEARCH}.part = {table!r}" if isinstance(table, str) else ""
+        raise ConfigError(f"{SEARCH} = {table!r}: must be a table, [{SEARCH}]{remedy}")
+    return table

@@ -233,10 +233,10 @@ def test_a_command_line_says_it():
 @pytest.mark.parametrize(
     ("run", "group", "expected"),
     [
-        ({"optimizer": {"eps": 0.5}}, {"optimizer": {"part": "rmsprop"}}, {"optimizer.eps": 1e-5}),
+        ({"optimizer": {"eps": 0.5}}, {"optimizer": {"part": "muon"}}, {"optimizer.eps": 1e-8}),
         ({"optimizer": {"eps": 0.5}}, {"optimizer": {"part": "adam", "b1": 0.5}}, {"optimizer.eps": 0.5}),
         ({"optimizer": {"eps": 0.5}}, {"optimizer": {"b1": 0.5}}, {"optimizer.eps": 0.5, "optimizer.b1": 0.5}),
-        ({"optimizer": {"part": "sgd"}}, {"optimizer": {"part": "adam"}}, {"optimizer.eps": 1e-5}),
+        ({"optimizer": {"part": "muon"}}, {"optimizer": {"part": "adam"}}, {"optimizer.eps": 1e-5}),
         ({"advantage": {"gae_lambda": 0.5}}, {"advantage": {"part": "monte_carlo"}}, {}),
         (
             {"network": {"memory": {"part": "gru", "width": 3}}},
@@ -246,8 +246,8 @@ def test_a_command_line_says_it():
         ({"network": {"memory": {"part": "gru", "width": 3}}}, {"network": {"memory": {"part": "none"}}}, {}),
         (
             {"optimizer": {"part": "actor_critic", "critic": {"eps": 0.5}}},
-            {"optimizer": {"critic": {"part": "rmsprop"}}},
-            {"optimizer.critic.eps": 1e-5},
+            {"optimizer": {"critic": {"part": "muon"}}},
+            {"optimizer.critic.eps": 1e-8},
         ),
         (
             {"extensions": {"kl_control": {"target_kl": 0.5}}},

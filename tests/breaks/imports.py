@@ -101,24 +101,10 @@ MUTATIONS = [
         "config/own_parts.py",
     ),
     Mutation(
-        "operations that differ by the shape of a parameter are elementwise",
-        "    return len({tuple(names) for names in operations.values()}) == 1",
-        "    return True",
-        (OPTAX + "test_what_is_not_certainly_elementwise_gets_the_tree",),
-        "ppo/optimizers.py",
-    ),
-    Mutation(
-        "a state of any shape is elementwise",
-        "if any(leaf.shape not in ((), *SHAPES) for leaf in jax.tree.leaves(state)):",
-        "if False:",
-        (OPTAX + "test_what_is_not_certainly_elementwise_gets_the_tree",),
-        "ppo/optimizers.py",
-    ),
-    Mutation(
-        "an optimiser is looked at with small parameters alone",
-        "SHAPES = ((5, 3), (7,), (2**15, 2**14), (2**14,), (3, 3, 2**12, 2**13))",
-        "SHAPES = ((5, 3), (7,))",
-        (OPTAX + "test_what_is_not_certainly_elementwise_gets_the_tree",),
+        "an optimiser with a mask is elementwise",
+        "ELEMENTWISE} and not functions",
+        "ELEMENTWISE}",
+        (OPTAX + "test_options_decide_whether_an_optimiser_is_elementwise",),
         "ppo/optimizers.py",
     ),
 ]

@@ -7,7 +7,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import pytest
-from worlds import Counter, Leaky, Masked, Team
+from worlds import SGD, Counter, Leaky, Masked, Team
 
 import ppax
 from ppax.checks import environment, rollout, update
@@ -18,7 +18,6 @@ from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.networks import mlp
 from ppax.ppo.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.ppo.minibatches import Prioritised, Shuffle
-from ppax.ppo.optimizers import SGD
 from ppax.training.collection import collect
 
 sys.path.insert(0, str(__file__).rpartition("/")[0])

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import QUICK
+from worlds import QUICK, SGD
 
 import ppax
 from ppax import config
@@ -15,7 +15,7 @@ from ppax.cli.options import add_train, parse_run
 from ppax.envs import VectorEnv, builtin
 from ppax.networks import mlp
 from ppax.ppo.critics import PopArt, Quantile, Regression, TwoHot
-from ppax.ppo.optimizers import SGD, ActorCritic, Adam
+from ppax.ppo.optimizers import ActorCritic, Adam
 from ppax.run import checkpoint
 
 
@@ -121,6 +121,6 @@ def test_optimizer_option_critic_is_an_optimizer(tmp_path):
     # on the command line: naming the same part keeps its numbers, another part starts from its defaults
     file = tmp_path / "run.toml"
     file.write_text(config.to_toml(plan))
-    for name, expected in (("adam", Adam(eps=1e-3)), ("sgd", SGD())):
+    for name, expected in (("adam", Adam(eps=1e-3)), ("optax:sgd", SGD())):
         given = parse_run("train", [str(file), "--agent.optimizer.critic.part", name], add_train)[1]
         assert config.build(given).agent.optimizer.critic == expected

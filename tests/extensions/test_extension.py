@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from learned import extended
-from worlds import QUICK
+from worlds import QUICK, SGD
 
 import ppax
 from ppax.core.types import ConfigError, LearnerState, Rollout, Targets, part
@@ -19,7 +19,6 @@ from ppax.extensions import RND, Acted, After, Before, Extension, ExtensionState
 from ppax.networks import mlp
 from ppax.ppo.extension import Chain, name_of
 from ppax.ppo.minibatches import Shuffle
-from ppax.ppo.optimizers import SGD
 from ppax.training.collection import collect
 
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), 3)  # an episode ends in each rollout of 8 steps

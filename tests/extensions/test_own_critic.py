@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from host_worlds import Maze as HostMaze
 from learned import learned as learned_from
-from worlds import QUICK, Counter
+from worlds import QUICK, SGD, Counter
 
 import ppax
 from ppax import config
@@ -24,7 +24,6 @@ from ppax.extensions import RND, Before, Extension, FeatureNorm, OwnCritic
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.ppo.minibatches import Shuffle
-from ppax.ppo.optimizers import SGD
 from ppax.ppo.recompute import Epoch, Minibatch, Never
 from ppax.training.collection import collect
 

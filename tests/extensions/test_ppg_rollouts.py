@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from host_worlds import Maze as HostMaze
 from learned import learned as learned_from
-from worlds import QUICK, RANDOM_MASKS, Spaced
+from worlds import QUICK, RANDOM_MASKS, SGD, Spaced
 
 import ppax
 from ppax.agents.self_play import Pool
@@ -23,7 +23,6 @@ from ppax.extensions import PPG, ppg
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.ppo.minibatches import Prioritised, Shuffle
-from ppax.ppo.optimizers import SGD
 from ppax.ppo.recompute import Epoch
 from ppax.training.collection import collect
 

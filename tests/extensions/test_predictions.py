@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from worlds import QUICK
+from worlds import QUICK, SGD
 
 import ppax
 from ppax import config
@@ -24,7 +24,7 @@ from ppax.ppo.batches import following_in_episode
 from ppax.ppo.extension import Chain
 from ppax.ppo.forward import example_of
 from ppax.ppo.minibatches import Shuffle
-from ppax.ppo.optimizers import SGD, ActorCritic
+from ppax.ppo.optimizers import ActorCritic
 from ppax.training.collection import collect
 
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), 3)  # an episode ends in each rollout of 8 steps

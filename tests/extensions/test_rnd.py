@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 from host_worlds import Maze as HostMaze
 from learned import learned as learned_from
-from worlds import QUICK, Counter
+from worlds import QUICK, SGD, Counter
 
 import ppax
 from ppax import config
@@ -30,7 +30,6 @@ from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.normalization import normalize_rewards
-from ppax.ppo.optimizers import SGD
 
 T, B, SIZE = 6, 4, 3
 SPACE = spaces.Box(-np.inf, np.inf, (SIZE,), np.float32)

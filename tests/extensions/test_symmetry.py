@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from learned import extended
-from worlds import QUICK
+from worlds import QUICK, SGD
 
 import ppax
 from ppax import config
@@ -19,7 +19,6 @@ from ppax.extensions.symmetry import mirror
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.ppo.minibatches import Prioritised, Shuffle
-from ppax.ppo.optimizers import SGD
 from ppax.training.collection import collect
 
 POLE = {"observation": (-1, -2, -3, -4), "action": (2, 1)}

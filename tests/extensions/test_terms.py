@@ -11,7 +11,7 @@ import optax
 import pytest
 from learned import extended
 from loss_rows import Fixed, batch_of
-from worlds import QUICK, Masked
+from worlds import QUICK, SGD, Masked
 
 import ppax
 from ppax import config
@@ -26,7 +26,6 @@ from ppax.networks.memories import GRU
 from ppax.ppo.extension import Chain
 from ppax.ppo.losses import ClippedSurrogate, RowWeights, total_loss
 from ppax.ppo.minibatches import Prioritised, Shuffle
-from ppax.ppo.optimizers import SGD
 from ppax.training.collection import collect
 
 FEATURES = {"actor": np.array([[1.0, 3.0], [0.0, 2.0], [4.0, 0.0]]), "critic": np.array([[2.0], [1.0], [3.0]])}

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from worlds import QUICK
+from worlds import QUICK, SGD
 
 import ppax
 from ppax import ConfigError, config
@@ -24,7 +24,6 @@ from ppax.envs import VectorEnv, builtin
 from ppax.extensions import Rows
 from ppax.networks import mlp
 from ppax.ppo.minibatches import Shuffle
-from ppax.ppo.optimizers import SGD
 
 ROOT = Path(__file__).parents[2]
 ENV = VectorEnv(builtin.CartPole(), 4)

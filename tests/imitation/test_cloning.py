@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from teachers import teacher_of
-from worlds import QUICK
+from worlds import QUICK, SGD
 
 import ppax
 from ppax import config
@@ -19,7 +19,6 @@ from ppax.networks import mlp, network
 from ppax.networks.memories import GRU
 from ppax.ppo.losses import NoPolicyLoss
 from ppax.ppo.minibatches import Prioritised, Shuffle
-from ppax.ppo.optimizers import SGD
 from ppax.training.collection import collect
 
 QUIET = ppax.Log(console=False)

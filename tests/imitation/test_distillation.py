@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from teachers import WEIGHTS, teacher_of
 from trained import policy_of
-from worlds import QUICK, Spaced
+from worlds import QUICK, SGD, Spaced
 
 import ppax
 from ppax import config
@@ -19,7 +19,6 @@ from ppax.extensions.imitation import Distillation, distill
 from ppax.networks import mlp
 from ppax.ppo.losses import NoPolicyLoss
 from ppax.ppo.minibatches import Shuffle
-from ppax.ppo.optimizers import SGD
 from ppax.training.collection import collect
 
 QUIET = ppax.Log(console=False)

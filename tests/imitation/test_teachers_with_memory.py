@@ -13,7 +13,7 @@ from host_worlds import Maze as HostMaze
 from host_worlds import NativeMaze
 from teachers import Recall, latch_of
 from trained import policy_of
-from worlds import QUICK, Counter
+from worlds import QUICK, SGD, Counter
 
 import ppax
 from ppax import config
@@ -27,7 +27,6 @@ from ppax.networks import network
 from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, Window
 from ppax.ppo.losses import NoPolicyLoss
 from ppax.ppo.minibatches import Shuffle
-from ppax.ppo.optimizers import SGD
 from ppax.training.collection import collect
 from ppax.training.loop import iteration_inputs
 

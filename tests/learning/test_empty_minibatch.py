@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import QUICK, Team
+from worlds import QUICK, SGD, AdamW, Team
 
 import ppax
 from ppax.core.types import MinibatchIndices, part, static
@@ -19,11 +19,12 @@ from ppax.networks.memories import GRU
 from ppax.ppo.critics import PopArt
 from ppax.ppo.losses import KLPenalty
 from ppax.ppo.minibatches import Prioritised, Shuffle
-from ppax.ppo.optimizers import SGD, ActorCritic, AdamW, Muon
+from ppax.ppo.optimizers import ActorCritic, Muon
 from ppax.ppo.recompute import Minibatch
 from ppax.training.collection import collect
 
 ENV = ppax.make("CartPole-v1", 4)
+MOMENTUM = SGD(momentum=0.9)
 DECAYS = AdamW(weight_decay=1.0)  # would shrink every parameter by learning_rate of itself a step
 
 
@@ -79,7 +80,11 @@ ALL_ON = {
         pytest.param({"optimizer": DECAYS, **ALL_ON}, id="all statistics"),
         pytest.param({"optimizer": Muon(weight_decay=1.0)}, id="muon", marks=pytest.mark.nightly),
         pytest.param(
-            {"optimizer": ActorCritic(DECAYS, SGD(0.9)), "recompute": Minibatch(), "program": Program(chunk_rows=8)},
+            {
+                "optimizer": ActorCritic(DECAYS, MOMENTUM),
+                "recompute": Minibatch(),
+                "program": Program(chunk_rows=8),
+            },
             id="recomputed in chunks",
         ),
         pytest.param(

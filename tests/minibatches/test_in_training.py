@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import QUICK
+from worlds import QUICK, SGD
 
 import ppax
 from ppax import collect
@@ -15,7 +15,6 @@ from ppax.core.types import MinibatchIndices, Targets, part, static
 from ppax.networks import mlp
 from ppax.ppo.batches import RowMasks, make_minibatch
 from ppax.ppo.minibatches import Prioritised, Shuffle
-from ppax.ppo.optimizers import SGD
 
 
 @part

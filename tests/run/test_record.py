@@ -26,7 +26,7 @@ from ppax.networks.heads import CategoricalHead
 from ppax.ppo.critics import Regression
 from ppax.ppo.losses import ClippedSurrogate
 from ppax.ppo.minibatches import Shuffle
-from ppax.ppo.optimizers import SGD, Adam
+from ppax.ppo.optimizers import Adam
 from ppax.ppo.schedules import Linear
 from ppax.run import record
 
@@ -45,7 +45,7 @@ class MyLoss(ClippedSurrogate):
 
 
 @part
-class MyOptimizer(SGD): ...
+class MyOptimizer(Adam): ...
 
 
 @part

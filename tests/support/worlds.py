@@ -1,20 +1,26 @@
 """Small environments and networks that only tests need."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays import masks
 from ppax.core.types import EnvReset, EnvStep, Memory, number, part, static
 from ppax.networks import Composed
+from ppax.ppo.optimizers import Optax
 
 # Compiles in half the time; for tests that need neither speed nor the last bit
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+SGD = functools.partial(Optax, optax.sgd)
+AdamW = functools.partial(Optax, optax.adamw)
 
 
 class Count(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 import pytest
 from trained import policy_of
-from worlds import QUICK, RANDOM_MASKS, Leaky, Spaced
+from worlds import QUICK, RANDOM_MASKS, SGD, Leaky, Spaced
 
 import ppax
 from ppax.agents.logged import EPISODE_METRICS
@@ -41,7 +41,7 @@ from ppax.ppo.advantages import CanonicalVTrace
 from ppax.ppo.critics import PopArt, Quantile, TwoHot
 from ppax.ppo.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
 from ppax.ppo.minibatches import Prioritised, Shuffle
-from ppax.ppo.optimizers import SGD, ActorCritic, Adam, Optax
+from ppax.ppo.optimizers import ActorCritic, Adam, Optax
 from ppax.ppo.recompute import Epoch, Minibatch
 
 ENV = VectorEnv(TimeLimit(builtin.CartPole(), 11), 4)
@@ -137,7 +137,7 @@ AXES = {
     "entropy": [{}, {"entropy": EntropyTarget(0.5), "ent_coef": 0.02}],
     "optimizer": [
         {"optimizer": Adam()},
-        {"optimizer": SGD(0.9), "learning_rate": 0.03},  # smaller steps may round to nothing beside a scale of 1
+        {"optimizer": SGD(momentum=0.9), "learning_rate": 0.03},
         {"optimizer": Optax(optax.lion, b1=0.9)},
         {"optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0), "max_grad_norm": None},
     ],

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import Array
 
 from ppax.core.protocols import Agent
@@ -19,7 +20,7 @@ from ppax.envs import Env
 from ppax.ppo.diagnostics import Update
 from ppax.ppo.forward import remembered
 from ppax.ppo.minibatches import Shuffle
-from ppax.ppo.optimizers import SGD
+from ppax.ppo.optimizers import Optax
 from ppax.training.backends import backend_of
 from ppax.training.loop import check_sizes, start
 
@@ -122,7 +123,7 @@ def _probe_program(agent: Any, env: Any) -> Callable[..., Update]:
 
     def update(learner: LearnerState, rollout: Rollout, key: Key) -> Update:
         # extensions stay: their terms are part of the loss
-        probe = dataclasses.replace(agent, optimizer=SGD(), learning_rate=RATE, **plain)
+        probe = dataclasses.replace(agent, optimizer=Optax(optax.sgd), learning_rate=RATE, **plain)
         fresh = probe.init(env.observation_space, jax.random.key(0))
         return probe.update(learner._replace(opt_state=fresh.opt_state), rollout, key)
 

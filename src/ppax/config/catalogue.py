@@ -34,7 +34,7 @@ from ppax.ppo.critics import PopArt, Quantile, Regression, TwoHot
 from ppax.ppo.gradients import Plain
 from ppax.ppo.losses import DPO, SPO, ClippedSurrogate, KLPenalty, NoPolicyLoss, Rollback
 from ppax.ppo.minibatches import Prioritised, Shuffle
-from ppax.ppo.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
+from ppax.ppo.optimizers import ActorCritic, Adam, Muon
 from ppax.ppo.ppo import PPO
 from ppax.ppo.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 
@@ -94,9 +94,6 @@ PARTS: dict[str, dict[str, type]] = {
     "gradient": {"plain": Plain},
     "optimizer": {
         "adam": Adam,
-        "adamw": AdamW,
-        "sgd": SGD,
-        "rmsprop": RMSProp,
         "muon": Muon,
         "actor_critic": ActorCritic,
     },

@@ -1,4 +1,9 @@
-"""Optimisers: optax transformations by name, with their numbers as leaves."""
+"""Optimisers as parts: learning rate -> optax.GradientTransformation, rebuilt inside each update.
+
+The learning rate and all other numbers therefore stay leaves, and the optimiser's state holds moments only. Where
+`elementwise` is True, each parameter's update depends on that parameter alone: the transformation then gets all
+parameters as one vector, which needs few operations; otherwise the parameter tree.
+"""
 
 from __future__ import annotations
 
@@ -9,39 +14,29 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax.extend import core
 
 from ppax.core.parts import slot
 from ppax.core.protocols import Optimizer
 from ppax.core.types import ConfigError, Params, PyTree, Scalar, number, part, static
 
 __all__ = [
-    "SGD",
     "ActorCritic",
     "Adam",
-    "AdamW",
     "Muon",
     "Optax",
-    "RMSProp",
     "clipped",
     "factory_of",
     "find_factory",
     "optax_class",
     "public_name",
 ]
-
-
-# Optimisers as parts: learning rate -> optax.GradientTransformation, rebuilt inside each update.
-#
-# The learning rate and all other numbers therefore stay leaves, and the optimiser's state holds moments only. If
-# `elementwise` is True, the transformation gets the flattened parameter vector; otherwise the parameter tree.
 
 
 def clipped(
@@ -59,72 +54,6 @@ def clipped(
     return optax.with_extra_args_support(steps)
 
 
-# Whether an optimiser is elementwise, found in the operations of its update.
-#
-# An elementwise optimiser may get all parameters as one vector, which needs few operations. That holds if each
-# operation on arrays combines equal places of arrays of equal shape, the same operations for parameters of every shape,
-# and the state has arrays of these shapes alone. Nothing is computed: the update is traced for shapes, small ones and
-# ones that are large enough for optimisers that treat wide matrices in another way (Adafactor those from 128).
-
-SHAPES = ((5, 3), (7,), (2**15, 2**14), (2**14,), (3, 3, 2**12, 2**13))
-# Elementwise primitives; a broadcast counts if it is of a scalar, or of an array to its own shape
-NAMES = """abs add add_any and cbrt ceil clamp convert_element_type copy copy_p cos div eq erf exp exp2 expm1 floor ge
-    gt integer_pow is_finite le log log1p logistic lt max min mul ne neg nextafter not or pow rem round rsqrt select_n
-    sign sin sqrt square stop_gradient sub tan tanh xor broadcast_in_dim"""
-ELEMENTWISE = frozenset(NAMES.split())
-UNCOUNTED = ("broadcast_in_dim", "convert_element_type", "copy")  # absent where a type or shape is right already
-
-
-def traced_update(factory: Callable[..., Any], fixed: Mapping[str, Any], traced: Sequence[str]) -> Any:
-    """Trace one update of the optimiser `factory(learning_rate, **fixed)`; the options `traced` are tracers, too.
-
-    Raises whatever the factory raises. Returns (program, shapes of the state).
-    """
-    params = {str(i): jax.ShapeDtypeStruct(shape, jnp.float32) for i, shape in enumerate(SHAPES)}
-    scalar = jax.ShapeDtypeStruct((), jnp.float32)
-    numbers = dict.fromkeys(traced, scalar)
-
-    def steps(rate: Any, numbers: Any) -> optax.GradientTransformationExtraArgs:
-        return optax.with_extra_args_support(factory(rate, **fixed, **numbers))
-
-    def update(rate: Any, numbers: Any, gradient: Any, state: Any, params: Any) -> Any:
-        return steps(rate, numbers).update(gradient, state, params)
-
-    state = jax.eval_shape(lambda rate, numbers, params: steps(rate, numbers).init(params), scalar, numbers, params)
-    return jax.make_jaxpr(update)(scalar, numbers, params, state, params), state
-
-
-def is_elementwise(factory: Callable[..., Any], fixed: Mapping[str, Any], traced: Sequence[str]) -> bool:
-    """Return whether the optimiser is elementwise; False where that is not certain."""
-    program, state = traced_update(factory, fixed, traced)
-    if any(leaf.shape not in ((), *SHAPES) for leaf in jax.tree.leaves(state)):
-        return False
-    operations: dict[Any, list[str]] = {shape: [] for shape in SHAPES}
-    for equation in _equations(program.jaxpr):
-        shapes = {x.aval.shape for x in (*equation.invars, *equation.outvars)} - {()}
-        if not shapes:
-            continue  # scalars, such as step counters and learning rates
-        name = equation.primitive.name
-        if name not in ELEMENTWISE or len(shapes) > 1 or not shapes <= operations.keys():
-            return False
-        if name not in UNCOUNTED:
-            operations[shapes.pop()].append(name)
-    return len({tuple(names) for names in operations.values()}) == 1
-
-
-def _equations(jaxpr: core.Jaxpr) -> Iterator[Any]:
-    """Yield the operations of a program, those of called functions in their place."""
-    for equation in jaxpr.eqns:
-        inner = [x for x in equation.params.values() if isinstance(x, core.ClosedJaxpr | core.Jaxpr)]
-        if len(inner) == 1 and equation.primitive.name in ("jit", "pjit", "closed_call", "custom_jvp_call", "remat"):
-            yield from _equations(inner[0].jaxpr if isinstance(inner[0], core.ClosedJaxpr) else inner[0])
-        else:
-            yield equation
-
-
-# Adam. Kingma and Ba 2015, https://arxiv.org/abs/1412.6980
-
-
 @part
 class Adam:
     """Adam. Kingma and Ba 2015, https://arxiv.org/abs/1412.6980"""
@@ -138,81 +67,6 @@ class Adam:
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
         """Transformation for one learning rate."""
         return optax.adam(learning_rate, b1=self.b1, b2=self.b2, eps=self.eps)
-
-
-# Adam with decoupled weight decay. Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101
-
-
-@part
-class AdamW:
-    """Adam with decoupled weight decay. Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101
-
-    Each step scales every parameter by 1 - learning_rate * weight_decay, biases and log standard deviations included.
-    """
-
-    b1: Scalar = number("Adam beta1: decay rate of the mean gradient", default=0.9, low=0.0, high=1.0)
-    b2: Scalar = number("Adam beta2: decay rate of the mean squared gradient", default=0.999, low=0.0, high=1.0)
-    eps: Scalar = number("Adam epsilon: added to the root of the mean squared gradient", default=1e-5, above=0.0)
-    weight_decay: Scalar = number("weight decay of every parameter, per unit of learning rate", default=1e-4, low=0.0)
-
-    elementwise: ClassVar[bool] = True
-
-    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """Transformation for one learning rate."""
-        return optax.adamw(learning_rate, b1=self.b1, b2=self.b2, eps=self.eps, weight_decay=self.weight_decay)
-
-
-# RMSProp. Tieleman and Hinton 2012.
-
-
-@part
-class RMSProp:
-    """RMSProp as in PyTorch: g / (sqrt(v) + eps), v the decaying mean of g^2. Tieleman and Hinton 2012, lecture 6e."""
-
-    decay: Scalar = number("decay rate of the mean squared gradient", default=0.99, low=0.0, high=1.0)
-    eps: Scalar = number("epsilon: added to the root of the mean squared gradient", default=1e-5, above=0.0)
-    momentum: Scalar = number(
-        "momentum: share of the last update that is added to the next", default=0.0, low=0.0, high=1.0
-    )
-    centered: bool = static(
-        "centred RMSProp: divide by the gradient's standard deviation instead of its root mean square", default=False
-    )
-
-    elementwise: ClassVar[bool] = True
-
-    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """Transformation for one learning rate."""
-        return optax.rmsprop(
-            learning_rate,
-            decay=self.decay,
-            eps=self.eps,
-            eps_in_sqrt=False,
-            momentum=self.momentum,
-            centered=self.centered,
-        )
-
-
-# Stochastic gradient descent with momentum.
-
-
-@part
-class SGD:
-    """Stochastic gradient descent with momentum. Sutskever et al. 2013, PMLR 28:1139
-
-    m <- g + mu m; the update is m, or g + mu m with Nesterov momentum.
-    """
-
-    momentum: Scalar = number("momentum mu: decay rate of the momentum", default=0.0, low=0.0, high=1.0)
-    nesterov: bool = static("Nesterov momentum", default=False)
-
-    elementwise: ClassVar[bool] = True
-
-    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """Transformation for one learning rate."""
-        return optax.sgd(learning_rate, momentum=self.momentum, nesterov=self.nesterov)
-
-
-# Muon: momentum with orthogonalised updates of matrices. Jordan 2024, https://kellerjordan.github.io/posts/muon/
 
 
 @part
@@ -253,9 +107,6 @@ class Muon:
             adam_learning_rate=learning_rate * self.adam_scale,
             consistent_rms=self.consistent_rms,
         )
-
-
-# Separate optimisers for actor and critic.
 
 
 @part
@@ -366,13 +217,14 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names)) or "(no dict)"
 
 
-# Any optimiser of optax as a part: a factory, learning rate and options -> optax.GradientTransformation.
-#
-# The part of a factory is a class made from its signature: options of type float are numbers (traced, so that they can
-# be swept and annealed), all others are static. It is elementwise where its update is (elementwise.py).
-
 NAMESPACES = ("optax", "optax.contrib")  # public ones, by which a run file names a factory
 RATE = "learning_rate"
+# Names in optax of those with an update of each parameter that depends on that parameter alone
+ELEMENTWISE = {
+    *("adabelief", "adagrad", "adam", "adamax", "adamw", "adan", "lion"),
+    *("nadam", "radam", "rmsprop", "rprop", "sgd", "yogi"),
+}
+SHAPES = ((5, 3), (7,))  # parameters with which an update is traced
 Factory = Callable[..., optax.GradientTransformation]
 _FACTORIES: dict[type, Factory] = {}  # factory by class
 
@@ -438,12 +290,9 @@ def _call(self: Any, learning_rate: Scalar) -> optax.GradientTransformation:
 
 
 def _elementwise(self: Any) -> bool:
-    """Whether the update of each parameter depends on that parameter alone, found in the operations of the update."""
-    given = _given(self)
-    traced = tuple(option for option in given if option in _numbers(type(self)) and given[option] is not None)
-    defaults = {field.name: field.default for field in dataclasses.fields(self)}
-    fixed = [(option, x) for option, x in given.items() if option not in traced and x is not defaults[option]]
-    return _found_elementwise(_FACTORIES[type(self)], tuple(fixed), traced)
+    """Whether the update of each parameter depends on that parameter alone."""
+    functions = [value for option, value in _given(self).items() if callable(value)]
+    return public_name(_FACTORIES[type(self)]) in {f"optax:{name}" for name in ELEMENTWISE} and not functions
 
 
 def _reduce(self: Any) -> Any:
@@ -505,16 +354,28 @@ def _options_of(factory: Factory, name: str) -> dict[str, inspect.Parameter]:
     return {option: one for option, one in given.items() if option != RATE}
 
 
+def _trace_update(factory: Factory, traced: tuple[str, ...]) -> None:
+    """Trace one update with a traced learning rate and the options `traced`; raises whatever the factory raises."""
+    params = {str(i): jax.ShapeDtypeStruct(shape, jnp.float32) for i, shape in enumerate(SHAPES)}
+
+    def update(rate: Any, numbers: Any, params: Any) -> Any:
+        steps = optax.with_extra_args_support(factory(rate, **numbers))
+        return steps.update(params, steps.init(params), params)
+
+    scalar = jax.ShapeDtypeStruct((), jnp.float32)
+    jax.eval_shape(update, scalar, dict.fromkeys(traced, scalar), params)
+
+
 def _untraced(factory: Factory, floats: dict[str, float], name: str) -> set[str]:
     """Return the options that must be known when a program is compiled; ConfigError where no update can be traced."""
     try:
-        traced_update(factory, {}, ())
+        _trace_update(factory, ())
     except Exception as error:  # any exception of the factory, as for a missing argument of its update
         raise ConfigError(_unusable(name, error)) from error
 
     def fails(options: tuple[str, ...]) -> bool:
         try:
-            traced_update(factory, {}, options)
+            _trace_update(factory, options)
         except Exception:  # as above
             return True
         return False
@@ -559,16 +420,6 @@ def _numbers(cls: Any) -> set[str]:
 
 def _required(cls: Any) -> set[str]:
     return {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
-
-
-@functools.lru_cache(maxsize=256)
-def _found_elementwise(factory: Factory, fixed: tuple[tuple[str, Any], ...], numbers: tuple[str, ...]) -> bool:
-    if any(callable(value) for _, value in fixed):
-        return False  # a mask reads the tree of parameters
-    try:
-        return is_elementwise(factory, dict(fixed), numbers)
-    except Exception as error:  # any exception of the factory
-        raise ConfigError(_unusable(_name_of(factory), error)) from error
 
 
 def _unusable(name: str, error: Exception) -> str:

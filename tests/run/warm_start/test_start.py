@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import ppax
@@ -134,7 +135,7 @@ def test_fields_that_are_kept_are_exact_copies_and_all_else_is_fresh(keep):
 MODEL = {"extensions": (SelfPrediction(),)}
 PARTS = {
     "adam": {},
-    "sgd": {"optimizer": optimizers.SGD()},
+    "sgd": {"optimizer": optimizers.Optax(optax.sgd)},
     "muon": {"optimizer": optimizers.Muon()},
     "actor_critic": {"optimizer": optimizers.ActorCritic(), "max_grad_norm": None},
     "kl controls": {

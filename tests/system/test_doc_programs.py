@@ -11,10 +11,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 RUN = (
     "change_the_update",
     "extending",
-    "fine_tuning",
+    "move_runs",
     "first_run",
     "imitation",
-    "logging",
+    "follow_runs",
     "memory",
     "own_environment",
     "own_network",
@@ -35,7 +35,7 @@ def shortened(code):
     code = re.sub(r"total_steps=[\d_]+", "total_steps=512", code)
     code = re.sub(r"num_iterations=\d+", "num_iterations=2", code.replace("states, 20)", "states, 2)"))
     code = re.sub(r"num_steps=\d+", "num_steps=32", code)
-    code = re.sub(r"(FilmSettings\(every)=\d+", r"\1=1", code)  # an interval longer than the run is refused
+    code = re.sub(r'(\bevery"?[:=]) ?(\d+|"[^"]*")', r"\1 1", code)  # an interval longer than the run is refused
     if "num_steps=" not in code:
         code = code.replace("total_steps=512, ", "total_steps=512, num_steps=32, ")
     code = re.sub(r"run\.evaluate\(episodes=\d+\)\.mean_return", "run.env_steps", code)

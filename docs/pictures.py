@@ -147,7 +147,7 @@ def svg(height: int, label: str, elements: Sequence[str]) -> str:
 # ---------------------------------------------------------------- pictures of real runs
 
 TEAL, DARK, GREY = "#2a8c82", "#113344", "#99aaaa"
-FRAMES, FIRST = 6, 14  # of the strip; the first is after so many steps, when the lander is in view
+FRAMES, FIRST = 6, 32  # of the strip; the first is after so many steps, when the lander is in view
 
 
 def landing() -> None:

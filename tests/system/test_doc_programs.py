@@ -35,7 +35,8 @@ def shortened(code):
     code = re.sub(r"total_steps=[\d_]+", "total_steps=512", code)
     code = re.sub(r"num_iterations=\d+", "num_iterations=2", code.replace("states, 20)", "states, 2)"))
     code = re.sub(r"num_steps=\d+", "num_steps=32", code)
-    code = re.sub(r'(\bevery"?[:=]) ?(\d+|"[^"]*")', r"\1 1", code)  # an interval longer than the run is refused
+    code = re.sub(r"(FilmSettings\(every)=\d+", r"\1=1", code)  # an interval longer than the run is refused
+    code = re.sub(r'"every": "[^"]*steps"', '"every": 1', code)
     if "num_steps=" not in code:
         code = code.replace("total_steps=512, ", "total_steps=512, num_steps=32, ")
     code = re.sub(r"run\.evaluate\(episodes=\d+\)\.mean_return", "run.env_steps", code)

@@ -12,7 +12,7 @@ RUN = (
     "change_the_update",
     "extending",
     "fine_tuning",
-    "first_run",
+    "start",
     "imitation",
     "logging",
     "memory",

@@ -16,7 +16,7 @@ RUN = (
     "imitation",
     "logging",
     "memory",
-    "own_environment",
+    "jax_environments",
     "own_network",
     "policies",
     "predictions",

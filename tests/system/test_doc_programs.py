@@ -17,7 +17,7 @@ RUN = (
     "logging",
     "memory",
     "jax_environments",
-    "own_network",
+    "python_environments",
     "policies",
     "predictions",
     "sweeps",

@@ -23,6 +23,7 @@ RUN = (
     "sweeps",
     "objectives",
     "symmetry",
+    "vary_environments",
 )
 
 

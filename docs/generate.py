@@ -296,10 +296,10 @@ def defaults() -> str:
         "# Which settings do I get?",
         "",
         "```sh",
-        "ppax train gymnasium/LunarLander-v3                    # hyperparameters by the kind of environment, or a preset",
-        "ppax train Pendulum-v1 --preset none                   # those of the kind instead of the preset",
-        "ppax train Pendulum-v1 --dry-run                       # print all of them as a run file; train nothing",
-        "ppax presets                                           # tuned settings that come with ppax",
+        "ppax train gymnasium/LunarLander-v3     # hyperparameters by the kind of environment, or a preset",
+        "ppax train Pendulum-v1 --preset none    # those of the kind instead of the preset",
+        "ppax train Pendulum-v1 --dry-run        # print all of them as a run file; train nothing",
+        "ppax presets                            # tuned settings that come with ppax",
         "```",
         "",
         "```python",
@@ -332,8 +332,8 @@ def defaults() -> str:
 
 
 BY_HAND = [
-    "[Options](options.md) lists every option; [normalisation](not_learning.md) of observations and rewards is on by default",
-    "for vectors.",
+    "[Options](options.md) lists every option. [Normalisation](not_learning.md) of observations and rewards is on by",
+    "default for vectors.",
     "",
     "## Actions far from [-1, 1]",
     "",

@@ -169,7 +169,7 @@ def options() -> str:
         "Tables whose keys are not fixed: `[env_params]` and `[eval.env_params]`",
         "([vary the environment](vary_environments.md#set-parameters-of-the-environment)), `[groups.NAME]`",
         "([many agents](many_agents.md#groups-of-different-agents)), `[sweep]` ([sweeps](sweeps.md)), `[ray]`",
-        "([several machines](scale.md#ray)).",
+        "([several machines](machines.md#ray)).",
         "",
     ]
     everything = list(config.options({}))

@@ -1,6 +1,6 @@
 """Write the generated pages and drawings.
 
-options.md from the fields of parts; defaults.md; the rules of the doctor in not_learning.md; the tables in evidence.md
+options.md from the fields of parts; settings.md; the rules of the doctor in not_learning.md; the tables in evidence.md
 and README.md from benchmarks/results/; the drawings images/*.svg by pictures.py; the scores that `ppax presets` shows.
 
 python docs/generate.py            # write the pages and drawings, copy the benchmarks' pictures
@@ -292,38 +292,34 @@ def defaults() -> str:
     from ppax.config.defaults import COLUMNS, TABLE
 
     lines = [
-        "# Defaults by the kind of environment",
+        "# Which settings do I get?",
         "",
-        "A run begins from the same settings wherever its environment is named, `ppax train ENV`, a run file with",
-        "`env = ENV`, or `ppax.build(ENV)` in Python: those of the kind of environment, never of its name. Kinds:",
-        "compiled or on the host; discrete actions, continuous actions, or images (an observation with three axes). A",
-        "run prints them in one line and records all of them in `run.toml`. `python benchmarks/three_ways.py` compares",
-        "the three ways on ten environments: equal run files, equal scores. Options that you give have priority;",
-        "num_minibatches follows your sizes. With a memory, sequences are whole rollouts.",
+        "```sh",
+        "ppax train gymnasium/LunarLander-v3     # hyperparameters by the kind of environment, or a preset",
+        "ppax train Pendulum-v1 --preset none    # those of the kind instead of the preset",
+        "ppax train Pendulum-v1 --dry-run        # print all of them as a run file; train nothing",
+        "ppax presets                            # tuned settings that come with ppax",
+        "```",
+        "",
+        "```python",
+        "import ppax",
+        "",
+        'run = ppax.build("CartPole-v1", total_steps=20_000, agent={"gamma": 0.95}).fit()',
+        "print(run)",
+        "```",
+        "",
+        "The default hyperparameters are the same wherever an environment is named: `ppax train ENV`, a run file with",
+        "`env = ENV`, or `ppax.build(ENV)` in Python. They follow from the kind of environment, never from its name.",
+        "Kinds: compiled or on the host; discrete actions, continuous actions, or images (an observation with three",
+        "axes). A run prints them in one line and records all of them in `run.toml`. Options that you give have",
+        "priority; num_minibatches follows your sizes. With a memory, sequences are whole rollouts.",
+        "`python benchmarks/three_ways.py` compares the three ways on ten environments: equal run files, equal scores.",
         "",
         "Where a [preset](#presets) has the environment's name, the run begins from it instead. `--preset none`, in",
         'run files and in Python `preset = "none"`, takes the settings of the kind; `--preset NAME` those of another',
         "preset.",
         "",
-        "Who builds the objects by hand, `ppax.fit(ppax.PPO(network), env)`, gets the defaults of these classes, which",
-        "know no environment ([options](options.md) lists them): right for a reproduction that sets every number,",
-        "and often far from a good score: `ppax.PPO(ppax.networks.mlp(env), learning_rate=1e-3)` with 8 environments",
-        "scores -166 and -126 on gymnasium/LunarLander-v3 after 500,000 steps (seeds 0 and 1), `ppax.build` 280 and",
-        "233.",
-        "",
-        "Actions in units far from 1 (a Box wider than 40, narrower than 0.1, or three half widths away from 0) get",
-        "distribution `squashed`, which maps its range to that of the Box: `normal` begins around 0 with standard",
-        "deviation 1. Without these settings, `fit` warns and the doctor finds it. Measured with a target at 70 % of",
-        "the Box, mean distance as a share of it after 40,000 steps, with `normal`, `squashed` and `beta`: [0, 1000]",
-        "0.70, 0.013, 0.009; [1000, 1010] 0.70, 0.013, 0.009; [0, 0.001] 0.30, 0.013, 0.009; [-1, 1] 0.00, 0.013,",
-        "0.009.",
-        "",
-        "```python",
-        "import ppax",
-        "",
-        'run = ppax.build("gymnax/Catch-bsuite", total_steps=20_000, agent={"gamma": 0.95}).fit()',
-        "print(run)",
-        "```",
+        "## The defaults, and why",
         "",
         f"| setting | {' | '.join(map(', '.join, COLUMNS))} | reason |",
         "|---" * (len(COLUMNS) + 2) + "|",
@@ -331,7 +327,35 @@ def defaults() -> str:
     for cell in TABLE:
         values = " | ".join(f"`{shown(value)}`" for value in cell.values)
         lines.append(f"| `{cell.setting}` | {values} | {cell.reason} |")
-    return "\n".join([*lines, "", *presets(), *defaults_measured(), *defaults_drawn()])
+    return "\n".join([*lines, "", *BY_HAND, *presets(), *defaults_measured(), *defaults_drawn()])
+
+
+BY_HAND = [
+    "[Options](options.md) lists every option. [Normalisation](not_learning.md) of observations and rewards is on by",
+    "default for vectors.",
+    "",
+    "## Actions far from [-1, 1]",
+    "",
+    "Actions in units far from 1 (a Box wider than 40, narrower than 0.1, or three half widths away from 0) get",
+    "distribution `squashed`, which maps its range to that of the Box: `normal` begins around 0 with standard",
+    "deviation 1. Without these settings, `fit` warns and the doctor finds it. Measured with a target at 70 % of",
+    "the Box, mean distance as a share of it after 40,000 steps:",
+    "",
+    "| Box | `normal` | `squashed` | `beta` |",
+    "|---|---|---|---|",
+    "| [0, 1000] | 0.70 | 0.013 | 0.009 |",
+    "| [1000, 1010] | 0.70 | 0.013 | 0.009 |",
+    "| [0, 0.001] | 0.30 | 0.013 | 0.009 |",
+    "| [-1, 1] | 0.00 | 0.013 | 0.009 |",
+    "",
+    "## Agents built by hand",
+    "",
+    "`ppax.fit(ppax.PPO(network), env)` takes the defaults of these classes, which know no environment",
+    "([options](options.md) lists them): right for a reproduction that sets every number, and often far from a good",
+    "score. `ppax.PPO(ppax.networks.mlp(env), learning_rate=1e-3)` with 8 environments scores -166 and -126 on",
+    "gymnasium/LunarLander-v3 after 500,000 steps (seeds 0 and 1), `ppax.build` 280 and 233.",
+    "",
+]
 
 
 def presets() -> list[str]:
@@ -375,7 +399,7 @@ def defaults_measured() -> list[str]:
         "",
         "As in the [table of scores](evidence.md): interquartile mean over the seeds, in brackets each seed's score",
         "(100, 101, ...; for presets the seeds of their published scores). Share: (score of the defaults - untrained",
-        "policy) / (score of the preset - untrained policy). Presets that the defaults equal are gone.",
+        "policy) / (score of the preset - untrained policy). Presets that the defaults equal no longer exist.",
         "`python benchmarks/defaults.py`",
         "",
         "| environment | steps | defaults | preset | share |",
@@ -549,7 +573,7 @@ def recorded() -> str:
 
 PAGES = {
     "options.md": options,
-    "defaults.md": defaults,
+    "settings.md": defaults,
     NOT_LEARNING: not_learning,
     "images/rooms.svg": pictures.rooms,
     "images/iteration.svg": pictures.iteration,

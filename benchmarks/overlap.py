@@ -5,9 +5,10 @@
     python benchmarks/overlap.py --tasks gymnasium/CartPole-v1   # one of them: five minutes on two cores
     python benchmarks/overlap.py --quick                         # two seeds of the first task, nothing written
 
-With `overlap = 1` rollouts are collected by a policy that is one update old (docs/host.md). The presets are trained for
-100,000 steps. Two scores: the return of the last policy over 32 episodes, and the mean return over the whole training.
-Each is compared by the difference of its means over seeds: 95 % confidence interval and p value of Welch's test.
+With `overlap = 1` rollouts are collected by a policy that is one update old (docs/python_environments.md). The presets
+are trained for 100,000 steps. Two scores: the return of the last policy over 32 episodes, and the mean return over the
+whole training. Each is compared by the difference of its means over seeds: 95 % confidence interval and p value of
+Welch's test.
 """
 
 from __future__ import annotations

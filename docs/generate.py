@@ -1,7 +1,7 @@
 """Write the generated pages and drawings.
 
-options.md from the fields of parts; defaults.md; doctor.md; benchmarks.md and scores.md from benchmarks/results/; the
-drawings images/*.svg by pictures.py; the table in README.md; and the scores that `ppax presets` shows.
+options.md from the fields of parts; settings.md; the rules of the doctor in not_learning.md; the tables in evidence.md
+and README.md from benchmarks/results/; the drawings images/*.svg by pictures.py; the scores that `ppax presets` shows.
 
 python docs/generate.py            # write the pages and drawings, copy the benchmarks' pictures
 python docs/generate.py --check    # exit code 1 where a page on disk differs
@@ -67,19 +67,18 @@ TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind
 WHOLE_TABLES = ("agent.program.",)  # tables without a choice of parts
 EXTENSIONS = "agent.extensions"
-INTRODUCTION = """# Benchmarks
-
-Every table is generated from the result files in `benchmarks/results/`, each of which one command writes
-(`pip install -e ".[bench]"` first; the scripts name the other packages they need). Runs of the compared programs
-alternate on one machine, because machines are shared and noisy; a figure is the median over these rounds, with the
-range in brackets. Missed targets are listed like met ones. Rejected experiments are in `benchmarks/NOTES.md`.
-"""
+EVIDENCE = "evidence.md"
 
 
-def benchmarks() -> str:
-    """The page of all result files that have panels, in the order of TITLES."""
-    measured = (section(name, end) for name, end in result_files())
-    return "\n".join([INTRODUCTION, *measured, *learning_curves()])
+def evidence() -> str:
+    """Return evidence.md with updated scores and benchmarks."""
+    text = replaced((DOCS / EVIDENCE).read_text(), "scores", scores())
+    return replaced(text, "benchmarks", benchmarks())
+
+
+def benchmarks() -> list[str]:
+    """Lines: the sections of all result files that have panels, in the order of TITLES, and the learning curves."""
+    return ["", *(section(name, end) for name, end in result_files()), *learning_curves()]
 
 
 def result_files() -> list[tuple[str, str]]:
@@ -91,7 +90,7 @@ def learning_curves() -> list[str]:
     """Return the section of `curves.py`: the fast programs learn as well as the plain ones."""
     report = json.loads((RESULTS / "curves.json").read_text())
     lines = [
-        f"## {CURVES}",
+        f"### {CURVES}",
         "",
         "Difference of the mean episode return from that of the fast program in float32: in the last quarter of",
         "training (final) and over all of it (area), with its 95 % confidence interval and the p value of Welch's",
@@ -122,7 +121,7 @@ def section(name: str, end: str = "") -> str:
     """One result file: its task, machine, command, a table and a picture."""
     report = json.loads((RESULTS / f"{name}{end}.json").read_text())
     machine, versions, (of_title, variables) = report["hardware"], report["versions"], BESIDE[end]
-    lines = [f"## {TITLES[name]}{of_title}", "", f"{report['task']}. `{variables}{COMMANDS[name]}`", ""]
+    lines = [f"### {TITLES[name]}{of_title}", "", f"{report['task']}. `{variables}{COMMANDS[name]}`", ""]
     devices = machine.get("devices", f"{machine['cpu']}, {machine['cores']} cores")
     lines += [f"{devices}; jax {versions['jax']}; {report['date'][:10]}.", ""]
     lines += ["| ratio | case | median (range) | target | |", "|---|---|---|---|---|"]
@@ -163,12 +162,12 @@ def options() -> str:
         "whose import path is the `part` of `[agent]` ([extending](extending.md#a-subclass-of-ppo)).",
         "",
         "The defaults here are those of the classes. A run of a named environment begins from a preset or from the",
-        "defaults for its kind ([defaults](defaults.md) has those that differ); `ppax train TARGET --help` shows them.",
+        "defaults for its kind ([settings](settings.md) has those that differ); `ppax train TARGET --help` shows them.",
         "",
         "Tables whose keys are not fixed: `[env_params]` and `[eval.env_params]`",
-        "([run files](run_files.md#parameters-of-the-environment)), `[groups.NAME]`",
+        "([vary the environment](vary_environments.md#set-parameters-of-the-environment)), `[groups.NAME]`",
         "([many agents](many_agents.md#groups-of-different-agents)), `[sweep]` ([sweeps](sweeps.md)), `[ray]`",
-        "([several machines](scale.md#ray)).",
+        "([several machines](machines.md#ray)).",
         "",
     ]
     everything = list(config.options({}))
@@ -289,38 +288,34 @@ def defaults() -> str:
     from ppax.config.defaults import COLUMNS, TABLE
 
     lines = [
-        "# Defaults by the kind of environment",
+        "# Which settings do I get?",
         "",
-        "A run begins from the same settings wherever its environment is named, `ppax train ENV`, a run file with",
-        "`env = ENV`, or `ppax.build(ENV)` in Python: those of the kind of environment, never of its name. Kinds:",
-        "compiled or on the host; discrete actions, continuous actions, or images (an observation with three axes). A",
-        "run prints them in one line and records all of them in `run.toml`. `python benchmarks/three_ways.py` compares",
-        "the three ways on ten environments: equal run files, equal scores. Options that you give have priority;",
-        "num_minibatches follows your sizes. With a memory, sequences are whole rollouts.",
+        "```sh",
+        "ppax train gymnasium/LunarLander-v3     # hyperparameters by the kind of environment, or a preset",
+        "ppax train Pendulum-v1 --preset none    # those of the kind instead of the preset",
+        "ppax train Pendulum-v1 --dry-run        # print all of them as a run file; train nothing",
+        "ppax presets                            # tuned settings that come with ppax",
+        "```",
+        "",
+        "```python",
+        "import ppax",
+        "",
+        'run = ppax.build("CartPole-v1", total_steps=20_000, agent={"gamma": 0.95}).fit()',
+        "print(run)",
+        "```",
+        "",
+        "The default hyperparameters are the same wherever an environment is named: `ppax train ENV`, a run file with",
+        "`env = ENV`, or `ppax.build(ENV)` in Python. They follow from the kind of environment, never from its name.",
+        "Kinds: compiled or on the host; discrete actions, continuous actions, or images (an observation with three",
+        "axes). A run prints them in one line and records all of them in `run.toml`. Options that you give have",
+        "priority; num_minibatches follows your sizes. With a memory, sequences are whole rollouts.",
+        "`python benchmarks/three_ways.py` compares the three ways on ten environments: equal run files, equal scores.",
         "",
         "Where a [preset](#presets) has the environment's name, the run begins from it instead. `--preset none`, in",
         'run files and in Python `preset = "none"`, takes the settings of the kind; `--preset NAME` those of another',
         "preset.",
         "",
-        "Who builds the objects by hand, `ppax.fit(ppax.PPO(network), env)`, gets the defaults of these classes, which",
-        "know no environment ([options](options.md) lists them): right for a reproduction that sets every number,",
-        "and often far from a good score: `ppax.PPO(ppax.networks.mlp(env), learning_rate=1e-3)` with 8 environments",
-        "scores -166 and -126 on gymnasium/LunarLander-v3 after 500,000 steps (seeds 0 and 1), `ppax.build` 280 and",
-        "233.",
-        "",
-        "Actions in units far from 1 (a Box wider than 40, narrower than 0.1, or three half widths away from 0) get",
-        "distribution `squashed`, which maps its range to that of the Box: `normal` begins around 0 with standard",
-        "deviation 1. Without these settings, `fit` warns and the doctor finds it. Measured with a target at 70 % of",
-        "the Box, mean distance as a share of it after 40,000 steps, with `normal`, `squashed` and `beta`: [0, 1000]",
-        "0.70, 0.013, 0.009; [1000, 1010] 0.70, 0.013, 0.009; [0, 0.001] 0.30, 0.013, 0.009; [-1, 1] 0.00, 0.013,",
-        "0.009.",
-        "",
-        "```python",
-        "import ppax",
-        "",
-        'run = ppax.build("gymnax/Catch-bsuite", total_steps=20_000, agent={"gamma": 0.95}).fit()',
-        "print(run)",
-        "```",
+        "## The defaults, and why",
         "",
         f"| setting | {' | '.join(map(', '.join, COLUMNS))} | reason |",
         "|---" * (len(COLUMNS) + 2) + "|",
@@ -328,7 +323,35 @@ def defaults() -> str:
     for cell in TABLE:
         values = " | ".join(f"`{shown(value)}`" for value in cell.values)
         lines.append(f"| `{cell.setting}` | {values} | {cell.reason} |")
-    return "\n".join([*lines, "", *presets(), *defaults_measured(), *defaults_drawn()])
+    return "\n".join([*lines, "", *BY_HAND, *presets(), *defaults_measured(), *defaults_drawn()])
+
+
+BY_HAND = [
+    "[Options](options.md) lists every option. [Normalisation](not_learning.md) of observations and rewards is on by",
+    "default for vectors.",
+    "",
+    "## Actions far from [-1, 1]",
+    "",
+    "Actions in units far from 1 (a Box wider than 40, narrower than 0.1, or three half widths away from 0) get",
+    "distribution `squashed`, which maps its range to that of the Box: `normal` begins around 0 with standard",
+    "deviation 1. Without these settings, `fit` warns and the doctor finds it. Measured with a target at 70 % of",
+    "the Box, mean distance as a share of it after 40,000 steps:",
+    "",
+    "| Box | `normal` | `squashed` | `beta` |",
+    "|---|---|---|---|",
+    "| [0, 1000] | 0.70 | 0.013 | 0.009 |",
+    "| [1000, 1010] | 0.70 | 0.013 | 0.009 |",
+    "| [0, 0.001] | 0.30 | 0.013 | 0.009 |",
+    "| [-1, 1] | 0.00 | 0.013 | 0.009 |",
+    "",
+    "## Agents built by hand",
+    "",
+    "`ppax.fit(ppax.PPO(network), env)` takes the defaults of these classes, which know no environment",
+    "([options](options.md) lists them): right for a reproduction that sets every number, and often far from a good",
+    "score. `ppax.PPO(ppax.networks.mlp(env), learning_rate=1e-3)` with 8 environments scores -166 and -126 on",
+    "gymnasium/LunarLander-v3 after 500,000 steps (seeds 0 and 1), `ppax.build` 280 and 233.",
+    "",
+]
 
 
 def presets() -> list[str]:
@@ -370,9 +393,9 @@ def defaults_measured() -> list[str]:
     lines = [
         "## Scores compared with the presets",
         "",
-        "As in the [table of scores](scores.md): interquartile mean over the seeds, in brackets each seed's score",
+        "As in the [table of scores](evidence.md): interquartile mean over the seeds, in brackets each seed's score",
         "(100, 101, ...; for presets the seeds of their published scores). Share: (score of the defaults - untrained",
-        "policy) / (score of the preset - untrained policy). Presets that the defaults equal are gone.",
+        "policy) / (score of the preset - untrained policy). Presets that the defaults equal no longer exist.",
         "`python benchmarks/defaults.py`",
         "",
         "| environment | steps | defaults | preset | share |",
@@ -449,96 +472,42 @@ def bound(limit: float) -> str:
     return powers.get(limit, f"{limit:g}")
 
 
-def doctor() -> str:
-    """The page of the doctor: its introduction and a row for each rule."""
+NOT_LEARNING = "not_learning.md"
+
+
+def not_learning() -> str:
+    """Return not_learning.md with an updated table of the doctor's rules."""
     from ppax.reports.doctor import RULES
 
     rows = [f"| `{rule.name}` | {rule.sees} | {rule.remedy} |" for rule in RULES]
-    return "\n".join([DOCTOR, "| rule | symptom | options to try |", "|---|---|---|", *rows, ""])
+    head = ["| rule | symptom | options to try |", "|---|---|---|"]
+    return replaced((DOCS / NOT_LEARNING).read_text(), "rules", [*head, *rows])
 
 
-DOCTOR = """# A run that does not learn
+def replaced(text: str, name: str, lines: list[str]) -> str:
+    """Return the text of a page with `lines` in place of those between the two comments of this name."""
+    begin, end = f"<!-- {name}: written by docs/generate.py -->\n", f"<!-- end of {name} -->"
+    before, found, rest = text.partition(begin)
+    _, last, after = rest.partition(end)
+    if not (found and last):
+        raise ValueError(f"the page has no lines {begin.strip()} and {end}")
+    return "\n".join([before + begin.rstrip(), *lines, end + after])
 
-`ppax doctor RUN` reads `metrics.jsonl` and `run.toml` of a run directory and prints why the run does not
-learn and which option to try. It trains nothing, and the run may still be active. In Python: `ppax.doctor(run)`,
-with a path or the result of `fit`:
 
-```sh
-ppax doctor runs/mine           # findings, each with figures, time and an option to try; then commands that try them
-ppax doctor runs/mine --json    # the same as one JSON object
-```
-
-A finding is a **fault** (the metrics cannot be correct: fix it first), a **warning** or a **notice** (it may be
-intended). If the return rises, warnings become notices. A return over fewer than 10 episodes is not judged, and an
-evaluation that has not risen with it is named. Try one change at a time: symptoms often have one cause,
-and the first finding is usually the nearest to it. The exit code is 0 with or without findings; it is 2 if
-there is no run or no log row. A run without findings may still need more steps, another network or another reward.
-
-Rules read the columns of [metrics](metrics.md); rules whose columns a run lacks are listed as not examined.
-With groups of agents each group is examined with its own metrics and options. One frequent cause is described in
-detail in [normalisation](normalisation.md).
-"""
 EDGES = ((1, 31), (1, 32), (1, 63), (1, 64), (-1, 31), (-1, 63))  # sign and bits of the largest and smallest integers
 SCORES = RESULTS / "scores"
 RECORDED = "../src/ppax/scores/recorded.toml"
-SCORES_INTRODUCTION = """# Scores
-
-Scores of `ppax train`. One command measures a row, `ppax score ROW`, or all, `ppax score --suite full`;
-`ppax score --suite quick` measures ten of the rows, in eight minutes on two idle cores.
-
-* **Seeds.** Five, trained in one program; three where environments are stepped on the host. They are 1000, 1001, ...:
-  settings are tuned on seeds 0 to 99, so that no published score uses a tuning seed.
-* **Score of a seed**: mean return of the final policy, not the best one, over 128 episodes on separate environments
-  and keys, with frozen normalisation statistics and unscaled rewards. Actions are the mode of the distribution; for
-  MinAtar and many agents they are sampled.
-* **IQM**: interquartile mean over the seeds (the middle three of five, all of three; Agarwal et al. 2021), in brackets
-  its 95 % bootstrap interval. The standard deviation is that of the sample of seeds.
-* **Passed**: the IQM reaches the threshold, and four of five (two of three) seeds go at least 90 % of the way from the
-  untrained policy to the threshold. A threshold lies at or below a published score or the known optimum for equal
-  steps, or was calibrated with another implementation at the row's settings (`benchmarks/calibrate.py`: its mean
-  minus two standard errors of the difference); all other thresholds are marked as provisional.
-* **Negative control**: the same row with learning, memory or normalisation switched off, which must fail.
-* Steps are valid steps of one seed. Time is that of all seeds, compilation included.
-
-A killed `ppax score` continues where it was: each row is a file in `--out`, and rows whose settings and version are the
-same are not measured again. Exit code 1 means that a row missed its threshold. `ppax score --suite mine.toml`
-measures rows of your own; `--controls` runs their negative controls, too:
-
-```toml
-[[row]]
-name = "short"
-target = "CartPole-v1"             # an environment, or a preset
-steps = 200_000                    # instead of its total_steps
-threshold = 400
-options = { agent.gamma = 0.98 }   # any option of a run file
-[[row.control]]
-name = "frozen"
-at_most = 150
-options = { agent.learning_rate = 0.0 }
-```
-
-In Python:
-
-```python
-import ppax
-
-result = ppax.score("CartPole-v1", seeds=5)
-print(result.statistics.iqm, result.status)
-```
-
-For tuning, use seeds below 100: `ppax.score("CartPole-v1", seeds=range(5), options={"agent": {"gamma": 0.98}})`.
-"""
 PROBES = "Row L0, probe tasks with exactly known values, is a test: `pytest tests/system/test_learning.py`."
 
 
-def scores() -> str:
-    """The page of scores: protocol, table, controls, curves, and rows without a result."""
+def scores() -> list[str]:
+    """Lines: table of scores, controls, curves, and rows without a result."""
     from ppax.scores import recorded, suite, tables
 
     done = recorded.published(SCORES)
     rows, controls = ([s for s in done if (s.row.at_most is not None) is control] for control in (False, True))
     missing = [row for row in suite.read_suite() if row.name not in {score.row.name for score in rows}]
-    lines = [SCORES_INTRODUCTION, "## Results", ""]
+    lines = [""]
     if rows:
         lines += [*tables.markdown(rows, lambda score: f"images/scores/{score.row.name}.png"), ""]
         lines += [*(machine_line(group) for group in machines(rows).values()), ""]
@@ -546,32 +515,30 @@ def scores() -> str:
     if missing:
         lines += [f"Not measured yet: {', '.join(f'{row.name} ({row.target})' for row in missing)}.", ""]
     lines += [PROBES, ""]
-    lines += ["## Negative controls", "", *tables.controls_markdown(controls), ""] if controls else []
-    lines += ["## Learning curves", ""] if rows else []
-    lines += [line for s in rows for line in (f"![{s.row.name}: {s.env}](images/scores/{s.row.name}.png)", "")]
-    return "\n".join(lines)
+    lines += ["### Negative controls", "", *tables.controls_markdown(controls), ""] if controls else []
+    lines += ["### Learning curves", ""] if rows else []
+    return lines + [line for s in rows for line in (f"![{s.row.name}: {s.env}](images/scores/{s.row.name}.png)", "")]
 
 
 README = "../README.md"
-BEGIN, END = "<!-- scores: written by docs/generate.py -->\n", "<!-- end of scores -->"
-SHORT = ("environment", "steps", "ppax, IQM of the seeds", "published score")
+SHORT = ("environment", "steps", "ppax, IQM of the seeds", "published score", "source")
+IN_README = ("L1", "L6", "L8-10M", "L12-20", "L13", "L14")
 
 
 def readme() -> str:
-    """Return README.md with an updated table of scores: measured rows of the suite, without variants and controls."""
+    """Return README.md with an updated table of six of the scores."""
     from ppax.scores import recorded
     from ppax.scores.tables import number
 
-    before, _, rest = (DOCS / README).read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
     lines = ["| " + " | ".join(SHORT) + " |", "|" + "---|" * len(SHORT)]
     for score in recorded.published(SCORES):
         row, s = score.row, score.statistics
-        if row.at_most is None and not row.options.keys() - {"preset", "agent"}:
+        if row.name in IN_README:
             short = " (short of its threshold)" if score.status == "failed" else ""
             spread = f"**{number(s.iqm)}** ({number(s.low)} .. {number(s.high)}){short}"
-            lines.append(f"| {score.env} | {score.env_steps:,} | {spread} | {number(row.reference)} |")
-    return "\n".join([before + BEGIN.rstrip(), *lines, end + after]) if end else before + rest
+            cells = (score.env, f"{score.env_steps:,}", spread, number(row.reference), row.source)
+            lines.append(f"| {' | '.join(cells)} |")
+    return replaced((DOCS / README).read_text(), "scores", lines)
 
 
 def machines(rows: list[Any]) -> dict[tuple[str, ...], list[Any]]:
@@ -602,13 +569,12 @@ def recorded() -> str:
 
 PAGES = {
     "options.md": options,
-    "benchmarks.md": benchmarks,
-    "defaults.md": defaults,
-    "doctor.md": doctor,
+    "settings.md": defaults,
+    NOT_LEARNING: not_learning,
     "images/rooms.svg": pictures.rooms,
     "images/iteration.svg": pictures.iteration,
     "images/front.svg": pictures.speed,
-    "scores.md": scores,
+    EVIDENCE: evidence,
     README: readme,
     RECORDED: recorded,
 }
@@ -624,7 +590,7 @@ def main(check: bool) -> int:
     for name, page in PAGES.items():
         (DOCS / name).write_text(page())
     (DOCS / "images").mkdir(exist_ok=True)
-    for name in (*(name + end for name, end in result_files()), "curves"):
+    for name in (*(name + end for name, end in result_files()), "curves", "normalisation"):
         if (RESULTS / f"{name}.png").exists():
             shutil.copy(RESULTS / f"{name}.png", DOCS / "images")
     (DOCS / "images" / "scores").mkdir(exist_ok=True)

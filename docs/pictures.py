@@ -1,4 +1,9 @@
-"""Drawings as SVG: rooms of ppax by level, one training iteration, and training speed for the front page."""
+"""Pictures of the documents.
+
+Drawings as SVG, which docs/generate.py writes: rooms of ppax by level, one training iteration, and training speed.
+Pictures of real runs for README.md: `python docs/pictures.py` trains them, three minutes on two cores, and writes
+images/landing.png and images/rates.png (pip install -e ".[plot,box2d]").
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import ast
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 WIDTH, HEIGHT, GAP = 560, 28, 10  # of the drawing, of a box, between boxes; narrow, so that a phone shows readable text
@@ -136,3 +142,107 @@ def svg(height: int, label: str, elements: Sequence[str]) -> str:
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}">'
     ground = f'<rect width="{WIDTH}" height="{height}" style="fill:#fff;stroke:none"/>'
     return "\n".join([head, f"<style>{STYLE}</style>", MARKER, ground, *elements, "</svg>", ""])
+
+
+# ---------------------------------------------------------------- pictures of real runs
+
+TEAL, DARK, GREY = "#2a8c82", "#113344", "#99aaaa"
+FRAMES, FIRST = 6, 32  # of the strip; the first is after so many steps, when the lander is in view
+
+
+def landing() -> None:
+    """Draw LunarLander: the learning curve of one run, and an episode of its final policy."""
+    import matplotlib.pyplot as plt
+
+    import ppax
+
+    evaluation = {"every": "20k steps", "episodes": 16}
+    run = ppax.build("gymnasium/LunarLander-v3", total_steps=500_000, seed=0, eval=evaluation).fit()
+    rows = [row for row in run.history if row.get("eval_return") is not None]
+    rows = [row for row in rows if row["eval_return"] == row["eval_return"]]  # without rows between two evaluations
+    figure = plt.figure(figsize=(11, 3.1), layout="constrained")
+    grid = figure.add_gridspec(2, 5, width_ratios=(0.9, 0.9, 1, 1, 1))
+    curve = figure.add_subplot(grid[:, :2])
+    steps = [row["env_steps"] / 1000 for row in rows]
+    low, high = ([row[f"eval_return_{end}"] for row in rows] for end in ("min", "max"))
+    curve.fill_between(steps, low, high, color=TEAL, alpha=0.2, linewidth=0)
+    curve.plot(steps, [row["eval_return"] for row in rows], color=TEAL, linewidth=2)
+    curve.axhline(200.0, color=GREY, linestyle=":")
+    curve.set(xlabel="thousand environment steps", ylabel="return of an evaluation", ylim=(-600, 340), xlim=(0, 500))
+    curve.set_title("learning curve of one run", fontsize=10, color=DARK)
+    curve.text(495, 190, "solved: 200", ha="right", va="top", color=DARK)
+    plain(curve)
+    episode, reward = episode_of(run.policy())
+    for place in range(FRAMES):
+        number = FIRST + round(place * (len(episode) - 1 - FIRST) / (FRAMES - 1))
+        frame = figure.add_subplot(grid[place // 3, 2 + place % 3])
+        frame.imshow(episode[number][:330])  # the rest is ground
+        frame.text(12, 12, f"step {number}", color="white", va="top", fontsize=9)
+        frame.set_title("an episode of the trained policy" if place == 1 else "", fontsize=10, color=DARK)
+        frame.axis("off")
+    save(figure, "landing.png")
+    print(
+        f"landing.png: return {reward:.0f} in {len(episode) - 1} steps; {rows[-1]['eval_return']:.0f} over 16 episodes"
+    )
+
+
+def episode_of(policy: Any) -> tuple[list[Any], float]:
+    """Frames and return of one episode of LunarLander."""
+    import gymnasium
+
+    game = gymnasium.make("LunarLander-v3", render_mode="rgb_array")
+    obs, _ = game.reset(seed=4)
+    frames, reward, ended = [game.render()], 0.0, False
+    while not ended:
+        obs, earned, terminated, truncated, _ = game.step(policy.act(obs))
+        frames.append(game.render())
+        reward, ended = reward + float(earned), terminated or truncated
+    return frames, reward
+
+
+def rates() -> None:
+    """Draw the sweep of README.md: 64 learning rates of CartPole in one compiled program."""
+    import dataclasses
+
+    import jax
+    import jax.numpy as jnp
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    import ppax
+
+    env, values = ppax.make("CartPole-v1", num_envs=16), jnp.logspace(-5, -1, 64)
+    agents = dataclasses.replace(ppax.PPO(ppax.networks.mlp(env)), learning_rate=values)
+    states = ppax.start_sweep(agents, env, 128, jax.random.split(jax.random.key(0), 64))
+    sweep, found = jax.jit(ppax.sweep, static_argnums=3), []
+    for _ in range(12):
+        states, metrics = sweep(agents, env, states, 8)
+        found.append(np.asarray(metrics["episode_return"]))
+    returns, steps = np.stack(found), (np.arange(12) + 1) * 8 * 16 * 128 / 1000
+    figure, (curves, final) = plt.subplots(1, 2, figsize=(11, 3.1), layout="constrained", width_ratios=(1.2, 1))
+    colours = plt.get_cmap("viridis")(np.linspace(0, 1, 64))
+    for member in range(64):
+        curves.plot(steps, returns[:, member], color=colours[member], linewidth=1)
+    curves.set(xlabel="thousand environment steps of each agent", ylabel="episode return", xlim=(0, steps[-1]))
+    final.scatter(values, returns[-1], color=colours, s=22)
+    final.set(xscale="log", xlabel="learning rate", ylabel="episode return at the end")
+    plain(curves)
+    plain(final)
+    save(figure, "rates.png")
+    print(f"rates.png: best {values[int(returns[-1].argmax())]:.1e}")
+
+
+def plain(axes: Any) -> None:
+    """Axes without a frame at the top and at the right."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+
+
+def save(figure: Any, name: str) -> None:
+    """Write a picture on a white ground, readable in a dark theme too."""
+    figure.savefig(ROOT / "docs" / "images" / name, dpi=110, facecolor="white")
+
+
+if __name__ == "__main__":
+    landing()
+    rates()

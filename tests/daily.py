@@ -21,7 +21,7 @@ ALWAYS = {
     "test_a_run_that_is_killed_five_times_equals_an_uninterrupted_one",
     "test_compiled_program_equals_train",
     "test_kill_interrupt_and_resume_leave_no_worker_processes",
-    "test_the_python_block_runs",
+    "test_the_python_blocks_run_one_after_the_other",
     "test_native",
     "test_every_threshold_is_missed_without_learning",
     "test_values_and_greedy_actions_of_the_probes",

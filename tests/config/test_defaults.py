@@ -108,7 +108,7 @@ def test_given_minibatches_are_kept():
 
 
 def test_columns_differ_where_the_table_does():
-    """The same task, compiled and on the host: other numbers of streams, as docs/defaults.md lists them."""
+    """The same task, compiled and on the host: other numbers of streams, as docs/settings.md lists them."""
     chosen = {name: config.completed({"env": name}).config for name in ("CartPole-v1", "gymnasium/CartPole-v1")}
     assert [chosen[name]["num_envs"] for name in chosen] == [64, 8]
     assert [chosen[name]["num_steps"] for name in chosen] == [32, 256]

@@ -248,7 +248,7 @@ PROMISES = {
     tells_another_machine: {},
     survives_a_damaged_checkpoint: {},
     goes_on_bit_for_bit: {
-        "host": "the state of Python environments cannot be saved: new episodes begin (docs/host.md)",
+        "host": "the state of Python environments cannot be saved: new episodes begin (docs/python_environments.md)",
         "member": "its own program has another layout than the sweep's: equal to rounding (docs/sweeps.md)",
     },
 }

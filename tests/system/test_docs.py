@@ -335,7 +335,3 @@ def test_every_page_is_in_the_navigation():
 
 def test_citation_has_the_version():
     assert f"\nversion: {ppax.__version__}\n" in (ROOT / "CITATION.cff").read_text()
-
-
-def test_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150  # some 25 of them the table of scores

@@ -91,7 +91,7 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     for name, reason in written.left_out.items():
         say(f"{name}: left out: {reason}")
     size = written.path.stat().st_size
-    say(f"bundle: {written.path} ({size / 1e6:.1f} MB); docs/export.md shows how to load it")
+    say(f"bundle: {written.path} ({size / 1e6:.1f} MB); docs/policies.md shows how to load it")
     return {
         "path": str(written.path),
         "bytes": size,

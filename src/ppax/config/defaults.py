@@ -2,7 +2,7 @@
 
 They are the same wherever an environment is named: on the command line, in a run file and in Python. The kind is read
 from the environment, never from its name: compiled or on the host, discrete or continuous actions, vectors or images.
-The table below has one column per kind and one reason per row; docs/defaults.md is generated from it. What the user
+The table below has one column per kind and one reason per row; docs/settings.md is generated from it. What the user
 gives overrides a cell, and the number of minibatches follows the sizes that the user gives.
 """
 
@@ -266,4 +266,4 @@ def _line(kind: Kind, config: Config) -> str:
     words = {"obs": "observations", "reward": "rewards"}
     scaled = f", {' and '.join(words[name] for name in normalised)} normalised" if normalised else ""
     sizes = f"{config['num_envs']} environments, {config['num_steps']} steps, {config['agent.num_epochs']} epochs"
-    return f"{kind}: {sizes}{scaled} (defaults of this kind; docs/defaults.md)"
+    return f"{kind}: {sizes}{scaled} (defaults of this kind; docs/settings.md)"

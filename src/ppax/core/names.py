@@ -1,7 +1,7 @@
 """Names of settings in other libraries: the one table from which errors about an unknown name say the one of ppax.
 
 Stable-Baselines3 (with sb3-contrib and its Zoo), CleanRL and PureJaxRL have a column each; `others` are names of
-rl_games, rsl_rl, Brax, RLlib, Tianshou and Spinning Up that have one clear meaning. docs/installation.md has the table.
+rl_games, rsl_rl, Brax, RLlib, Tianshou and Spinning Up that have one clear meaning. docs/glossary.md has the table.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from ppax.envs.wrappers.time_limit import TimeLimit
 Env = VectorEnv | HostEnv
 Single = Callable[[Mapping[str, Any]], Environment]  # options of its constructor -> one environment
 
-OWN_SUITE = "docs/own_environment.md"
+OWN_SUITE = "docs/jax_environments.md"
 
 
 @refusing_unknown
@@ -302,5 +302,5 @@ def _single(name: str, options: Mapping[str, Any]) -> Environment:
         )
     raise ConfigError(
         f"no environment {name!r}; `ppax envs` lists all names; for an environment of your own see "
-        "docs/own_environment.md"
+        "docs/jax_environments.md"
     )

@@ -195,7 +195,7 @@ class Policy:
     def export(
         self, path: str | Path, formats: Sequence[str] | None = None, scores: Mapping[str, Any] | None = None
     ) -> Exported:
-        """Write the bundle `path` (.zip): the policy as plain data that loads without ppax (docs/export.md).
+        """Write the bundle `path` (.zip): the policy as plain data that loads without ppax (docs/policies.md).
 
         `formats` are of "numpy", "stablehlo" and "onnx" (extra `onnx`); by default all that this policy and this
         machine have. Each is compared with the policy first: ConfigError, and no file, where one gives other actions.

@@ -55,7 +55,7 @@ def build(target: Target, **options: Any) -> Built:
     `target` is the name of an environment, a preset, a run file, a run directory, a configuration, or an environment:
     one that `ppax.make` or `ppax.envs.host` returned, or a single one written in JAX. The run begins from the preset
     with the environment's name, where there is one, else from the defaults by the kind of environment
-    (docs/defaults.md); `preset` names another preset, or is "none". `options` override these settings, with the names
+    (docs/settings.md); `preset` names another preset, or is "none". `options` override these settings, with the names
     of a run file; parts of the agent and sections may be objects, as `agent={"loss": MyLoss()}, log=ppax.Log(keep=9)`.
 
     Raises ConfigError for an unknown name, with the nearest one, and for an invalid option. Warns where a preset is

@@ -76,7 +76,7 @@ def require(run_config: Config, agent: Any, env: Any, where: str, call: str = RE
     raise ConfigError(
         f"{where} was made from Python objects that its run file cannot hold: {', '.join(lacking)}. Pass the same "
         f"{' and '.join(needed)} in Python: {call.format(where=where, arguments=arguments)}. Classes and functions "
-        "in a module that is imported are recorded by their path, and need none of this (docs/own_environment.md)"
+        "in a module that is imported are recorded by their path, and need none of this (docs/jax_environments.md)"
     )
 
 

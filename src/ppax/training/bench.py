@@ -43,7 +43,7 @@ def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: i
     if not overlap and cores > 1 and min(shares["update"], 1.0 - shares["update"]) >= WAITING:
         return (
             f"Environments wait for updates for {shares['update']:.0%} of the time: overlap = 1 steps them meanwhile, "
-            "with a policy that is one update behind (docs/host.md)."
+            "with a policy that is one update behind (docs/python_environments.md)."
         )
     each = f"{stepping / env.num_envs * 1e6:,.0f} us for each environment"
     acting, learning = shares["policy"] + shares["recording"], shares["transfer"] + shares["update"]

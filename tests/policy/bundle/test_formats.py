@@ -76,9 +76,11 @@ def test_every_format_gives_the_same_actions(tmp_path):
 
 
 @pytest.mark.usefixtures("vmapped_keys", "quick_programs")
-def test_the_page_on_export_runs(tmp_path, monkeypatch, capsys):
+def test_the_documents_on_export_run(tmp_path, monkeypatch, capsys):
     """Its four readers choose the same action."""
-    page = (Path(__file__).parents[3] / "docs" / "export.md").read_text()
+    page = (
+        (Path(__file__).parents[3] / "docs" / "policies.md").read_text().split("\n## Export\n")[1].partition("\n## ")[0]
+    )
     train, *readers = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(readers) == 3
     monkeypatch.chdir(tmp_path)

@@ -186,8 +186,8 @@ def host(
     ones take a new environment for each episode, or a call of `set_params(env, numbers)` with all `env_params`.
 
     Each call of the function must make a new environment. Masks and recorded episodes are read where sb3-contrib and
-    Gymnasium's wrappers put them (docs/host.md). Raises ConfigError for invalid arguments, EnvError where an
-    environment fails, in its constructor or later.
+    Gymnasium's wrappers put them (docs/python_environments.md). Raises ConfigError for invalid arguments, EnvError
+    where an environment fails, in its constructor or later.
     """
     made = EnvSettings(
         action_repeat=action_repeat,

@@ -483,7 +483,7 @@ EXPLAINED = 0.1  # a critic that predicts a constant explains 0
 # Error of V over the mean target below which a low explained variance means nothing: on a solved CartPole all targets
 # are alike, and what is left of their variance is rounding (measured: explained variance -3, error 0.2 %)
 PRECISE = 0.1
-# Root mean square. Units bounded by tanh saturate at targets of 100; the critic stops learning (docs/normalisation.md)
+# Root mean square. Units bounded by tanh saturate at targets of 100; the critic stops learning (docs/not_learning.md)
 TARGETS_LARGE = 50.0
 # Gradient clipping leaves the policy a tenth of its gradient; median norms of healthy runs: 0.5 to 3 times the limit
 CLIPPED_BY = 10.0

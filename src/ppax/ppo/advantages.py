@@ -11,18 +11,15 @@ from ppax.core.types import Scalar, Targets, Transition, number, part
 __all__ = ["GAE", "CanonicalVTrace", "MonteCarlo", "TDLambda", "VTrace", "spread_rewards"]
 
 
-# Generalised advantage estimation. Schulman et al. 2016, https://arxiv.org/abs/1506.02438
-#
-# Eq. 11 and 12, with termination and truncation. The paper's `V(s_{t+1})` is `next_value` here: V of the true next
-# observation, at the end of an episode that of its final observation.
-
-
 @part
 class GAE:
     """Generalised advantage estimation (GAE). Schulman et al. 2016, https://arxiv.org/abs/1506.02438
 
     delta_t = r_t + gamma (1 - terminated_t) V'_t - V_t,
     A_t = delta_t + gamma lambda (1 - ended_t) A_{t+1}.
+
+    Eq. 11 and 12, with termination and truncation. The paper's `V(s_{t+1})` is `next_value` here: V of the true next
+    observation, at the end of an episode that of its final observation.
     """
 
     gae_lambda: Scalar = number(
@@ -37,16 +34,13 @@ class GAE:
         return Targets(advantage, advantage + steps.value)
 
 
-# Monte-Carlo returns. Sutton and Barto 2018, chapter 5, http://incompleteideas.net/book/the-book-2nd.html
-#
-# Eq. 3.8 and 3.9. If a time limit or the rollout's end cuts an episode, the return is bootstrapped from V.
-
-
 @part
 class MonteCarlo:
     """Monte-Carlo advantage: discounted return to the episode's end, minus V; high variance, no bias within an episode.
 
     Sutton and Barto 2018, chapter 5, http://incompleteideas.net/book/the-book-2nd.html
+
+    Eq. 3.8 and 3.9. If a time limit or the rollout's end cuts an episode, the return is bootstrapped from V.
     """
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
@@ -57,20 +51,17 @@ class MonteCarlo:
         return Targets(value - steps.value, value)
 
 
-# TD(lambda): the lambda-return as value target. Sutton 1988, https://doi.org/10.1007/BF00115009
-#
-# Eq. 12.2 of Sutton and Barto 2018, in its backward form: G_t = r_t + gamma ((1 - lambda) V'_t + lambda G_{t+1}).
-#
-# If V'_t = V_{t+1}, as in PPO, this equals GAE with the same lambda, up to rounding. They differ if the next values are
-# not the values of the next rows, for example with a target network.
-
-
 @part
 class TDLambda:
     """TD(lambda): value targets are lambda-returns; advantages are lambda-returns minus V.
 
     The lambda-return is the mean of the n-step returns with weights (1 - lambda) lambda^(n-1). Sutton 1988,
     https://doi.org/10.1007/BF00115009
+
+    Eq. 12.2 of Sutton and Barto 2018, in its backward form: G_t = r_t + gamma ((1 - lambda) V'_t + lambda G_{t+1}).
+
+    If V'_t = V_{t+1}, as in PPO, this equals GAE with the same lambda, up to rounding. They differ if the next values
+    are not the values of the next rows, for example with a target network.
     """
 
     td_lambda: Scalar = number("TD lambda: 0: one-step target; 1: full return", default=0.95, low=0.0, high=1.0)
@@ -84,17 +75,14 @@ class TDLambda:
         return Targets(value - steps.value, value)
 
 
-# V-trace as in PufferLib and JaxDEM: GAE with steps and trace weighted by clipped probability ratios.
-#
-# https://github.com/PufferAI/PufferLib, https://github.com/cdelv/JaxDEM; the clipped ratios are those of Espeholt et
-# al. 2018, https://arxiv.org/abs/1802.01561. If all ratios are 1 and the clips at least 1, it equals GAE bit for bit.
-
-
 @part
 class VTrace:
     """V-trace as in PufferLib and JaxDEM: off-policy corrected GAE. Ratios: https://arxiv.org/abs/1802.01561
 
     delta_t = rho_t (r_t + gamma V'_t - V_t);  A_t = delta_t + gamma lambda c_t (1 - ended_t) A_{t+1}.
+
+    https://github.com/PufferAI/PufferLib, https://github.com/cdelv/JaxDEM; the clipped ratios are those of Espeholt et
+    al. 2018, https://arxiv.org/abs/1802.01561. If all ratios are 1 and the clips at least 1, it equals GAE bit for bit.
     """
 
     gae_lambda: Scalar = number(
@@ -116,17 +104,14 @@ class VTrace:
         return Targets(advantage, advantage + steps.value)
 
 
-# V-trace. Espeholt et al. 2018, https://arxiv.org/abs/1802.01561
-#
-# Eq. 1 and section 4.2, with lambda as in remark 2. Termination and truncation as in GAE: `next_value`, V of the true
-# next observation, is the bootstrap value after the last step of an episode or of the rollout.
-
-
 @part
 class CanonicalVTrace:
     """V-trace (IMPALA). Espeholt et al. 2018, https://arxiv.org/abs/1802.01561
 
     v_t = V_t + sum of gamma^k (prod c) delta_{t+k};  advantage rho_t (r_t + gamma v_{t+1} - V_t).
+
+    Eq. 1 and section 4.2, with lambda as in remark 2. Termination and truncation as in GAE: `next_value`, V of the true
+    next observation, is the bootstrap value after the last step of an episode or of the rollout.
     """
 
     trace_lambda: Scalar = number(
@@ -151,12 +136,10 @@ class CanonicalVTrace:
         return Targets(rho * (steps.reward + gamma * next_target - steps.value), value)
 
 
-# Reward spreading: add a share of later rewards to the steps before them. JaxDEM calls it DRIP.
-
-
 def spread_rewards(reward: Array, decay: Scalar, ended: Array) -> Array:
     """Spread rewards [T] of one stream: r'_t = r_t + decay (1 - ended_t) r'_{t+1}; decay 0 changes nothing.
 
-    This changes the objective: each reward counts up to 1 / (1 - decay) times. Rewards spread within one rollout only.
+    JaxDEM calls it DRIP. It changes the objective: each reward counts up to 1 / (1 - decay) times. Rewards spread
+    within one rollout only.
     """
     return discounted_sum(reward, decay, ended)

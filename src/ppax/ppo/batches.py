@@ -17,42 +17,6 @@ from ppax.core.types import Batch, Metrics, MinibatchIndices, PyTree, Rollout, T
 from ppax.devices import sharding
 from ppax.ppo.losses import RowWeights
 
-# Observation after each step of a rollout: the only reading of rows that are not valid, beside bootstrap values.
-
-
-class Following(NamedTuple):
-    """Observation after each step of a rollout, where it is known."""
-
-    obs: PyTree  # [T, B, ...]; 0 where it is not known
-    known: Array  # [T, B]
-
-
-def following(rollout: Rollout) -> Following:
-    """Observation after each step [T, B]: after the last step of an episode the final one, which the next row shows.
-
-    Where a host environment resets in the same step, it is the first one of the next episode. It is not known after
-    steps that are not `valid`, and where it is not finite: PPO itself reads no observation after a termination, so
-    that one of a failed simulation does no harm.
-    """
-    steps = rollout.steps
-    obs = jax.tree.map(lambda x, last: jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)
-    floats = [x for x in jax.tree.leaves(obs) if jnp.issubdtype(x.dtype, jnp.floating)]
-    finite = [jnp.isfinite(x).all(axis=tuple(range(2, x.ndim))) for x in floats]
-    known = functools.reduce(operator.and_, finite, steps.valid)
-    return Following(zero_rows(known, obs), known)
-
-
-def following_in_episode(rollout: Rollout) -> Following:
-    """As `following`, but not known where the next observation is of another episode."""
-    steps, (obs, known) = rollout.steps, following(rollout)
-    if steps.final_value is None:
-        return Following(obs, known)
-    known = known & ~steps.ended
-    return Following(zero_rows(known, obs), known)
-
-
-ALIKE = 4e-6  # std / |mean| below which float32 advantages are equal: a mean of millions has a relative error of 1e-6
-
 
 def next_values(steps: Transition, last_value: Array) -> Array:
     """V of the observation after each step, [T], one stream; `last_value` [] is V after the last step."""
@@ -70,18 +34,6 @@ def cut(steps: Transition, targets: Targets, length: int) -> Batch:
     emptied = zero_rows(steps.valid, (steps, Targets(*jax.lax.stop_gradient(targets))))
     (steps, targets), carry = sharding.gather((to_sequences(emptied, length), to_sequences(starts, 1)))
     return Batch(dataclasses.replace(steps, carry=carry), targets)
-
-
-def pick(valid: Array, index: Array) -> Array:
-    """`valid` [M, L] at sequences `index` [m]; index M is padding, and its rows are invalid."""
-    return valid[index] & (index < valid.shape[0])[:, None]
-
-
-def standardize_over_rollout(targets: Targets, acting: Array, normalize_advantage: str) -> Targets:
-    """Targets [M, L] with advantages standardised over the whole rollout, if `normalize_advantage` is "rollout"."""
-    if normalize_advantage != "rollout":
-        return targets
-    return targets._replace(advantage=standardize(targets.advantage, acting))
 
 
 class Minibatch(NamedTuple):
@@ -112,11 +64,6 @@ class RowMasks(NamedTuple):
     def policy(self) -> Array:
         """Rows that the policy learns from: valid, with an allowed action, [M, L]."""
         return self.valid if self.acting is None else self.acting
-
-
-def repeated(tree: PyTree, count: int) -> PyTree:
-    """`tree` repeated along a new leading axis for each of `count` streams, [B, ...]."""
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
 
 
 def row_masks(steps: Transition) -> RowMasks:
@@ -163,6 +110,9 @@ def _proportion(rows: RowMasks) -> Array:
     return valid / jnp.maximum(acting, 1.0)
 
 
+ALIKE = 4e-6  # std / |mean| below which float32 advantages are equal: a mean of millions has a relative error of 1e-6
+
+
 def standardize(advantage: Array, rows: Array, weight: Array | None = None) -> Array:
     """Standardise to weighted mean 0 and population std 1 over the entries where `rows`; unchanged if fewer than 2.
 
@@ -179,3 +129,51 @@ def standardize(advantage: Array, rows: Array, weight: Array | None = None) -> A
     std = jnp.sqrt(mean(centred**2))
     scaled = centred / jnp.where(std > ALIKE * jnp.abs(average), std + 1e-8, jnp.inf)
     return jnp.where(rows.sum() < 2, advantage, scaled)
+
+
+def standardize_over_rollout(targets: Targets, acting: Array, normalize_advantage: str) -> Targets:
+    """Targets [M, L] with advantages standardised over the whole rollout, if `normalize_advantage` is "rollout"."""
+    if normalize_advantage != "rollout":
+        return targets
+    return targets._replace(advantage=standardize(targets.advantage, acting))
+
+
+def pick(valid: Array, index: Array) -> Array:
+    """`valid` [M, L] at sequences `index` [m]; index M is padding, and its rows are invalid."""
+    return valid[index] & (index < valid.shape[0])[:, None]
+
+
+def repeated(tree: PyTree, count: int) -> PyTree:
+    """`tree` repeated along a new leading axis for each of `count` streams, [B, ...]."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
+
+
+class Following(NamedTuple):
+    """Observation after each step of a rollout, where it is known."""
+
+    obs: PyTree  # [T, B, ...]; 0 where it is not known
+    known: Array  # [T, B]
+
+
+def following(rollout: Rollout) -> Following:
+    """Observation after each step [T, B]: after the last step of an episode the final one, which the next row shows.
+
+    Where a host environment resets in the same step, it is the first one of the next episode. It is not known after
+    steps that are not `valid`, and where it is not finite: PPO itself reads no observation after a termination, so
+    that one of a failed simulation does no harm.
+    """
+    steps = rollout.steps
+    obs = jax.tree.map(lambda x, last: jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)
+    floats = [x for x in jax.tree.leaves(obs) if jnp.issubdtype(x.dtype, jnp.floating)]
+    finite = [jnp.isfinite(x).all(axis=tuple(range(2, x.ndim))) for x in floats]
+    known = functools.reduce(operator.and_, finite, steps.valid)
+    return Following(zero_rows(known, obs), known)
+
+
+def following_in_episode(rollout: Rollout) -> Following:
+    """As `following`, but not known where the next observation is of another episode."""
+    steps, (obs, known) = rollout.steps, following(rollout)
+    if steps.final_value is None:
+        return Following(obs, known)
+    known = known & ~steps.ended
+    return Following(zero_rows(known, obs), known)

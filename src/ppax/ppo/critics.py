@@ -15,42 +15,9 @@ from ppax.core.types import Batch, ConfigError, Metrics, Params, PyTree, Scalar,
 __all__ = ["PopArt", "Quantile", "Regression", "TwoHot"]
 
 
-# Critic protocol: from value-head outputs to V and a loss; and the critic's steps in an update.
-
-
-def rescaled(network: Network, params: Params, rescale: Rescale | None) -> Params:
-    """Parameters with the value head changed by `rescale`; None: unchanged."""
-    return params if rescale is None else network.rescale_value(params, *rescale)
-
-
 def value_losses(critic: Critic, state: PyTree, value_outputs: Array, batch: Batch) -> Array:
     """Per-row losses of the critic, [N], from value outputs [N, num_values]."""
     return jax.vmap(critic.error, (None, 0, 0, 0))(state, value_outputs, batch.targets.value, batch.steps.value)
-
-
-def clipped_value_loss(
-    value: Array, target: Array, old_value: Array, value_clip: Scalar | None, huber_delta: Scalar | None
-) -> Array:
-    """Value loss 0.5 (V - R)^2, or Huber loss; with `value_clip` the larger loss of V and of V clipped to old V."""
-    error = half_square(value - target, huber_delta)
-    if value_clip is None:
-        return error
-    near = old_value + jnp.clip(value - old_value, -value_clip, value_clip)
-    return jnp.maximum(error, half_square(near - target, huber_delta))
-
-
-def half_square(error: Array, huber_delta: Scalar | None) -> Array:
-    """Half the squared error, or with `huber_delta` the Huber loss."""
-    if huber_delta is None:
-        return 0.5 * error**2
-    # Huber 1964: linear beyond delta, so that the gradient is bounded there but does not vanish
-    inside = jnp.minimum(jnp.abs(error), huber_delta)
-    return inside * (jnp.abs(error) - 0.5 * inside)
-
-
-# V as one value output, learned by least squares. Schulman et al. 2017, https://arxiv.org/abs/1707.06347
-#
-# L^VF of eq. 9, times 1/2.
 
 
 @part
@@ -58,6 +25,8 @@ class Regression:
     """Least-squares critic: value loss 0.5 (V - R)^2; neither V nor its target R is normalised here.
 
     Schulman et al. 2017, https://arxiv.org/abs/1707.06347
+
+    L^VF of eq. 9, times 1/2.
     """
 
     value_clip: Scalar | None = number(
@@ -90,60 +59,74 @@ class Regression:
         return {}
 
 
-# Quantile critic: value outputs are quantiles of the value target, V is their mean. Dabney et al. 2018 (QR),
-# https://arxiv.org/abs/1710.10044
-#
-# The quantile Huber loss there, at the midpoints tau_i = (2 i - 1) / (2 N); here divided by kappa, so that it tends to
-# the quantile loss, and averaged over quantiles in place of summed. A target is one number, R.
+class ValueStats(NamedTuple):
+    """Exponential moving mean and variance of value targets."""
+
+    weight: Array  # [] bias correction, as in Adam: 1 - (1 - rate)^updates
+    mean: Array  # []
+    var: Array  # [] population variance
 
 
 @part
-class Quantile:
-    """Quantile critic: loss mean_i |tau_i - 1{R < q_i}| L(R - q_i); V = mean_i q_i. Dabney et al. 2018,
-    https://arxiv.org/abs/1710.10044
+class PopArt:
+    """PopArt critic: least squares on standardised targets, 0.5 ((V - R) / std)^2, where V = mean + std * value output.
+
+    The loss does not depend on the scale of the rewards. van Hasselt et al. 2016, https://arxiv.org/abs/1602.07714;
+    their mu, sigma, beta are `mean`, `std`, `rate` here. The statistics are updated once per update with all of its
+    targets, not with every sample; the first rollout sets them.
     """
 
-    num_quantiles: int = static("number of quantiles", default=32, low=1)
-    kappa: Scalar | None = number(
-        "error within which the loss is quadratic (Huber), in units of V; none: quantile loss", default=1.0, above=0.0
+    rate: Scalar = number(
+        "PopArt step size: weight of each rollout in the moving mean and std of the targets",
+        default=0.1,
+        above=0.0,
+        high=1.0,
+    )
+    min_std: Scalar = number("lower bound of the targets' std", default=1e-4, above=0.0)
+    value_clip: Scalar | None = number(
+        "value clipping: clip range around the old V, in units of the targets' std; none: off", default=None, above=0.0
+    )
+    huber_delta: Scalar | None = number(
+        "Huber loss: error, in units of the targets' std, beyond which it is linear; none: squared error",
+        default=None,
+        above=0.0,
     )
 
-    @property
-    def num_values(self) -> int:
-        """Number of value outputs: one for each quantile."""
-        return self.num_quantiles
+    num_values: ClassVar[int] = 1
 
     def init(self) -> Adapted:
-        """No state."""
-        return Adapted((), None)
+        """Statistics of no targets: mean 0 and variance 1, replaced by those of the first rollout."""
+        return Adapted(ValueStats(jnp.float32(0.0), jnp.float32(0.0), jnp.float32(1.0)), None)
 
-    def value(self, state: PyTree, value_outputs: Array) -> Array:
-        """V: mean of the quantiles."""
-        return value_outputs.mean()
+    def value(self, state: ValueStats, value_outputs: Array) -> Array:
+        """V in units of the reward."""
+        return state.mean + self._std(state) * value_outputs[0]
 
-    def error(self, state: PyTree, value_outputs: Array, target: Array, old_value: Array) -> Array:
-        """Quantile Huber loss of one row."""
-        tau = (jnp.arange(self.num_quantiles, dtype=jnp.float32) + 0.5) / self.num_quantiles
-        error = target - value_outputs
-        size = jnp.abs(error) if self.kappa is None else half_square(error, self.kappa) / self.kappa
-        return (jnp.where(error < 0.0, 1.0 - tau, tau) * size).mean()
+    def error(self, state: ValueStats, value_outputs: Array, target: Array, old_value: Array) -> Array:
+        """Value loss of one row, on the scale of the standardised targets."""
+        std = self._std(state)
+        target, old_value = (target - state.mean) / std, (old_value - state.mean) / std
+        return clipped_value_loss(value_outputs[0], target, old_value, self.value_clip, self.huber_delta)
 
-    def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
-        """No change: there is no state to update."""
-        return Adapted(state, None)
+    def update(self, state: ValueStats, targets: Array, valid: Array) -> Adapted:
+        """Statistics updated with `targets` where `valid`, and the change of the last layer that preserves V."""
+        rate = jnp.where(valid.any(), self.rate, 0.0)
+        weight = state.weight + rate * (1.0 - state.weight)
+        share = rate / jnp.maximum(weight, 1e-30)  # 1 at first: bias correction, as of Adam's moments
+        centred = targets - state.mean
+        shift = masked_mean(centred, valid)
+        spread = masked_mean((centred - shift) ** 2, valid) + (1.0 - share) * shift**2
+        var = (1.0 - share) * state.var + share * spread
+        new = ValueStats(weight, state.mean + share * shift, var)
+        std = self._std(new)
+        return Adapted(new, Rescale(self._std(state) / std, (state.mean - new.mean) / std))  # proposition 1
 
-    def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
-        """No metrics."""
-        return {}
+    def metrics(self, state: ValueStats, targets: Array, valid: Array) -> Metrics:
+        """Mean and std in use."""
+        return {"popart_mean": state.mean, "popart_std": self._std(state)}
 
-
-# Categorical critic: V is the mean of a distribution over fixed bins, learned by cross-entropy.
-#
-# Gradients do not grow with V.
-#
-# Two-hot targets: Bellemare et al. 2017, https://arxiv.org/abs/1707.06887, and Schrittwieser et al. 2020, appendix F,
-# https://arxiv.org/abs/1911.08265. Symlog: Hafner et al. 2023, https://arxiv.org/abs/2301.04104. Here the bins are
-# spaced by symlog, but two-hot targets and the mean are in units of V, so that V is unbiased where returns vary.
+    def _std(self, state: ValueStats) -> Array:
+        return jnp.maximum(jnp.sqrt(state.var), self.min_std)
 
 
 @part
@@ -152,6 +135,12 @@ class TwoHot:
 
     The target t is two-hot: it has weight on two neighbouring bins, and its mean is R. Bellemare et al. 2017,
     https://arxiv.org/abs/1707.06887; Schrittwieser et al. 2020, https://arxiv.org/abs/1911.08265
+
+    Gradients do not grow with V.
+
+    Two-hot targets: Bellemare et al. 2017, https://arxiv.org/abs/1707.06887, and Schrittwieser et al. 2020, appendix F,
+    https://arxiv.org/abs/1911.08265. Symlog: Hafner et al. 2023, https://arxiv.org/abs/2301.04104. Here the bins are
+    spaced by symlog, but two-hot targets and the mean are in units of V, so that V is unbiased where returns vary.
     """
 
     low: Scalar = number("lowest bin: lower bound of V", default=-1e6)
@@ -211,6 +200,74 @@ class TwoHot:
         return (up[::-1] * low + up * high) / (self.num_bins - 1)  # `linspace` may round the bin at 0 to another value
 
 
+@part
+class Quantile:
+    """Quantile critic: loss mean_i |tau_i - 1{R < q_i}| L(R - q_i); V = mean_i q_i. Dabney et al. 2018,
+    https://arxiv.org/abs/1710.10044
+
+    The quantile Huber loss there, at the midpoints tau_i = (2 i - 1) / (2 N); here divided by kappa, so that it tends
+    to the quantile loss, and averaged over quantiles in place of summed. A target is one number, R.
+    """
+
+    num_quantiles: int = static("number of quantiles", default=32, low=1)
+    kappa: Scalar | None = number(
+        "error within which the loss is quadratic (Huber), in units of V; none: quantile loss", default=1.0, above=0.0
+    )
+
+    @property
+    def num_values(self) -> int:
+        """Number of value outputs: one for each quantile."""
+        return self.num_quantiles
+
+    def init(self) -> Adapted:
+        """No state."""
+        return Adapted((), None)
+
+    def value(self, state: PyTree, value_outputs: Array) -> Array:
+        """V: mean of the quantiles."""
+        return value_outputs.mean()
+
+    def error(self, state: PyTree, value_outputs: Array, target: Array, old_value: Array) -> Array:
+        """Quantile Huber loss of one row."""
+        tau = (jnp.arange(self.num_quantiles, dtype=jnp.float32) + 0.5) / self.num_quantiles
+        error = target - value_outputs
+        size = jnp.abs(error) if self.kappa is None else half_square(error, self.kappa) / self.kappa
+        return (jnp.where(error < 0.0, 1.0 - tau, tau) * size).mean()
+
+    def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
+        """No change: there is no state to update."""
+        return Adapted(state, None)
+
+    def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
+        """No metrics."""
+        return {}
+
+
+def rescaled(network: Network, params: Params, rescale: Rescale | None) -> Params:
+    """Parameters with the value head changed by `rescale`; None: unchanged."""
+    return params if rescale is None else network.rescale_value(params, *rescale)
+
+
+def clipped_value_loss(
+    value: Array, target: Array, old_value: Array, value_clip: Scalar | None, huber_delta: Scalar | None
+) -> Array:
+    """Value loss 0.5 (V - R)^2, or Huber loss; with `value_clip` the larger loss of V and of V clipped to old V."""
+    error = half_square(value - target, huber_delta)
+    if value_clip is None:
+        return error
+    near = old_value + jnp.clip(value - old_value, -value_clip, value_clip)
+    return jnp.maximum(error, half_square(near - target, huber_delta))
+
+
+def half_square(error: Array, huber_delta: Scalar | None) -> Array:
+    """Half the squared error, or with `huber_delta` the Huber loss."""
+    if huber_delta is None:
+        return 0.5 * error**2
+    # Huber 1964: linear beyond delta, so that the gradient is bounded there but does not vanish
+    inside = jnp.minimum(jnp.abs(error), huber_delta)
+    return inside * (jnp.abs(error) - 0.5 * inside)
+
+
 def symlog(x: Array) -> Array:
     """Symmetric logarithm: sign(x) log(1 + |x|)."""
     return jnp.sign(x) * jnp.log1p(jnp.abs(x))
@@ -219,77 +276,3 @@ def symlog(x: Array) -> Array:
 def symexp(x: Array) -> Array:
     """Inverse of `symlog`."""
     return jnp.sign(x) * jnp.expm1(jnp.abs(x))
-
-
-# PopArt: the network learns standardised targets; its last layer is rescaled so that V keeps its value.
-#
-# van Hasselt et al. 2016, https://arxiv.org/abs/1602.07714. Their mu, sigma, beta are `mean`, `std`, `rate` here. The
-# statistics are updated once per update with all of its targets, not with every sample; the first rollout sets them.
-
-
-class ValueStats(NamedTuple):
-    """Exponential moving mean and variance of value targets."""
-
-    weight: Array  # [] bias correction, as in Adam: 1 - (1 - rate)^updates
-    mean: Array  # []
-    var: Array  # [] population variance
-
-
-@part
-class PopArt:
-    """PopArt critic: least squares on standardised targets, 0.5 ((V - R) / std)^2, where V = mean + std * value output.
-
-    The loss does not depend on the scale of the rewards. van Hasselt et al. 2016, https://arxiv.org/abs/1602.07714
-    """
-
-    rate: Scalar = number(
-        "PopArt step size: weight of each rollout in the moving mean and std of the targets",
-        default=0.1,
-        above=0.0,
-        high=1.0,
-    )
-    min_std: Scalar = number("lower bound of the targets' std", default=1e-4, above=0.0)
-    value_clip: Scalar | None = number(
-        "value clipping: clip range around the old V, in units of the targets' std; none: off", default=None, above=0.0
-    )
-    huber_delta: Scalar | None = number(
-        "Huber loss: error, in units of the targets' std, beyond which it is linear; none: squared error",
-        default=None,
-        above=0.0,
-    )
-
-    num_values: ClassVar[int] = 1
-
-    def init(self) -> Adapted:
-        """Statistics of no targets: mean 0 and variance 1, replaced by those of the first rollout."""
-        return Adapted(ValueStats(jnp.float32(0.0), jnp.float32(0.0), jnp.float32(1.0)), None)
-
-    def value(self, state: ValueStats, value_outputs: Array) -> Array:
-        """V in units of the reward."""
-        return state.mean + self._std(state) * value_outputs[0]
-
-    def error(self, state: ValueStats, value_outputs: Array, target: Array, old_value: Array) -> Array:
-        """Value loss of one row, on the scale of the standardised targets."""
-        std = self._std(state)
-        target, old_value = (target - state.mean) / std, (old_value - state.mean) / std
-        return clipped_value_loss(value_outputs[0], target, old_value, self.value_clip, self.huber_delta)
-
-    def update(self, state: ValueStats, targets: Array, valid: Array) -> Adapted:
-        """Statistics updated with `targets` where `valid`, and the change of the last layer that preserves V."""
-        rate = jnp.where(valid.any(), self.rate, 0.0)
-        weight = state.weight + rate * (1.0 - state.weight)
-        share = rate / jnp.maximum(weight, 1e-30)  # 1 at first: bias correction, as of Adam's moments
-        centred = targets - state.mean
-        shift = masked_mean(centred, valid)
-        spread = masked_mean((centred - shift) ** 2, valid) + (1.0 - share) * shift**2
-        var = (1.0 - share) * state.var + share * spread
-        new = ValueStats(weight, state.mean + share * shift, var)
-        std = self._std(new)
-        return Adapted(new, Rescale(self._std(state) / std, (state.mean - new.mean) / std))  # proposition 1
-
-    def metrics(self, state: ValueStats, targets: Array, valid: Array) -> Metrics:
-        """Mean and std in use."""
-        return {"popart_mean": state.mean, "popart_std": self._std(state)}
-
-    def _std(self, state: ValueStats) -> Array:
-        return jnp.maximum(jnp.sqrt(state.var), self.min_std)

@@ -126,9 +126,6 @@ def cast(tree: PyTree, dtype: jnp.dtype) -> PyTree:
     return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
 
-# Carries of a policy with and without the states of extensions that act, and samples of its actions.
-
-
 def remembered(carry: PyTree) -> PyTree:
     """Return the memory of the networks in a carry of any agent, without the states of acting."""
     return jax.tree.map(
@@ -151,9 +148,6 @@ def decision_of(policy: ForwardPass, action: PyTree) -> Decision:
     """Return the decision for an action [B, ...] as the policy's distribution samples it."""
     distribution = policy.distribution
     return Decision(policy.carry, action, distribution.env_action(action), distribution.log_prob(action), policy.value)
-
-
-# Evaluation of a stored rollout in chunks, so that activations stay in the processor's cache.
 
 
 def evaluate_in_chunks(

@@ -19,13 +19,6 @@ from ppax.devices import sharding
 __all__ = ["Plain"]
 
 
-# Gradient of a mean over rows: data-parallel over devices, with gradient accumulation over chunks of a minibatch.
-#
-# Gradient accumulation: the gradients of the chunks, weighted by their numbers of valid rows, are summed before one
-# optimiser step. Memory therefore holds the activations of one chunk only. On a CPU small chunks are also much faster:
-# the activations of some hundred rows are still in the cache in the backward pass (benchmarks/NOTES.md).
-
-
 class Gradient(NamedTuple):
     """Gradient of a loss as one vector, in the order of `ravel_pytree`, and the metrics of the loss as a few arrays.
 
@@ -41,9 +34,11 @@ def mean_gradient(
 ) -> LossGradient:
     """Gradient of `loss(params, data, valid)`, leaves of `data` [M, ...], accumulated over chunks of `chunk_rows` rows.
 
-    Equal to the gradient without chunks up to rounding: a loss and its metrics are means over the rows where `valid`
-    [M, L] (or declared extremes), and each chunk has its number of valid rows as its weight. A chunk holds one or
-    more whole sequences; the last chunk is padded with invalid rows.
+    Gradient accumulation: memory holds the activations of one chunk only, and on a CPU those of some hundred rows are
+    still in the cache in the backward pass, which is much faster (benchmarks/NOTES.md). The result equals the gradient
+    without chunks up to rounding: a loss and its metrics are means over the rows where `valid` [M, L] (or declared
+    extremes), and each chunk has its number of valid rows as its weight. A chunk holds one or more whole sequences; the
+    last chunk is padded with invalid rows.
     """
     all_rows = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
     data, valid = sharding.own((data, valid))
@@ -124,9 +119,6 @@ def _sum_over_devices(share: Gradient) -> Gradient:
     vector, metrics = share
     sums = sharding.total(jnp.concatenate([vector, metrics.means]))
     return Gradient(sums[: vector.shape[0]], dataclasses.replace(metrics, means=sums[vector.shape[0] :]))
-
-
-# Gradient of the minibatch's loss, unchanged.
 
 
 @part

@@ -1,4 +1,4 @@
-"""Losses: policy objectives, as per-row terms."""
+"""Losses: policy objectives as per-row terms, and the sum of all terms of the loss."""
 
 from __future__ import annotations
 
@@ -16,21 +16,138 @@ from ppax.core.types import Batch, ConfigError, LossOutput, Scalar, Transition, 
 __all__ = ["DPO", "SPO", "ClippedSurrogate", "KLPenalty", "NoPolicyLoss", "Rollback"]
 
 
-# Sum of all terms of the loss, its metrics, and the log-ratio that policy objectives share.
+@part
+class ClippedSurrogate:
+    """PPO's clipped surrogate loss. Schulman et al. 2017, https://arxiv.org/abs/1707.06347
 
-LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip range; it keeps ratios finite in float32
+    -min(w A, clip(w, 1 - eps, 1 + eps) A) of each row.
 
-
-class RowWeights(NamedTuple):
-    """Row weights in a minibatch's means over its valid rows; None: 1 for every row.
-
-    `policy` and `acting` are 0 in rows without an allowed action and scaled up elsewhere: a mean over valid rows then
-    equals the mean over rows with an allowed action, also when gradients are accumulated over chunks.
+    Eq. 7 there; `w` is the paper's probability ratio r_t(theta). Dual clip: Ye et al. 2020, eq. 6,
+    https://arxiv.org/abs/1912.09729
     """
 
-    policy: Array | None  # [N] of the policy and entropy terms, importance weights included
-    value: Array | None  # [N] of the value and further terms: importance weights
-    acting: Array | None  # [N] of the policy's diagnostics (KL, ratios), without importance weights
+    clip_eps: Scalar = number("clip range of the probability ratio: [1 - this, 1 + this]", default=0.2, above=0.0)
+    dual_clip: Scalar | None = number(
+        "dual clip: upper bound of the probability ratio where A < 0; none: off", default=None, above=1.0
+    )
+
+    def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
+        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios out of clip range."""
+        steps, advantage = batch.steps, batch.targets.advantage
+        log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
+        ratio = jnp.exp(log_ratio)
+        clipped = jnp.clip(ratio, 1.0 - self.clip_eps, 1.0 + self.clip_eps)
+        surrogate = jnp.minimum(ratio * advantage, clipped * advantage)  # eq. 7
+        if self.dual_clip is not None:
+            surrogate = jnp.where(advantage < 0.0, jnp.maximum(surrogate, self.dual_clip * advantage), surrogate)
+        outside = jnp.abs(ratio - 1.0) > self.clip_eps
+        return PolicyTerms(-surrogate, log_ratio, {"clip_fraction": outside})
+
+
+@part
+class KLPenalty:
+    """Surrogate loss with a KL penalty. Schulman et al. 2017, eq. 8, https://arxiv.org/abs/1707.06347
+
+    kl_coef * KL(old || new) - w A of each row.
+
+    The divergence is estimated from the stored log-probabilities (k3), which works for every distribution. The
+    extension KLControl may adapt the coefficient.
+    """
+
+    kl_coef: Scalar = number("KL penalty coefficient: weight of KL(old || new)", default=1.0, low=0.0)
+
+    def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
+        """Return loss and log-ratio of each row, [N]; the metric `policy_loss` includes the penalty."""
+        log_ratio = bounded_log_ratio(distribution.log_prob(batch.steps.action), batch.steps)
+        loss = self.kl_coef * k3(log_ratio) - jnp.exp(log_ratio) * batch.targets.advantage  # eq. 8, negated
+        return PolicyTerms(loss, log_ratio)
+
+
+@part
+class DPO:
+    """Discovered policy optimisation (DPO). Lu et al. 2022, https://arxiv.org/abs/2210.05639
+
+    drift - w A of each row, where drift = relu(x - scale tanh(x / scale)), with x = (w - 1) A, scale = alpha
+    for A >= 0, and x = log(w) A, scale = beta for A < 0.
+
+    Drift function of section 5; `w` is the paper's r.
+    """
+
+    alpha: Scalar = number("drift scale for A >= 0: soft upper bound of (w - 1) A", default=2.0, above=0.0)
+    beta: Scalar = number("drift scale for A < 0: soft upper bound of log(w) A", default=0.6, above=0.0)
+
+    def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
+        """Return loss and log-ratio of each row, [N]; the metric `policy_loss` includes the drift."""
+        steps, advantage = batch.steps, batch.targets.advantage
+        log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
+        good, ratio = advantage >= 0.0, jnp.exp(log_ratio)
+        scale = jnp.where(good, self.alpha, self.beta)
+        x = jnp.where(good, jnp.expm1(log_ratio), log_ratio) * advantage
+        # relu of the difference, gated by x, which has its sign: the difference is only rounding near 0, and as gate
+        # it made gradients of XLA's fused CPU program wrong by several percent (tests/losses/test_gradients.py)
+        drift = jnp.where(x > 0.0, x - scale * jnp.tanh(x / scale), 0.0)
+        return PolicyTerms(drift - ratio * advantage, log_ratio)
+
+
+@part
+class SPO:
+    """Simple policy optimisation (SPO). Xie et al. 2025, https://arxiv.org/abs/2401.16025
+
+    |A| (w - 1)^2 / (2 eps) - w A of each row: the optimum is at w = 1 + eps for A > 0 and 1 - eps for A < 0, and beyond
+    it the gradient leads back.
+
+    The paper's objective; `w` is its r_t(theta).
+    """
+
+    clip_eps: Scalar = number("distance of the probability ratio from 1 at the optimum", default=0.2, above=0.0)
+
+    def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
+        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios beyond the optima."""
+        steps, advantage = batch.steps, batch.targets.advantage
+        log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
+        ratio = jnp.exp(log_ratio)
+        penalty = jnp.abs(advantage) * (ratio - 1.0) ** 2 / (2.0 * self.clip_eps)
+        return PolicyTerms(
+            penalty - ratio * advantage, log_ratio, {"clip_fraction": jnp.abs(ratio - 1.0) > self.clip_eps}
+        )
+
+
+@part
+class Rollback:
+    """Clipped surrogate with rollback. Wang et al. 2019, https://arxiv.org/abs/1903.07940
+
+    -min(w A, F(w) A) of each row, where F(w) = w within [1 - eps, 1 + eps], and beyond an end e of it
+    (1 + alpha) e - alpha w.
+
+    Wang, He and Tan 2019, "Truly Proximal Policy Optimization", https://arxiv.org/abs/1903.07940: the function F^RB;
+    `w` is the paper's r_t. Its offsets, which make the function continuous, are (1 + alpha)(1 -+ eps).
+    """
+
+    clip_eps: Scalar = number("clip range of the probability ratio: [1 - this, 1 + this]", default=0.2, above=0.0)
+    slope: Scalar = number("alpha: slope back to the clip range; 0: the clipped surrogate", default=0.3, low=0.0)
+
+    def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
+        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios out of clip range."""
+        steps, advantage = batch.steps, batch.targets.advantage
+        log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
+        ratio = jnp.exp(log_ratio)
+        end = jnp.clip(ratio, 1.0 - self.clip_eps, 1.0 + self.clip_eps)  # the ratio itself within the range
+        back = end + self.slope * (end - ratio)
+        surrogate = jnp.minimum(ratio * advantage, back * advantage)
+        return PolicyTerms(-surrogate, log_ratio, {"clip_fraction": jnp.abs(ratio - 1.0) > self.clip_eps})
+
+
+@part
+class NoPolicyLoss:
+    """No policy objective, in the place of PPO's: for imitation alone. Value and entropy terms stay."""
+
+    def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
+        """Return a loss of 0 and the log-ratio of each row, [N], of which the diagnostics are made."""
+        log_ratio = bounded_log_ratio(distribution.log_prob(batch.steps.action), batch.steps)
+        return PolicyTerms(jnp.zeros_like(log_ratio), log_ratio)
+
+
+LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip range; it keeps ratios finite in float32
 
 
 def bounded_log_ratio(log_prob: Array, steps: Transition) -> Array:
@@ -46,9 +163,16 @@ def k3(log_ratio: Array) -> Array:
     return jnp.expm1(log_ratio) - log_ratio
 
 
-def weighted(x: Array, weight: Array | None) -> Array:
-    """`weight` times rows `x` [N]; 0 where the weight is 0, also if `x` is NaN there."""
-    return x if weight is None else jnp.where(weight == 0.0, 0.0, weight * x)
+class RowWeights(NamedTuple):
+    """Row weights in a minibatch's means over its valid rows; None: 1 for every row.
+
+    `policy` and `acting` are 0 in rows without an allowed action and scaled up elsewhere: a mean over valid rows then
+    equals the mean over rows with an allowed action, also when gradients are accumulated over chunks.
+    """
+
+    policy: Array | None  # [N] of the policy and entropy terms, importance weights included
+    value: Array | None  # [N] of the value and further terms: importance weights
+    acting: Array | None  # [N] of the policy's diagnostics (KL, ratios), without importance weights
 
 
 def total_loss(
@@ -82,6 +206,11 @@ def total_loss(
     for name in further:
         loss = loss + means[name]
     return LossOutput(loss, {"loss": loss} | means | ratio_extremes(policy.log_ratio, batch, weights))
+
+
+def weighted(x: Array, weight: Array | None) -> Array:
+    """`weight` times rows `x` [N]; 0 where the weight is 0, also if `x` is NaN there."""
+    return x if weight is None else jnp.where(weight == 0.0, 0.0, weight * x)
 
 
 def with_metrics(terms: PolicyTerms, distribution: Any) -> PolicyTerms:
@@ -124,155 +253,3 @@ def _require_distinct(names: Sequence[str]) -> None:
     twice = [name for name in names if taken.count(name) > 1]
     if twice:
         raise ConfigError(f"loss: the metric {twice[0]!r} exists already; give the term of your part another name")
-
-
-# Clipped surrogate objective. Schulman et al. 2017, https://arxiv.org/abs/1707.06347
-#
-# Eq. 7 there; `w` is the paper's probability ratio r_t(theta). Dual clip: Ye et al. 2020, eq. 6,
-# https://arxiv.org/abs/1912.09729
-
-
-@part
-class ClippedSurrogate:
-    """PPO's clipped surrogate loss. Schulman et al. 2017, https://arxiv.org/abs/1707.06347
-
-    -min(w A, clip(w, 1 - eps, 1 + eps) A) of each row.
-    """
-
-    clip_eps: Scalar = number("clip range of the probability ratio: [1 - this, 1 + this]", default=0.2, above=0.0)
-    dual_clip: Scalar | None = number(
-        "dual clip: upper bound of the probability ratio where A < 0; none: off", default=None, above=1.0
-    )
-
-    def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios out of clip range."""
-        steps, advantage = batch.steps, batch.targets.advantage
-        log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
-        ratio = jnp.exp(log_ratio)
-        clipped = jnp.clip(ratio, 1.0 - self.clip_eps, 1.0 + self.clip_eps)
-        surrogate = jnp.minimum(ratio * advantage, clipped * advantage)  # eq. 7
-        if self.dual_clip is not None:
-            surrogate = jnp.where(advantage < 0.0, jnp.maximum(surrogate, self.dual_clip * advantage), surrogate)
-        outside = jnp.abs(ratio - 1.0) > self.clip_eps
-        return PolicyTerms(-surrogate, log_ratio, {"clip_fraction": outside})
-
-
-# Surrogate objective with a KL penalty instead of the clip. Schulman et al. 2017, eq. 8,
-# https://arxiv.org/abs/1707.06347
-#
-# The divergence is estimated from the stored log-probabilities (k3), which works for every distribution. The extension
-# KLControl may adapt the coefficient.
-
-
-@part
-class KLPenalty:
-    """Surrogate loss with a KL penalty. Schulman et al. 2017, eq. 8, https://arxiv.org/abs/1707.06347
-
-    kl_coef * KL(old || new) - w A of each row.
-    """
-
-    kl_coef: Scalar = number("KL penalty coefficient: weight of KL(old || new)", default=1.0, low=0.0)
-
-    def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; the metric `policy_loss` includes the penalty."""
-        log_ratio = bounded_log_ratio(distribution.log_prob(batch.steps.action), batch.steps)
-        loss = self.kl_coef * k3(log_ratio) - jnp.exp(log_ratio) * batch.targets.advantage  # eq. 8, negated
-        return PolicyTerms(loss, log_ratio)
-
-
-# Discovered policy optimisation (DPO): a meta-learned drift function replaces the clip. Lu et al. 2022,
-# https://arxiv.org/abs/2210.05639
-#
-# Drift function of section 5; `w` is the paper's r.
-
-
-@part
-class DPO:
-    """Discovered policy optimisation (DPO). Lu et al. 2022, https://arxiv.org/abs/2210.05639
-
-    drift - w A of each row, where drift = relu(x - scale tanh(x / scale)), with x = (w - 1) A, scale = alpha
-    for A >= 0, and x = log(w) A, scale = beta for A < 0.
-    """
-
-    alpha: Scalar = number("drift scale for A >= 0: soft upper bound of (w - 1) A", default=2.0, above=0.0)
-    beta: Scalar = number("drift scale for A < 0: soft upper bound of log(w) A", default=0.6, above=0.0)
-
-    def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; the metric `policy_loss` includes the drift."""
-        steps, advantage = batch.steps, batch.targets.advantage
-        log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
-        good, ratio = advantage >= 0.0, jnp.exp(log_ratio)
-        scale = jnp.where(good, self.alpha, self.beta)
-        x = jnp.where(good, jnp.expm1(log_ratio), log_ratio) * advantage
-        # relu of the difference, gated by x, which has its sign: the difference is only rounding near 0, and as gate
-        # it made gradients of XLA's fused CPU program wrong by several percent (tests/losses/test_gradients.py)
-        drift = jnp.where(x > 0.0, x - scale * jnp.tanh(x / scale), 0.0)
-        return PolicyTerms(drift - ratio * advantage, log_ratio)
-
-
-# Simple policy optimisation (SPO): a quadratic penalty on the probability ratio replaces the clip. Xie et al. 2025
-# (ICML), https://arxiv.org/abs/2401.16025
-#
-# The paper's objective; `w` is its r_t(theta).
-
-
-@part
-class SPO:
-    """Simple policy optimisation (SPO). Xie et al. 2025, https://arxiv.org/abs/2401.16025
-
-    |A| (w - 1)^2 / (2 eps) - w A of each row: the optimum is at w = 1 + eps for A > 0 and 1 - eps for A < 0, and beyond
-    it the gradient leads back.
-    """
-
-    clip_eps: Scalar = number("distance of the probability ratio from 1 at the optimum", default=0.2, above=0.0)
-
-    def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios beyond the optima."""
-        steps, advantage = batch.steps, batch.targets.advantage
-        log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
-        ratio = jnp.exp(log_ratio)
-        penalty = jnp.abs(advantage) * (ratio - 1.0) ** 2 / (2.0 * self.clip_eps)
-        return PolicyTerms(
-            penalty - ratio * advantage, log_ratio, {"clip_fraction": jnp.abs(ratio - 1.0) > self.clip_eps}
-        )
-
-
-# Clipped surrogate with rollback (PPO-RB): beyond the clip range its slope is reversed instead of 0.
-#
-# Wang, He and Tan 2019, "Truly Proximal Policy Optimization", https://arxiv.org/abs/1903.07940: the function
-# F^RB; `w` is the paper's r_t. Its offsets, which make the function continuous, are (1 + alpha)(1 -+ eps).
-
-
-@part
-class Rollback:
-    """Clipped surrogate with rollback. Wang et al. 2019, https://arxiv.org/abs/1903.07940
-
-    -min(w A, F(w) A) of each row, where F(w) = w within [1 - eps, 1 + eps], and beyond an end e of it
-    (1 + alpha) e - alpha w.
-    """
-
-    clip_eps: Scalar = number("clip range of the probability ratio: [1 - this, 1 + this]", default=0.2, above=0.0)
-    slope: Scalar = number("alpha: slope back to the clip range; 0: the clipped surrogate", default=0.3, low=0.0)
-
-    def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios out of clip range."""
-        steps, advantage = batch.steps, batch.targets.advantage
-        log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
-        ratio = jnp.exp(log_ratio)
-        end = jnp.clip(ratio, 1.0 - self.clip_eps, 1.0 + self.clip_eps)  # the ratio itself within the range
-        back = end + self.slope * (end - ratio)
-        surrogate = jnp.minimum(ratio * advantage, back * advantage)
-        return PolicyTerms(-surrogate, log_ratio, {"clip_fraction": jnp.abs(ratio - 1.0) > self.clip_eps})
-
-
-# No policy objective: extensions alone teach the policy.
-
-
-@part
-class NoPolicyLoss:
-    """No policy objective, in the place of PPO's: for imitation alone. Value and entropy terms stay."""
-
-    def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return a loss of 0 and the log-ratio of each row, [N], of which the diagnostics are made."""
-        log_ratio = bounded_log_ratio(distribution.log_prob(batch.steps.action), batch.steps)
-        return PolicyTerms(jnp.zeros_like(log_ratio), log_ratio)

@@ -13,11 +13,6 @@ from ppax.core.types import Batch, ConfigError, Key, MinibatchIndices, Scalar, n
 __all__ = ["Prioritised", "Shuffle"]
 
 
-# Shuffled minibatches: a new permutation of all sequences each epoch.
-#
-# Large permutations are a keyed bijection on the bits of the index, a Feistel network (Luby and Rackoff 1988,
-# https://doi.org/10.1137/0217022). A sort would cost up to a third of a whole iteration on a CPU.
-
 SORT_BELOW = 256  # below this size a sort costs little, and all permutations are possible
 ROUNDS = 8  # of the Feistel network
 
@@ -63,7 +58,11 @@ class Shuffle:
 
 
 def permutation(key: Key, size: int) -> Array:
-    """Random permutation of 0 .. size-1, [size] int32."""
+    """Random permutation of 0 .. size-1, [size] int32.
+
+    A large one is a keyed bijection on the bits of the index, a Feistel network (Luby and Rackoff 1988,
+    https://doi.org/10.1137/0217022): a sort would cost up to a third of a whole iteration on a CPU.
+    """
     if size < SORT_BELOW:
         return jax.random.permutation(key, jnp.arange(size, dtype=jnp.int32))
     bits = (size - 1).bit_length()
@@ -94,25 +93,21 @@ def _hash(x: Array) -> Array:
     return x ^ (x >> 16)
 
 
-# Prioritised sampling of sequences by advantage, with importance weights.
-#
-# Schaul et al. 2016, https://arxiv.org/abs/1511.05952 (eq. 3 and 4), with sequences and priorities as in PufferLib
-# (https://github.com/PufferAI/PufferLib) and JaxDEM. In expectation, samples with weight 1 / (S P) are uniform. In the
-# paper the weights multiply the whole loss; PufferLib and JaxDEM multiply the advantages alone, so that value loss and
-# entropy stay biased towards frequently drawn sequences (option `weighted`).
-
 TINY = 1e-37  # lower bound of a probability: sequences of priority 0 are drawn last, in random order
 
 
 @part
 class Prioritised:
-    """Prioritised sampling of sequences. Schaul et al. 2016, https://arxiv.org/abs/1511.05952
+    """Prioritised sampling of sequences. Schaul et al. 2016, https://arxiv.org/abs/1511.05952, eq. 3 and 4, with
+    sequences and priorities as in PufferLib (https://github.com/PufferAI/PufferLib) and JaxDEM.
 
     Probability P_i = (sum_t |A_ti|)^alpha / sum over the S sequences;  importance weight w_i = (S P_i)^-beta.
 
     With `weighted = loss` and beta = 1, exact weights make the expected loss the mean over all valid rows of the
     rollout, for policy, value and entropy, unless advantages are standardised by minibatch or those of a whole sequence
-    are 0. With invalid rows, w_i is also multiplied by (valid rows drawn / valid rows of a uniform draw)^beta.
+    are 0. PufferLib and JaxDEM multiply the advantages alone, so that value loss and entropy stay biased towards
+    frequently drawn sequences (`weighted = advantage`). With invalid rows, w_i is also multiplied by
+    (valid rows drawn / valid rows of a uniform draw)^beta.
     """
 
     alpha: Scalar = number(

@@ -1,4 +1,9 @@
-"""Schedules: numbers of an agent over training."""
+"""Schedules: (agent, progress in [0, 1], env_steps) -> agent. A schedule may anneal any number of the agent.
+
+`progress` is iterations done / iterations planned: 0 in the first update, 1 - 1/n in the last of n. `env_steps` counts
+the valid training steps of all streams so far. Neither depends on the number of epochs or gradient steps. A schedule of
+an environment gets nested numbers by name in place of an agent (envs/curriculum.py).
+"""
 
 from __future__ import annotations
 
@@ -35,12 +40,123 @@ __all__ = [
 ]
 
 
-# Schedules: (agent, progress in [0, 1], env_steps) -> agent. A schedule may anneal any number of the agent.
-#
-# That of an environment gets nested numbers by name in place of an agent (envs/curriculum.py).
-#
-# `progress` is iterations done / iterations planned: 0 in the first update, 1 - 1/n in the last of n. `env_steps`
-# counts the valid training steps of all streams so far. Neither depends on the number of epochs or gradient steps.
+@part
+class Constant:
+    """Constant schedule: no number is annealed."""
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
+        """Return the agent unchanged."""
+        return agent
+
+
+@part
+class Linear:
+    """Linear schedule: each named number is annealed from its value to `end` times its value."""
+
+    leaves: tuple[str, ...] = static(
+        "paths of the numbers to anneal, such as learning_rate or loss.clip_eps", default=("learning_rate",)
+    )
+    end: Scalar = number("ratio of the final value to the initial value", default=0.0, low=0.0)
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
+        """Agent at `progress` of training, in [0, 1]."""
+        return scale(agent, self.leaves, 1.0 - jnp.clip(progress, 0.0, 1.0) * (1.0 - self.end))
+
+
+@part
+class Cosine:
+    """Cosine schedule: each named number is annealed from its value to `end` times its value.
+
+    Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983
+    """
+
+    leaves: tuple[str, ...] = static(
+        "paths of the numbers to anneal, such as learning_rate or loss.clip_eps", default=("learning_rate",)
+    )
+    end: Scalar = number("ratio of the final value to the initial value", default=0.0, low=0.0)
+    exponent: Scalar = number("exponent of the half cosine: above 1 the numbers fall earlier", default=1.0, above=0.0)
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
+        """Agent at `progress` of training, in [0, 1]."""
+        wave = 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
+        return scale(agent, self.leaves, self.end + (1.0 - self.end) * wave**self.exponent)
+
+
+@part
+class Steps:
+    """Piecewise-constant schedule: each named number is values[i] from at[i] until at[i + 1]."""
+
+    leaves: tuple[str, ...] = static(
+        "paths of the numbers to set, such as learning_rate or loss.clip_eps", default=("learning_rate",)
+    )
+    at: tuple[Scalar, ...] = number("position at which each value starts; the first is 0", default=(0.0,), low=0.0)
+    values: tuple[Scalar, ...] = number("value from each position on", default=(3e-4,))
+    by: str = static(
+        "unit of at: progress of training in [0, 1], or env_steps",
+        default="progress",
+        choices=("progress", "env_steps"),
+    )
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
+        """Agent at `progress` of training in [0, 1], or after `env_steps` valid steps."""
+        return piecewise(self, agent, progress, env_steps, _last_reached)
+
+
+@part
+class Interpolated:
+    """Piecewise-linear schedule through the points (at[i], values[i]); constant after the last point."""
+
+    leaves: tuple[str, ...] = static(
+        "paths of the numbers to set, such as learning_rate or loss.clip_eps", default=("learning_rate",)
+    )
+    at: tuple[Scalar, ...] = number("position of each value; the first is 0", default=(0.0,), low=0.0)
+    values: tuple[Scalar, ...] = number("value at each position; linear in between", default=(3e-4,))
+    by: str = static(
+        "unit of at: progress of training in [0, 1], or env_steps",
+        default="progress",
+        choices=("progress", "env_steps"),
+    )
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
+        """Agent at `progress` of training in [0, 1], or after `env_steps` valid steps."""
+        return piecewise(self, agent, progress, env_steps, jnp.interp)
+
+
+@part
+class Both:
+    """Composition of two schedules; each may be a `Both` again."""
+
+    first: Schedule = slot("schedule", "schedule applied first", default=Constant())
+    second: Schedule = slot("schedule", "schedule applied second, to the result of the first", default=Constant())
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
+        """Agent with both schedules applied."""
+        return self.second(self.first(agent, progress, env_steps), progress, env_steps)
+
+
+def piecewise(schedule: Any, agent: Any, progress: Array, env_steps: Array, value: Callable[..., Array]) -> Any:
+    """Agent with the numbers of a piecewise schedule set to `value(now, at, values)`, of its knots [k]."""
+    now = value(progress if schedule.by == "progress" else env_steps, *knots(schedule))
+    return change_each(agent, schedule.leaves, lambda _: now)
+
+
+def knots(schedule: Any) -> tuple[Array, Array]:
+    """Positions and values [k] of a piecewise schedule; ConfigError if positions do not start at 0 and rise."""
+    at, values = schedule.at, schedule.values
+    if len(at) != len(values) or not at:
+        raise ConfigError(
+            f"schedule: at has {len(at)} entries and values has {len(values)}; "
+            "they must have the same number of entries, at least 1"
+        )
+    known = [x for x in at if isinstance(x, int | float)]
+    if len(known) == len(at):  # traced inside a compiled program; `fit` checks them before
+        if known[0] != 0:
+            raise ConfigError(f"schedule: at = {known} must begin at 0, so that the first update has a value")
+        if any(a >= b for a, b in itertools.pairwise(known)):
+            raise ConfigError(f"schedule: at = {known} must rise from one entry to the next")
+        if schedule.by == "progress" and known[-1] > 1:
+            raise ConfigError(f'schedule: at = {known}: progress ends at 1; for steps write by = "env_steps"')
+    return jnp.stack([jnp.float32(x) for x in at]), jnp.stack([jnp.float32(x) for x in values])
 
 
 def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = "") -> Any:
@@ -144,142 +260,5 @@ def _path_of(tree: Any, path: Sequence[Any]) -> str:
     return jax.tree_util.keystr(tuple(path), simple=True, separator=".")
 
 
-def piecewise(schedule: Any, agent: Any, progress: Array, env_steps: Array, value: Callable[..., Array]) -> Any:
-    """Agent with the numbers of a piecewise schedule set to `value(now, at, values)`, of its knots [k]."""
-    now = value(progress if schedule.by == "progress" else env_steps, *knots(schedule))
-    return change_each(agent, schedule.leaves, lambda _: now)
-
-
-def knots(schedule: Any) -> tuple[Array, Array]:
-    """Positions and values [k] of a piecewise schedule; ConfigError if positions do not start at 0 and rise."""
-    at, values = schedule.at, schedule.values
-    if len(at) != len(values) or not at:
-        raise ConfigError(
-            f"schedule: at has {len(at)} entries and values has {len(values)}; "
-            "they must have the same number of entries, at least 1"
-        )
-    known = [x for x in at if isinstance(x, int | float)]
-    if len(known) == len(at):  # traced inside a compiled program; `fit` checks them before
-        if known[0] != 0:
-            raise ConfigError(f"schedule: at = {known} must begin at 0, so that the first update has a value")
-        if any(a >= b for a, b in itertools.pairwise(known)):
-            raise ConfigError(f"schedule: at = {known} must rise from one entry to the next")
-        if schedule.by == "progress" and known[-1] > 1:
-            raise ConfigError(f'schedule: at = {known}: progress ends at 1; for steps write by = "env_steps"')
-    return jnp.stack([jnp.float32(x) for x in at]), jnp.stack([jnp.float32(x) for x in values])
-
-
-# Constant schedule.
-
-
-@part
-class Constant:
-    """Constant schedule: no number is annealed."""
-
-    def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
-        """Return the agent unchanged."""
-        return agent
-
-
-# Linear schedule.
-
-
-@part
-class Linear:
-    """Linear schedule: each named number is annealed from its value to `end` times its value."""
-
-    leaves: tuple[str, ...] = static(
-        "paths of the numbers to anneal, such as learning_rate or loss.clip_eps", default=("learning_rate",)
-    )
-    end: Scalar = number("ratio of the final value to the initial value", default=0.0, low=0.0)
-
-    def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
-        """Agent at `progress` of training, in [0, 1]."""
-        return scale(agent, self.leaves, 1.0 - jnp.clip(progress, 0.0, 1.0) * (1.0 - self.end))
-
-
-# Cosine schedule. Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983
-
-
-@part
-class Cosine:
-    """Cosine schedule: each named number is annealed from its value to `end` times its value.
-
-    Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983
-    """
-
-    leaves: tuple[str, ...] = static(
-        "paths of the numbers to anneal, such as learning_rate or loss.clip_eps", default=("learning_rate",)
-    )
-    end: Scalar = number("ratio of the final value to the initial value", default=0.0, low=0.0)
-    exponent: Scalar = number("exponent of the half cosine: above 1 the numbers fall earlier", default=1.0, above=0.0)
-
-    def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
-        """Agent at `progress` of training, in [0, 1]."""
-        wave = 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
-        return scale(agent, self.leaves, self.end + (1.0 - self.end) * wave**self.exponent)
-
-
-# Piecewise-constant schedule.
-
-
-@part
-class Steps:
-    """Piecewise-constant schedule: each named number is values[i] from at[i] until at[i + 1]."""
-
-    leaves: tuple[str, ...] = static(
-        "paths of the numbers to set, such as learning_rate or loss.clip_eps", default=("learning_rate",)
-    )
-    at: tuple[Scalar, ...] = number("position at which each value starts; the first is 0", default=(0.0,), low=0.0)
-    values: tuple[Scalar, ...] = number("value from each position on", default=(3e-4,))
-    by: str = static(
-        "unit of at: progress of training in [0, 1], or env_steps",
-        default="progress",
-        choices=("progress", "env_steps"),
-    )
-
-    def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
-        """Agent at `progress` of training in [0, 1], or after `env_steps` valid steps."""
-        return piecewise(self, agent, progress, env_steps, _last_reached)
-
-
 def _last_reached(now: Array, at: Array, values: Array) -> Array:
     return values[jnp.sum(now >= at) - 1]
-
-
-# Piecewise-linear schedule.
-
-
-@part
-class Interpolated:
-    """Piecewise-linear schedule through the points (at[i], values[i]); constant after the last point."""
-
-    leaves: tuple[str, ...] = static(
-        "paths of the numbers to set, such as learning_rate or loss.clip_eps", default=("learning_rate",)
-    )
-    at: tuple[Scalar, ...] = number("position of each value; the first is 0", default=(0.0,), low=0.0)
-    values: tuple[Scalar, ...] = number("value at each position; linear in between", default=(3e-4,))
-    by: str = static(
-        "unit of at: progress of training in [0, 1], or env_steps",
-        default="progress",
-        choices=("progress", "env_steps"),
-    )
-
-    def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
-        """Agent at `progress` of training in [0, 1], or after `env_steps` valid steps."""
-        return piecewise(self, agent, progress, env_steps, jnp.interp)
-
-
-# Composition of two schedules.
-
-
-@part
-class Both:
-    """Composition of two schedules; each may be a `Both` again."""
-
-    first: Schedule = slot("schedule", "schedule applied first", default=Constant())
-    second: Schedule = slot("schedule", "schedule applied second, to the result of the first", default=Constant())
-
-    def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
-        """Agent with both schedules applied."""
-        return self.second(self.first(agent, progress, env_steps), progress, env_steps)

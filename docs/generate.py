@@ -9,7 +9,9 @@ python docs/generate.py --check    # exit code 1 where a page on disk differs
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import shutil
 import statistics
 import sys
@@ -567,8 +569,91 @@ def recorded() -> str:
     return to_toml(published(SCORES))
 
 
+API = {
+    "Train": (
+        *("build", "Built", "fit", "resume", "TrainedRun"),
+        *("Log", "BestSettings", "EvalSettings", "FilmSettings", "InitFrom"),
+    ),
+    "Read runs, compare, diagnose": (
+        *("report", "compare", "frame", "plot", "doctor", "Diagnosis"),
+        *("score", "Score", "presets", "PresetScore"),
+    ),
+    "Trained policies": (
+        *("load", "checkpoints", "SavedState", "Policy", "PolicySpec", "film", "Film", "match", "Match", "push_to_hub"),
+    ),
+    "Sweeps": ("sweep_runs", "resume_sweep", "SweepResult"),
+    "Pure functions": (
+        *("start", "train", "compile", "CompiledTraining", "collect", "evaluate", "Evaluation"),
+        *("start_sweep", "sweep", "join", "TrainState"),
+    ),
+    "Agents": ("PPO", "Independent", "Groups", "SelfPlay", "Program"),
+    "Environments": ("make", "check_env", "selftest"),
+    "Write a part": ("part", "number", "static", "slot", "Extension", "trust"),
+    "Errors": ("ConfigError", "CheckpointError", "EnvError", "Interrupted", "NumericalError"),
+}
+NAMESPACES = (
+    *("advantages", "critics", "losses", "minibatches", "gradients", "optimizers", "schedules", "recompute"),
+    *("networks", "distributions", "extensions", "imitation", "envs", "loggers", "stop", "sweeps", "config"),
+    *("protocols", "types"),
+)
+
+
+def api() -> str:
+    """Write the public names with their signatures and docstrings, as plain Markdown."""
+    import ppax
+
+    lines = ["# Python API", "", "Everything that `import ppax` gives. Options of parts: [options](options.md).", ""]
+    for title, names in API.items():
+        lines += [f"## {title}", ""]
+        for name in names:
+            lines += [f"### ppax.{name}", "", *described(name, getattr(ppax, name)), ""]
+    lines += ["## Modules", ""]
+    for name in NAMESPACES:
+        module = getattr(ppax, name)
+        own = [
+            one for one, x in vars(module).items() if getattr(x, "__module__", "") == module.__name__ and one[0] != "_"
+        ]
+        members = [one for one in getattr(module, "__all__", own) if callable(getattr(module, one))]
+        rows = [f"| `{one}` | {first_sentence(getattr(module, one))} |" for one in sorted(members, key=str.lower)]
+        lines += [f"### ppax.{name}", "", first_sentence(module), "", "| name | |", "|---|---|", *rows, ""]
+    return "\n".join(lines)
+
+
+def described(name: str, what: Any) -> list[str]:
+    """Signature, docstring and public methods of a function or class."""
+    lines = ["```python", signature(name, what), "```", "", inspect.getdoc(what) or ""]
+    methods = vars(what).items() if isinstance(what, type) else ()
+    own = [(one, x) for one, x in methods if one[0] != "_" and not isinstance(x, type)]
+    documented = [(one, x) for one, x in own if inspect.isroutine(x) or isinstance(x, property | classmethod)]
+    rows = [f"* `.{one}`: {first_sentence(x)}" for one, x in documented if x.__doc__]
+    return [*lines, "", *rows] if rows else lines
+
+
+def signature(name: str, what: Any) -> str:
+    """Return a function or class as it is called, with annotations and defaults."""
+    if isinstance(what, type) and issubclass(what, Exception):
+        return f"class {name}({', '.join(base.__name__ for base in what.__bases__)})"
+    given, texts = inspect.signature(what), []
+    for one in given.parameters.values():
+        if one.kind is one.KEYWORD_ONLY and "*" not in texts and not any(x.startswith("*") for x in texts):
+            texts.append("*")
+        texts.append(re.sub(r": (?:ForwardRef\()?'(.*?)'\)?( =|$)", r": \1\2", str(one)))
+    result = (
+        "" if given.return_annotation is given.empty or isinstance(what, type) else f" -> {given.return_annotation}"
+    )
+    line = f"{name}({', '.join(texts)}){result}"
+    return line if len(line) <= 100 else "\n".join([f"{name}(", *(f"    {text}," for text in texts), f"){result}"])
+
+
+def first_sentence(what: Any) -> str:
+    """Return the first paragraph of a docstring in one line, for a cell of a table."""
+    paragraph = (inspect.getdoc(what) or "").partition("\n\n")[0]
+    return " ".join(paragraph.split()).replace("|", "\\|")
+
+
 PAGES = {
     "options.md": options,
+    "api.md": api,
     "settings.md": defaults,
     NOT_LEARNING: not_learning,
     "images/rooms.svg": pictures.rooms,

@@ -130,7 +130,7 @@ PAST_SELVES = [
         "if num_envs not in (None, env.num_envs):",
         "if False:",
         (SELF_PLAY + "test_what_cannot_be_is_refused_by_name",),
-        "ppax/agents/arguments.py",
+        "ppax/training/arguments.py",
     ),
 ]
 

@@ -107,7 +107,7 @@ MUTATIONS: list[Mutation] = [
         "if spaces is not None and bool(groups)",
         "if spaces is None and bool(groups)",
         (TRAIN + "test_a_network_of_another_environment_is_refused",),
-        "ppax/agents/arguments.py",
+        "ppax/training/arguments.py",
     ),
     Mutation(
         "silence about a metric without numbers",

@@ -17,7 +17,7 @@ from ppax.training.host import policy as policies
 from ppax.training.host.numpy_program import NoNumpyVersion, NumpyProgram, Trace
 from ppax.training.host.policy import CompiledPolicy, NumpyPolicy, PolicyInputs, make_policy
 from ppax.training.host.rollouts import reset_if_needed, value_of
-from ppax.training.host.tensors import collector_of
+from ppax.training.host.tensor_collection import collector_of
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 BOX = spaces.Box(-1.0, 1.0, (3,), np.float32)

@@ -19,7 +19,7 @@ from worlds import QUICK
 
 import ppax
 import reference
-from ppax.agents.logged import EPISODE_METRICS
+from ppax.agents.metrics import EPISODE_METRICS
 from ppax.core.types import Batch, Transition
 from ppax.devices.layout import with_devices
 from ppax.envs import HostEnv

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from ppax.agents.groups import Groups
-from ppax.agents.members import without_extensions
+from ppax.agents.policies import without_extensions
 from ppax.arrays.metrics import reduced
 from ppax.core.parts import Interval
 from ppax.core.types import (

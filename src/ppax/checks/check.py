@@ -10,7 +10,6 @@ import gymnasium
 import jax
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
-from ppax.agents.arguments import is_env
 from ppax.checks import environment, rollout
 from ppax.checks import host as on_host
 from ppax.checks.context import CheckContext, context_from_rollouts
@@ -22,6 +21,7 @@ from ppax.envs import HOST_SUITES, Env, EnvError, host, make
 from ppax.envs.vector import VectorEnv
 from ppax.networks import mlp
 from ppax.ppo.ppo import PPO
+from ppax.training.arguments import is_env
 from ppax.training.backends import backend_of
 
 ENVS, STEPS = 8, 64  # environments and steps of the rollout

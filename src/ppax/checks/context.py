@@ -42,7 +42,7 @@ class Replay(NamedTuple):
 class CheckContext(NamedTuple):
     """Rollout of the checks, the states from which it was collected, and compiled functions of it."""
 
-    agent: Any  # one PPO, or an agent of several (agents/members.py)
+    agent: Any  # one PPO, or an agent of several (agents/policies.py)
     env: Any  # VectorEnv or HostEnv (some checks need a VectorEnv); for one policy of several, a MemberEnv
     learner: LearnerState
     actor: ActorState  # at the start of the rollout

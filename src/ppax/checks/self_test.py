@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ppax.agents.members import members_of
+from ppax.agents.policies import members_of
 from ppax.checks import environment, host, rollout, update
 from ppax.checks.context import CheckContext, context_after_update, fewest_envs, make_context
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried

@@ -10,12 +10,12 @@ from typing import Any
 
 import jax
 
-from ppax.agents.arguments import PARTS as CHECKED
 from ppax.core import imports
 from ppax.core.options import LISTS, Config, flatten, unflatten
 from ppax.core.types import ConfigError
 from ppax.ppo import optimizers
 from ppax.ppo.ppo import PPO
+from ppax.training.arguments import PARTS as CHECKED
 
 OPTAX = "optax"  # no code to trust: ppax itself depends on it, and only its optimisers are found
 # Methods that a part of each kind must have

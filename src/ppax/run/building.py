@@ -13,7 +13,6 @@ from typing import Any
 import gymnasium
 
 from ppax import config
-from ppax.agents.arguments import is_env, require_env
 from ppax.config.catalogue import choices_of
 from ppax.core import imports
 from ppax.core.names import moved, remedy
@@ -26,6 +25,7 @@ from ppax.envs.suites.registry import require_adapted
 from ppax.ppo.ppo import PPO
 from ppax.run.fit import fit_run
 from ppax.run.result import TrainedRun
+from ppax.training.arguments import is_env, require_env
 
 Target = str | Path | Env | Environment | Mapping[str, Any]
 FIELDS = {field.name for field in dataclasses.fields(PPO)}

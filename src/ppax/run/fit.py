@@ -15,14 +15,6 @@ import jax
 import jax.numpy as jnp
 
 from ppax import config
-from ppax.agents.arguments import (
-    require_agent,
-    require_arguments,
-    require_env,
-    require_overlap,
-    warn_of_single_rows,
-    warn_of_units,
-)
 from ppax.agents.precision import decided
 from ppax.agents.self_play import Pool
 from ppax.checks import require_sound
@@ -58,6 +50,14 @@ from ppax.run.signals import IN_MEMORY, ON_DISK, stop_on_signals
 from ppax.run.warm_start import WarmStart, prepare, settings_and_object
 from ppax.storage.cache import kept_programs
 from ppax.storage.paths import absolute, to_directory, to_path
+from ppax.training.arguments import (
+    require_agent,
+    require_arguments,
+    require_env,
+    require_overlap,
+    warn_of_single_rows,
+    warn_of_units,
+)
 from ppax.training.backends import backend_of
 from ppax.training.host import for_overlap
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ppax.agents.arguments import require_arguments, require_env, require_fit
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import ROUNDING, Ratings, fitted, score
@@ -29,6 +28,7 @@ from ppax.envs.wrappers.agent_groups import without_number
 from ppax.policy import Policy
 from ppax.run.loading import load
 from ppax.run.result import TrainedRun
+from ppax.training.arguments import require_arguments, require_env, require_fit
 from ppax.training.evaluation import MAX_STEPS, Evaluation, Evaluator, evaluation_key
 
 Source = Policy | TrainedRun | str | Path

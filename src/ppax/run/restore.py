@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ppax import config
-from ppax.agents.logged import annealed_numbers
+from ppax.agents.metrics import annealed_numbers
 from ppax.arrays import counter
 from ppax.config import Run
 from ppax.core import imports

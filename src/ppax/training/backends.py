@@ -14,8 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ppax.agents.arguments import require_fit
-from ppax.agents.members import without_extensions
+from ppax.agents.policies import without_extensions
 from ppax.core.protocols import Agent, Backend, Scene, WholeEpisodes
 from ppax.core.types import ActorState, Gathered, Key, PyTree, TrainState
 from ppax.devices.layout import run_once_options
@@ -25,6 +24,7 @@ from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.rendering import with_rendering
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.rendering import render
+from ppax.training.arguments import require_fit
 from ppax.training.collection import collect
 from ppax.training.compiled import CompiledTraining
 from ppax.training.episodes import CompiledEpisodes, CompiledScene

@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.agents.arguments import require_arguments, require_fit
-from ppax.agents.logged import EPISODE_METRICS, annealed_numbers, episode_metrics
+from ppax.agents.metrics import EPISODE_METRICS, annealed_numbers, episode_metrics
 from ppax.agents.player_names import with_names
 from ppax.agents.precision import in_training
 from ppax.arrays import counter
@@ -30,6 +29,7 @@ from ppax.envs.curriculum import Scheduled
 from ppax.envs.ranges import adapted, first_ranges
 from ppax.envs.vector import VectorEnv
 from ppax.ppo.forward import remembered
+from ppax.training.arguments import require_arguments, require_fit
 from ppax.training.collection import collect, force_reset, start_actor
 from ppax.training.finiteness import bad_leaves, either, not_finite
 

@@ -15,7 +15,6 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
-from ppax.agents.arguments import require_arguments
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlayState, with_own_games
 from ppax.arrays import counter
@@ -30,6 +29,7 @@ from ppax.devices.sharding import SAME
 from ppax.devices.tracing import current, unchecked
 from ppax.envs import require_native
 from ppax.envs.vector import VectorEnv
+from ppax.training.arguments import require_arguments
 from ppax.training.compiled import strong
 from ppax.training.loop import Trained, start, train
 

@@ -13,8 +13,8 @@ from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats, each_group, element_of, group_rows
 from ppax.ppo.forward import remembered
 from ppax.training.host.policy import HostPolicy, PolicyInputs
-from ppax.training.host.rows import no_carry, part, row_of, rows_like, stream_name, streams_like
-from ppax.training.host.turns import held, moved, settle
+from ppax.training.host.streams import no_carry, part, row_of, rows_like, stream_name, streams_like
+from ppax.training.host.turn_based import held, moved, settle
 
 
 class HostRollout(NamedTuple):

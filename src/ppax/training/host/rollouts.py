@@ -25,8 +25,8 @@ from ppax.ppo.forward import remembered
 from ppax.training.collection import Counts, Row, count_step, with_last_value
 from ppax.training.host.collection import HostRollout
 from ppax.training.host.policy import PolicyInputs
-from ppax.training.host.rows import no_carry, stream_name, streams_like
-from ppax.training.host.tensors import collector_of
+from ppax.training.host.streams import no_carry, stream_name, streams_like
+from ppax.training.host.tensor_collection import collector_of
 from ppax.training.loop import Trained, state_specs
 
 # Rows of batches of streams: with groups of agents, each group's arrays [E * A_g, ...] have rows of their own.

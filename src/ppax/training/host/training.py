@@ -35,7 +35,7 @@ from ppax.training.host.rollouts import (
     rollout_specs,
     value_of,
 )
-from ppax.training.host.tensors import collector_of
+from ppax.training.host.tensor_collection import collector_of
 from ppax.training.loop import (
     STAGES,
     IterationInputs,

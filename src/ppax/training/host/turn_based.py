@@ -17,7 +17,7 @@ import numpy as np
 
 from ppax.core.types import PyTree, Requirements
 from ppax.envs import HostEnv
-from ppax.training.host.rows import streams_like
+from ppax.training.host.streams import streams_like
 
 
 class Settled(NamedTuple):

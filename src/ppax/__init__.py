@@ -32,8 +32,8 @@ from ppax.run import conditions as stop
 from ppax.run.checkpoint import CheckpointError
 from ppax.run.fit import fit, resume
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
+from ppax.training.backends import compile
 from ppax.training.collection import collect
-from ppax.training.compilation import compile
 from ppax.training.compiled import CompiledTraining
 from ppax.training.evaluation import Evaluation, evaluate
 from ppax.training.loop import start, train

@@ -14,7 +14,7 @@ from jax import Array
 
 from ppax.core.protocols import Agent
 from ppax.core.types import ActorState, ConfigError, Key, LearnerState, PyTree, Rollout, Transition
-from ppax.devices.layout import run_once_options
+from ppax.devices.platforms import rules
 from ppax.envs import Env
 from ppax.ppo.diagnostics import Update
 from ppax.ppo.forward import remembered
@@ -157,7 +157,7 @@ def fewest_envs(agent: Agent, env: Env, num_steps: int) -> int:
 
 def fast_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile with few optimisations, which is faster for programs that run once."""
-    return jax.jit(function, compiler_options=run_once_options())
+    return jax.jit(function, compiler_options=rules().run_once_options)
 
 
 def named_leaves(tree: PyTree) -> Iterator[tuple[str, np.ndarray]]:

@@ -25,7 +25,7 @@ from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, PyTree
 from ppax.core.version import __version__
 from ppax.devices.footprint import NotEnoughMemory
-from ppax.devices.layout import WHERE_SAFE, compiler_options, run_once_options
+from ppax.devices.layout import WHERE_SAFE
 from ppax.devices.platforms import rules
 from ppax.devices.tracing import renewed
 from ppax.envs import Env, EnvError, for_evaluation
@@ -90,7 +90,7 @@ def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Ite
     envs = for_members(env, len(members))
     states = _initial_states(agent, envs, run, members)
     random = [play(_of(states.learner, i), seed, False).mean_return for i, seed in enumerate(seeds)]
-    program = jax.jit(renewed(sweep), donate_argnames="states", compiler_options=compiler_options())
+    program = jax.jit(renewed(sweep), donate_argnames="states", compiler_options=rules().compiler_options)
     done, total, begin = 0, planned_iterations(env, run), time.perf_counter()
     curves: list[list[tuple[int, float]]] = [[] for _ in seeds]
     while done < total:
@@ -148,7 +148,7 @@ def for_members(env: Env, members: int) -> Env:
 def _initial_states(agent: Agent, env: Any, run: Run, seeds: Sequence[int]) -> Any:
     keys = jnp.stack([make_key(seed) for seed in seeds])
     begin = partial(start_sweep, num_steps=run.num_steps, iterations_per_env_reset=run.iterations_per_env_reset)
-    return jax.jit(begin, compiler_options=run_once_options())(agent, env, keys=keys)
+    return jax.jit(begin, compiler_options=rules().run_once_options)(agent, env, keys=keys)
 
 
 def _of(learners: PyTree, member: int) -> PyTree:

@@ -24,9 +24,8 @@ from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
 from ppax.ppo.batches import cut, next_values
 from ppax.ppo.ppo import PPO
-from ppax.training.backends import backend_of
+from ppax.training.backends import backend_of, compile
 from ppax.training.collection import collect
-from ppax.training.compilation import compile
 from ppax.training.host import Clock, for_overlap
 from ppax.training.loop import check_sizes, num_devices, start
 

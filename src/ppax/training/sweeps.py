@@ -23,10 +23,10 @@ from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, Key, PyTree, TrainState
 from ppax.devices import sharding
 from ppax.devices.footprint import Footprint
-from ppax.devices.layout import compiler_options, with_devices
+from ppax.devices.layout import with_devices
 from ppax.devices.platforms import rules
 from ppax.devices.sharding import SAME
-from ppax.devices.tracing import current, unchecked
+from ppax.devices.tracing import renewed, unchecked
 from ppax.envs import require_native
 from ppax.envs.vector import VectorEnv
 from ppax.training.arguments import require_arguments
@@ -267,8 +267,8 @@ class MembersTraining:
         many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.members, *x.shape), x.dtype), shapes)
         states = sharding.shapes_of(many, PartitionSpec(MEMBERS), self.devices, MEMBERS)
         one = np.int32(1)
-        function = current(sweep_members, *self._arguments, states, one, one)
-        jitted = jax.jit(function, donate_argnames="states", compiler_options=compiler_options())
+        options = rules().compiler_options
+        jitted = jax.jit(renewed(sweep_members), donate_argnames="states", compiler_options=options)
         traced = jitted.trace(*self._arguments, states, one, one)
         self.metric_names: tuple[str, ...] = traced.out_info.metrics.names
         self._program = traced.lower().compile()

@@ -22,9 +22,10 @@ from ppax.arrays.metrics import Summary, add_up, averaged, nothing
 from ppax.core.protocols import Agent
 from ppax.core.types import ActorState, Key, LearnerState, TrainState
 from ppax.devices import sharding
-from ppax.devices.layout import compiler_options, with_devices
+from ppax.devices.layout import with_devices
+from ppax.devices.platforms import rules
 from ppax.devices.sharding import SAME
-from ppax.devices.tracing import compiled, current, renewed, unchecked
+from ppax.devices.tracing import compiled, renewed, unchecked
 from ppax.envs import Env, EnvError, HostEnv
 from ppax.training.host.collection import HostRollout
 from ppax.training.host.rollouts import (
@@ -89,14 +90,15 @@ class HostTraining:
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
         shapes = argument_shapes(_finish, agent, env, sharding.shapes_of(state, state_specs(state), 1))
         counters, one = _counters(shapes[3]), np.int32(1)
-        inputs = jax.jit(current(_inputs, agent, counters, one, NONE_AHEAD))
+        inputs = jax.jit(renewed(_inputs))
         self._inputs = compiled(inputs, agent, counters, one, NONE_AHEAD)
         annealed = inputs.eval_shape(agent, counters, one, NONE_AHEAD)[0].agent
         # shapes, not the learner of `state`: that may lie on several devices, and the policy runs on one
         self.policy, self._collect = collector_of(annealed, env, shapes[3].learner)
         # not compiled ahead of time: batch sizes of `value_of` vary
         self._value, self._averaged = jax.jit(renewed(value_of)), jax.jit(averaged)
-        shardings, options = argument_shardings(state, self._devices), _options()
+        shardings = argument_shardings(state, self._devices)
+        options: dict[str, Any] = {"compiler_options": rules().compiler_options}
         # Transfers of rollouts, and of an agent's hyperparameters, to the program's devices
         self.put: Any = lambda *arguments: arguments
         self._put_agent: Any = lambda agent: agent
@@ -105,7 +107,7 @@ class HostTraining:
             options["in_shardings"] = shardings
             self.put = lambda *arguments: jax.device_put(arguments, shardings[4:])
             self._put_agent = lambda agent: jax.device_put(agent, shardings[0])
-        self.program: Any = compiled(jax.jit(current(_finish, *shapes), **options), *shapes)
+        self.program: Any = compiled(jax.jit(renewed(_finish), **options), *shapes)
         self.reached: Callable[[TrainState], int] = lambda state: int(state.iteration)  # waits for the last update
         self._next: tuple[TrainState | None, Gathering | None] = (None, None)  # the next rollout, and its state
         metrics = shapes[6]
@@ -198,11 +200,7 @@ def for_overlap(agent: Agent, env: Env, num_steps: int, overlap: int) -> Any:
     return with_devices(agent, max((d for d in range(1, devices) if devices % d == 0), default=1))
 
 
-def _options() -> dict[str, Any]:
-    return {"compiler_options": compiler_options()}
-
-
-def metric_names(agent: Agent, env: HostEnv, state: TrainState) -> tuple[str, ...]:
+def host_metric_names(agent: Agent, env: HostEnv, state: TrainState) -> tuple[str, ...]:
     """Return the names of the training metrics, without compiling; `state` may be shapes."""
     return (*argument_shapes(_finish, agent, env, state)[6].names, *STAGES)
 

@@ -190,7 +190,7 @@ FILES = [
         "            if name in groups:",
         "            if False:",
         (GROUPS + "test_groups_whose_names_in_the_logs_are_the_same_are_refused",),
-        "ppax/agents/player_names.py",
+        "ppax/agents/metrics.py",
     ),
 ]
 RECORDS = [

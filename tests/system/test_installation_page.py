@@ -1,10 +1,10 @@
-"""docs/installation.md: its tables have every extra, and the names of `ppax.core.names`."""
+"""docs/installation.md: its tables have every extra, and the names of `ppax.core.unknown_names`."""
 
 import re
 import tomllib
 from pathlib import Path
 
-from ppax.core import names
+from ppax.core import unknown_names
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "installation.md").read_text()
@@ -30,7 +30,7 @@ def test_the_table_of_names_is_that_of_the_errors():
             table.setdefault(name, cells[4:])
     assert len(table) > 80
     for name, (option, python) in table.items():
-        row = names.meaning(name)
+        row = unknown_names.meaning(name)
         assert row.python in python.replace("`", "")
         assert row.option in option
-    assert {name for row in names.TABLE for name in row.elsewhere} == set(table)
+    assert {name for row in unknown_names.TABLE for name in row.elsewhere} == set(table)

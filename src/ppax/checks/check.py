@@ -14,9 +14,9 @@ from ppax.checks import environment, rollout
 from ppax.checks import host as on_host
 from ppax.checks.context import CheckContext, context_from_rollouts
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
-from ppax.core.names import refusing_unknown
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, Key
+from ppax.core.unknown_names import refusing_unknown
 from ppax.envs import HOST_SUITES, Env, EnvError, host, make
 from ppax.envs.vector import VectorEnv
 from ppax.networks import mlp

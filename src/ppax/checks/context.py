@@ -43,7 +43,7 @@ class CheckContext(NamedTuple):
     """Rollout of the checks, the states from which it was collected, and compiled functions of it."""
 
     agent: Any  # one PPO, or an agent of several (agents/policies.py)
-    env: Any  # VectorEnv or HostEnv (some checks need a VectorEnv); for one policy of several, a MemberEnv
+    env: Any  # VectorEnv or HostEnv (some checks need a VectorEnv); for one policy of several, a PolicyEnv
     learner: LearnerState
     actor: ActorState  # at the start of the rollout
     key: Key  # with which the rollout was collected

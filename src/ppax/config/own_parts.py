@@ -120,7 +120,7 @@ def own_name(part: Any) -> str:
     Otherwise module and class with a dot, which is no name that a run file can use.
     """
     made_of = optimizers.factory_of(type(part)) or type(part)
-    public = optimizers.public_name(made_of) or imports.path_of(made_of)
+    public = optimizers.public_name(made_of) or imports.import_path(made_of)
     return public or f"{made_of.__module__}.{made_of.__qualname__}"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 import jax
 
-from ppax.core import names
+from ppax.core import unknown_names
 
 T = TypeVar("T")
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _explained(cls: type) -> Any:
 
 def _remedy(cls: type, name: str) -> str:
     """Return what to write for an option that `cls` does not have: one of a part inside it, or of similar spelling."""
-    fields, row = dataclasses.fields(cls), names.meaning(name)
+    fields, row = dataclasses.fields(cls), unknown_names.meaning(name)
     wanted = row.name if row and row.option.startswith("agent.") else name
     for field in fields if wanted not in {field.name for field in fields} else ():
         kind = type(field.default)
@@ -173,7 +173,7 @@ def _remedy(cls: type, name: str) -> str:
             return (
                 f"write {field.name}={public_home(kind)}.{kind.__name__}({wanted}=...){row.difference if row else ''}"
             )
-    return names.remedy(name, [field.name for field in fields])
+    return unknown_names.remedy(name, [field.name for field in fields])
 
 
 def public_home(kind: type) -> str:

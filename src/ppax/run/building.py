@@ -15,7 +15,6 @@ import gymnasium
 from ppax import config
 from ppax.config.catalogue import choices_of
 from ppax.core import imports
-from ppax.core.names import moved, remedy
 from ppax.core.options import Config, flatten, unflatten
 from ppax.core.parts import slot_chains
 from ppax.core.protocols import Agent, Callback, Environment, Logger, StopCondition
@@ -102,8 +101,6 @@ def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
         if dataclasses.is_dataclass(x) or (name in slots and not isinstance(x, Mapping | str))
     }
     for name in parts.keys() - FIELDS:
-        if moved(f"agent.{name}"):
-            raise ConfigError(f"agent.{name}: unknown option; {remedy(name, list(FIELDS))}")
         nearest = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.0)[0]
         raise ConfigError(f"agent.{name}: unknown option; did you mean agent.{nearest}?")
     data = {name: x for name, x in agent.items() if name not in parts} | _network(parts)

@@ -18,11 +18,11 @@ import numpy as np
 
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
-from ppax.agents.self_play import ROUNDING, Ratings, fitted, score
-from ppax.core.names import refusing_unknown
+from ppax.agents.self_play import ROUNDING, Ratings, fitted, game_score
 from ppax.core.options import require_whole
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, PyTree
+from ppax.core.unknown_names import refusing_unknown
 from ppax.envs import Env, grouped
 from ppax.envs.wrappers.agent_groups import without_number
 from ppax.policy import Policy
@@ -154,7 +154,7 @@ class Match:
             for names in itertools.permutations(dict.fromkeys(one.policies), 2):
                 own, other = ([i for i, name in enumerate(one.policies) if name == x] for x in names)
                 mine, theirs = one.returns[:, own][:, :, None], one.returns[:, other][:, None, :]
-                points = score(mine - theirs, ROUNDING * (np.abs(mine) + np.abs(theirs)))
+                points = game_score(mine - theirs, ROUNDING * (np.abs(mine) + np.abs(theirs)))
                 row, column = (self.policies.index(name) for name in names)
                 yield row, column, np.asarray(points).reshape(len(one.returns), len(own) * len(other))
 

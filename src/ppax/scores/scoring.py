@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ppax import config
-from ppax.agents.precision import decided, here
+from ppax.agents.precision import decide_dtype, machine_dtype
 from ppax.arrays import counter
 from ppax.config import BestSettings, Built, FilmSettings, Run
-from ppax.core.names import refusing_unknown
 from ppax.core.options import Config, check_limits
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, PyTree
+from ppax.core.unknown_names import refusing_unknown
 from ppax.core.version import __version__
 from ppax.devices.footprint import NotEnoughMemory
 from ppax.devices.layout import WHERE_SAFE
@@ -223,8 +223,8 @@ def measure(
     # all seeds of a row in one precision: that of the first, also where others are added on another machine
     dtype = known.about.get(DTYPE) if known else None
     if dtype not in ("float32", WHERE_SAFE):
-        dtype = here() if backend == "compiled" else "float32"
-    built = built._replace(agent=decided(built.agent, dtype))
+        dtype = machine_dtype() if backend == "compiled" else "float32"
+    built = built._replace(agent=decide_dtype(built.agent, dtype))
     about = {"ppax": __version__, "processor": processor(), DTYPE: dtype, **versions_and_hardware()}
     result = Score(row, built.run.env, backend, episodes, known.members if known else (), about, mark)
     how = "in one program" if backend == "compiled" else "one after the other"

@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.core.names import refusing_unknown
 from ppax.core.protocols import Agent
 from ppax.core.types import (
     ActorState,
@@ -32,6 +31,7 @@ from ppax.core.types import (
     Scalar,
     Transition,
 )
+from ppax.core.unknown_names import refusing_unknown
 from ppax.devices import sharding
 from ppax.devices.hoisting import Loop, hoisted
 from ppax.devices.platforms import rules

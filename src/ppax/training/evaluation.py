@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ppax.agents.player_names import agent_columns
-from ppax.core.names import refusing_unknown
+from ppax.agents.metrics import agent_columns
 from ppax.core.options import require_whole
 from ppax.core.protocols import Agent, WholeEpisodes
 from ppax.core.types import Key, LearnerState, PyTree
+from ppax.core.unknown_names import refusing_unknown
 from ppax.envs import Env
 from ppax.storage.cache import kept_programs
 from ppax.training.backends import backend_of

@@ -18,9 +18,9 @@ from jax.sharding import PartitionSpec
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlayState, with_own_games
 from ppax.arrays import counter
-from ppax.core.names import refusing_unknown
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, Key, PyTree, TrainState
+from ppax.core.unknown_names import refusing_unknown
 from ppax.devices import sharding
 from ppax.devices.footprint import Footprint
 from ppax.devices.layout import with_devices

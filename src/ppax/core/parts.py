@@ -80,30 +80,29 @@ def name_of(one: Any) -> str:
     return one.name or words.lower()
 
 
+def slots(cls: type) -> dict[str, str]:
+    """Return the fields of `cls` that hold a part, each with the kind of part that it holds."""
+    return _fields_with(cls, "slot")
+
+
 def slot_chains(cls: type) -> dict[str, str]:
     """Return the fields of `cls` that hold parts in their order, each with the kind of its parts."""
-    return {
-        field.name: field.metadata["slot_chain"] for field in dataclasses.fields(cls) if "slot_chain" in field.metadata
-    }
+    return _fields_with(cls, "slot_chain")
 
 
 def slot_tables(cls: type) -> dict[str, str]:
     """Return the fields of `cls` that hold parts by key, each with the kind of its parts."""
-    return {
-        field.name: field.metadata["slot_table"] for field in dataclasses.fields(cls) if "slot_table" in field.metadata
-    }
+    return _fields_with(cls, "slot_table")
 
 
 def slot_lists(cls: type) -> dict[str, str]:
     """Return the fields of `cls` that hold lists of parts, each with the kind of its parts."""
-    return {
-        field.name: field.metadata["slot_list"] for field in dataclasses.fields(cls) if "slot_list" in field.metadata
-    }
+    return _fields_with(cls, "slot_list")
 
 
-def slots(cls: type) -> dict[str, str]:
-    """Return the fields of `cls` that hold parts, each with the kind of part that it holds."""
-    return {field.name: field.metadata["slot"] for field in dataclasses.fields(cls) if "slot" in field.metadata}
+def _fields_with(cls: type, entry: str) -> dict[str, str]:
+    """Return the fields of `cls` whose metadata has an entry of this name, with its value."""
+    return {field.name: field.metadata[entry] for field in dataclasses.fields(cls) if entry in field.metadata}
 
 
 def _described(fields: tuple[dataclasses.Field[Any], ...]) -> list[str]:

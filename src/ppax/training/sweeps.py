@@ -33,8 +33,12 @@ from ppax.training.arguments import require_arguments
 from ppax.training.compiled import strong
 from ppax.training.loop import Trained, start, train
 
+Tree = TypeVar("Tree")
 ONE_BY_ONE = "call ppax.fit once for each seed or setting"
 MEMBERS = "ppax.sweep"  # mesh axis of members; not sharding.AXIS, as members do not communicate
+MOST = 128  # members of a program: beyond it a program gains nothing, and each member has files open
+COPIES = 3  # copies of a member's state: before and after an iteration, and on the host for its checkpoint
+SHARE = 0.5  # share of the available memory that members may take
 
 
 @refusing_unknown
@@ -52,7 +56,7 @@ def start_sweep(
     states: TrainState = jax.vmap(lambda agent, env, key: begin(agent, env, key=key))(
         *_members(agent, env, members), keys
     )
-    return sharding.place(states, PartitionSpec(MEMBERS), num_devices(members), MEMBERS)
+    return sharding.place(states, PartitionSpec(MEMBERS), devices_of_members(members), MEMBERS)
 
 
 @refusing_unknown
@@ -98,14 +102,14 @@ def sweep_members(
         number, total = jax.lax.pmax((number, total), MEMBERS)
         return one_by_one(agents, envs, states, number, total)
 
-    devices, axis = num_devices(len(states.iteration)), PartitionSpec(MEMBERS)
+    devices, axis = devices_of_members(len(states.iteration)), PartitionSpec(MEMBERS)
     if devices == 1:
         return one_by_one(agents, envs, states, number, total)
     split = sharding.split(share, devices, (axis, axis, axis, SAME, SAME), axis, MEMBERS)
     return split(agents, envs, states, number, total)
 
 
-def num_devices(members: int) -> int:
+def devices_of_members(members: int) -> int:
     """Return the number of devices over which `members` members are sharded."""
     if rules().mapped_members:
         return 1
@@ -157,100 +161,6 @@ def _for_each(tree: PyTree, members: int, name: str, players: int = 1) -> PyTree
     return jax.tree_util.tree_map_with_path(one, tree)
 
 
-# Members of a sweep in one compiled program: stacked and taken apart on the host, compiled ahead of time.
-
-Tree = TypeVar("Tree")
-
-MOST = 128  # members of a program: beyond it a program gains nothing, and each member has files open
-COPIES = 3  # copies of a member's state: before and after an iteration, and on the host for its checkpoint
-SHARE = 0.5  # share of the available memory that members may take
-
-
-def stacked(trees: Sequence[Tree]) -> Tree:
-    """Stack the leaves of equal trees along a leading axis [S], on the host; random keys stay keys."""
-
-    def one(*leaves: Any) -> Any:
-        if _is_key(leaves[0]):
-            data = np.stack([np.asarray(jax.random.key_data(x)) for x in leaves])
-            return jax.random.wrap_key_data(jnp.asarray(data), impl=jax.random.key_impl(leaves[0]))
-        return np.stack([np.asarray(x) for x in leaves])
-
-    result: Tree = jax.tree.map(one, *map(strong, trees))
-    return result
-
-
-class Apart(Sequence[TrainState]):
-    """States of the first `members` members of a stacked state, [S]; copied to the host when one is asked for."""
-
-    def __init__(self, states: TrainState, members: int):
-        self._states, self._members = states, members
-        self.iterations, self._env_steps = np.array(states.iteration), np.array(states.env_steps)
-
-    def __len__(self) -> int:
-        return self._members
-
-    def __getitem__(self, member: Any) -> Any:
-        """Return the state of one member: the inverse of `stacked`."""
-        own = [
-            x[member] if impl is None else jax.random.wrap_key_data(x[member], impl=impl)
-            for x, impl in zip(self._leaves, self._impls, strict=True)
-        ]
-        return jax.tree.unflatten(self._structure, own)
-
-    def env_steps(self, member: int) -> int:
-        """Return the valid steps of a member."""
-        return counter.to_int(self._env_steps[member])
-
-    @functools.cached_property
-    def _impls(self) -> list[Any]:
-        return [jax.random.key_impl(x) if _is_key(x) else None for x in jax.tree.leaves(self._states)]
-
-    @functools.cached_property
-    def _leaves(self) -> list[Any]:
-        leaves = jax.tree.leaves(self._states)
-        numbers = [x if impl is None else jax.random.key_data(x) for x, impl in zip(leaves, self._impls, strict=True)]
-        # copied: the next iterations reuse the memory of these states (buffer donation)
-        return [np.array(x, copy=True) for x in jax.device_get(numbers)]
-
-    @property
-    def _structure(self) -> Any:
-        return jax.tree.structure(self._states)
-
-
-def members_that_fit(needed: Footprint, available: int | None) -> int:
-    """Return how many members a program may have, by a lower bound on the memory of one; at least one.
-
-    On a CPU, members train one after the other on each device: only their states are kept for all.
-    """
-    if available is None:
-        return MOST
-    each = COPIES * (needed.learner + needed.environments)
-    each += 0 if not rules().mapped_members else needed.rollout
-    return max(1, min(MOST, int(SHARE * available) // max(1, each)))
-
-
-def filled(members: int) -> int:
-    """Return `members`, rounded up so that each of the CPU's devices trains as many."""
-    devices = min(sharding.available(), members) if not rules().mapped_members else 1
-    return -(-members // devices) * devices
-
-
-@jax.jit
-def with_learners(states: TrainState, sources: Array) -> TrainState:
-    """Return states [S] in which member i has the learner of member `sources[i]`.
-
-    Environments, with the running games of self-play, and keys are its own.
-    """
-    copied = sources != jnp.arange(len(sources))
-
-    def one(own: Any) -> Any:
-        learner = jax.tree.map(lambda x: x[sources], own)
-        return jax.vmap(with_own_games)(own, learner, copied) if isinstance(own, SelfPlayState) else learner
-
-    learners = jax.tree.map(one, states.learner, is_leaf=lambda x: isinstance(x, SelfPlayState))
-    return dataclasses.replace(states, learner=learners)
-
-
 class MembersTraining:
     """Ahead-of-time compiled training of `agents` and `envs`, all of equal static parts; states [S] are donated.
 
@@ -262,7 +172,7 @@ class MembersTraining:
         if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             raise ConfigError("jax_disable_jit: a sweep is one compiled program; call ppax.fit for one of its settings")
         begin = time.perf_counter()
-        self.members, self.devices = len(agents), num_devices(len(agents))
+        self.members, self.devices = len(agents), devices_of_members(len(agents))
         self.set_members(agents, envs)
         many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.members, *x.shape), x.dtype), shapes)
         states = sharding.shapes_of(many, PartitionSpec(MEMBERS), self.devices, MEMBERS)
@@ -301,5 +211,90 @@ class MembersTraining:
         return int(self.devices * (held + measured.temp_size_in_bytes))
 
 
+class MemberStates(Sequence[TrainState]):
+    """States of the first `members` members of a stacked state, [S]; copied to the host when one is asked for."""
+
+    def __init__(self, states: TrainState, members: int):
+        self._states, self._members = states, members
+        self.iterations, self._env_steps = np.array(states.iteration), np.array(states.env_steps)
+
+    def __len__(self) -> int:
+        return self._members
+
+    def __getitem__(self, member: Any) -> Any:
+        """Return the state of one member: the inverse of `stacked`."""
+        own = [
+            x[member] if impl is None else jax.random.wrap_key_data(x[member], impl=impl)
+            for x, impl in zip(self._leaves, self._impls, strict=True)
+        ]
+        return jax.tree.unflatten(self._structure, own)
+
+    def env_steps(self, member: int) -> int:
+        """Return the valid steps of a member."""
+        return counter.to_int(self._env_steps[member])
+
+    @functools.cached_property
+    def _impls(self) -> list[Any]:
+        return [jax.random.key_impl(x) if _is_key(x) else None for x in jax.tree.leaves(self._states)]
+
+    @functools.cached_property
+    def _leaves(self) -> list[Any]:
+        leaves = jax.tree.leaves(self._states)
+        numbers = [x if impl is None else jax.random.key_data(x) for x, impl in zip(leaves, self._impls, strict=True)]
+        # copied: the next iterations reuse the memory of these states (buffer donation)
+        return [np.array(x, copy=True) for x in jax.device_get(numbers)]
+
+    @property
+    def _structure(self) -> Any:
+        return jax.tree.structure(self._states)
+
+
+def stacked(trees: Sequence[Tree]) -> Tree:
+    """Stack the leaves of equal trees along a leading axis [S], on the host; random keys stay keys."""
+
+    def one(*leaves: Any) -> Any:
+        if _is_key(leaves[0]):
+            data = np.stack([np.asarray(jax.random.key_data(x)) for x in leaves])
+            return jax.random.wrap_key_data(jnp.asarray(data), impl=jax.random.key_impl(leaves[0]))
+        return np.stack([np.asarray(x) for x in leaves])
+
+    result: Tree = jax.tree.map(one, *map(strong, trees))
+    return result
+
+
 def _is_key(x: Any) -> bool:
     return hasattr(x, "dtype") and bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
+
+
+@jax.jit
+def with_learners(states: TrainState, sources: Array) -> TrainState:
+    """Return states [S] in which member i has the learner of member `sources[i]`.
+
+    Environments, with the running games of self-play, and keys are its own.
+    """
+    copied = sources != jnp.arange(len(sources))
+
+    def one(own: Any) -> Any:
+        learner = jax.tree.map(lambda x: x[sources], own)
+        return jax.vmap(with_own_games)(own, learner, copied) if isinstance(own, SelfPlayState) else learner
+
+    learners = jax.tree.map(one, states.learner, is_leaf=lambda x: isinstance(x, SelfPlayState))
+    return dataclasses.replace(states, learner=learners)
+
+
+def members_that_fit(needed: Footprint, available: int | None) -> int:
+    """Return how many members a program may have, by a lower bound on the memory of one; at least one.
+
+    On a CPU, members train one after the other on each device: only their states are kept for all.
+    """
+    if available is None:
+        return MOST
+    each = COPIES * (needed.learner + needed.environments)
+    each += 0 if not rules().mapped_members else needed.rollout
+    return max(1, min(MOST, int(SHARE * available) // max(1, each)))
+
+
+def filled(members: int) -> int:
+    """Return `members`, rounded up so that each of the CPU's devices trains as many."""
+    devices = min(sharding.available(), members) if not rules().mapped_members else 1
+    return -(-members // devices) * devices

@@ -63,14 +63,14 @@ REDUCTIONS = [
         'out[full], reductions[full] = x, kinds[group].get(name, "mean")',
         'out[full], reductions[full] = x, "mean"',
         (METRICS + "test_group_metrics_are_reduced_as_declared",),
-        "ppax/agents/groups.py",
+        "ppax/agents/metrics.py",
     ),
     Mutation(
         "a player's extremes become means",
         "Table(whole | own, (*kinds.items(), *reductions))",
         "Table(whole | own, (*kinds.items(),))",
         (METRICS + "test_player_metrics_keep_their_reductions",),
-        "ppax/agents/independent.py",
+        "ppax/agents/metrics.py",
     ),
     Mutation(
         "the last iteration's metric is summed",

@@ -15,8 +15,8 @@ MUTATIONS = [
     ),
     Mutation(
         "the target network learns beside the predictor",
-        "state._replace(predictor=fitted.params, opt_state",
-        "state._replace(target=fitted.params, opt_state",
+        "state._replace(predictor=trained.params, opt_state",
+        "state._replace(target=trained.params, opt_state",
         (RND + "test_every_agent_trains_with_it",),
         "extensions/rnd.py",
     ),

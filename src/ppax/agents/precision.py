@@ -39,8 +39,8 @@ def machine_dtype() -> str:
 def decide_dtype(agent: Tree, dtype: str = "") -> Tree:
     """Return `agent` with compute_dtype `auto` replaced by `dtype`, by default by that of this machine."""
 
-    def one(node: Any) -> Any:
-        auto = isinstance(node, PPO) and node.compute_dtype == AUTO
+    def one(node: PPO) -> PPO:
+        auto = node.compute_dtype == AUTO
         return dataclasses.replace(node, compute_dtype=dtype or machine_dtype()) if auto else node
 
     changed: Tree = _of_learners(one, agent)
@@ -50,17 +50,17 @@ def decide_dtype(agent: Tree, dtype: str = "") -> Tree:
 def in_training(agent: Tree) -> Tree:
     """Return `agent` with the dtype of its products in training as compute_dtype."""
 
-    def one(node: Any) -> Any:
-        if not isinstance(node, PPO) or node.compute_dtype != WHERE_SAFE:
-            return node
-        safe = may_round(node.network)
-        return dataclasses.replace(node, compute_dtype="bfloat16" if safe else "float32")
+    def one(node: PPO) -> PPO:
+        dtype = machine_dtype() if node.compute_dtype == AUTO else node.compute_dtype
+        if dtype == WHERE_SAFE:
+            dtype = "bfloat16" if may_round(node.network) else "float32"
+        return node if dtype == node.compute_dtype else dataclasses.replace(node, compute_dtype=dtype)
 
-    changed: Tree = _of_learners(one, decide_dtype(agent))
+    changed: Tree = _of_learners(one, agent)
     return changed
 
 
-def _of_learners(one: Callable[[Any], Any], agent: Any) -> Any:
+def _of_learners(one: Callable[[PPO], PPO], agent: Any) -> Any:
     """Apply `one` to every PPO of an agent. Groups keep their order, which `jax.tree.map` would sort by name."""
     if isinstance(agent, PPO):
         return one(agent)

@@ -1,4 +1,9 @@
-"""How functions are handed to JAX: traced anew, compiled ahead of time, without checks for NaN and infinity."""
+"""How functions are handed to JAX: traced anew, compiled ahead of time, without checks for NaN and infinity.
+
+JAX keeps a traced program by the function's identity and its arguments. It does not see that something else has changed
+which tracing reads: an attribute of a class, a global variable of a module, a replaced method. Tracing takes a fraction
+of the time of compiling, and an equal program is found in the cache on disk (storage/cache.py).
+"""
 
 from __future__ import annotations
 
@@ -11,12 +16,7 @@ import jax
 
 
 def renewed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a copy of `function` for `jax.jit` and its kin, which JAX has not traced yet.
-
-    JAX keeps a traced program by the function's identity and its arguments. It does not see that something else has
-    changed which tracing reads: an attribute of a class, a global variable of a module, a replaced method. Tracing
-    takes a fraction of the time of compiling, and an equal program is found in the cache on disk (storage/cache.py).
-    """
+    """Return a copy of `function` for `jax.jit` and its kin, which JAX has not traced yet."""
 
     @functools.wraps(function)
     def copy(*arguments: Any, **options: Any) -> Any:

@@ -72,7 +72,7 @@ class Groups:
         def each(field: str) -> dict[str, Any]:
             return {name: getattr(one, field) for name, one in out.items()}
 
-        log_prob, value = join(each("log_prob"), self.sizes), join(each("value"), self.sizes)
+        log_prob, value = join_groups(each("log_prob"), self.sizes), join_groups(each("value"), self.sizes)
         return Decision(each("carry"), each("action"), each("env_action"), log_prob, value)
 
     def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
@@ -84,7 +84,7 @@ class Groups:
         }
         parts = ByGroup({name: one.distribution for name, one in out.items()}, self.sizes)
         value_outputs: Any = {name: one.value_outputs for name, one in out.items()}
-        value = join({name: one.value for name, one in out.items()}, self.sizes)
+        value = join_groups({name: one.value for name, one in out.items()}, self.sizes)
         return ForwardPass({name: one.carry for name, one in out.items()}, parts, value_outputs, value)
 
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
@@ -108,7 +108,7 @@ class Groups:
             name: agent.evaluate_rollout(learner[name], self.steps(name, steps)) for name, agent in self._members()
         }
         each = ({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
-        value, log_prob = (jax.vmap(lambda values: join(values, self.sizes))(values) for values in each)
+        value, log_prob = (jax.vmap(lambda values: join_groups(values, self.sizes))(values) for values in each)
         return value, log_prob
 
     def initial_carry(self, num_streams: int) -> PyTree:
@@ -143,7 +143,7 @@ class Groups:
     def discount(self, num_streams: int) -> Scalar:
         """Return the discount of each stream, [B]."""
         envs = num_streams // self.num_agents
-        return join(
+        return join_groups(
             {name: jnp.broadcast_to(self.agents[name].discount(envs * n), (envs * n,)) for name, n in self.sizes},
             self.sizes,
         )
@@ -238,9 +238,9 @@ class ByGroup:
 
     def log_prob(self, action: PyTree) -> Array:
         """Return the log-probability [B] of the actions of all groups; `action` as `sample` returns it."""
-        return join({name: one.log_prob(action[name]) for name, one in self.parts.items()}, self.sizes)
+        return join_groups({name: one.log_prob(action[name]) for name, one in self.parts.items()}, self.sizes)
 
 
-def join(values: Mapping[str, Array], sizes: tuple[tuple[str, int], ...]) -> Array:
+def join_groups(values: Mapping[str, Array], sizes: tuple[tuple[str, int], ...]) -> Array:
     """Join values [E * A_g] of each group to [B], ordered by environment, then by group in the order of `sizes`."""
     return jnp.concatenate([values[name].reshape(-1, size) for name, size in sizes], axis=1).reshape(-1)

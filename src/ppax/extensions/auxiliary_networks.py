@@ -65,7 +65,7 @@ def rows_at_once(obs: PyTree) -> int:
     return Program().rows(1, "float32", jax.tree.map(lambda x: x[:, None], obs))
 
 
-class Trained(NamedTuple):
+class TrainedNetwork(NamedTuple):
     """Result of `train_network`."""
 
     params: Params
@@ -83,7 +83,7 @@ def train_network(
     num_epochs: int,
     num_minibatches: int,
     key: Key,
-) -> Trained:
+) -> TrainedNetwork:
     """Train in `num_epochs` epochs of minibatches on the mean of `row_losses` over the rows [N] that are `valid`.
 
     `row_losses(params, obs, index)` returns those of the rows `index`, whose observations are `obs`. A minibatch
@@ -112,7 +112,7 @@ def train_network(
 
     (vector, opt_state), (losses, some) = jax.lax.scan(step, (vector, opt_state), batches)
     mean = jnp.where(some, losses, 0.0).sum() / jnp.maximum(some.sum(), 1)
-    return Trained(to_params(vector), opt_state, mean)
+    return TrainedNetwork(to_params(vector), opt_state, mean)
 
 
 def minibatches(key: Key, rows: int, number: int) -> Array:

@@ -21,7 +21,7 @@ from ppax.core.parts import PATH
 from ppax.core.types import ConfigError, PyTree, Scalar, number, part, static
 from ppax.distributions import Beta, Categorical, Factorised, Joint, Normal, SquashedNormal
 from ppax.distributions.boxes import along, centre_and_half
-from ppax.extensions.imitation.demonstrations import FIELD, Recording, read
+from ppax.extensions.imitation.demonstrations import FIELD, LazyDemonstrations, read
 from ppax.ppo.extension import Extension, Rows, Terms
 
 REMEDY = 'demonstrations = "demos.npz"; in Python ppax.imitation.clone(env, demonstrations)'
@@ -47,7 +47,7 @@ class BehaviourCloning(Extension):
         "SHA-256 of the demonstrations, which ppax writes into the run file: others are refused", default=""
     )
     coef: Scalar = number("weight of the negative log-likelihood in the loss", default=1.0, low=0.0)
-    data: Recording | None = static("the demonstrations, as `clone` holds them", default=None)
+    data: LazyDemonstrations | None = static("the demonstrations, as `clone` holds them", default=None)
 
     def terms(self, rows: Rows) -> Terms:
         """Terms of rows [N]; ConfigError for a network with memory, and for importance weights."""
@@ -79,7 +79,7 @@ def clone(env: Any, demonstrations: Any = "", checksum: str = "", coef: Scalar =
     load = partial(read, path or demonstrations, env.observation_space, env.action_space)
     data = None if checksum else load()
     known = checksum if data is None else data.checksum
-    return BehaviourCloning(path, known if path else "", coef, Recording(known, load, data))
+    return BehaviourCloning(path, known if path else "", coef, LazyDemonstrations(known, load, data))
 
 
 def as_sampled(distribution: Any, action: PyTree) -> PyTree:

@@ -15,7 +15,7 @@ from ppax.training.host.operations import ELEMENTWISE, functions
 
 CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
 SHAPES = {"reshape", "broadcast_in_dim", "squeeze"}  # views, if the number of elements stays the same
-Step = tuple[Callable[..., Any], tuple[int, ...], int]  # a NumPy call, the slots that it reads, the slot that it writes
+Call = tuple[Callable[..., Any], tuple[int, ...], int]  # a NumPy call, the slots that it reads, the slot that it writes
 
 
 class NumpyProgram:
@@ -27,8 +27,8 @@ class NumpyProgram:
         split = len(jax.tree.leaves(slow))
         self._slow_inputs, self._fast_inputs = trace.inputs[:split], trace.inputs[split:]
         self._needed, changing = trace.needed, set(self._fast_inputs)
-        self._once: list[Step] = []  # operations that depend on the first argument alone
-        self._each: list[Step] = []
+        self._once: list[Call] = []  # operations that depend on the first argument alone
+        self._each: list[Call] = []
         for name, _, params, reads, writes in trace.operations:
             try:
                 calls = functions(name, params, len(writes))
@@ -66,7 +66,7 @@ class NumpyProgram:
         self._run(self._each, values)
         return [values[slot] for slot in self._outputs]
 
-    def _run(self, steps: Sequence[Step], values: list[Any]) -> None:
+    def _run(self, steps: Sequence[Call], values: list[Any]) -> None:
         for function, reads, writes in steps:
             # in most steps one or two operands, for which a list would take longer than the loop
             if len(reads) == 2:

@@ -35,7 +35,7 @@ def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic
     dtypes = {product_dtype(one.compute_dtype) for one, _ in agent.learners(env.num_streams)}
     if small and not images and not jax.tree.leaves(agent.start_carry(1)) and dtypes == {"float32"}:
         try:
-            return NumpyPolicy(agent, env, learner, deterministic)
+            return HostNumpyPolicy(agent, env, learner, deterministic)
         except (NoNumpyVersion, TypeError):
             pass  # a network or distribution without a NumPy version
     return CompiledPolicy(agent, env, learner, deterministic)
@@ -72,7 +72,7 @@ class PolicyOutputs(NamedTuple):
     env_action: list[np.ndarray]  # [e, ...] each, clipped or squashed, for the environments
 
 
-class NumpyPolicy:
+class HostNumpyPolicy:
     """Feedforward policies in NumPy. Samples come from a NumPy generator seeded by the rollout's key."""
 
     def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool):

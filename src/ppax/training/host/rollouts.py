@@ -18,7 +18,7 @@ from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import each_group, element_of
 from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.stepper import HostStep
-from ppax.training.collection import Counts, Row, count_step, with_last_value
+from ppax.training.collection import Counts, StreamRows, count_step, with_last_value
 from ppax.training.host.collection import HostRollout
 from ppax.training.host.policy import PolicyInputs
 from ppax.training.host.streams import stream_name, streams_like
@@ -138,5 +138,5 @@ def collected_from(agent: Agent, learner: LearnerState, actor: ActorState, rollo
     metrics = {name: jnp.where(over, x, 0.0) for name, x in rollout.metrics.items()}
     if played is not None:
         counts = counts._replace(reward_trace=jnp.take_along_axis(counts.reward_trace, played.until, 0))
-    collected = with_last_value(agent, learner, actor, Row(steps, counts, metrics), over)
+    collected = with_last_value(agent, learner, actor, StreamRows(steps, counts, metrics), over)
     return collected._replace(rollout=collected.rollout._replace(played=played))

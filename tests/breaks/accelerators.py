@@ -270,8 +270,8 @@ MUTATIONS = [
     ),
     Mutation(
         "auto changes a dtype that is given",
-        "auto = isinstance(node, PPO) and node.compute_dtype == AUTO",
-        "auto = isinstance(node, PPO)",
+        "auto = node.compute_dtype == AUTO",
+        "auto = True",
         (PRECISION + "test_every_learner_of_many_is_decided_and_a_given_dtype_stays",),
         "agents/precision.py",
     ),

@@ -208,20 +208,20 @@ class _Recorder:
         carry = jax.tree.map(lambda *x: np.stack(x), *map(joined, starts)) if starts else no_carry(self.env)
         host = self.env.host
         rollout = HostRollout(
-            element_of(self.env.observation_space, iter(self.obs)),
-            self.first,
-            self.mask,
-            jax.tree.unflatten(self.policy.structure, self.actions),
-            self.reward,
-            self.terminated,
-            self.truncated,
-            self.valid,
-            self.final_value if host.has_final_obs else None,
-            self.episode_stats,
-            carry,
-            joined([jax.tree.map(np.asarray, carry) for carry in self.carry]),
-            self.metrics,
-            np.full(self.env.num_streams, host.position, np.uint32),
+            obs=element_of(self.env.observation_space, iter(self.obs)),
+            first=self.first,
+            mask=self.mask,
+            action=jax.tree.unflatten(self.policy.structure, self.actions),
+            reward=self.reward,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            valid=self.valid,
+            final_value=self.final_value if host.has_final_obs else None,
+            episode_stats=self.episode_stats,
+            carry=carry,
+            last_carry=joined([jax.tree.map(np.asarray, carry) for carry in self.carry]),
+            metrics=self.metrics,
+            env_state=np.full(self.env.num_streams, host.position, np.uint32),
         )
         return self._decisions(rollout) if self.turns else rollout
 

@@ -272,23 +272,22 @@ def _argument_shapes(agent: Agent, env: HostEnv, state: TrainState) -> tuple[Any
     metrics = dict.fromkeys(env.host.spec.metrics, number)
     until: Any = jax.ShapeDtypeStruct(flag.shape, np.int32)
     played = Played(number, flag, flag, flag, flag, until) if env.host.spec.turns else None
-    action = stack(decision.action, num_steps)
     rollout = HostRollout(
-        obs,
-        first,
-        mask,
-        action,
-        number,
-        flag,
-        flag,
-        flag,
-        final_value,
-        episode_stats,
-        carry,
-        actor.carry,
-        metrics,
-        actor.env_state,
-        played,
+        obs=obs,
+        first=first,
+        mask=mask,
+        action=stack(decision.action, num_steps),
+        reward=number,
+        terminated=flag,
+        truncated=flag,
+        valid=flag,
+        final_value=final_value,
+        episode_stats=episode_stats,
+        carry=carry,
+        last_carry=actor.carry,
+        metrics=metrics,
+        env_state=actor.env_state,
+        played=played,
     )
     one = np.int32(1)
     totals = jax.eval_shape(renewed(_finish), agent, one, env, state, actor, rollout, None, state.learner).metrics

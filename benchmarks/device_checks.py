@@ -30,7 +30,7 @@ import ours  # noqa: E402
 import ppax  # noqa: E402
 from ppax.checks.context import differing_leaves  # noqa: E402
 from ppax.config import Log  # noqa: E402
-from ppax.devices.layout import run_once_options  # noqa: E402
+from ppax.devices.platforms import rules  # noqa: E402
 from ppax.networks import memories  # noqa: E402
 from ppax.networks.encoders import convolve_by_library, convolve_by_products  # noqa: E402
 from w1 import Work  # noqa: E402
@@ -135,7 +135,7 @@ def check_convolution() -> Outcome:
 
 def trained(agent: Any, env: Any, iterations: int, steps: int = STEPS) -> tuple[Any, dict[str, Any]]:
     """State and metrics after some iterations."""
-    options = run_once_options()
+    options = rules().run_once_options
     start = jax.jit(ppax.start, static_argnames="num_steps", compiler_options=options)
     train = jax.jit(ppax.train, donate_argnames="state", compiler_options=options)
     state, metrics = train(agent, env, start(agent, env, steps, jax.random.key(0)), iterations, iterations)

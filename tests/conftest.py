@@ -113,10 +113,10 @@ def _compiled():
 def shared_programs(_compiled, monkeypatch):
     """Runs of one file whose agent, environment and state have the same structure share one compiled program."""
     from ppax.envs import HostEnv
-    from ppax.training import compilation, compiled
+    from ppax.training import backends
     from ppax.training.loop import num_devices
 
-    compile_ = compilation.compile
+    compile_ = backends.compile
 
     def compile_once(agent, env, state, stop=None):
         if isinstance(env, HostEnv):
@@ -128,7 +128,7 @@ def shared_programs(_compiled, monkeypatch):
             _compiled[key] = compile_(agent, env, state, stop)
         return _compiled[key]
 
-    monkeypatch.setattr(compiled, "compile", compile_once)
+    monkeypatch.setattr(backends, "compile", compile_once)
 
 
 DAILY_CASES = json.loads((Path(__file__).parent / "daily_cases.json").read_text())  # written by daily.py

@@ -11,7 +11,7 @@ import ppax
 from ppax import config
 from ppax.cli.arguments import renamed
 from ppax.cli.main import main
-from ppax.core import names
+from ppax.core import unknown_names
 from ppax.core.types import ConfigError
 from ppax.ppo.schedules import replace_at
 
@@ -126,7 +126,7 @@ def test_names_of_arguments_that_no_option_is(name, agent_and_env, capsys):
     assert NO_OPTION[name] in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("row", [row for row in names.TABLE if "..." in row.python], ids=lambda row: row.python)
+@pytest.mark.parametrize("row", [row for row in unknown_names.TABLE if "..." in row.python], ids=lambda row: row.python)
 def test_suggested_calls_take_what_they_suggest(row, agent_and_env):
     """Every suggested call has arguments that the called functions and parts take."""
     seen = {}
@@ -192,13 +192,13 @@ def test_a_part_that_lacks_the_option_is_named():
 
 def test_names_in_any_case():
     for name in ("n_steps", "N_STEPS", "N-Steps"):
-        assert names.own_name(name) == "num_steps"
-    assert names.own_name("Anneal_LR") == "part"
+        assert unknown_names.own_name(name) == "num_steps"
+    assert unknown_names.own_name("Anneal_LR") == "part"
 
 
 def test_suggestions_for_names_of_no_library_are_as_before():
-    assert names.meaning("zzz") is None
-    assert names.meaning("part") is None
+    assert unknown_names.meaning("zzz") is None
+    assert unknown_names.meaning("part") is None
     with pytest.raises(TypeError, match=r"^fit has no argument total_step: write total_steps=\.\.\.$"):
         ppax.fit(total_step=3)
     with pytest.raises(TypeError, match=r"^fit has no argument zzz: it has agent, env, total_steps"):

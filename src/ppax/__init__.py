@@ -17,9 +17,9 @@ from ppax.agents.self_play import SelfPlay
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log
 from ppax.core import protocols, types
 from ppax.core.imports import trust
-from ppax.core.names import in_python, meaning
 from ppax.core.parts import number, part, slot, static
 from ppax.core.types import ConfigError, TrainState
+from ppax.core.unknown_names import meaning
 from ppax.core.version import __version__ as __version__
 from ppax.devices.layout import Program
 from ppax.devices.processes import join
@@ -32,8 +32,8 @@ from ppax.run import conditions as stop
 from ppax.run.checkpoint import CheckpointError
 from ppax.run.fit import fit, resume
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
+from ppax.training.backends import compile
 from ppax.training.collection import collect
-from ppax.training.compilation import compile
 from ppax.training.compiled import CompiledTraining
 from ppax.training.evaluation import Evaluation, evaluate
 from ppax.training.loop import start, train
@@ -93,7 +93,7 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(import_module(module), name)
     row = meaning(name)
-    raise AttributeError(f"module 'ppax' has no attribute {name!r}" + (f": write {in_python(row)}" if row else ""))
+    raise AttributeError(f"module 'ppax' has no attribute {name!r}" + (f": write {row.in_python}" if row else ""))
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,6 @@ import pytest
 from worlds import QUICK
 
 import ppax
-from ppax.agents.arguments import AGENTS, require_fit
 from ppax.agents.self_play import Pool
 from ppax.core import protocols
 from ppax.core.types import ConfigError, Requirements, Update
@@ -19,6 +18,7 @@ from ppax.envs import grouped
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.ppo.minibatches import Shuffle
+from ppax.training.arguments import AGENTS, require_fit
 
 NUM_ENVS, NUM_STEPS = 8, 4
 ALIKE = ppax.make("Pursuit-2", NUM_ENVS)

@@ -113,7 +113,7 @@ def test_only_a_central_critic_can_tell_luck_from_merit(vmapped_keys):
 def test_equal_returns_are_a_draw(sizes):
     """Of teams of every size, whatever the return; a difference of one part in a thousand is none."""
     groups, count = tuple(zip("ab", sizes, strict=True)), sum(sizes)
-    seats = list(self_play.blocks(8, groups, 1.0, 1))
+    seats = list(self_play.past_self_blocks(8, groups, 1.0, 1))
     weights, flags = self_play.margin_weights(seats, 8, count), np.zeros((3, 8), bool)
     first, ended = flags.copy(), flags.copy()
     first[0] = ended[2] = True
@@ -121,7 +121,7 @@ def test_equal_returns_are_a_draw(sizes):
     def won(reward):
         rewards = np.zeros((3, 8, count), np.float32)
         rewards[1] = reward
-        return self_play.play(rewards, first, ended, weights, jnp.zeros((8, count)), jnp.zeros(8, bool)).won
+        return self_play.play_games(rewards, first, ended, weights, jnp.zeros((8, count)), jnp.zeros(8, bool)).won
 
     better = np.full((8, count), 3.0, np.float32)
     for block in seats:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.agents.logged import annealed_numbers, episode_metrics
+from ppax.agents.metrics import annealed_numbers, episode_metrics
 from ppax.arrays.metrics import add_up, averaged, nothing, pack
 from ppax.config import Log
 from ppax.core.types import ActorState, part

@@ -15,8 +15,7 @@ from worlds import QUICK, Team
 
 import ppax
 from ppax import config
-from ppax.agents.independent import of_players
-from ppax.agents.player_names import NAMED, player_names
+from ppax.agents.metrics import NAMED, of_players, player_names
 from ppax.arrays.metrics import reduced
 from ppax.config import Log
 from ppax.core.types import ConfigError

@@ -62,7 +62,7 @@ def test_extensions_act_for_current_learners_and_not_for_past_selves(world, vmap
     agent = dataclasses.replace(agent, agent=ppax.Groups(agents, env.sizes))
     state = ppax.start(agent, env, NUM_STEPS, jax.random.key(0))
     rollout = ppax.collect(agent, env, state.learner, state.actor, NUM_STEPS, jax.random.key(1)).rollout
-    for block in self_play.blocks(NUM_ENVS, env.sizes, POOL.share, POOL.opponents):
+    for block in self_play.past_self_blocks(NUM_ENVS, env.sizes, POOL.share, POOL.opponents):
         action = np.asarray(rollout.steps.action[block.name])
         past = np.zeros(action.shape[1], bool)
         past[block.rows] = True

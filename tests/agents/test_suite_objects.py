@@ -3,8 +3,8 @@
 import pytest
 
 import ppax
-from ppax.agents.arguments import require_env
 from ppax.core.types import ConfigError
+from ppax.training.arguments import require_env
 
 
 class CartPole:

@@ -7,10 +7,10 @@ import pytest
 from gymnasium import spaces
 
 import ppax
-from ppax.agents.arguments import warn_of_units
 from ppax.config.defaults import completed
 from ppax.networks.heads import head_for, needs_squashing, off_scale
 from ppax.reports.doctor.rules import Record, actions_off_scale
+from ppax.training.arguments import warn_of_units
 
 
 def box(low, high, size=1):

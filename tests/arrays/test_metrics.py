@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppax.agents.groups import of_groups
-from ppax.agents.independent import of_players
+from ppax.agents.metrics import of_groups, of_players
 from ppax.arrays.metrics import add_up, averaged, merge, nothing, pack, reduced, unpack
 from ppax.arrays.sequences import masked_mean
 from ppax.core.types import ConfigError, Episodes, LossOutput

@@ -63,14 +63,14 @@ REDUCTIONS = [
         'out[full], reductions[full] = x, kinds[group].get(name, "mean")',
         'out[full], reductions[full] = x, "mean"',
         (METRICS + "test_group_metrics_are_reduced_as_declared",),
-        "ppax/agents/groups.py",
+        "ppax/agents/metrics.py",
     ),
     Mutation(
         "a player's extremes become means",
         "Table(whole | own, (*kinds.items(), *reductions))",
         "Table(whole | own, (*kinds.items(),))",
         (METRICS + "test_player_metrics_keep_their_reductions",),
-        "ppax/agents/independent.py",
+        "ppax/agents/metrics.py",
     ),
     Mutation(
         "the last iteration's metric is summed",
@@ -130,7 +130,7 @@ PAST_SELVES = [
         "if num_envs not in (None, env.num_envs):",
         "if False:",
         (SELF_PLAY + "test_what_cannot_be_is_refused_by_name",),
-        "ppax/agents/arguments.py",
+        "ppax/training/arguments.py",
     ),
 ]
 
@@ -190,7 +190,7 @@ FILES = [
         "            if name in groups:",
         "            if False:",
         (GROUPS + "test_groups_whose_names_in_the_logs_are_the_same_are_refused",),
-        "ppax/agents/player_names.py",
+        "ppax/agents/metrics.py",
     ),
 ]
 RECORDS = [

@@ -50,8 +50,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "past selves play in evaluations on the host",
-        "    if agent.pool is None:\n        return agent\n    return dataclasses",
-        "    if True:\n        return agent\n    return dataclasses",
+        "    if alone.pool is None:\n        return alone\n    return dataclasses",
+        "    if True:\n        return alone\n    return dataclasses",
         (SELF_PLAY + "test_a_trained_player_beats_its_first_self",),
         "training/backends.py",
     ),

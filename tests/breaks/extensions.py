@@ -143,8 +143,8 @@ MUTATIONS = [
     ),
     Mutation(
         "extensions act in evaluations on the host",
-        "current = without_extensions(without_past_selves(agent))",
-        "current = without_past_selves(agent)",
+        "    alone = without_extensions(agent)\n",
+        "    alone = agent\n",
         (EXTENSION + "test_an_evaluation_acts_without_extensions",),
         "training/backends.py",
     ),

@@ -139,7 +139,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a manifest's checksum is not compared",
-        'if version == FORMAT and manifest["checksum"] != sealed(manifest)["checksum"]:',
+        'if manifest["checksum"] != sealed(manifest)["checksum"]:',
         "if False:",
         (CHECKPOINT + "test_every_bit_of_a_manifest_is_checked",),
         "storage/manifest.py",

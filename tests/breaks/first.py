@@ -1119,7 +1119,7 @@ MANY = [
         '"min": jnp.min}',
         '"min": jnp.mean}',
         (MULTI + "test_metrics_of_players_are_named_and_joined",),
-        "agents/independent.py",
+        "agents/metrics.py",
     ),
     Mutation(
         "groups learn from each other's rewards",

@@ -246,7 +246,7 @@ MUTATIONS: list[Mutation] = [
         "            if extension.needs_latest_policy:",
         "            if False:",
         (OVERLAP + "test_controls_of_the_kl_are_refused",),
-        "agents/arguments.py",
+        "training/arguments.py",
     ),
     Mutation(
         "overlap is called a fault by the doctor",

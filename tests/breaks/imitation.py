@@ -52,8 +52,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a teacher acts in evaluations on the host",
-        "current = without_extensions(without_past_selves(agent))\n        with contextlib.closing",
-        "current = without_past_selves(agent)\n        with contextlib.closing",
+        "        alone = _acting_alone(agent)\n",
+        "        alone = agent\n",
         (DAGGER + "test_an_evaluation_is_of_the_student_alone[host]",),
         "training/backends.py",
     ),

@@ -43,7 +43,7 @@ MUTATIONS = [
     ),
     Mutation(
         "functions that a trusted module has imported are taken",
-        "        if owner in NEVER or not is_trusted(owner):",
+        "        if owner in NEVER or not _is_trusted(owner):",
         "        if False:",
         (TRUST + "test_functions_of_other_modules_in_a_trusted_package_are_refused",),
         "core/imports.py",
@@ -51,14 +51,14 @@ MUTATIONS = [
     Mutation(
         "the current directory is searched for packages of the settings file",
         "    return package in _beside",
-        "    return is_trusted(package)",
+        "    return _is_trusted(package)",
         (TRUST + "test_the_current_directory_is_searched_for_packages_of_the_command_line_alone",),
         "core/imports.py",
     ),
     Mutation(
         "the current directory goes before installed packages",
-        "if may_be_beside(package) and _spec(package) is None:\n        _search",
-        "if may_be_beside(package):\n        sys.path.insert(0, str(Path.cwd()))\n        _search",
+        "if _may_be_beside(package) and _spec(package) is None:\n        _search",
+        "if _may_be_beside(package):\n        sys.path.insert(0, str(Path.cwd()))\n        _search",
         (TRUST + "test_an_installed_package_goes_before_the_current_directory",),
         "core/imports.py",
     ),
@@ -95,7 +95,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a run made in Python is recorded without import paths",
-        "    public = optimizers.public_name(made_of) or imports.path_of(made_of)",
+        "    public = optimizers.public_name(made_of) or imports.import_path(made_of)",
         "    public = optimizers.public_name(made_of)",
         (OWN + "test_a_run_made_in_python_is_recorded_by_import_path",),
         "config/own_parts.py",

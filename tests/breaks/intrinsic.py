@@ -15,8 +15,8 @@ MUTATIONS = [
     ),
     Mutation(
         "the target network learns beside the predictor",
-        "state._replace(predictor=fitted.params, opt_state",
-        "state._replace(target=fitted.params, opt_state",
+        "state._replace(predictor=trained.params, opt_state",
+        "state._replace(target=trained.params, opt_state",
         (RND + "test_every_agent_trains_with_it",),
         "extensions/rnd.py",
     ),
@@ -32,14 +32,14 @@ MUTATIONS = [
         "jnp.where(valid_t, gamma * before + reward_t, before)",
         "gamma * before + reward_t",
         (RND + "test_discounted_sums_by_hand",),
-        "extensions/returns.py",
+        "extensions/rnd.py",
     ),
     Mutation(
         "the sum of intrinsic rewards always ends with an episode",
         "jnp.where(first_t & episodic, 0.0, before)",
         "jnp.where(first_t, 0.0, before)",
         (RND + "test_discounted_sums_by_hand",),
-        "extensions/returns.py",
+        "extensions/rnd.py",
     ),
     Mutation(
         "intrinsic rewards are not learned from",
@@ -74,7 +74,7 @@ MUTATIONS = [
         "before = jnp.where(first_t & episodic, 0.0, before)",
         "before = before",
         (RND + "test_a_resumed_run_on_the_host_begins_an_episodic_sum_anew[True]",),
-        "extensions/returns.py",
+        "extensions/rnd.py",
     ),
     Mutation(
         "a truncation ends the stream of intrinsic rewards like a termination",

@@ -31,8 +31,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "who has lost a game of a match has won it",
-        "points = score(mine - theirs,",
-        "points = score(theirs - mine,",
+        "points = game_score(mine - theirs,",
+        "points = game_score(theirs - mine,",
         (MATCHES + "test_wins_returns_and_ratings_of_a_game_with_known_probabilities",),
         "run/matches.py",
     ),

@@ -107,7 +107,7 @@ MUTATIONS: list[Mutation] = [
         "if spaces is not None and bool(groups)",
         "if spaces is None and bool(groups)",
         (TRAIN + "test_a_network_of_another_environment_is_refused",),
-        "ppax/agents/arguments.py",
+        "ppax/training/arguments.py",
     ),
     Mutation(
         "silence about a metric without numbers",
@@ -183,7 +183,7 @@ MUTATIONS: list[Mutation] = [
         'return name.lower().replace("-", "_")',
         'return name.replace("-", "_")',
         (NAMES + "test_names_in_any_case",),
-        "ppax/core/names.py",
+        "ppax/core/unknown_names.py",
     ),
     Mutation(
         "an unknown option of another library by spelling alone",
@@ -205,7 +205,7 @@ MUTATIONS: list[Mutation] = [
 """,
         "            pass\n",
         (NAMES + "test_in_calls",),
-        "ppax/core/names.py",
+        "ppax/core/unknown_names.py",
     ),
     Mutation(
         "leaves of schedules without the names of other libraries",

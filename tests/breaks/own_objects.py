@@ -113,7 +113,7 @@ MUTATIONS = [
         "    _require_tree(agent, name)\n",
         "",
         ("tests/agents/test_arguments.py::test_classes_without_the_decorator_part_are_refused",),
-        "agents/arguments.py",
+        "training/arguments.py",
     ),
     Mutation(
         "a range of an argument by import path is its low end",

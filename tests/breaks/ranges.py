@@ -81,6 +81,6 @@ MUTATIONS = [
         "(jax.tree.map(lambda x: x[place], x) for x in (one.learner, rollouts))",
         "(jax.tree.map(lambda x, i=i: x[i], x) for x, i in ((one.learner, 0), (rollouts, place)))",
         (SELFTEST + "test_every_policy_of_groups_is_checked_on_its_own_streams",),
-        "agents/members.py",
+        "agents/policies.py",
     ),
 ]

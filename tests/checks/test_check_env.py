@@ -170,7 +170,7 @@ def test_training_refuses_before_it_compiles(world, monkeypatch):
         require_sound(env)
     good = VectorEnv(Counter(3, True), 4)
     agent = ppax.PPO(ppax.networks.mlp(good, hidden=(8,)))
-    monkeypatch.setattr("ppax.training.compilation.compile", lambda *_: pytest.fail("it compiled"))
+    monkeypatch.setattr("ppax.training.backends.compile", lambda *_: pytest.fail("it compiled"))
     with pytest.raises(ppax.ConfigError, match=f"environment {type(world).__name__}"):
         ppax.fit(agent, env, 64, num_steps=8)
 

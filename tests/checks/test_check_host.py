@@ -196,7 +196,7 @@ def test_training_refuses_what_cannot_work_before_it_compiles(fault, monkeypatch
     make, name, _ = FAULTS[fault]
     good = host(Maze, 2)
     agent = ppax.PPO(mlp(good, hidden=(8,)))
-    monkeypatch.setattr("ppax.training.compilation.compile", lambda *_: pytest.fail("it compiled"))
+    monkeypatch.setattr("ppax.training.backends.compile", lambda *_: pytest.fail("it compiled"))
     bad = host([Maze, make], name="bad")  # the first one is healthy: making the environments says nothing yet
     with pytest.raises(ppax.ConfigError, match=f"environment bad: {name}"):
         ppax.fit(agent, bad, 32, num_steps=8)

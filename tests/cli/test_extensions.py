@@ -1,4 +1,4 @@
-"""Extensions on the command line: the list, options of one, help; former options say what they are now."""
+"""Extensions on the command line: the list, options of one, help."""
 
 from pathlib import Path
 
@@ -95,14 +95,6 @@ WRONG = {
     "--agent.extensions rn": "agent.extensions.rn.part = 'rn': must be one of",
     "--agent.extensions my_parts:Smooth": "needs a name, as --agent.extensions.smooth my_parts:Smooth",
     "--agent.extensions.rnd.coeff 1": "did you mean --agent.extensions.rnd.coef?",
-    # former options
-    "--agent.intrinsic rnd": "it is an extension: write --agent.extensions rnd or own_critic",
-    "--agent.intrinsic.coef 0.5": "write --agent.extensions.rnd.coef or --agent.extensions.own_critic.coef",
-    "--agent.kl.target-kl 0.02": "it is an extension: write --agent.extensions.kl_control.target-kl",
-    "--agent.kl.target_kl=0.02": "it is an extension: write --agent.extensions.kl_control.target-kl",
-    "--agent.entropy.target 0.3": "it is an extension: write --agent.extensions.entropy_target.target",
-    "--agent.phase ppg": "it is an extension: write --agent.extensions ppg",
-    "--agent.reward-spread-decay 0.5": "it is an extension: write --agent.extensions.reward_spreading.decay",
 }
 
 
@@ -171,11 +163,3 @@ def test_a_sweep_in_a_file(tmp_path):
     found = [one.config["agent"]["extensions"] for one in plan.members_of(run_config, plan.read(table))]
     assert [one["rnd"]["coef"] for one in found] == [0.1, 0.5]
     assert {tuple(one) for one in found} == {("rnd", "kl_control")}
-
-
-def test_a_former_option_in_a_sweep(tmp_path, capsys):
-    (tmp_path / "sweep.toml").write_text('env = "CartPole-v1"\n[sweep]\n"agent.kl.target_kl" = [0.1, 0.5]\n')
-    assert main(["sweep", str(tmp_path / "sweep.toml"), "--dry-run"]) == 2
-    assert "write [agent.extensions.kl_control]" in capsys.readouterr().err
-    assert main(["sweep", "CartPole-v1", "--agent.kl.target-kl", "0.1,0.5", "--dry-run"]) == 2
-    assert "agent.extensions.kl_control" in capsys.readouterr().err

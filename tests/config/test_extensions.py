@@ -1,4 +1,4 @@
-"""Extensions in a run file: a table each, in the order of their calls; former options say what they are now."""
+"""Extensions in a run file: a table each, in the order of their calls."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ from ppax.config import group_tables
 from ppax.core import imports
 from ppax.core.options import check_numbers, laid_over
 from ppax.core.parts import name_of
-from ppax.extensions import RND, FeatureNorm, KLControl
+from ppax.extensions import RND, FeatureNorm
 
 HEAD = 'env = "CartPole-v1"\nnum_envs = 2\nnum_steps = 8\n[agent.network]\nhidden = [4]\n'
 SEVERAL = HEAD + "[agent.extensions.rnd]\ncoef = 0.5\n[agent.extensions.feature_norm]\n[agent.extensions.kl_control]\n"
@@ -114,36 +114,7 @@ def test_what_is_wrong_is_refused_with_its_path(text):
         config.resolve(parsed(f'env = "CartPole-v1"\n{text}\n'))
 
 
-# ---------------------------------------------------------------- former options
-
-FORMER = {
-    "[agent.kl]\ntarget_kl = 0.02\nrate_target = 0.1": "[agent.extensions.kl_control]",
-    "[agent.kl]": "[agent.extensions.kl_control]",
-    "[agent]\nkl = 0.02": "[agent.extensions.kl_control]",
-    "[agent.entropy]\ntarget = 0.3": "[agent.extensions.entropy_target]",
-    '[agent.intrinsic]\npart = "rnd"\ncoef = 0.5': "[agent.extensions.rnd] or [agent.extensions.own_critic]",
-    '[agent.phase]\npart = "ppg"': "[agent.extensions.ppg]",
-    "[agent]\nreward_spread_decay = 0.5": "[agent.extensions.reward_spreading] decay",
-    "[groups.prey]\nplayers = [0]\n[groups.prey.agent.kl]\ntarget_kl = 1": "[groups.prey.agent.extensions.kl_control]",
-}
-
-
-@pytest.mark.parametrize("text", FORMER)
-def test_a_former_option_has_one_sentence_with_the_new_one(text):
-    with pytest.raises(ppax.ConfigError) as refused:
-        config.resolve(parsed(text))
-    said = str(refused.value)
-    assert said.endswith(f"; it is an extension: write {FORMER[text]}")
-    assert said.startswith("unknown option '")
-    assert "\n" not in said
-
-
-def test_former_auxiliary_losses_are_named():
-    with pytest.raises(ppax.ConfigError, match="it is an extension") as refused:
-        config.resolve(parsed('[agent.auxiliary]\npart = "symmetry"\n'))
-    for name, cls in config.PARTS["extension"].items():
-        named = f"[agent.extensions.{name}]" in str(refused.value)
-        assert named == (cls.terms is not ppax.extensions.Extension.terms)
+# ---------------------------------------------------------------- unknown options
 
 
 def test_recompute_is_a_part():
@@ -151,42 +122,13 @@ def test_recompute_is_a_part():
         config.resolve(parsed('[agent]\nrecompute = "minibatch"\n'))
 
 
-PYTHON = {
-    "kl": "extensions=(ppax.extensions.KLControl(...),)",
-    "entropy": "extensions=(ppax.extensions.EntropyTarget(...),)",
-    "intrinsic": "extensions=(ppax.extensions.RND(...),)",
-    "auxiliary": "extensions=(ppax.extensions.Symmetry(...),)",
-    "phase": "extensions=(ppax.extensions.PPG(...),)",
-    "reward_spread_decay": "extensions=(ppax.extensions.RewardSpreading(decay=...),)",
-}
-
-
-@pytest.mark.parametrize("name", PYTHON)
-def test_a_former_argument_has_one_sentence_with_the_new_one(name):
-    env = ppax.make("CartPole-v1", 2)
-    with pytest.raises(TypeError) as refused:
-        ppax.PPO(ppax.networks.mlp(env), **{name: 0.5})
-    assert str(refused.value) == f"PPO has no option {name}: write {PYTHON[name]}"
-    with pytest.raises(ppax.ConfigError) as refused:
-        ppax.build("CartPole-v1", agent={name: KLControl()})
-    assert str(refused.value) == f"agent.{name}: unknown option; write {PYTHON[name]}"
-
-
-def test_a_former_value_of_recompute_in_python():
+def test_a_name_of_recompute_in_python():
     env = ppax.make("CartPole-v1", 2)
     agent = ppax.PPO(ppax.networks.mlp(env, hidden=(4,)), recompute="minibatch")
     with pytest.raises(
         ppax.ConfigError, match=r"'minibatch' is no part: write recompute=ppax\.recompute\.Minibatch\(\)"
     ):
         ppax.fit(agent, env, 64)
-
-
-def test_a_former_number_in_a_schedule():
-    env = ppax.make("CartPole-v1", 2)
-    schedule = ppax.schedules.Linear(("kl.target_kl",))
-    agent = ppax.PPO(ppax.networks.mlp(env, hidden=(4,)), schedule=schedule)
-    with pytest.raises(ppax.ConfigError, match=r"write 'extensions\.kl_control\.target_kl'"):
-        agent.check()
 
 
 # ---------------------------------------------------------------- presets, groups, independent agents

@@ -219,7 +219,7 @@ def test_the_policy_before_the_phase_is_that_of_its_start_for_old_rollouts_too()
 def test_minibatches_are_as_large_as_those_of_one_rollout_and_have_each_sequence_once(sequences, parts):
     shuffle = Shuffle(parts, remainder="pad")
     batch = Batch(SimpleNamespace(valid=jnp.ones((3 * sequences, 1), bool)), None)
-    drawn = ppg.split(shuffle(batch, jax.random.key(0)), shuffle.size(sequences), 3 * sequences)
+    drawn = ppg.split_minibatches(shuffle(batch, jax.random.key(0)), shuffle.size(sequences), 3 * sequences)
     assert drawn.index.shape[1] == -(-sequences // parts)
     assert drawn.index.shape[0] == 3 * parts
     index = np.asarray(drawn.index).reshape(-1)
@@ -228,10 +228,10 @@ def test_minibatches_are_as_large_as_those_of_one_rollout_and_have_each_sequence
 
 def test_weights_stay_with_their_sequences():
     index = jnp.array([[4, 1, 7, 0, 2]])
-    drawn = ppg.split(MinibatchIndices(index, 0.5 * index), 2, 8)
+    drawn = ppg.split_minibatches(MinibatchIndices(index, 0.5 * index), 2, 8)
     np.testing.assert_array_equal(drawn.index, [[4, 1], [7, 0], [2, 8]])
     np.testing.assert_array_equal(drawn.weight, [[2.0, 0.5], [3.5, 0.0], [1.0, 0.0]])
-    whole = ppg.split(MinibatchIndices(index), 5, 8)
+    whole = ppg.split_minibatches(MinibatchIndices(index), 5, 8)
     np.testing.assert_array_equal(whole.index, index)
     assert whole.weight is None
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from ppax.core.types import ConfigError, Memory, Outputs, Rollout, part
 from ppax.distributions import Categorical
 from ppax.extensions import NextObservation, SelfPrediction, predictions
-from ppax.extensions.predictions import numbers
+from ppax.extensions.predictions import number_leaves
 from ppax.networks.heads import head_for
 from ppax.ppo.batches import following_in_episode
 
@@ -114,5 +114,5 @@ def test_sizes_of_the_models():
 
 def test_bytes_are_in_units_of_255():
     picture, kind, x = jnp.array([255, 51], jnp.uint8), jnp.int32(3), jnp.array([2.0])
-    got = numbers(*[{"a": picture, "b": kind, "c": x}] * 2)
+    got = number_leaves(*[{"a": picture, "b": kind, "c": x}] * 2)
     np.testing.assert_allclose(jnp.concatenate(got), [1.0, 0.2, 2.0], rtol=1e-6)

@@ -17,7 +17,7 @@ from ppax.config import Log
 from ppax.core.types import ConfigError, EnvReset, EnvStep, LearnerState, part, static
 from ppax.envs import TimeLimit, VectorEnv, builtin, grouped
 from ppax.extensions import Extension, NextObservation, SelfPrediction
-from ppax.extensions.predictions import numbers
+from ppax.extensions.predictions import number_leaves
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.ppo.batches import following_in_episode
@@ -288,4 +288,4 @@ def test_categories_are_no_targets_with_normalised_observations_either(normalize
     """Normalisation makes floating point of MultiBinary, whose numbers have no output in the predictor."""
     spaced = spaces.Dict({"x": spaces.Box(-np.inf, np.inf, (1,)), "kind": spaces.MultiBinary(2)})
     example, inputs = example_of(spaced), {"kind": jnp.zeros(2), "x": jnp.zeros(1)}
-    assert [x.shape for x in numbers(example, inputs if normalize_obs else example)] == [(1,)]
+    assert [x.shape for x in number_leaves(example, inputs if normalize_obs else example)] == [(1,)]

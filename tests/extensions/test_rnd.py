@@ -24,8 +24,8 @@ from ppax.core.types import ConfigError, Rollout, part
 from ppax.devices.layout import Program
 from ppax.envs import VectorEnv, grouped, host
 from ppax.extensions import RND, Before, Extension, RewardSpreading
-from ppax.extensions import rows as rnd_rows
-from ppax.extensions.returns import discounted_so_far, mean_reward
+from ppax.extensions.auxiliary_networks import minibatches as draw_minibatches
+from ppax.extensions.rnd import discounted_so_far, mean_reward
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.ppo.minibatches import Shuffle
@@ -183,7 +183,7 @@ def test_a_resumed_run_on_the_host_begins_an_episodic_sum_anew(tmp_path, episodi
 
 @pytest.mark.parametrize(("rows", "minibatches"), [(12, 4), (13, 4), (3, 4)])
 def test_minibatches_have_each_row_once(rows, minibatches):
-    drawn = rnd_rows.minibatches(jax.random.key(0), rows, minibatches)
+    drawn = draw_minibatches(jax.random.key(0), rows, minibatches)
     assert len(drawn) == minibatches
     np.testing.assert_array_equal(np.sort(drawn[drawn < rows]), np.arange(rows))
 

@@ -10,12 +10,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import ppax
-from ppax.agents.arguments import require_overlap
 from ppax.arrays import counter
 from ppax.extensions import KLControl
 from ppax.ppo.losses import ClippedSurrogate, KLPenalty
+from ppax.training.arguments import require_overlap
 from ppax.training.host.rollouts import collected_from, reset_if_needed, value_of
-from ppax.training.host.tensors import collector_of
+from ppax.training.host.tensor_collection import collector_of
 from ppax.training.host.training import _inputs
 from ppax.training.loop import finish_iteration
 

@@ -15,9 +15,9 @@ from ppax.envs.hosting.host_env import HostEnv
 from ppax.networks import encoders, memories, network
 from ppax.training.host import policy as policies
 from ppax.training.host.numpy_program import NoNumpyVersion, NumpyProgram, Trace
-from ppax.training.host.policy import CompiledPolicy, NumpyPolicy, PolicyInputs, make_policy
+from ppax.training.host.policy import CompiledPolicy, HostNumpyPolicy, PolicyInputs, make_policy
 from ppax.training.host.rollouts import reset_if_needed, value_of
-from ppax.training.host.tensors import collector_of
+from ppax.training.host.tensor_collection import collector_of
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 BOX = spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -87,7 +87,7 @@ def test_the_numpy_policy_is_the_network(obs, action, options):
     agent = ppax.PPO(network(env, hidden=(16, 8), **options), normalize_obs="shared" not in options)
     learner = learner_of(agent, env)
     policy = make_policy(agent, env, learner)
-    assert isinstance(policy, NumpyPolicy)
+    assert isinstance(policy, HostNumpyPolicy)
     seen = seen_by(env, np.random.default_rng(0))
     policy.begin(agent, learner, 5, jax.random.key(3))
     jitted = jax.jit(policies._sample, compiler_options=QUICK)
@@ -129,7 +129,7 @@ def test_environments_that_write_into_their_actions_change_no_rollout():
     agent = ppax.PPO(network(env, hidden=(8,)))
     state = ppax.start(agent, env, 8, jax.random.key(0))
     policy, collect = collector_of(agent, env, state.learner)
-    assert isinstance(policy, NumpyPolicy)
+    assert isinstance(policy, HostNumpyPolicy)
     send = env.host.send
 
     def overwriting(number, action):
@@ -150,7 +150,7 @@ def test_deterministic_policies_take_the_mode():
     agent = ppax.PPO(network(env, hidden=(8,)))
     learner, seen = learner_of(agent, env), seen_by(env, np.random.default_rng(0))
     policy = make_policy(agent, env, learner, deterministic=True)
-    assert isinstance(policy, NumpyPolicy)
+    assert isinstance(policy, HostNumpyPolicy)
     policy.begin(agent, learner, 1, jax.random.key(3))
     got = policy.act(0, slice(0, 5), jax.tree.map(lambda x: x[:5], seen))
     want = agent.policy(learner, *seen).distribution.mode()

@@ -15,7 +15,7 @@ from ppax.networks import memories, network
 from ppax.ppo.batches import next_values
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.host import Rollouts
-from ppax.training.host.turns import settle
+from ppax.training.host.turn_based import settle
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 GAMMA, LAMBDA, STEPS = 0.9, 0.8, 92

@@ -6,7 +6,7 @@ import pytest
 
 from ppax.core.types import ConfigError
 from ppax.distributions import BallNormal, Beta, Categorical, Factorised, Joint, Normal, SquashedNormal
-from ppax.extensions.imitation.actions import as_sampled
+from ppax.extensions.imitation.cloning import as_sampled
 
 ROWS = jnp.zeros((3, 2))
 BOX = {"low": (-1.0, 0.0), "high": (3.0, 10.0), "shape": (2, 1)}

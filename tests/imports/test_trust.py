@@ -221,7 +221,7 @@ def installed(tmp_path, monkeypatch):
         folder = tmp_path / "lib" / f"{name}-1.0.dist-info"
         folder.mkdir(parents=True)
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        (folder / "entry_points.txt").write_text("\n".join(["[ppax.core.parts]", *lines]))
+        (folder / "entry_points.txt").write_text("\n".join(["[ppax.parts]", *lines]))
 
     install(
         "canary", "loss.mine = canary:Loss", "env.River-v0 = canary:River", "loss.both = canary:Loss", "loss.dpo = x:y"

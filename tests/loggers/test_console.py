@@ -1,6 +1,5 @@
 """Console logger on real terminals of several widths, in a file and at a broken pipe."""
 
-import importlib
 import io
 import os
 import re
@@ -12,8 +11,7 @@ import pytest
 
 import ppax
 from ppax.loggers import Console, terminal
-
-compiled = importlib.import_module("ppax.training.compiled")  # `ppax.compile` is a function
+from ppax.training import backends
 
 
 def test_compiling_is_printed_before_compilation(monkeypatch, capsys):
@@ -23,7 +21,7 @@ def test_compiling_is_printed_before_compilation(monkeypatch, capsys):
         said.append(capsys.readouterr().err)
         raise InterruptedError
 
-    monkeypatch.setattr(compiled, "compile", compiling)
+    monkeypatch.setattr(backends, "compile", compiling)
     env = ppax.make("probe/Constant", 4)
     with pytest.raises(InterruptedError):
         ppax.fit(ppax.PPO(ppax.networks.mlp(env, (2,)), num_epochs=1), env, 16, num_steps=4)

@@ -97,7 +97,7 @@ def test_out_of_memory_in_xla_exits_with_code_4(tmp_path, monkeypatch, capsys):
     def exhaust(*_):
         jnp.zeros((2**45,), jnp.float32).block_until_ready()
 
-    monkeypatch.setattr(ppax.training.compiled, "compile", exhaust)
+    monkeypatch.setattr(ppax.training.backends, "compile", exhaust)
     assert main.main(["train", "CartPole-v1", "--run-dir", str(tmp_path / "run"), "--no-cache"]) == 4
     assert "memory is exhausted: RESOURCE_EXHAUSTED" in capsys.readouterr().err
 

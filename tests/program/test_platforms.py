@@ -12,7 +12,7 @@ import ppax
 from ppax import networks
 from ppax.arrays.sequences import discounted_sum
 from ppax.devices import platforms, sharding
-from ppax.devices.layout import Program, compiler_options, only_if, run_once_options
+from ppax.devices.layout import Program, only_if
 from ppax.networks import memories
 from ppax.networks.memories.time import linear_recurrence
 from ppax.ppo.minibatches import Shuffle
@@ -48,7 +48,7 @@ def test_accelerators_have_one_device_whole_minibatches_and_no_options_of_a_cpu(
     assert Program().num_devices(64, 2048, 1) == 1
     assert Program().rows(16, "bfloat16", images) >= 2**31
     assert Program(chunk_rows=100).rows(1, "float32", images) == 100
-    assert (compiler_options(), run_once_options()) == (None, None)
+    assert (platforms.rules().compiler_options, platforms.rules().run_once_options) == (None, None)
 
 
 def test_entries_of_the_table_decide(on):
@@ -57,7 +57,7 @@ def test_entries_of_the_table_decide(on):
     assert Program().num_devices(64, 2046, 1) == 1
     assert Program().rows(1, "float32") == 4096
     assert Program().rows(2048, "float32") == 3 * 2048
-    assert compiler_options() == {"a": 1}
+    assert platforms.rules().compiler_options == {"a": 1}
 
 
 LRU, GRU, NONE = memories.LRU(), memories.GRU(), memories.NoMemory()

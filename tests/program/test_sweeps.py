@@ -10,12 +10,12 @@ import pytest
 from worlds import QUICK
 
 import ppax
-from ppax.agents.arguments import require_arguments
 from ppax.core.types import number, part
 from ppax.networks import mlp
 from ppax.networks.heads import CategoricalHead
 from ppax.ppo.critics import PopArt
 from ppax.ppo.schedules import Linear
+from ppax.training.arguments import require_arguments
 
 sweeps = importlib.import_module("ppax.training.sweeps")
 pytestmark = pytest.mark.usefixtures("vmapped_keys")

@@ -12,7 +12,7 @@ import pytest
 import ppax
 from ppax import config
 from ppax.config import Log
-from ppax.devices.layout import compiler_options
+from ppax.devices.platforms import rules
 from ppax.networks import mlp
 from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.schedules import Constant, Linear, Steps
@@ -74,7 +74,7 @@ def test_schedules_take_their_progress_from_the_new_length(tmp_path):
     np.testing.assert_allclose(rates[:4], 0.01 * (1.0 - np.arange(4) / 4), rtol=1e-6)
     np.testing.assert_allclose(rates[4:], 0.01 * (1.0 - np.arange(4, 8) / 8), rtol=1e-6)
     # the same by pure functions: four iterations of a run of eight, from the state of the short one
-    train = jax.jit(ppax.train, compiler_options=compiler_options())
+    train = jax.jit(ppax.train, compiler_options=rules().compiler_options)
     assert_same(train(ANNEALED, ENV, short.state, 4, 8).state, longer.state)
 
 

@@ -118,12 +118,12 @@ def test_seeds_that_are_added_have_the_precision_of_those_before(tmp_path, monke
     monkeypatch.setattr(scoring, "members_of", trained)
     row = Row(name="A", target="CartPole-v1")
     for seeds, machine in ((1, "bfloat16_where_safe"), (2, "float32"), (3, "bfloat16_where_safe")):
-        monkeypatch.setattr(scoring, "here", lambda machine=machine: machine)
+        monkeypatch.setattr(scoring, "machine_dtype", lambda machine=machine: machine)
         scoring.score_rows([row], tmp_path, seeds=seeds)
     assert dtypes == ["bfloat16_where_safe"] * 3
     path = results.path_of(row, tmp_path)
     path.write_text(path.read_text().replace("bfloat16_where_safe", "float16"))
-    monkeypatch.setattr(scoring, "here", lambda: "float32")
+    monkeypatch.setattr(scoring, "machine_dtype", lambda: "float32")
     scoring.score_rows([row], tmp_path, seeds=4)
     assert dtypes[3:] == ["float32"]
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ppax.devices.layout import run_once_options
+from ppax.devices.platforms import rules
 from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, NoMemory, Stack, Window
 
 SIZE, LENGTH = 4, 12
@@ -34,7 +34,7 @@ RESETS = {"never": [], "ends": [0, LENGTH - 1], "often": [1, 2, 6], "always": ra
 
 
 def init_of(memory, seed=0):
-    return jax.jit(lambda key: memory.init(key, SIZE), compiler_options=run_once_options())(jax.random.key(seed))
+    return jax.jit(lambda key: memory.init(key, SIZE), compiler_options=rules().run_once_options)(jax.random.key(seed))
 
 
 @functools.cache
@@ -60,7 +60,7 @@ def stages(memory, params, carry, x, first):
 
 @functools.cache
 def _compiled():
-    return jax.jit(stages, static_argnums=0, compiler_options=run_once_options())
+    return jax.jit(stages, static_argnums=0, compiler_options=rules().run_once_options)
 
 
 def run(*arguments):

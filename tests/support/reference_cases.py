@@ -17,7 +17,8 @@ import reference
 from ppax import PPO
 from ppax.core.types import Batch, LearnerState, MinibatchIndices, Rollout, Transition, part, static
 from ppax.devices import sharding
-from ppax.devices.layout import Program, run_once_options
+from ppax.devices.layout import Program
+from ppax.devices.platforms import rules
 from ppax.devices.sharding import SAME, SPLIT
 from ppax.extensions import FeatureNorm, KLControl, RewardSpreading
 from ppax.networks import mlp
@@ -317,7 +318,7 @@ def compiled(agent: PPO):
         by_time = PartitionSpec(None, sharding.AXIS)
         rollout = Rollout(by_time, SPLIT, by_time, extensions=SPLIT)
         update = sharding.split(update, devices, (SAME, rollout, SAME), SAME)
-    return jax.jit(update, compiler_options=run_once_options())
+    return jax.jit(update, compiler_options=rules().run_once_options)
 
 
 class Played(NamedTuple):

@@ -10,7 +10,8 @@ import numpy as np
 from worlds import Leaky, Team
 
 import ppax
-from ppax.devices.layout import Program, run_once_options
+from ppax.devices.layout import Program
+from ppax.devices.platforms import rules
 from ppax.envs import VectorEnv
 from ppax.networks import mlp
 from ppax.ppo.critics import PopArt, Regression, TwoHot
@@ -44,7 +45,7 @@ def require_same(case, devices):
     def run(devices):
         laid_out = dataclasses.replace(agent, program=Program(devices=devices, chunk_rows=12))
         state = jax.jit(ppax.start, static_argnames="num_steps")(laid_out, env, 16, jax.random.key(0))
-        return jax.jit(ppax.train, compiler_options=run_once_options())(laid_out, env, state, 3)
+        return jax.jit(ppax.train, compiler_options=rules().run_once_options)(laid_out, env, state, 3)
 
     one, several = run(1), run(devices)
     assert len(several.state.actor.first.sharding.device_set) == devices

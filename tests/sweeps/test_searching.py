@@ -32,7 +32,7 @@ from ppax.sweeps import (
 )
 from ppax.sweeps.decisions import Decisions, Stage, lineage_of, scheduled
 from ppax.training.loop import MEASURED
-from ppax.training.sweeps import Apart, stacked, with_learners
+from ppax.training.sweeps import MemberStates, stacked, with_learners
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
 
@@ -127,8 +127,8 @@ def assert_same_sweep(one, other):
 def test_a_copy_has_the_learner_of_its_source_and_its_own_environments_and_key():
     agent, env, run = config.build(BASE)
     states = [fresh_state(agent, env, run.__class__(num_envs=4, num_steps=32, seed=seed)) for seed in range(3)]
-    before = Apart(stacked(states), 3)
-    after = Apart(with_learners(stacked(states), np.array([0, 2, 2])), 3)
+    before = MemberStates(stacked(states), 3)
+    after = MemberStates(with_learners(stacked(states), np.array([0, 2, 2])), 3)
     for place, source in enumerate((0, 2, 2)):
         for x, y in zip(jax.tree.leaves(after[place].learner), jax.tree.leaves(before[source].learner), strict=True):
             np.testing.assert_array_equal(x, y)
@@ -457,7 +457,7 @@ def test_a_population_of_self_play_keeps_the_running_games():
     games = [{"returns": np.full(shape, float(i), np.float32), "counts": np.ones(shape[0], bool)} for i in (3, 7)]
     pairs = zip(states, games, strict=True)
     states = [dataclasses.replace(one, learner=one.learner._replace(**own)) for one, own in pairs]
-    after = Apart(with_learners(stacked(states), np.array([0, 0])), 2)
+    after = MemberStates(with_learners(stacked(states), np.array([0, 0])), 2)
     for place in (0, 1):
         np.testing.assert_array_equal(after[place].learner.returns, games[place]["returns"])
         assert (after[place].learner.counts == (place == 0)).all()

@@ -19,7 +19,7 @@ from worlds import QUICK
 
 import ppax
 import reference
-from ppax.agents.logged import EPISODE_METRICS
+from ppax.agents.metrics import EPISODE_METRICS
 from ppax.core.types import Batch, Transition
 from ppax.devices.layout import with_devices
 from ppax.envs import HostEnv
@@ -28,7 +28,7 @@ from ppax.ppo.losses import NoPolicyLoss
 from ppax.ppo.normalization import Pair
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
-from ppax.training import compilation, compiled
+from ppax.training import backends
 from ppax.training.collection import collect
 from ppax.training.loop import MEASURED, STAGES
 
@@ -70,14 +70,14 @@ def killer(iteration):
 @pytest.fixture
 def one_program(monkeypatch):
     """Let `fit` and `resume` of the same agent and environment share one compiled program."""
-    compile, kept = compilation.compile, {}
+    compile, kept = backends.compile, {}
 
     def shared(agent, env, state, stop=None):
         if (id(agent), id(env)) not in kept:
             kept[id(agent), id(env)] = compile(agent, env, state), agent, env
         return kept[id(agent), id(env)][0]
 
-    monkeypatch.setattr(compiled, "compile", shared)
+    monkeypatch.setattr(backends, "compile", shared)
 
 
 def on(one, devices):

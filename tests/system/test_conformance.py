@@ -13,7 +13,7 @@ import pytest
 import ppax
 from ppax import config, distributions
 from ppax.config.catalogue import choices_of
-from ppax.core import names, protocols, types
+from ppax.core import protocols, types, unknown_names
 from ppax.core.parts import slot_chains, slot_lists, slots
 from ppax.envs import BUILTIN, ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv, builtin
 from ppax.networks import encoders, heads, mlp
@@ -154,7 +154,7 @@ def test_names_in_readme_and_documents_are_public():
     pages = [root / "README.md", root / "CONTRIBUTING.md", *root.glob("docs/**/*.md"), *root.glob("examples/*.py")]
     named = {name for page in pages for name in re.findall(r"\bppax\.([A-Za-z_]+)", page.read_text())}
     modules = {path.stem for path in Path(ppax.__file__).parent.iterdir()}
-    elsewhere = {name for row in names.TABLE for column in row[2:6] for name in column}  # which ppax answers
+    elsewhere = {name for row in unknown_names.TABLE for column in row[2:6] for name in column}  # which ppax answers
     assert named - set(ppax.__all__) - modules - elsewhere == set()
 
 

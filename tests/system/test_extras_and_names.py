@@ -1,10 +1,18 @@
+<<<<<<< HEAD:tests/system/test_extras_and_names.py
 """Tables of docs/start.md and docs/glossary.md have every extra, and the names of `ppax.names`."""
+=======
+"""Tables of docs/start.md and docs/glossary.md have every extra, and the names of `ppax.core.unknown_names`."""
+>>>>>>> rooms6:tests/system/test_installation_page.py
 
 import re
 import tomllib
 from pathlib import Path
 
+<<<<<<< HEAD:tests/system/test_extras_and_names.py
 from ppax import names
+=======
+from ppax.core import unknown_names
+>>>>>>> rooms6:tests/system/test_installation_page.py
 
 ROOT = Path(__file__).parents[2]
 START, GLOSSARY = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("start", "glossary"))
@@ -30,7 +38,7 @@ def test_the_table_of_names_is_that_of_the_errors():
             table.setdefault(name, cells[4:])
     assert len(table) > 80
     for name, (option, python) in table.items():
-        row = names.meaning(name)
+        row = unknown_names.meaning(name)
         assert row.python in python.replace("`", "")
         assert row.option in option
-    assert {name for row in names.TABLE for name in row.elsewhere} == set(table)
+    assert {name for row in unknown_names.TABLE for name in row.elsewhere} == set(table)

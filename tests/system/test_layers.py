@@ -137,8 +137,8 @@ def isinstance_of(path: Path, classes: set[str]) -> bool:
     ("classes", "allowed"),
     [
         # the chooser, and the check of a user's argument
-        ({"HostEnv", "VectorEnv", "HostTraining"}, {"training/backends.py", "agents/arguments.py"}),
-        ({"Groups", "SelfPlay"}, {"agents/arguments.py", "config/description.py"}),
+        ({"HostEnv", "VectorEnv", "HostTraining"}, {"training/backends.py", "training/arguments.py"}),
+        ({"Groups", "SelfPlay"}, {"training/arguments.py", "config/description.py"}),
     ],
 )
 def test_kinds_of_environments_and_agents_are_asked_for_in_one_place(classes, allowed):

@@ -12,7 +12,7 @@ from trained import policy_of
 import ppax
 from ppax import config
 from ppax.run.ending import OWN_ROWS
-from ppax.training.compilation import metric_names
+from ppax.training.backends import backend_of
 from ppax.training.evaluation import COLUMNS
 from ppax.training.loop import STAGES
 
@@ -59,7 +59,7 @@ def logged(plan, extension=None):
     agent, env, run = config.build(plan)
     agent = agent if extension is None else dataclasses.replace(agent, extensions=(extension(env),))
     state = jax.eval_shape(lambda key: ppax.start(agent, env, run.num_steps, key), jax.random.key(0))
-    names = {name.partition("/")[0] for name in metric_names(agent, env, state)}
+    names = {name.partition("/")[0] for name in backend_of(env).metric_names(agent, state)}
     annealed = {name for name in names if "." in name}  # numbers of the agent, in one row of the table
     return names - annealed | {*OWN_ROWS, *STAGES, *COLUMNS}
 

@@ -18,7 +18,7 @@ from trained import policy_of
 from worlds import QUICK, RANDOM_MASKS, SGD, Leaky, Spaced
 
 import ppax
-from ppax.agents.logged import EPISODE_METRICS
+from ppax.agents.metrics import EPISODE_METRICS
 from ppax.devices import platforms
 from ppax.devices.layout import Program
 from ppax.envs import AdaptiveRanges, TimeLimit, VectorEnv, builtin, with_schedule

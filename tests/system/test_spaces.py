@@ -7,7 +7,7 @@ import pytest
 from worlds import QUICK, RANDOM_MASKS, HybridBandit, Leaky, Spaced
 
 import ppax
-from ppax.agents.logged import EPISODE_METRICS
+from ppax.agents.metrics import EPISODE_METRICS
 from ppax.devices.layout import Program
 from ppax.envs import VectorEnv
 from ppax.networks import mlp

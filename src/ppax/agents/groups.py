@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.agents.independent import Independent, reduce_players
-from ppax.arrays.metrics import Table, reductions_of
+from ppax.agents.independent import Independent
+from ppax.agents.metrics import of_groups
 from ppax.core.types import (
     Decision,
     ForwardPass,
@@ -29,39 +29,6 @@ from ppax.core.types import (
 from ppax.devices.layout import Program
 from ppax.ppo.forward import remembered
 from ppax.ppo.ppo import PPO
-
-# Action distributions of groups of agents, and values of all streams from those of the groups.
-
-
-def join(values: Mapping[str, Array], sizes: tuple[tuple[str, int], ...]) -> Array:
-    """Join values [E * A_g] of each group to [B], ordered by environment, then by group in the order of `sizes`."""
-    return jnp.concatenate([values[name].reshape(-1, size) for name, size in sizes], axis=1).reshape(-1)
-
-
-@part
-class ByGroup:
-    """Action distributions of all groups, by group name, [E * A_g] each."""
-
-    parts: dict[str, Any]
-    sizes: tuple[tuple[str, int], ...] = static("(name, number of agents) of each group")
-
-    def sample(self, key: Key) -> PyTree:
-        """Sample actions of all groups; `key` is one key."""
-        keys = jax.random.split(key, len(self.parts))
-        return {name: one.sample(key) for (name, one), key in zip(self.parts.items(), keys, strict=True)}
-
-    def mode(self) -> PyTree:
-        """Mode of every group's distribution."""
-        return {name: one.mode() for name, one in self.parts.items()}
-
-    def env_action(self, action: PyTree) -> PyTree:
-        """Return the actions that the environment receives; see `Distribution.env_action`."""
-        return {name: one.env_action(action[name]) for name, one in self.parts.items()}
-
-    def log_prob(self, action: PyTree) -> Array:
-        """Return the log-probability [B] of the actions of all groups; `action` as `sample` returns it."""
-        return join({name: one.log_prob(action[name]) for name, one in self.parts.items()}, self.sizes)
-
 
 # OWN_TREES: fields of Transition that are dicts by group or exist only in an update; FLAT: the others, [T, B]
 OWN_TREES = ("obs", "action", "carry", "action_mask", "extras")
@@ -105,7 +72,7 @@ class Groups:
         def each(field: str) -> dict[str, Any]:
             return {name: getattr(one, field) for name, one in out.items()}
 
-        log_prob, value = join(each("log_prob"), self.sizes), join(each("value"), self.sizes)
+        log_prob, value = join_groups(each("log_prob"), self.sizes), join_groups(each("value"), self.sizes)
         return Decision(each("carry"), each("action"), each("env_action"), log_prob, value)
 
     def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
@@ -117,7 +84,7 @@ class Groups:
         }
         parts = ByGroup({name: one.distribution for name, one in out.items()}, self.sizes)
         value_outputs: Any = {name: one.value_outputs for name, one in out.items()}
-        value = join({name: one.value for name, one in out.items()}, self.sizes)
+        value = join_groups({name: one.value for name, one in out.items()}, self.sizes)
         return ForwardPass({name: one.carry for name, one in out.items()}, parts, value_outputs, value)
 
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
@@ -141,7 +108,7 @@ class Groups:
             name: agent.evaluate_rollout(learner[name], self.steps(name, steps)) for name, agent in self._members()
         }
         each = ({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
-        value, log_prob = (jax.vmap(lambda values: join(values, self.sizes))(values) for values in each)
+        value, log_prob = (jax.vmap(lambda values: join_groups(values, self.sizes))(values) for values in each)
         return value, log_prob
 
     def initial_carry(self, num_streams: int) -> PyTree:
@@ -176,7 +143,7 @@ class Groups:
     def discount(self, num_streams: int) -> Scalar:
         """Return the discount of each stream, [B]."""
         envs = num_streams // self.num_agents
-        return join(
+        return join_groups(
             {name: jnp.broadcast_to(self.agents[name].discount(envs * n), (envs * n,)) for name, n in self.sizes},
             self.sizes,
         )
@@ -249,22 +216,31 @@ def _of(tree: PyTree | None, name: str) -> PyTree | None:
     return None if tree is None else tree[name]
 
 
-def of_groups(metrics: Mapping[str, Mapping[str, Array]]) -> Table:
-    """Merge the groups' metrics into one table.
+@part
+class ByGroup:
+    """Action distributions of all groups, by group name, [E * A_g] each."""
 
-    Each is named `name/group`, of a single player `name/group_0`. The plain `name` is the reduction over groups, where
-    all groups have the metric and reduce it alike.
-    """
-    kinds = {group: dict(reductions_of(own)) for group, own in metrics.items()}
-    every = [
-        {(name, kinds[group].get(name, "mean")) for name in own if "/" not in name} for group, own in metrics.items()
-    ]
-    common = sorted(set.intersection(*every))
-    out = {name: reduce_players(kind, jnp.stack([own[name] for own in metrics.values()])) for name, kind in common}
-    reductions = dict(common)
-    for group, own in metrics.items():
-        for name, x in own.items():
-            plain, slash, player = name.partition("/")
-            full = f"{plain}/{group}{player.removeprefix('agent') if slash else ''}"
-            out[full], reductions[full] = x, kinds[group].get(name, "mean")
-    return Table(out, tuple((name, kind) for name, kind in reductions.items() if kind != "mean"))
+    parts: dict[str, Any]
+    sizes: tuple[tuple[str, int], ...] = static("(name, number of agents) of each group")
+
+    def sample(self, key: Key) -> PyTree:
+        """Sample actions of all groups; `key` is one key."""
+        keys = jax.random.split(key, len(self.parts))
+        return {name: one.sample(key) for (name, one), key in zip(self.parts.items(), keys, strict=True)}
+
+    def mode(self) -> PyTree:
+        """Mode of every group's distribution."""
+        return {name: one.mode() for name, one in self.parts.items()}
+
+    def env_action(self, action: PyTree) -> PyTree:
+        """Return the actions that the environment receives; see `Distribution.env_action`."""
+        return {name: one.env_action(action[name]) for name, one in self.parts.items()}
+
+    def log_prob(self, action: PyTree) -> Array:
+        """Return the log-probability [B] of the actions of all groups; `action` as `sample` returns it."""
+        return join_groups({name: one.log_prob(action[name]) for name, one in self.parts.items()}, self.sizes)
+
+
+def join_groups(values: Mapping[str, Array], sizes: tuple[tuple[str, int], ...]) -> Array:
+    """Join values [E * A_g] of each group to [B], ordered by environment, then by group in the order of `sizes`."""
+    return jnp.concatenate([values[name].reshape(-1, size) for name, size in sizes], axis=1).reshape(-1)

@@ -8,7 +8,7 @@ streams of one PPO.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import jax
@@ -17,8 +17,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
-from ppax.agents.player_names import player_names
-from ppax.arrays.metrics import Table, reductions_of
+from ppax.agents.metrics import of_players
 from ppax.core.types import (
     ConfigError,
     Decision,
@@ -198,18 +197,3 @@ class Independent:
         mapped: Callable[..., Any] = jax.vmap(lambda agent, learner, own: verb(agent, learner, *own), (0, 0, 1), 1)
         out = mapped(self.players(), learner, apart)
         return jax.tree.map(lambda x: x.reshape(x.shape[0] * self.num_agents, *x.shape[2:]), out)
-
-
-def of_players(metrics: Mapping[str, Array], num_agents: int) -> Table:
-    """Return a table of metrics [A]: reduced over players as `name`, and of each player as `name/agent_0`."""
-    kinds, players = dict(reductions_of(metrics)), player_names(num_agents)
-    whole = {name: reduce_players(kinds.get(name, "mean"), x) for name, x in metrics.items()}
-    own = {f"{name}/{player}": x[place] for name, x in metrics.items() for place, player in enumerate(players)}
-    reductions = [(f"{name}/{player}", kind) for name, kind in kinds.items() for player in players]
-    return Table(whole | own, (*kinds.items(), *reductions))
-
-
-def reduce_players(reduction: str, each: Array) -> Array:
-    """Reduce a metric of players or groups [n] to one value by its declared reduction; mean by default."""
-    over: dict[str, Callable[[Array], Array]] = {"mean": jnp.mean, "max": jnp.max, "min": jnp.min}
-    return over.get(reduction, jnp.mean)(each)

@@ -27,7 +27,7 @@ from ppax.ppo.ppo import PPO
 Tree = TypeVar("Tree")
 
 
-def here() -> str:
+def machine_dtype() -> str:
     """Return the compute_dtype that `auto` stands for on this machine.
 
     It is float32 where jax_default_matmul_precision is set, and with several processes, whose processors may differ.
@@ -36,12 +36,12 @@ def here() -> str:
     return WHERE_SAFE if bfloat16_unit() and jax.process_count() == 1 and unset else "float32"
 
 
-def decided(agent: Tree, dtype: str = "") -> Tree:
+def decide_dtype(agent: Tree, dtype: str = "") -> Tree:
     """Return `agent` with compute_dtype `auto` replaced by `dtype`, by default by that of this machine."""
 
-    def one(node: Any) -> Any:
-        auto = isinstance(node, PPO) and node.compute_dtype == AUTO
-        return dataclasses.replace(node, compute_dtype=dtype or here()) if auto else node
+    def one(node: PPO) -> PPO:
+        auto = node.compute_dtype == AUTO
+        return dataclasses.replace(node, compute_dtype=dtype or machine_dtype()) if auto else node
 
     changed: Tree = _of_learners(one, agent)
     return changed
@@ -50,17 +50,17 @@ def decided(agent: Tree, dtype: str = "") -> Tree:
 def in_training(agent: Tree) -> Tree:
     """Return `agent` with the dtype of its products in training as compute_dtype."""
 
-    def one(node: Any) -> Any:
-        if not isinstance(node, PPO) or node.compute_dtype != WHERE_SAFE:
-            return node
-        safe = may_round(node.network)
-        return dataclasses.replace(node, compute_dtype="bfloat16" if safe else "float32")
+    def one(node: PPO) -> PPO:
+        dtype = machine_dtype() if node.compute_dtype == AUTO else node.compute_dtype
+        if dtype == WHERE_SAFE:
+            dtype = "bfloat16" if may_round(node.network) else "float32"
+        return node if dtype == node.compute_dtype else dataclasses.replace(node, compute_dtype=dtype)
 
-    changed: Tree = _of_learners(one, decided(agent))
+    changed: Tree = _of_learners(one, agent)
     return changed
 
 
-def _of_learners(one: Callable[[Any], Any], agent: Any) -> Any:
+def _of_learners(one: Callable[[PPO], PPO], agent: Any) -> Any:
     """Apply `one` to every PPO of an agent. Groups keep their order, which `jax.tree.map` would sort by name."""
     if isinstance(agent, PPO):
         return one(agent)
@@ -103,14 +103,8 @@ def products_of(agent: Any, num_streams: int) -> str:
     return found[0] if len(set(found)) == 1 else ", ".join(found)
 
 
-def recorded_dtype(run_config: Config, products: str | None) -> str:
-    """Return the compute_dtype that `auto` stood for in a run; "" where that is not known.
-
-    `products` are those that its newest checkpoint has recorded, None without one. The run files of earlier versions of
-    ppax have `auto`: there they decide.
-    """
+def recorded_dtype(run_config: Config) -> str:
+    """Return the dtype that `auto` stood for when a run began, from its run file; "" where it was not decided."""
     tables = [run_config["agent"], *(group["agent"] for group in run_config.get("groups", {}).values())]
     given = {table.get("compute_dtype") for table in tables}
-    if AUTO not in given and given & {WHERE_SAFE, "float32"}:
-        return WHERE_SAFE if WHERE_SAFE in given else "float32"
-    return "" if products is None else "float32" if products == "float32" else WHERE_SAFE
+    return next((dtype for dtype in (WHERE_SAFE, "float32") if dtype in given), "")

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from ppax.agents.groups import Groups
-from ppax.agents.members import without_extensions
+from ppax.agents.policies import without_extensions
 from ppax.arrays.metrics import reduced
 from ppax.core.parts import Interval
 from ppax.core.types import (
@@ -36,267 +36,9 @@ from ppax.core.types import (
 from ppax.devices.layout import Program
 from ppax.ppo.ppo import PPO
 
-# Seating for self-play: the block of environments in which each group is played by past selves.
-
-
-class Block(NamedTuple):
-    """Environments in which one group is played by past selves."""
-
-    name: str  # of the group
-    envs: slice
-    members: slice  # of the group, among an environment's agents
-    rows: slice  # past selves, among the group's streams [E * A_g]
-
-
-def blocks(num_envs: int, sizes: Sequence[tuple[str, int]], share: float, opponents: int) -> Iterator[Block]:
-    """Yield the block of each group: a `share` of the environments, the last ones, divided among the groups.
-
-    The length of a block is a multiple of `opponents`, the number of past selves that divide it.
-    """
-    length = int(num_envs * share / len(sizes)) // opponents * opponents
-    begin, agent = num_envs - len(sizes) * length, 0
-    for name, size in sizes:
-        end = begin + length
-        yield Block(name, slice(begin, end), slice(agent, agent + size), slice(begin * size, end * size))
-        begin, agent = end, agent + size
-
-
-def current_agents(seats: Sequence[Block], num_envs: int, num_agents: int) -> np.ndarray:
-    """Return a mask [E, A] of the agents that are played by current learners."""
-    current = np.ones((num_envs, num_agents), bool)
-    for block in seats:
-        current[block.envs, block.members] = False
-    return current
-
-
-def margin_weights(seats: Sequence[Block], num_envs: int, num_agents: int) -> np.ndarray:
-    """Weights [E, A] whose sum with returns has the sign of the past self's mean return minus the others' mean.
-
-    Both means times both sizes: whole numbers, so that equal returns cancel.
-    """
-    weights = np.zeros((num_envs, num_agents), np.float32)
-    for block in seats:
-        size = block.members.stop - block.members.start
-        weights[block.envs] = -size
-        weights[block.envs, block.members] = max(1, num_agents - size)
-    return weights
-
-
-# Elo ratings of learners and past selves: "The rating of chessplayers", 1978. A game is an episode.
-
 START = 1000.0  # initial Elo rating
 SCALE = 400.0  # rating difference that means odds of 10 to 1
 ROUNDING = 1e-6  # margin, relative to the returns, up to which a game is drawn: sums in float32 differ by rounding
-
-
-class Games(NamedTuple):
-    """Games that ended in a rollout, and those that go on."""
-
-    played: Array  # [E] number of games that ended
-    won: Array  # [E] sum of their scores: 1 won, 0.5 drawn, 0 lost
-    returns: Array  # [E, A] returns of the running episodes
-    counts: Array  # [E] whether the running episode is rated at its end
-
-
-class Ratings(NamedTuple):
-    """Elo ratings of P players, and their standard errors."""
-
-    elo: np.ndarray  # [P]
-    error: np.ndarray  # [P] of the difference to the players' mean rating
-
-
-def score(margin: Any, rounding: Any) -> Array:
-    """Return the score of games by the margin of the returns: 1 won, 0.5 drawn, up to `rounding`, 0 lost."""
-    return jnp.where(margin > rounding, 1.0, jnp.where(margin < -rounding, 0.0, 0.5))
-
-
-def fitted(won: np.ndarray, played: np.ndarray) -> Ratings:
-    """Return the most likely ratings, with mean START, of players i who scored `won` [P, P] in `played` games with j.
-
-    The likelihood of Bradley and Terry 1952, https://doi.org/10.1093/biomet/39.3-4.324, does not depend on the order of
-    the games. Each pair that has met is given one more game, drawn: without it, who has won all has no finite rating.
-    """
-    met = played > 0
-    won, played = won + 0.5 * met, played + 1.0 * met
-    ratings, most = np.zeros(len(won)), SCALE / np.log(10.0)
-    for _ in range(1000):  # Newton's method, with steps of limited length
-        chance = 1.0 / (1.0 + np.exp(np.clip(ratings[None] - ratings[:, None], -50.0, 50.0)))
-        slope, spread = (won - played * chance).sum(axis=1), played * chance * (1.0 - chance)
-        covariance = np.linalg.pinv(np.diag(spread.sum(axis=1)) - spread, rcond=1e-10, hermitian=True)
-        step = covariance @ slope
-        ratings = ratings + step / max(1.0, float(np.abs(step).max()))
-        if np.abs(step).max() < 1e-12:
-            break
-    return Ratings(START + most * (ratings - ratings.mean()), most * np.sqrt(np.diag(covariance)))
-
-
-def play(reward: Array, first: Array, ended: Array, margin_weights: np.ndarray, returns: Array, counts: Array) -> Games:
-    """Return the games of steps [T, E] with rewards [T, E, A]; the score is the sign of the weighted return.
-
-    `first` marks the first step of an episode, `ended` the autoreset step after its last. An episode that starts
-    without an autoreset step was truncated by a forced reset and is not rated.
-    """
-
-    def step(state: tuple[Array, Array], inputs: tuple[Array, Array, Array]) -> Any:
-        returns, counts = state
-        reward, first, ended = inputs
-        weighted = returns * margin_weights
-        margin, rounding = weighted.sum(axis=1), ROUNDING * jnp.abs(weighted).sum(axis=1)
-        over = ended & counts
-        scored = score(margin, rounding)
-        returns = jnp.where((first | ended)[:, None], 0.0, returns) + reward
-        return (returns, counts | first), (over, jnp.where(over, scored, 0.0))
-
-    (returns, counts), (games, wins) = jax.lax.scan(step, (returns, counts), (reward, first, ended))
-    return Games(games.sum(axis=0, dtype=jnp.float32), wins.sum(axis=0), returns, counts)
-
-
-def win_probability(elo: Array, other: Array) -> Array:
-    """Return the Elo win probability of a player rated `elo` against one rated `other`."""
-    return 1.0 / (1.0 + 10.0 ** ((other - elo) / SCALE))
-
-
-def gain(played: Array, won: Array, chance: Array, elo_step: Scalar) -> Array:
-    """Return the rating points gained in `played` games, of which `won` were won and a share `chance` was expected.
-
-    With their mean score, as if of one game: `chance` is that before all of them. The sum of their gains overshoots:
-    with the usual 16 points the ratings of two players diverge from 43 games an update on.
-    """
-    surprise = won / jnp.maximum(played, 1.0) - chance
-    return jnp.where(played > 0.0, elo_step * surprise, 0.0)
-
-
-# Pool of past selves for self-play: snapshots and opponent sampling.
-#
-# Sampling "hard": prioritised fictitious self-play, Vinyals et al. 2019, https://doi.org/10.1038/s41586-019-1724-z.
-
-
-class SelfPlayState(NamedTuple):
-    """Current learners, pool of past selves, ratings, and running scores of the episodes."""
-
-    current: dict[str, Any]  # current learner of each group
-    pool: dict[str, Any]  # [P, ...] snapshots of each group's learner, without training state such as the optimiser's
-    num_snapshots: Array  # [] int32 snapshots taken; the newest is at index (num_snapshots - 1) % P
-    opponents: dict[str, Array]  # [K] pool indices of the past selves that play
-    elo: dict[str, Array]  # [] Elo rating of the current learner
-    past_elo: dict[str, Array]  # [P] Elo ratings of the past selves
-    returns: Array  # [E, A] returns of the running episodes
-    counts: Array  # [E] whether the running episode began with its present opponents
-    iteration: Array  # [] int32
-
-
-@part
-class Pool:
-    """Self-play settings: snapshots of the learners to keep, and sampling of opponents from them."""
-
-    every: Interval | None = static(
-        'iterations between two snapshots for the pool, in a run file or option also "50k steps"; by default there is '
-        "no self-play",
-        default=None,
-        low=1,
-        interval=True,
-    )
-    size: int = static("pool size: number of newest snapshots kept of each group", default=8, low=1)
-    share: float = static(
-        "fraction of environments in which one group is played by a past self", default=0.5, low=0.0, high=1.0
-    )
-    opponents: int = static("number of past selves of each group that play at the same time", default=2, low=1)
-    sampling: str = static(
-        'sampling of opponents: "uniform", "recent" (newer more often) or "hard" (higher win rate more often)',
-        default="uniform",
-        choices=("uniform", "recent", "hard"),
-    )
-    elo_step: Scalar = number(
-        "Elo K-factor: rating points per unit of actual minus expected score, as mean over the games of an update",
-        default=16.0,
-        low=0.0,
-    )
-
-    def logits(self, wins: Array, age: Array) -> Array:
-        """Return sampling logits [P] of past selves from their win probability [P] and age in snapshots [P]."""
-        if self.sampling == "recent":
-            return -jnp.log1p(age.astype(jnp.float32))
-        return 2.0 * jnp.log(wins) if self.sampling == "hard" else jnp.zeros_like(wins)
-
-
-def with_snapshot(pool: Pool, learner: SelfPlayState, names: Sequence[str], key: Key) -> SelfPlayState:
-    """Every `pool.every` iterations, add a snapshot of the learners to the pool and draw new opponents."""
-    size = pool.size
-    due = learner.iteration % (pool.every or 1) == 0
-    place = learner.num_snapshots % size
-    count = learner.num_snapshots + 1
-    age = (count - 1 - jnp.arange(size)) % size  # 0: the newest
-    keys = jax.random.split(key, len(names))
-    past_elo = {name: x.at[place].set(learner.elo[name]) for name, x in learner.past_elo.items()}
-    after = learner._replace(
-        pool=jax.tree.map(lambda x, new: x.at[place].set(new), learner.pool, snapshot(learner.current)),
-        past_elo=past_elo,
-        num_snapshots=count,
-        counts=jnp.zeros_like(learner.counts),
-    )
-    opponents = {}
-    for name, key in zip(names, keys, strict=True):
-        logits = jnp.where(jnp.arange(size) < count, pool.logits(win_chance(after, name), age), -jnp.inf)
-        opponents[name] = jax.random.categorical(key, logits, shape=(pool.opponents,)).astype(jnp.int32)
-    after = after._replace(opponents=opponents)
-    return jax.tree.map(lambda new, old: jnp.where(due, new, old), after, learner)
-
-
-def with_own_games(own: SelfPlayState, learner: SelfPlayState, copied: Array) -> SelfPlayState:
-    """Return `learner` for the environments of `own`, whose running games go on.
-
-    If `copied`, games that began with other opponents than those of `learner` do not count for the ratings.
-    """
-    return learner._replace(returns=own.returns, counts=own.counts & ~copied)
-
-
-def win_chance(learner: SelfPlayState, name: str) -> Array:
-    """Return the win probability of each past self [P] of a group against the others' current learners."""
-    others = [elo for other, elo in learner.elo.items() if other != name]
-    return win_probability(learner.past_elo[name], jnp.stack(others).mean())
-
-
-def snapshot(learners: dict[str, Any]) -> dict[str, Any]:
-    """Return learners without their training state (optimiser, reward statistics, extensions)."""
-    return {name: learner._replace(**OF_LEARNING) for name, learner in learners.items()}
-
-
-def pool_of(learners: dict[str, Any], size: int) -> dict[str, Any]:
-    """Return a pool [P, ...] whose `size` past selves are all snapshots of `learners`."""
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, (size, *x.shape)), snapshot(learners))
-
-
-def by_opponent(x: Array, opponents: int) -> Array:
-    """Reshape [n, ...] to [K, n / K, ...], with K past selves."""
-    return x.reshape(opponents, x.shape[0] // opponents, *x.shape[1:])
-
-
-def without_streams(rollout: Rollout, rows: slice) -> Rollout:
-    """Return `rollout` without the streams `rows`, which are those of past selves."""
-
-    def drop(x: Array, axis: int) -> Array:
-        before = jax.lax.slice_in_dim(x, 0, rows.start, axis=axis)
-        return jnp.concatenate([before, jax.lax.slice_in_dim(x, rows.stop, x.shape[axis], axis=axis)], axis)
-
-    return Rollout(
-        steps=jax.tree.map(lambda x: drop(x, 1), rollout.steps),
-        last_value=drop(rollout.last_value, 0),
-        reward_trace=drop(rollout.reward_trace, 1),
-        last_obs=jax.tree.map(lambda x: drop(x, 0), rollout.last_obs),
-        extensions=jax.tree.map(lambda x: drop(x, 0), rollout.extensions),
-    )
-
-
-def with_streams(before: Mapping[str, Rollout], learned: Update, rows: Mapping[str, slice]) -> dict[str, PyTree]:
-    """States of extensions in all streams after an update, by group; in the `rows` of past selves they stay."""
-
-    def one(old: Array, new: Array, own: slice) -> Array:
-        return jnp.concatenate([new[: own.start], old[own], new[own.start :]])
-
-    return {
-        name: jax.tree.map(partial(one, own=own), before[name].extensions, learned.extensions[name])
-        for name, own in rows.items()
-    }
 
 
 @part
@@ -377,7 +119,7 @@ class SelfPlay:
         first = begun.all(axis=2) if rollout.played else (begun | ~acting).all(axis=2) & begun.any(axis=2)
         ended = ~acting.any(axis=2)
         weights = margin_weights(self._blocks(), *shape)
-        games = play(reward, first, ended, weights, learner.returns, learner.counts)
+        games = play_games(reward, first, ended, weights, learner.returns, learner.counts)
         elo, past_elo = dict(learner.elo), dict(learner.past_elo)
         for name, envs, _, _ in self._blocks():
             played, won = (by_opponent(x[envs], self.pool.opponents).sum(axis=1) for x in games[:2])  # [K]
@@ -411,7 +153,7 @@ class SelfPlay:
         return masks
 
     def _blocks(self) -> tuple[Block, ...]:
-        return tuple(blocks(self.num_envs, self.sizes, self.pool.share, self.pool.opponents))
+        return tuple(past_self_blocks(self.num_envs, self.sizes, self.pool.share, self.pool.opponents))
 
     @property
     def requires(self) -> Requirements:
@@ -502,5 +244,262 @@ class SelfPlay:
         return _on_one_device(self.agent.program)
 
 
+@part
+class Pool:
+    """Self-play settings: snapshots of the learners to keep, and sampling of opponents from them.
+
+    Sampling "hard" is prioritised fictitious self-play, Vinyals et al. 2019,
+    https://doi.org/10.1038/s41586-019-1724-z.
+    """
+
+    every: Interval | None = static(
+        'iterations between two snapshots for the pool, in a run file or option also "50k steps"; by default there is '
+        "no self-play",
+        default=None,
+        low=1,
+        interval=True,
+    )
+    size: int = static("pool size: number of newest snapshots kept of each group", default=8, low=1)
+    share: float = static(
+        "fraction of environments in which one group is played by a past self", default=0.5, low=0.0, high=1.0
+    )
+    opponents: int = static("number of past selves of each group that play at the same time", default=2, low=1)
+    sampling: str = static(
+        'sampling of opponents: "uniform", "recent" (newer more often) or "hard" (higher win rate more often)',
+        default="uniform",
+        choices=("uniform", "recent", "hard"),
+    )
+    elo_step: Scalar = number(
+        "Elo K-factor: rating points per unit of actual minus expected score, as mean over the games of an update",
+        default=16.0,
+        low=0.0,
+    )
+
+    def logits(self, wins: Array, age: Array) -> Array:
+        """Return sampling logits [P] of past selves from their win probability [P] and age in snapshots [P]."""
+        if self.sampling == "recent":
+            return -jnp.log1p(age.astype(jnp.float32))
+        return 2.0 * jnp.log(wins) if self.sampling == "hard" else jnp.zeros_like(wins)
+
+
+class SelfPlayState(NamedTuple):
+    """Current learners, pool of past selves, ratings, and running scores of the episodes."""
+
+    current: dict[str, Any]  # current learner of each group
+    pool: dict[str, Any]  # [P, ...] snapshots of each group's learner, without training state such as the optimiser's
+    num_snapshots: Array  # [] int32 snapshots taken; the newest is at index (num_snapshots - 1) % P
+    opponents: dict[str, Array]  # [K] pool indices of the past selves that play
+    elo: dict[str, Array]  # [] Elo rating of the current learner
+    past_elo: dict[str, Array]  # [P] Elo ratings of the past selves
+    returns: Array  # [E, A] returns of the running episodes
+    counts: Array  # [E] whether the running episode began with its present opponents
+    iteration: Array  # [] int32
+
+
+def with_snapshot(pool: Pool, learner: SelfPlayState, names: Sequence[str], key: Key) -> SelfPlayState:
+    """Every `pool.every` iterations, add a snapshot of the learners to the pool and draw new opponents."""
+    size = pool.size
+    due = learner.iteration % (pool.every or 1) == 0
+    place = learner.num_snapshots % size
+    count = learner.num_snapshots + 1
+    age = (count - 1 - jnp.arange(size)) % size  # 0: the newest
+    keys = jax.random.split(key, len(names))
+    past_elo = {name: x.at[place].set(learner.elo[name]) for name, x in learner.past_elo.items()}
+    after = learner._replace(
+        pool=jax.tree.map(lambda x, new: x.at[place].set(new), learner.pool, snapshot(learner.current)),
+        past_elo=past_elo,
+        num_snapshots=count,
+        counts=jnp.zeros_like(learner.counts),
+    )
+    opponents = {}
+    for name, key in zip(names, keys, strict=True):
+        logits = jnp.where(jnp.arange(size) < count, pool.logits(win_chance(after, name), age), -jnp.inf)
+        opponents[name] = jax.random.categorical(key, logits, shape=(pool.opponents,)).astype(jnp.int32)
+    after = after._replace(opponents=opponents)
+    return jax.tree.map(lambda new, old: jnp.where(due, new, old), after, learner)
+
+
+def with_own_games(own: SelfPlayState, learner: SelfPlayState, copied: Array) -> SelfPlayState:
+    """Return `learner` for the environments of `own`, whose running games go on.
+
+    If `copied`, games that began with other opponents than those of `learner` do not count for the ratings.
+    """
+    return learner._replace(returns=own.returns, counts=own.counts & ~copied)
+
+
+def win_chance(learner: SelfPlayState, name: str) -> Array:
+    """Return the win probability of each past self [P] of a group against the others' current learners."""
+    others = [elo for other, elo in learner.elo.items() if other != name]
+    return win_probability(learner.past_elo[name], jnp.stack(others).mean())
+
+
+def snapshot(learners: dict[str, Any]) -> dict[str, Any]:
+    """Return learners without their training state (optimiser, reward statistics, extensions)."""
+    return {name: learner._replace(**OF_LEARNING) for name, learner in learners.items()}
+
+
+def pool_of(learners: dict[str, Any], size: int) -> dict[str, Any]:
+    """Return a pool [P, ...] whose `size` past selves are all snapshots of `learners`."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (size, *x.shape)), snapshot(learners))
+
+
+def by_opponent(x: Array, opponents: int) -> Array:
+    """Reshape [n, ...] to [K, n / K, ...], with K past selves."""
+    return x.reshape(opponents, x.shape[0] // opponents, *x.shape[1:])
+
+
+def without_streams(rollout: Rollout, rows: slice) -> Rollout:
+    """Return `rollout` without the streams `rows`, which are those of past selves."""
+
+    def drop(x: Array, axis: int) -> Array:
+        before = jax.lax.slice_in_dim(x, 0, rows.start, axis=axis)
+        return jnp.concatenate([before, jax.lax.slice_in_dim(x, rows.stop, x.shape[axis], axis=axis)], axis)
+
+    return Rollout(
+        steps=jax.tree.map(lambda x: drop(x, 1), rollout.steps),
+        last_value=drop(rollout.last_value, 0),
+        reward_trace=drop(rollout.reward_trace, 1),
+        last_obs=jax.tree.map(lambda x: drop(x, 0), rollout.last_obs),
+        extensions=jax.tree.map(lambda x: drop(x, 0), rollout.extensions),
+    )
+
+
+def with_streams(before: Mapping[str, Rollout], learned: Update, rows: Mapping[str, slice]) -> dict[str, PyTree]:
+    """States of extensions in all streams after an update, by group; in the `rows` of past selves they stay."""
+
+    def one(old: Array, new: Array, own: slice) -> Array:
+        return jnp.concatenate([new[: own.start], old[own], new[own.start :]])
+
+    return {
+        name: jax.tree.map(partial(one, own=own), before[name].extensions, learned.extensions[name])
+        for name, own in rows.items()
+    }
+
+
 def _on_one_device(program: Program) -> Program:
     return dataclasses.replace(program, devices=1)
+
+
+class Block(NamedTuple):
+    """Environments in which one group is played by past selves."""
+
+    name: str  # of the group
+    envs: slice
+    members: slice  # of the group, among an environment's agents
+    rows: slice  # past selves, among the group's streams [E * A_g]
+
+
+def past_self_blocks(num_envs: int, sizes: Sequence[tuple[str, int]], share: float, opponents: int) -> Iterator[Block]:
+    """Yield the block of each group: a `share` of the environments, the last ones, divided among the groups.
+
+    The length of a block is a multiple of `opponents`, the number of past selves that divide it.
+    """
+    length = int(num_envs * share / len(sizes)) // opponents * opponents
+    begin, agent = num_envs - len(sizes) * length, 0
+    for name, size in sizes:
+        end = begin + length
+        yield Block(name, slice(begin, end), slice(agent, agent + size), slice(begin * size, end * size))
+        begin, agent = end, agent + size
+
+
+def current_agents(blocks: Sequence[Block], num_envs: int, num_agents: int) -> np.ndarray:
+    """Return a mask [E, A] of the agents that are played by current learners."""
+    current = np.ones((num_envs, num_agents), bool)
+    for block in blocks:
+        current[block.envs, block.members] = False
+    return current
+
+
+def margin_weights(blocks: Sequence[Block], num_envs: int, num_agents: int) -> np.ndarray:
+    """Weights [E, A] whose sum with returns has the sign of the past self's mean return minus the others' mean.
+
+    Both means times both sizes: whole numbers, so that equal returns cancel.
+    """
+    weights = np.zeros((num_envs, num_agents), np.float32)
+    for block in blocks:
+        size = block.members.stop - block.members.start
+        weights[block.envs] = -size
+        weights[block.envs, block.members] = max(1, num_agents - size)
+    return weights
+
+
+class Games(NamedTuple):
+    """Games that ended in a rollout, and those that go on."""
+
+    played: Array  # [E] number of games that ended
+    won: Array  # [E] sum of their scores: 1 won, 0.5 drawn, 0 lost
+    returns: Array  # [E, A] returns of the running episodes
+    counts: Array  # [E] whether the running episode is rated at its end
+
+
+def play_games(
+    reward: Array, first: Array, ended: Array, margin_weights: np.ndarray, returns: Array, counts: Array
+) -> Games:
+    """Return the games, which are episodes, of steps [T, E] with rewards [T, E, A]; the weighted return decides.
+
+    `first` marks the first step of an episode, `ended` the autoreset step after its last. An episode that starts
+    without an autoreset step was truncated by a forced reset and is not rated.
+    """
+
+    def step(state: tuple[Array, Array], inputs: tuple[Array, Array, Array]) -> Any:
+        returns, counts = state
+        reward, first, ended = inputs
+        weighted = returns * margin_weights
+        margin, rounding = weighted.sum(axis=1), ROUNDING * jnp.abs(weighted).sum(axis=1)
+        over = ended & counts
+        scored = game_score(margin, rounding)
+        returns = jnp.where((first | ended)[:, None], 0.0, returns) + reward
+        return (returns, counts | first), (over, jnp.where(over, scored, 0.0))
+
+    (returns, counts), (games, wins) = jax.lax.scan(step, (returns, counts), (reward, first, ended))
+    return Games(games.sum(axis=0, dtype=jnp.float32), wins.sum(axis=0), returns, counts)
+
+
+def game_score(margin: Any, rounding: Any) -> Array:
+    """Return the score of games by the margin of the returns: 1 won, 0.5 drawn, up to `rounding`, 0 lost."""
+    return jnp.where(margin > rounding, 1.0, jnp.where(margin < -rounding, 0.0, 0.5))
+
+
+def win_probability(elo: Array, other: Array) -> Array:
+    """Return the win probability of a player rated `elo` against one rated `other`.
+
+    Elo, "The rating of chessplayers", 1978.
+    """
+    return 1.0 / (1.0 + 10.0 ** ((other - elo) / SCALE))
+
+
+def gain(played: Array, won: Array, chance: Array, elo_step: Scalar) -> Array:
+    """Return the rating points gained in `played` games, of which `won` were won and a share `chance` was expected.
+
+    With their mean score, as if of one game: `chance` is that before all of them. The sum of their gains overshoots:
+    with the usual 16 points the ratings of two players diverge from 43 games an update on.
+    """
+    surprise = won / jnp.maximum(played, 1.0) - chance
+    return jnp.where(played > 0.0, elo_step * surprise, 0.0)
+
+
+class Ratings(NamedTuple):
+    """Elo ratings of P players, and their standard errors."""
+
+    elo: np.ndarray  # [P]
+    error: np.ndarray  # [P] of the difference to the players' mean rating
+
+
+def fitted(won: np.ndarray, played: np.ndarray) -> Ratings:
+    """Return the most likely ratings, with mean START, of players i who scored `won` [P, P] in `played` games with j.
+
+    The likelihood of Bradley and Terry 1952, https://doi.org/10.1093/biomet/39.3-4.324, does not depend on the order of
+    the games. Each pair that has met is given one more game, drawn: without it, who has won all has no finite rating.
+    """
+    met = played > 0
+    won, played = won + 0.5 * met, played + 1.0 * met
+    ratings, most = np.zeros(len(won)), SCALE / np.log(10.0)
+    for _ in range(1000):  # Newton's method, with steps of limited length
+        chance = 1.0 / (1.0 + np.exp(np.clip(ratings[None] - ratings[:, None], -50.0, 50.0)))
+        slope, spread = (won - played * chance).sum(axis=1), played * chance * (1.0 - chance)
+        covariance = np.linalg.pinv(np.diag(spread.sum(axis=1)) - spread, rcond=1e-10, hermitian=True)
+        step = covariance @ slope
+        ratings = ratings + step / max(1.0, float(np.abs(step).max()))
+        if np.abs(step).max() < 1e-12:
+            break
+    return Ratings(START + most * (ratings - ratings.mean()), most * np.sqrt(np.diag(covariance)))

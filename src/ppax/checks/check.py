@@ -10,18 +10,18 @@ import gymnasium
 import jax
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
-from ppax.agents.arguments import is_env
 from ppax.checks import environment, rollout
 from ppax.checks import host as on_host
 from ppax.checks.context import CheckContext, context_from_rollouts
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
-from ppax.core.names import refusing_unknown
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, Key
+from ppax.core.unknown_names import refusing_unknown
 from ppax.envs import HOST_SUITES, Env, EnvError, host, make
 from ppax.envs.vector import VectorEnv
 from ppax.networks import mlp
 from ppax.ppo.ppo import PPO
+from ppax.training.arguments import is_env
 from ppax.training.backends import backend_of
 
 ENVS, STEPS = 8, 64  # environments and steps of the rollout

@@ -15,7 +15,7 @@ from jax import Array
 
 from ppax.core.protocols import Agent
 from ppax.core.types import ActorState, ConfigError, Key, LearnerState, PyTree, Rollout, Transition
-from ppax.devices.layout import run_once_options
+from ppax.devices.platforms import rules
 from ppax.envs import Env
 from ppax.ppo.diagnostics import Update
 from ppax.ppo.forward import remembered
@@ -43,8 +43,8 @@ class Replay(NamedTuple):
 class CheckContext(NamedTuple):
     """Rollout of the checks, the states from which it was collected, and compiled functions of it."""
 
-    agent: Any  # one PPO, or an agent of several (agents/members.py)
-    env: Any  # VectorEnv or HostEnv (some checks need a VectorEnv); for one policy of several, a MemberEnv
+    agent: Any  # one PPO, or an agent of several (agents/policies.py)
+    env: Any  # VectorEnv or HostEnv (some checks need a VectorEnv); for one policy of several, a PolicyEnv
     learner: LearnerState
     actor: ActorState  # at the start of the rollout
     key: Key  # with which the rollout was collected
@@ -158,7 +158,7 @@ def fewest_envs(agent: Agent, env: Env, num_steps: int) -> int:
 
 def fast_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile with few optimisations, which is faster for programs that run once."""
-    return jax.jit(function, compiler_options=run_once_options())
+    return jax.jit(function, compiler_options=rules().run_once_options)
 
 
 def named_leaves(tree: PyTree) -> Iterator[tuple[str, np.ndarray]]:

@@ -18,7 +18,7 @@ from ppax.checks.report import Finding, none_of, skip, within
 from ppax.core.types import Key, LearnerState, PyTree, Transition
 from ppax.devices.layout import product_dtype
 from ppax.training.collection import stream_keys
-from ppax.training.host.policy import NumpyPolicy, PolicyInputs, make_policy
+from ppax.training.host.policy import HostNumpyPolicy, PolicyInputs, make_policy
 
 # Checks of the policy: replay of the stored rollout, memory resets, log-probabilities and action masks.
 
@@ -65,7 +65,7 @@ def check_host_policy(context: CheckContext) -> Finding:
         wanted = jax.tree.leaves(expected(context.learner, carry, *seen))
         off = max(off, max_difference(acted, wanted, np.ones(rows.stop - rows.start, bool)))
         count += rows.stop - rows.start
-    kind = "NumPy" if isinstance(policy, NumpyPolicy) else "one compiled call a step"
+    kind = "NumPy" if isinstance(policy, HostNumpyPolicy) else "one compiled call a step"
     return within(
         off,
         CLOSE[product_dtype(context.agent.compute_dtype)],

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ppax.agents.members import members_of
+from ppax.agents.policies import single_policies
 from ppax.checks import environment, host, rollout, update
 from ppax.checks.context import CheckContext, context_after_update, fewest_envs, make_context
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
-from ppax.core.names import refusing_unknown
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, Key
+from ppax.core.unknown_names import refusing_unknown
 from ppax.envs import Env
 from ppax.ppo.ppo import PPO
 from ppax.training.backends import backend_of
@@ -97,7 +97,7 @@ def _of_members(contexts: list[CheckContext], of_env: EnvChecks, env: Env, num_s
         return
     whole: Any = contexts[0]
     kind, (_, few, learner, actor, _, rollout, *_) = type(whole.agent).__name__, whole
-    for place, member in enumerate(members_of(whole.agent, few, learner, actor.carry, rollout, env.num_envs)):
+    for place, member in enumerate(single_policies(whole.agent, few, learner, actor.carry, rollout, env.num_envs)):
         start = actor._replace(carry=member.carry)
         context = make_context(member.agent, member.env, member.learner, start, whole.key, member.rollout)
         keys = iter(jax.random.split(jax.random.fold_in(key, place), 16))

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from ppax import config
 from ppax.cli.arguments import dashed, renamed
-from ppax.core import imports, names
+from ppax.core import imports, unknown_names
 from ppax.core.options import Option, meant
 from ppax.core.types import ConfigError, printable
 from ppax.devices import processes
@@ -79,18 +79,7 @@ def refusal(argument: str, known: Mapping[str, Option], target: str) -> str:
     if parts:
         flag = renamed(f"--{name.rpartition('.')[0]}", "_", "-")
         return f"unknown option {argument!r}: it needs {flag} {' or '.join(parts)}"
-    moved = names.moved(name)
-    if moved is not None:
-        return f"unknown option {argument!r}; it is an extension: write {_of_extensions(moved)}"
     return f"unknown option {argument!r}{meant(name, known, flagged)}"
-
-
-def _of_extensions(moved: names.Moved) -> str:
-    """Return the options for a former option of the agent, or the list of extensions."""
-    if moved.inside:
-        return " or ".join(flagged(f"{table}.{moved.inside}", "") for table in moved.tables)
-    lists, known = zip(*(table.rsplit(".", 1) for table in moved.tables), strict=True)
-    return f"{flagged(lists[0], '')} {' or '.join(known)}"
 
 
 def refused(unknown: Sequence[str], options: argparse.Namespace) -> str:
@@ -100,7 +89,7 @@ def refused(unknown: Sequence[str], options: argparse.Namespace) -> str:
         text = _changed(unknown, options.run, options.total_steps)
         if text:
             return text
-    row = names.meaning(argument.partition("=")[0].lstrip("-")) if argument.startswith("--") else None
+    row = unknown_names.meaning(argument.partition("=")[0].lstrip("-")) if argument.startswith("--") else None
     if row and row.name in vars(options):
         return f"unknown option {argument!r}; did you mean {flagged(row.name, '')}?"
     there = f"`ppax {options.command} --help` lists its options"
@@ -117,9 +106,7 @@ def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> st
     option = renamed(argument.removeprefix("--"), "-", "_")
     known = {one.path for one in config.options(run_config)}
     if option not in known and not config.is_free(option):
-        if names.moved(option):
-            return refusal(argument, {}, "")
-        return f"unknown option {argument!r}{meant(option, known, flagged)}" if names.meaning(option) else ""
+        return f"unknown option {argument!r}{meant(option, known, flagged)}" if unknown_names.meaning(option) else ""
     given = shlex.join(arguments) + ("" if total_steps is None else f" --total-steps {total_steps}")
     if file.name == SWEEP_FILE:
         line = f"ppax sweep {quoted(file)} {given}{imports.flags()}"

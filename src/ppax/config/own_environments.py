@@ -49,7 +49,7 @@ def _of_function(source: Callable[..., Any]) -> tuple[str, Config] | None:
     keywords: dict[str, Any] = {}
     if isinstance(source, functools.partial):  # those of a partial inside have been merged into it
         values, keywords, source = source.args, source.keywords, source.func
-    path = imports.path_of(source)
+    path = imports.import_path(source)
     if source is gymnasium.make and values and isinstance(values[0], str):
         path, values = f"gymnasium/{values[0]}", values[1:]
     if path is None or (values and source is gymnasium.make):
@@ -76,7 +76,7 @@ def _of_part(env: Any) -> tuple[str, Config] | None:
     limit = {}
     if isinstance(env, TimeLimit):
         limit, env = {LIMIT: plain(env.max_steps)}, env.env
-    path = imports.path_of(type(env))
+    path = imports.import_path(type(env))
     if path is None or not dataclasses.is_dataclass(env):
         return None
     world: Any = env  # is_dataclass narrows it to a type without `step`

@@ -10,12 +10,12 @@ from typing import Any
 
 import jax
 
-from ppax.agents.arguments import PARTS as CHECKED
 from ppax.core import imports
 from ppax.core.options import LISTS, Config, flatten, unflatten
 from ppax.core.types import ConfigError
 from ppax.ppo import optimizers
 from ppax.ppo.ppo import PPO
+from ppax.training.arguments import PARTS as CHECKED
 
 OPTAX = "optax"  # no code to trust: ppax itself depends on it, and only its optimisers are found
 # Methods that a part of each kind must have
@@ -120,7 +120,7 @@ def own_name(part: Any) -> str:
     Otherwise module and class with a dot, which is no name that a run file can use.
     """
     made_of = optimizers.factory_of(type(part)) or type(part)
-    public = optimizers.public_name(made_of) or imports.path_of(made_of)
+    public = optimizers.public_name(made_of) or imports.import_path(made_of)
     return public or f"{made_of.__module__}.{made_of.__qualname__}"
 
 

@@ -16,7 +16,7 @@ from ppax.config import group_tables
 from ppax.config.catalogue import AGENT, PARTS, Choices, chain_choices_of, choices_of, list_choices_of, table_choices_of
 from ppax.config.own_parts import require_trusted, without_parts
 from ppax.config.run_settings import Run
-from ppax.core import imports, names
+from ppax.core import imports, unknown_names
 from ppax.core.options import (
     Config,
     Option,
@@ -239,23 +239,16 @@ def other_parts(path: str, known: Mapping[str, Option]) -> list[str]:
     table, _, name = path.rpartition(".")
     part = known.get(f"{table}.part")
     choices = {} if part is None else PARTS.get(part.limits.get("kind", ""), {})
-    return [choice for choice, cls in choices.items() if names.own_name(name) in options_of(cls)]
+    return [choice for choice, cls in choices.items() if unknown_names.own_name(name) in options_of(cls)]
 
 
 def _unknown(path: str, known: Mapping[str, Option]) -> str:
-    """Return the error for the unknown option `path`: one for all options of a table that is an extension now."""
-    moved = names.moved(path)
-    if moved is not None:
-        return f"unknown option {moved.option!r}; it is an extension: write {moved.in_file}"
-    return f"unknown option {path!r}{_remedy(path, known)}"
-
-
-def _remedy(path: str, known: Mapping[str, Option]) -> str:
-    """Return the end of the error for the unknown option `path`."""
+    """Return the error for the unknown option `path`."""
     parts = other_parts(path, known)
     if parts:
-        return f": {path.rpartition('.')[0]}.part must be {' or '.join(map(repr, parts))} for it"
-    return meant(path, known, lambda option, value: f"{option!r} = {value!r}" if value else repr(option))
+        return f"unknown option {path!r}: {path.rpartition('.')[0]}.part must be {' or '.join(map(repr, parts))} for it"
+    remedy = meant(path, known, lambda option, value: f"{option!r} = {value!r}" if value else repr(option))
+    return f"unknown option {path!r}{remedy}"
 
 
 def _is_table(path: str, known: Iterable[str]) -> bool:
@@ -267,7 +260,7 @@ def resolve_part(choices: Choices, table: Config, path: str) -> Config:
     require_trusted({path: table}, parts_only=True)
     known = {option.path: option for option in part_options(choices, table, path)}
     given = dict(flatten(table, f"{path}."))
-    problems = [f"unknown option {own!r}{_remedy(own, known)}" for own in given if own not in known]
+    problems = [_unknown(own, known) for own in given if own not in known]
     values = dict(_checked_values(known, given, (), problems))
     _raise(problems)
     return unflatten({own.removeprefix(f"{path}."): value for own, value in values.items()})

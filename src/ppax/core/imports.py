@@ -1,11 +1,16 @@
-"""Code that is not part of ppax, by its import path; packages, paths and addresses that the user trusts."""
+"""What a configuration reaches outside of itself, where the user trusts it: code by its import path, files, servers.
+
+A run file is data and may come from a stranger. It can name packages, paths and addresses; whether a package is
+imported, a file read or a server asked is the user's decision, in Python, on a command line or in a settings file.
+An import path is "my_package.module:Name". Packages may register short names for theirs as entry points; a short name
+is a name and no permission: its package must be trusted like that of an import path.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import importlib
-import importlib.util
 import os
 import re
 import shlex
@@ -20,43 +25,21 @@ from ppax.core import untrusted
 from ppax.core.parts import ADDRESS, PATH
 from ppax.core.types import ConfigError
 
-__all__ = [
-    "REMOTE",
-    "TEXT",
-    "Outside",
-    "Untrusted",
-    "flags",
-    "granted",
-    "handed_over",
-    "is_path",
-    "load",
-    "load_module",
-    "load_trusted",
-    "may_name_a_file",
-    "names_module",
-    "naming",
-    "path_of",
-    "registered",
-    "require_asked",
-    "require_trusted",
-    "settings_file",
-    "trust",
-    "trusting",
-    "typed",
-]
-
-
-# Trust of the user, in Python, on a command line or in a settings file: packages, paths and addresses.
-#
-# A run file is data and may come from a stranger. It can name code, files and servers outside of itself; whether a
-# package is imported, a file read or a server asked is the user's decision.
-
 VARIABLE = "PPAX_SETTINGS"  # environment variable: another settings file
 LIMIT = 2**16  # bytes of a settings file; far above the size of a valid one
 # Modules without parts: with a run file's options as arguments, their functions could do anything
 NEVER = sys.stdlib_module_names | {"ppax", "__main__"}
 MARKS = ("about.json", "policy.json", "sweep.toml", "sweep.json")  # files that mark a run or sweep directory
 REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|//|\\\\")  # begin of an address; of a share of Windows, too
+GROUP = "ppax.parts"  # group of entry points, each "KIND.NAME" = "my_package.module:Name"
+PASSWORD = re.compile(r"^([A-Za-z0-9+.-]+://[^/@:]*):[^/@]*@")
+TEXT = "text"  # argument of an environment, which may open the file of this name
+
+# What the user trusts in this process, and where names come from; contexts below restore them
+_trusted: set[str] = set()
+_beside: set[str] = set()  # those of a command line; packages among them may also lie in the current directory
+_arguments: set[str] = set()  # directories that this command line names, without links
+_holding: set[str] = set()  # directories of the files that are read: paths inside come from the same hand
 
 
 class Untrusted(ConfigError):
@@ -67,12 +50,6 @@ class Untrusted(ConfigError):
         self.names = names
 
 
-_trusted: set[str] = set()
-_beside: set[str] = set()  # those of a command line; packages among them may also lie in the current directory
-_arguments: set[str] = set()  # directories that this command line names, without links
-_holding: set[str] = set()  # directories of the files that are read: paths inside come from the same hand
-
-
 def trust(*names: str) -> None:
     """Allow run files to use `names`, packages, paths and addresses, for the rest of this process.
 
@@ -81,7 +58,7 @@ def trust(*names: str) -> None:
     "//head:6379", which covers itself alone. Raises ConfigError for anything else, and for modules of Python's own
     library.
     """
-    _trusted.update([checked(name, "trust") for name in names])
+    _trusted.update([_checked(name, "trust") for name in names])
 
 
 @contextlib.contextmanager
@@ -92,7 +69,7 @@ def trusting(names: Iterable[str] = (), beside: bool = False, within: Iterable[s
     `within` are directories that hold the files which are read, so that paths inside need no trust.
     """
     before = [(current, set(current)) for current in (_trusted, _beside, _holding)]
-    names = [checked(name, "--trust") for name in names]
+    names = [_checked(name, "--trust") for name in names]
     _trusted.update(names)
     _beside.update(names if beside else ())
     _holding.update(os.path.realpath(folder) for folder in within)
@@ -115,6 +92,19 @@ def typed(names: Iterable[str], within: Iterable[Path] = ()) -> None:
     _holding.update(os.path.realpath(folder) for folder in within)
 
 
+@contextlib.contextmanager
+def naming(arguments: Iterable[str]) -> Iterator[None]:
+    """Context of a command line with these arguments: the directories among them may be a stranger's."""
+    before = set(_arguments)
+    values = [part for one in arguments for part in (one, one.partition("=")[2])]
+    _arguments.update(os.path.realpath(one) for one in values if one and os.path.isdir(one))
+    try:
+        yield
+    finally:
+        _arguments.clear()
+        _arguments.update(before)
+
+
 def granted() -> tuple[list[str], list[str], list[str]]:
     """Return trust, trust of this command line and directories of files that are read; for other processes.
 
@@ -133,44 +123,22 @@ def flags(names: Collection[str] | None = None) -> str:
     return "".join(f" --trust {shlex.quote(name)}" for name in sorted(named))
 
 
-@contextlib.contextmanager
-def naming(arguments: Iterable[str]) -> Iterator[None]:
-    """Context of a command line with these arguments: the directories among them may be a stranger's."""
-    before = set(_arguments)
-    values = [part for one in arguments for part in (one, one.partition("=")[2])]
-    _arguments.update(os.path.realpath(one) for one in values if one and os.path.isdir(one))
-    try:
-        yield
-    finally:
-        _arguments.clear()
-        _arguments.update(before)
+def _is_trusted(package: str) -> bool:
+    """Return whether the user trusts this top-level package."""
+    return package in _trusted or package in _of_settings()
 
 
-def handed_over(folder: Path) -> Path | None:
-    """Return the run or sweep directory, or directory of the command line, in which a folder lies; None where in none.
+def _may_be_beside(package: str) -> bool:
+    """Return whether the current directory may be searched for this package: this command line trusts it.
 
-    It may be a stranger's: what a library looks for in the current directory must not be found in it.
+    A settings file does not say where a package lies: there a stranger's directory could have one of the same name.
     """
-    real = Path(os.path.realpath(folder))
-    for one in (real, *real.parents):
-        if str(one) in _arguments or any((one / name).exists() for name in MARKS):
-            return one
-    return None
-
-
-def packages() -> set[str]:
-    """Return the packages that the user trusts."""
-    return {name for name in _trusted | _of_settings() if not is_place(name)}
+    return package in _beside
 
 
 def places() -> set[str]:
     """Return the paths and addresses that the user trusts."""
     return {name for name in _trusted | _of_settings() if is_place(name)}
-
-
-def is_place(name: str) -> bool:
-    """Return whether a name is a path or an address and no package."""
-    return "/" in name or "\\" in name
 
 
 def holding() -> set[str]:
@@ -184,20 +152,12 @@ def lies_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(os.path.join(folder, ""))
 
 
-def is_trusted(package: str) -> bool:
-    """Return whether the user trusts this top-level package."""
-    return package in _trusted or package in _of_settings()
+def is_place(name: str) -> bool:
+    """Return whether a name is a path or an address and no package."""
+    return "/" in name or "\\" in name
 
 
-def may_be_beside(package: str) -> bool:
-    """Return whether the current directory may be searched for this package: this command line trusts it.
-
-    A settings file does not say where a package lies: there a stranger's directory could have one of the same name.
-    """
-    return package in _beside
-
-
-def checked(name: str, place: str) -> str:
+def _checked(name: str, place: str) -> str:
     """Return `name`; ConfigError unless it is a path, an address, or one top-level package that may have parts."""
     if isinstance(name, str) and is_place(name) and "\0" not in name:
         return name
@@ -208,11 +168,11 @@ def checked(name: str, place: str) -> str:
             f"{place} = {name!r}: must be the name of a top-level package, as my_package, or a path or address, with a "
             f"slash, as ./data or //host:port{hint}"
         )
-    refuse_library(name, f"{place} = {name!r}")
+    _refuse_library(name, f"{place} = {name!r}")
     return name
 
 
-def refuse_library(package: str, text: str) -> None:
+def _refuse_library(package: str, text: str) -> None:
     """Raise ConfigError, which begins with `text`, for a package that cannot be trusted."""
     if package in NEVER:
         whose = "parts of ppax have names of their own" if package == "ppax" else f"{package} belongs to Python itself"
@@ -249,7 +209,7 @@ def _of_settings() -> set[str]:
     names = settings.get("trust", [])
     if set(settings) - {"trust"} or not isinstance(names, list):
         raise ConfigError(f'{path}: must have one entry, a list of names of packages: trust = ["my_package"]')
-    return {_wherever(os.path.expanduser(checked(name, f"{path}: trust")), path) for name in names}
+    return {_wherever(os.path.expanduser(_checked(name, f"{path}: trust")), path) for name in names}
 
 
 def _wherever(name: str, path: Path) -> str:
@@ -259,43 +219,16 @@ def _wherever(name: str, path: Path) -> str:
     return name
 
 
-# Import paths, "my_package.module:Name", and the short names that packages register for them as entry points.
-#
-# A short name is a name and no permission: its package must be trusted like that of an import path.
+def handed_over(folder: Path) -> Path | None:
+    """Return the run or sweep directory, or directory of the command line, in which a folder lies; None where in none.
 
-GROUP = "ppax.parts"  # group of entry points, each "KIND.NAME" = "my_package.module:Name"
-
-
-def is_path(name: object) -> bool:
-    """Return whether a name in a configuration is an import path: a colon, which no name of ppax has, and no slash."""
-    return isinstance(name, str) and ":" in name and "/" not in name
-
-
-def names_module(name: object) -> bool:
-    """Return whether a name of a suite has a module that registers it: "gymnasium/my_package:my/Line-v0"."""
-    return isinstance(name, str) and ":" in name and "/" in name.partition(":")[0]
-
-
-def require_trusted(paths: Mapping[str, str]) -> None:
-    """Raise Untrusted, with all packages at once, unless each path, by its place, is of a trusted package.
-
-    A path is an import path, or a name of a suite with the module that registers it.
+    It may be a stranger's: what a library looks for in the current directory must not be found in it.
     """
-    packages = {place: _module_of(path, place).partition(".")[0] for place, path in paths.items()}
-    for place, package in packages.items():
-        refuse_library(package, f"{place} = {paths[place]!r}")
-    lacking = sorted({package for package in packages.values() if not is_trusted(package)})
-    if not lacking:
-        return
-    named = ", ".join(f"{place} = {path!r}" for place, path in paths.items() if packages[place] in lacking)
-    found = ", ".join(f"{name} ({_location(name)})" for name in lacking)
-    listed = ", ".join(f'"{name}"' for name in lacking)
-    raise Untrusted(
-        f"{named}: to import code is to run it, and you have not said that you trust {found}. Nothing was imported. If "
-        f"you do: --trust {' --trust '.join(lacking)} on the command line, ppax.trust({listed}) in Python, or "
-        f"trust = [{listed}] in {settings_file() or 'the settings file'}",
-        tuple(lacking),
-    )
+    real = Path(os.path.realpath(folder))
+    for one in (real, *real.parents):
+        if str(one) in _arguments or any((one / name).exists() for name in MARKS):
+            return one
+    return None
 
 
 def load(path: str, place: str) -> Any:
@@ -322,29 +255,42 @@ def load_module(path: str, place: str) -> None:
 
 def load_trusted(place: str) -> None:
     """Import every package that the user trusts and that is installed: they may register environments."""
-    for package in sorted(packages()):
-        if _spec(package) is not None or may_be_beside(package):
+    packages = (name for name in _trusted | _of_settings() if not is_place(name))
+    for package in sorted(packages):
+        if _spec(package) is not None or _may_be_beside(package):
             _imported(package, f"{place}, for which the trusted package {package} was imported")
 
 
-def _imported(module: str, text: str, take: Callable[[Any], Any] = lambda found: found) -> Any:
-    """Import a module that the user trusts and `take` something from it; ConfigError with `text` where that fails."""
-    package = module.partition(".")[0]
-    if may_be_beside(package) and _spec(package) is None:
-        _search_current_directory()
-    try:
-        return take(importlib.import_module(module))
-    except Exception as error:  # any exception of the package's own code
-        raise ConfigError(f"{text}: {type(error).__name__}: {error} ({_location(package)})") from error
+def require_trusted(paths: Mapping[str, str]) -> None:
+    """Raise Untrusted, with all packages at once, unless each path, by its place, is of a trusted package.
+
+    A path is an import path, or a name of a suite with the module that registers it.
+    """
+    packages = {place: _module_of(path, place).partition(".")[0] for place, path in paths.items()}
+    for place, package in packages.items():
+        _refuse_library(package, f"{place} = {paths[place]!r}")
+    lacking = sorted({package for package in packages.values() if not _is_trusted(package)})
+    if not lacking:
+        return
+    named = ", ".join(f"{place} = {path!r}" for place, path in paths.items() if packages[place] in lacking)
+    found = ", ".join(f"{name} ({_location(name)})" for name in lacking)
+    listed = ", ".join(f'"{name}"' for name in lacking)
+    raise Untrusted(
+        f"{named}: to import code is to run it, and you have not said that you trust {found}. Nothing was imported. If "
+        f"you do: --trust {' --trust '.join(lacking)} on the command line, ppax.trust({listed}) in Python, or "
+        f"trust = [{listed}] in {settings_file() or 'the settings file'}",
+        tuple(lacking),
+    )
 
 
-def path_of(x: Any) -> str | None:
-    """Return the import path of a class or function that other processes can import; None where there is none."""
-    module, name = str(getattr(x, "__module__", "")), str(getattr(x, "__qualname__", ""))
-    package = module.partition(".")[0]
-    if package in NEVER or getattr(sys.modules.get(module), name, None) is not x or _spec(package) is None:
-        return None
-    return f"{module}:{name}"
+def is_path(name: object) -> bool:
+    """Return whether a name in a configuration is an import path: a colon, which no name of ppax has, and no slash."""
+    return isinstance(name, str) and ":" in name and "/" not in name
+
+
+def names_module(name: object) -> bool:
+    """Return whether a name of a suite has a module that registers it: "gymnasium/my_package:my/Line-v0"."""
+    return isinstance(name, str) and ":" in name and "/" in name.partition(":")[0]
 
 
 def registered(kind: str) -> dict[str, str]:
@@ -362,6 +308,15 @@ def _entry_points(search: tuple[str, ...]) -> dict[str, dict[str, str]]:
     return {
         kind: {name: min(paths) for name, paths in names.items() if len(paths) == 1} for kind, names in found.items()
     }
+
+
+def import_path(x: Any) -> str | None:
+    """Return the import path of a class or function that other processes can import; None where there is none."""
+    module, name = str(getattr(x, "__module__", "")), str(getattr(x, "__qualname__", ""))
+    package = module.partition(".")[0]
+    if package in NEVER or getattr(sys.modules.get(module), name, None) is not x or _spec(package) is None:
+        return None
+    return f"{module}:{name}"
 
 
 def _module_of(path: str, place: str) -> str:
@@ -384,16 +339,15 @@ def _parsed(path: str, place: str) -> tuple[str, str]:
     return module, name
 
 
-def _require_own(found: Any, text: str) -> None:
-    """Raise ConfigError for a class or function from elsewhere, as `system` of `os` in the names of a trusted module.
-
-    Other objects are what the trusted module has made of them.
-    """
-    inner = found.func if isinstance(found, functools.partial) else found
-    if isinstance(inner, type | FunctionType | BuiltinFunctionType | MethodType):
-        owner = str(inner.__module__).partition(".")[0]
-        if owner in NEVER or not is_trusted(owner):
-            raise ConfigError(f"{text}: it is defined in {inner.__module__}; must be code of a package that you trust")
+def _imported(module: str, text: str, take: Callable[[Any], Any] = lambda found: found) -> Any:
+    """Import a module that the user trusts and `take` something from it; ConfigError with `text` where that fails."""
+    package = module.partition(".")[0]
+    if _may_be_beside(package) and _spec(package) is None:
+        _search_current_directory()
+    try:
+        return take(importlib.import_module(module))
+    except Exception as error:  # any exception of the package's own code
+        raise ConfigError(f"{text}: {type(error).__name__}: {error} ({_location(package)})") from error
 
 
 def _search_current_directory() -> None:
@@ -402,6 +356,18 @@ def _search_current_directory() -> None:
     if handed_over(here) is None:
         sys.path.append(str(here))  # it stays: worker processes import from there, too
         importlib.invalidate_caches()
+
+
+def _require_own(found: Any, text: str) -> None:
+    """Raise ConfigError for a class or function from elsewhere, as `system` of `os` in the names of a trusted module.
+
+    Other objects are what the trusted module has made of them.
+    """
+    inner = found.func if isinstance(found, functools.partial) else found
+    if isinstance(inner, type | FunctionType | BuiltinFunctionType | MethodType):
+        owner = str(inner.__module__).partition(".")[0]
+        if owner in NEVER or not _is_trusted(owner):
+            raise ConfigError(f"{text}: it is defined in {inner.__module__}; must be code of a package that you trust")
 
 
 def _spec(package: str) -> machinery.ModuleSpec | None:
@@ -419,17 +385,8 @@ def _location(package: str) -> str:
     return str(spec.origin or next(iter(spec.submodule_search_locations or []), "no file"))
 
 
-# Paths and addresses that a configuration names outside of itself; they are used only where the user trusts them.
-#
-# A field of a part declares them, `static(..., outside=PATH)`. A run file may come from a stranger: it must not choose
-# which files of the user are read, or which servers get rows, policies and credentials.
-
-PASSWORD = re.compile(r"^([A-Za-z0-9+.-]+://[^/@:]*):[^/@]*@")
-TEXT = "text"  # argument of an environment, which may open the file of this name
-
-
 class Outside(NamedTuple):
-    """Path, address or text that a configuration has at a place."""
+    """Path, address or text that a configuration has at a place; a field of a part declares it, as `outside=PATH`."""
 
     kind: str
     value: str
@@ -457,18 +414,6 @@ class Outside(NamedTuple):
         return any(lies_in(real, folder) for folder in folders)
 
 
-def _without_password(address: str) -> str:
-    return PASSWORD.sub(r"\1@", address, count=1)
-
-
-def may_name_a_file(text: str) -> bool:
-    """Return whether a text looks like a path or an address, or is the name of a file here."""
-    try:
-        return is_place(text) or text.startswith("~") or os.path.lexists(text)
-    except ValueError:
-        return False
-
-
 def require_asked(found: Mapping[str, Outside]) -> None:
     """Raise Untrusted, with all of them at once, where the user does not trust what a configuration names by place."""
     lacking = {place: one for place, one in found.items() if not one.trusted}
@@ -485,3 +430,15 @@ def require_asked(found: Mapping[str, Outside]) -> None:
         f"ppax.trust({listed}) in Python, or trust = [{listed}] in {settings_file() or 'the settings file'}",
         names,
     )
+
+
+def may_name_a_file(text: str) -> bool:
+    """Return whether a text looks like a path or an address, or is the name of a file here."""
+    try:
+        return is_place(text) or text.startswith("~") or os.path.lexists(text)
+    except ValueError:
+        return False
+
+
+def _without_password(address: str) -> str:
+    return PASSWORD.sub(r"\1@", address, count=1)

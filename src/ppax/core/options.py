@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ppax.core import imports, names
+from ppax.core import imports, unknown_names
 from ppax.core.parts import name_of
 from ppax.core.types import ConfigError
 
@@ -205,7 +205,7 @@ def _numbers_in(value: Any) -> Iterator[Any]:
 def nearest(path: str, known: Collection[str]) -> str:
     """Closest known option to an unknown `path`: same meaning, same last name at another path, or similar spelling."""
     own = path.rpartition(".")[2]
-    row = names.meaning(own)
+    row = unknown_names.meaning(own)
     same = [other for other in known if row and row.option and f".{other}".endswith(f".{row.option}")]
     name = own if row is None or row.name == "part" else row.name
     namesakes = same or [other for other in known if other.rpartition(".")[2] == name]
@@ -217,11 +217,11 @@ def meant(path: str, known: Collection[str], written: Callable[[str, str], str])
 
     `written(option, value)` is the text of an option with a value, which is "" for any.
     """
-    row, option = names.meaning(path.rpartition(".")[2]), nearest(path, known)
+    row, option = unknown_names.meaning(path.rpartition(".")[2]), nearest(path, known)
     if row and row.option.startswith("agent.extensions."):  # an option of a table that may not be there yet
         return f"; did you mean {written(row.option, row.value)}{row.difference}?"
     if row and not row.option:
-        return f"; write {names.in_python(row)} in Python"
+        return f"; write {row.in_python} in Python"
     if row and f".{option}".endswith(f".{row.option}"):
         return f"; did you mean {written(option, row.value)}{row.difference}?"
     return f"; did you mean {written(option, '')}?"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 import jax
 
-from ppax.core import names
+from ppax.core import unknown_names
 
 T = TypeVar("T")
 if TYPE_CHECKING:
@@ -80,30 +80,29 @@ def name_of(one: Any) -> str:
     return one.name or words.lower()
 
 
+def slots(cls: type) -> dict[str, str]:
+    """Return the fields of `cls` that hold a part, each with the kind of part that it holds."""
+    return _fields_with(cls, "slot")
+
+
 def slot_chains(cls: type) -> dict[str, str]:
     """Return the fields of `cls` that hold parts in their order, each with the kind of its parts."""
-    return {
-        field.name: field.metadata["slot_chain"] for field in dataclasses.fields(cls) if "slot_chain" in field.metadata
-    }
+    return _fields_with(cls, "slot_chain")
 
 
 def slot_tables(cls: type) -> dict[str, str]:
     """Return the fields of `cls` that hold parts by key, each with the kind of its parts."""
-    return {
-        field.name: field.metadata["slot_table"] for field in dataclasses.fields(cls) if "slot_table" in field.metadata
-    }
+    return _fields_with(cls, "slot_table")
 
 
 def slot_lists(cls: type) -> dict[str, str]:
     """Return the fields of `cls` that hold lists of parts, each with the kind of its parts."""
-    return {
-        field.name: field.metadata["slot_list"] for field in dataclasses.fields(cls) if "slot_list" in field.metadata
-    }
+    return _fields_with(cls, "slot_list")
 
 
-def slots(cls: type) -> dict[str, str]:
-    """Return the fields of `cls` that hold parts, each with the kind of part that it holds."""
-    return {field.name: field.metadata["slot"] for field in dataclasses.fields(cls) if "slot" in field.metadata}
+def _fields_with(cls: type, entry: str) -> dict[str, str]:
+    """Return the fields of `cls` whose metadata has an entry of this name, with its value."""
+    return {field.name: field.metadata[entry] for field in dataclasses.fields(cls) if entry in field.metadata}
 
 
 def _described(fields: tuple[dataclasses.Field[Any], ...]) -> list[str]:
@@ -165,7 +164,7 @@ def _explained(cls: type) -> Any:
 
 def _remedy(cls: type, name: str) -> str:
     """Return what to write for an option that `cls` does not have: one of a part inside it, or of similar spelling."""
-    fields, row = dataclasses.fields(cls), names.meaning(name)
+    fields, row = dataclasses.fields(cls), unknown_names.meaning(name)
     wanted = row.name if row and row.option.startswith("agent.") else name
     for field in fields if wanted not in {field.name for field in fields} else ():
         kind = type(field.default)
@@ -173,7 +172,7 @@ def _remedy(cls: type, name: str) -> str:
             return (
                 f"write {field.name}={public_home(kind)}.{kind.__name__}({wanted}=...){row.difference if row else ''}"
             )
-    return names.remedy(name, [field.name for field in fields])
+    return unknown_names.remedy(name, [field.name for field in fields])
 
 
 def public_home(kind: type) -> str:

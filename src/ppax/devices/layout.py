@@ -19,21 +19,11 @@ from jax.extend.core import Jaxpr, jaxprs_in_params
 
 from ppax.core.types import ConfigError, PyTree, part, static
 from ppax.devices import sharding
-from ppax.devices.platforms import Options, rules
+from ppax.devices.platforms import rules
 
 Tree = TypeVar("Tree")
 
 WHOLE = 2**31  # more rows than any minibatch has
-
-
-def run_once_options() -> Options | None:
-    """Return compiler options for programs that run once: fastest compilation."""
-    return rules().run_once_options
-
-
-def compiler_options() -> Options | None:
-    """Return compiler options for training programs on the default device; None: JAX's own."""
-    return rules().compiler_options
 
 
 def only_if(condition: Array, change: Callable[[], Tree], before: Tree) -> Tree:

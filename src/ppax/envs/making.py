@@ -10,9 +10,9 @@ from typing import Any
 
 import gymnasium
 
-from ppax.core.names import refusing_unknown
 from ppax.core.protocols import Environment, Schedule
 from ppax.core.types import ConfigError
+from ppax.core.unknown_names import refusing_unknown
 from ppax.envs import own
 from ppax.envs.catalogue import BUILTIN
 from ppax.envs.curriculum import check_schedule, values_at

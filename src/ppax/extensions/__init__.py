@@ -1,4 +1,4 @@
-"""Extensions, one a file: what PPO can do without. `learning.extension.Extension` has the hooks."""
+"""Extensions, one a file: what PPO can do without. `ppo/extension.py` has the hooks."""
 
 from ppax.core.types import ExtensionState
 from ppax.extensions.entropy_target import EntropyTarget
@@ -8,9 +8,8 @@ from ppax.extensions.kl_control import KLControl
 from ppax.extensions.own_critic import OwnCritic
 from ppax.extensions.ppg import PPG
 from ppax.extensions.predictions import NextObservation, SelfPrediction
-from ppax.extensions.returns import mean_reward
 from ppax.extensions.reward_spreading import RewardSpreading
-from ppax.extensions.rnd import RND
+from ppax.extensions.rnd import RND, mean_reward
 from ppax.extensions.symmetry import Symmetry
 from ppax.ppo.batches import Following, following, following_in_episode
 from ppax.ppo.extension import Acted, After, Before, Choice, Extension, Learned, Observed, Rows, Terms

@@ -34,9 +34,8 @@ from ppax.core.types import (
     static,
 )
 from ppax.devices import sharding
-from ppax.extensions import rows
-from ppax.extensions.returns import mean_reward
-from ppax.extensions.rnd import RND
+from ppax.extensions.auxiliary_networks import init_network, map_rows, network_outputs, train_network
+from ppax.extensions.rnd import RND, mean_reward
 from ppax.ppo import normalization
 from ppax.ppo.batches import following, following_in_episode
 from ppax.ppo.extension import Before, Extension
@@ -79,8 +78,7 @@ class OwnCritic(Extension):
         network: Network = agent.network
         reward_key, encoder_key, head_key, own_key = jax.random.split(key, 4)
         encoder = in_float32(network.init(encoder_key))
-        head = rows.init_head(head_key, rows.size(network, encoder, observation_space), self.hidden, 1)
-        critic = {"encoder": encoder, "head": head}
+        critic = init_network(network, observation_space, encoder, self.hidden, 1, head_key)
         opt_state = self._optimizer().init(ravel_pytree(critic)[0])
         reward = self.reward.init(agent, observation_space, reward_key).state
         stats = normalization.init_obs_stats(observation_space)
@@ -149,19 +147,26 @@ class OwnCritic(Extension):
     ) -> tuple[OwnCriticState, Array]:
         """Train the critic towards `goals` on the rows [N] that are `valid`; also return its mean loss."""
 
-        def losses(params: Params, index: Array) -> Array:
-            value = self._values(network, state, params, jax.tree.map(lambda x: x[index], obs))
-            return 0.5 * jnp.square(value - goals[index])
+        def losses(params: Params, obs: PyTree, index: Array) -> Array:
+            return 0.5 * jnp.square(self._values(network, state, params, obs) - goals[index])
 
-        index = rows.epochs(key, valid.shape[0], self.num_epochs, self.num_minibatches)
-        chunk = rows.at_once(obs)
-        fitted = rows.fit(losses, self._optimizer(), state.critic, state.opt_state, valid, index, chunk)
-        return state._replace(critic=fitted.params, opt_state=fitted.opt_state), fitted.loss
+        trained = train_network(
+            losses,
+            self._optimizer(),
+            state.critic,
+            state.opt_state,
+            obs,
+            valid,
+            self.num_epochs,
+            self.num_minibatches,
+            key,
+        )
+        return state._replace(critic=trained.params, opt_state=trained.opt_state), trained.loss
 
     def _values(self, network: Network, state: OwnCriticState, critic: Params, obs: PyTree) -> Array:
         """V of intrinsic rewards at each of the rows [N] of observations."""
         obs = in_float32(normalization.normalize_obs(state.obs_stats, obs))
-        return rows.mapped(lambda row: rows.outputs(network, critic, self.hidden, row)[0], obs)
+        return map_rows(lambda row: network_outputs(network, critic, self.hidden, row)[0], obs)
 
     def _optimizer(self) -> optax.GradientTransformation:
         return optax.adam(self.learning_rate)

@@ -37,6 +37,7 @@ from ppax.core.types import (
     static,
 )
 from ppax.devices.layout import only_if
+from ppax.extensions.auxiliary_networks import as_vector
 from ppax.networks.layers import dense, init_dense, rescaled_dense
 from ppax.ppo.batches import pick
 from ppax.ppo.critics import value_losses
@@ -59,7 +60,7 @@ class PPGState(NamedTuple):
     kept: Batch | tuple[()] = ()  # [rollouts, M, L] ring buffer of the last rollouts; () with rollouts = 1
 
 
-class Training(NamedTuple):
+class Descent(NamedTuple):
     """Carry of the scans over the phase's epochs and gradient steps."""
 
     vector: Array  # [P] parameters of the network and the head
@@ -142,23 +143,23 @@ class PPG(Extension):
         sequences = len(batch.steps.valid)
         size = agent.minibatch.size(sequences // self.rollouts)  # as large as PPO's own
 
-        def epoch(training: Training, key: Key) -> tuple[Training, Array]:
-            drawn = split(agent.minibatch(batch, key), size, sequences)
+        def epoch(training: Descent, key: Key) -> tuple[Descent, Array]:
+            drawn = split_minibatches(agent.minibatch(batch, key), size, sequences)
             step = partial(self._step, agent, learner, batch, to_params)
             training, (means, learns) = jax.lax.scan(step, training, (drawn.index, drawn.weight))
             means = jnp.where(learns[:, None], means, 0.0).sum(0)
             return training, means / jnp.maximum(learns.sum(dtype=jnp.float32), 1.0)
 
         keys = jax.random.split(key, self.num_epochs)
-        trained, means = jax.lax.scan(epoch, Training(vector, before.opt_state), keys)
+        trained, means = jax.lax.scan(epoch, Descent(vector, before.opt_state), keys)
         params = to_params(trained.vector)
         return params["network"], before._replace(
             head=params["head"], opt_state=trained.opt_state, iterations=jnp.int32(0), metrics=means[-1]
         )
 
     def _step(
-        self, agent: Any, learner: LearnerState, batch: Batch, to_params: Any, before: Training, drawn: Any
-    ) -> tuple[Training, tuple[Array, Array]]:
+        self, agent: Any, learner: LearnerState, batch: Batch, to_params: Any, before: Descent, drawn: Any
+    ) -> tuple[Descent, tuple[Array, Array]]:
         """Take one gradient step on the sequences `drawn`; also return the metrics, and whether any row is valid."""
         index, weight = drawn
         valid = pick(batch.steps.valid, index)
@@ -166,9 +167,9 @@ class PPG(Extension):
         rows = agent.program.rows(valid.shape[1], agent.compute_dtype, batch.steps.obs, agent.network)
         gradient, metrics = mean_gradient(loss, to_params(before.vector), (index, weight), valid, rows)
 
-        def descend() -> Training:
+        def descend() -> Descent:
             updates, opt_state = self._optimizer().update(gradient, before.opt_state)
-            return Training(before.vector + updates, opt_state)
+            return Descent(before.vector + updates, opt_state)
 
         return only_if(valid.any(), descend, before), (jnp.stack([metrics[name] for name in METRICS]), valid.any())
 
@@ -183,7 +184,7 @@ class PPG(Extension):
         old = jax.lax.stop_gradient(forward_sequences(agent, learner, steps).distribution)
         rows = to_rows(chosen._replace(steps=steps))
         head = partial(self._value_losses, agent.critic, learner.critic, rows)
-        outputs = jax.vmap(lambda x: dense(params["head"], flat(x)))(actor_features(policy.features))
+        outputs = jax.vmap(lambda x: dense(params["head"], as_vector(x)))(actor_features(policy.features))
         columns = [head(outputs), old.kl(policy.distribution), head(policy.value_outputs)]
         if weight is not None:
             columns = [weighted(x, jnp.repeat(weight, valid.shape[1])) for x in columns]
@@ -205,11 +206,6 @@ def actor_features(features: PyTree) -> PyTree:
     return features["actor"] if isinstance(features, dict) and "actor" in features else features
 
 
-def flat(features: PyTree) -> Array:
-    """All leaves of one step as one vector."""
-    return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(features)])
-
-
 def with_rollout(ring: Batch | tuple[()], batch: Batch, rollouts: int, number: Array) -> Batch:
     """Write `batch` [M, L] over the oldest of the last `rollouts` in `ring` [rollouts, M, L].
 
@@ -225,7 +221,7 @@ def with_rollout(ring: Batch | tuple[()], batch: Batch, rollouts: int, number: A
     return written
 
 
-def split(drawn: MinibatchIndices, size: int, padding: int) -> MinibatchIndices:
+def split_minibatches(drawn: MinibatchIndices, size: int, padding: int) -> MinibatchIndices:
     """Split minibatches drawn from several rollouts into those of `size` sequences; index `padding` is padding."""
     pieces = -(-drawn.index.shape[1] // size)
 

@@ -14,73 +14,21 @@ from jax import Array
 from ppax.core.protocols import Network
 from ppax.core.types import ConfigError, ExtensionState, Key, Params, PyTree, Rollout, Scalar, number, part, static
 from ppax.distributions import Categorical, Factorised, Joint
+from ppax.extensions.auxiliary_networks import as_vector
 from ppax.networks.layers import dense, init_dense, init_layers, layers
 from ppax.ppo.batches import Following, following_in_episode
 from ppax.ppo.extension import Before, Extension, Rows, Terms
-from ppax.ppo.forward import example_of, in_float32, step_shapes
-
-# Model of the next step, of extensions that predict it: dense layers from the features and the action of a step.
+from ppax.ppo.forward import example_of, step_shapes
 
 ACTIVATION = "relu"
-
-
-def init_model(
-    network: Network, observation_space: spaces.Space, hidden: tuple[int, ...], outputs: int, key: Key
-) -> Params:
-    """Parameters of the hidden layers and the linear layer after them, for the features of `network`."""
-    shapes_key, hidden_key, last_key = jax.random.split(key, 3)
-    _, *step = step_shapes(network, observation_space, shapes_key)
-    size = jax.eval_shape(inputs_of, *step).shape[0]
-    return init_layers(hidden_key, size, hidden) | init_dense(last_key, (size, *hidden)[-1], outputs, 1.0)
-
-
-def predicted(hidden: tuple[int, ...], rows: Rows) -> Array:
-    """Outputs of the model for rows [N]."""
-    inputs = jax.vmap(inputs_of)(rows.policy.features, rows.policy.distribution, rows.batch.steps.action)
-    return jax.vmap(lambda x: dense(rows.params, layers(rows.params, x, hidden, ACTIVATION)))(inputs)
-
-
-def inputs_of(features: PyTree, distribution: Any, action: PyTree) -> Array:
-    """Input of the model for one step: all features and the action, as one vector."""
-    return jnp.concatenate([flat(features), action_vector(distribution, action)])
-
-
-def action_vector(distribution: Any, action: PyTree) -> Array:
-    """One action as a vector: numbers as the environment gets them, choices one-hot.
-
-    ConfigError for choices of a distribution that ppax does not know.
-    """
-    if isinstance(distribution, Joint):
-        parts = distribution.components
-        names = parts if isinstance(parts, dict) else range(len(parts))
-        return jnp.concatenate([action_vector(parts[name], action[name]) for name in names])  # type: ignore[index]
-    component = distribution.component if isinstance(distribution, Factorised) else distribution
-    if isinstance(component, Categorical):
-        return jax.nn.one_hot(action, component.logits.shape[-1]).reshape(-1)
-    received = jax.lax.stop_gradient(distribution.env_action(action))
-    if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in jax.tree.leaves(received)):
-        raise ConfigError(
-            f"extensions: the number of choices of a {type(distribution).__name__} is not known; a prediction is for "
-            "the distributions of ppax, or actions of floating-point numbers"
-        )
-    return flat(received)
-
-
-def flat(tree: PyTree) -> Array:
-    """All leaves of one step as one vector."""
-    return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(in_float32(tree))])
-
-
-# Prediction of the next observation from the features of a step and its action.
-#
-# Oh et al. 2015, https://arxiv.org/abs/1507.08750; as an auxiliary task, as those of Jaderberg et al. 2017,
-# https://arxiv.org/abs/1611.05397. One step ahead; the squared error over all numbers of the observation.
+LEAST = 1e-12  # added to squared lengths: the features of a row may all be 0
 
 
 @part
 class NextObservation(Extension):
     """Prediction of the next observation from features and action. Oh et al. 2015, https://arxiv.org/abs/1507.08750
 
+    One step ahead, as an auxiliary task like those of Jaderberg et al. 2017, https://arxiv.org/abs/1611.05397:
     coef * mean squared error over the numbers of the observation, as the network gets them; bytes in units of 255,
     categories left out.
     """
@@ -91,7 +39,7 @@ class NextObservation(Extension):
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
         """Return the predictor's parameters; ConfigError for observations of categories alone."""
         example = example_of(observation_space)
-        outputs = sum(x.size for x in numbers(example, example))
+        outputs = sum(x.size for x in number_leaves(example, example))
         if not outputs:
             raise ConfigError(
                 f"next_observation predicts numbers, and {observation_space} has categories only; use self_prediction"
@@ -105,13 +53,13 @@ class NextObservation(Extension):
     def terms(self, rows: Rows) -> Terms:
         """Terms of rows [N]; 0 where the next observation is not known."""
         after: Following = rows.extras
-        leaves = numbers(after.obs, rows.inputs(after.obs))
+        leaves = number_leaves(after.obs, rows.inputs(after.obs))
         target = jnp.concatenate([x.reshape(x.shape[0], -1) for x in leaves], axis=1)
         error = jnp.square(predicted(self.hidden, rows) - target).mean(axis=1)
         return Terms({"next_observation_loss": self.coef * jnp.where(after.known, error, 0.0)})
 
 
-def numbers(obs: PyTree, inputs: PyTree) -> list[Array]:
+def number_leaves(obs: PyTree, inputs: PyTree) -> list[Array]:
     """Entries of an observation that are numbers, floating point or bytes, as they are in `inputs`; bytes / 255.
 
     The space decides, not the network's inputs: normalisation turns categories into floating point.
@@ -121,22 +69,14 @@ def numbers(obs: PyTree, inputs: PyTree) -> list[Array]:
     return [y / 255 if y.dtype == jnp.uint8 else y for y in found]
 
 
-# Self-prediction: the features of the next observation, predicted from those of a step and its action.
-#
-# Schwarzer et al. 2021, https://arxiv.org/abs/2007.05929
-#
-# Eq. 5 there: the negative cosine similarity, here with 1 added. Differences: one step ahead (the paper's K = 5), and
-# the target is the current encoder behind a stop-gradient, as in the paper with tau = 0, without projections.
-
-LEAST = 1e-12  # added to squared lengths: the features of a row may all be 0
-
-
 @part
 class SelfPrediction(Extension):
     """Prediction of the next observation's features from features and action. Schwarzer et al. 2021,
     https://arxiv.org/abs/2007.05929
 
-    coef * (1 - cosine of prediction and target), mean over the torsos; no gradient passes through the target.
+    coef * (1 - cosine of prediction and target), mean over the torsos; eq. 5 there plus 1. Differences: one step ahead
+    (K = 5 there), and the target is the current encoder behind a stop-gradient, as with tau = 0 there, without
+    projections.
     """
 
     coef: Scalar = number("weight of the distance between predicted and next features", default=0.5, low=0.0)
@@ -169,3 +109,45 @@ def cosine(x: Array, y: Array) -> Array:
     """Cosine similarity of rows [N, n]."""
     squares = (jnp.square(x).sum(axis=1) + LEAST) * (jnp.square(y).sum(axis=1) + LEAST)
     return (x * y).sum(axis=1) * jax.lax.rsqrt(squares)
+
+
+def init_model(
+    network: Network, observation_space: spaces.Space, hidden: tuple[int, ...], outputs: int, key: Key
+) -> Params:
+    """Parameters of the hidden layers and the linear layer after them, for the features of `network`."""
+    shapes_key, hidden_key, last_key = jax.random.split(key, 3)
+    _, *step = step_shapes(network, observation_space, shapes_key)
+    size = jax.eval_shape(inputs_of, *step).shape[0]
+    return init_layers(hidden_key, size, hidden) | init_dense(last_key, (size, *hidden)[-1], outputs, 1.0)
+
+
+def predicted(hidden: tuple[int, ...], rows: Rows) -> Array:
+    """Outputs of the model for rows [N]."""
+    inputs = jax.vmap(inputs_of)(rows.policy.features, rows.policy.distribution, rows.batch.steps.action)
+    return jax.vmap(lambda x: dense(rows.params, layers(rows.params, x, hidden, ACTIVATION)))(inputs)
+
+
+def inputs_of(features: PyTree, distribution: Any, action: PyTree) -> Array:
+    """Input of the model for one step: all features and the action, as one vector."""
+    return jnp.concatenate([as_vector(features), action_vector(distribution, action)])
+
+
+def action_vector(distribution: Any, action: PyTree) -> Array:
+    """One action as a vector: numbers as the environment gets them, choices one-hot.
+
+    ConfigError for choices of a distribution that ppax does not know.
+    """
+    if isinstance(distribution, Joint):
+        parts = distribution.components
+        names = parts if isinstance(parts, dict) else range(len(parts))
+        return jnp.concatenate([action_vector(parts[name], action[name]) for name in names])  # type: ignore[index]
+    component = distribution.component if isinstance(distribution, Factorised) else distribution
+    if isinstance(component, Categorical):
+        return jax.nn.one_hot(action, component.logits.shape[-1]).reshape(-1)
+    received = jax.lax.stop_gradient(distribution.env_action(action))
+    if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in jax.tree.leaves(received)):
+        raise ConfigError(
+            f"extensions: the number of choices of a {type(distribution).__name__} is not known; a prediction is for "
+            "the distributions of ppax, or actions of floating-point numbers"
+        )
+    return as_vector(received)

@@ -21,14 +21,15 @@ from jax.flatten_util import ravel_pytree
 
 from ppax.arrays.sequences import to_rows
 from ppax.core.protocols import Network
-from ppax.core.types import ExtensionState, Key, Params, PyTree, Rollout, Scalar, number, part, static
+from ppax.core.types import ExtensionState, Key, Params, PyTree, Rollout, Scalar, Transition, number, part, static
 from ppax.devices import sharding
-from ppax.extensions import returns, rows
-from ppax.extensions.returns import mean_reward
+from ppax.extensions.auxiliary_networks import init_network, map_rows, network_outputs, train_network
 from ppax.ppo import normalization
 from ppax.ppo.batches import following
 from ppax.ppo.extension import Before, Extension
 from ppax.ppo.forward import in_float32
+
+LEAST_VARIANCE = 1e-12  # lower bound of the variance: near-zero rewards of a perfect predictor are not scaled up
 
 
 class RNDState(NamedTuple):
@@ -68,11 +69,11 @@ class RND(Extension):
         """Return target and predictor, with encoders as that of the agent's network, and empty statistics."""
         network: Network = agent.network
         keys = jax.random.split(key, 4)
-        target, predictor = (in_float32(network.init(one)) for one in jax.random.split(keys[0]))
-        size = rows.size(network, target, observation_space)
-        target = {"encoder": target, "head": rows.init_head(keys[1], size, self.hidden, self.embedding)}
-        head = rows.init_head(keys[2], size, self.predictor_hidden, self.embedding)
-        predictor = {"encoder": predictor, "head": head}
+        encoders = [in_float32(network.init(one)) for one in jax.random.split(keys[0])]
+        target = init_network(network, observation_space, encoders[0], self.hidden, self.embedding, keys[1])
+        predictor = init_network(
+            network, observation_space, encoders[1], self.predictor_hidden, self.embedding, keys[2]
+        )
         opt_state = self._optimizer().init(ravel_pytree(predictor)[0])
         obs_stats, reward_stats = normalization.init_obs_stats(observation_space), normalization.init_stats(())
         return ExtensionState(RNDState(target, predictor, opt_state, obs_stats, reward_stats, keys[3]))
@@ -93,7 +94,7 @@ class RND(Extension):
         state = state._replace(obs_stats=normalization.update_obs_stats(state.obs_stats, obs, valid))
         error = self._errors(network, state, state.predictor, to_rows(after)).reshape(known.shape)
         error = jnp.where(known, error, 0.0)
-        scaled, stats, trace = returns.scaled(state.return_stats, streams, error, steps, self.gamma, self.episodic)
+        scaled, stats, trace = scale_rewards(state.return_stats, streams, error, steps, self.gamma, self.episodic)
         own = self.coef * scaled
         # a copy: the same state is used again where an iteration is discarded
         key, own_key = jax.random.split(jax.random.clone(state.key))
@@ -105,23 +106,75 @@ class RND(Extension):
     def _train(self, network: Network, state: RNDState, obs: PyTree, valid: Array, key: Key) -> tuple[RNDState, Array]:
         """Train the predictor on the rows [N] that are `valid`; also return its mean loss over all steps."""
 
-        def errors(params: Params, index: Array) -> Array:
-            return self._errors(network, state, params, jax.tree.map(lambda x: x[index], obs))
+        def errors(params: Params, obs: PyTree, index: Array) -> Array:
+            return self._errors(network, state, params, obs)
 
-        index = rows.epochs(key, valid.shape[0], self.num_epochs, self.num_minibatches)
-        at_once = rows.at_once(obs)
-        fitted = rows.fit(errors, self._optimizer(), state.predictor, state.opt_state, valid, index, at_once)
-        return state._replace(predictor=fitted.params, opt_state=fitted.opt_state), fitted.loss
+        trained = train_network(
+            errors,
+            self._optimizer(),
+            state.predictor,
+            state.opt_state,
+            obs,
+            valid,
+            self.num_epochs,
+            self.num_minibatches,
+            key,
+        )
+        return state._replace(predictor=trained.params, opt_state=trained.opt_state), trained.loss
 
     def _errors(self, network: Network, state: RNDState, predictor: Params, obs: PyTree) -> Array:
         """Mean squared error of the predictor, over the target's outputs, for each of the rows [N] of observations."""
         obs = in_float32(normalization.normalize_obs(state.obs_stats, obs, self.obs_clip))
 
         def one(row: PyTree) -> Array:
-            target = rows.outputs(network, state.target, self.hidden, row)
-            return jnp.square(rows.outputs(network, predictor, self.predictor_hidden, row) - target).mean()
+            target = network_outputs(network, state.target, self.hidden, row)
+            return jnp.square(network_outputs(network, predictor, self.predictor_hidden, row) - target).mean()
 
-        return rows.mapped(one, obs)
+        return map_rows(one, obs)
 
     def _optimizer(self) -> optax.GradientTransformation:
         return optax.adam(self.learning_rate)
+
+
+class Scaled(NamedTuple):
+    """Scaled rewards, and the state after them."""
+
+    reward: Array  # [T, B]
+    stats: normalization.RunningStats  # of the discounted sums
+    trace: Array  # [B] discounted sum of each stream's rewards so far
+
+
+def scale_rewards(
+    stats: normalization.RunningStats, trace: Array, reward: Array, steps: Transition, gamma: Scalar, episodic: bool
+) -> Scaled:
+    """Divide `reward` [T, B] by the standard deviation of its discounted sum so far (section 2.4), with these steps.
+
+    `trace` [B] is the sum before these steps; only if `episodic` it begins anew with an episode, also with one that
+    follows a reset between two rollouts. Steps that are not valid have no reward and are left out.
+    """
+    sums = jax.vmap(discounted_so_far, (0, 1, 1, 1, None, None), (0, 1))
+    trace, traces = sums(trace, reward, steps.valid, steps.first, gamma, episodic)
+    stats = normalization.update_stats(stats, *sharding.gather((traces, steps.valid), axis=1))
+    variance = jnp.maximum(stats.var.high, LEAST_VARIANCE)
+    return Scaled(jnp.where(steps.valid, reward * jax.lax.rsqrt(variance), 0.0), stats, trace)
+
+
+def discounted_so_far(
+    trace: Array, reward: Array, valid: Array, first: Array, gamma: Scalar, episodic: bool
+) -> tuple[Array, Array]:
+    """Return the next `trace` [], and the discounted sums [T] of one stream's rewards, continued from `trace` []."""
+
+    def step(before: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        reward_t, valid_t, first_t = row
+        before = jnp.where(first_t & episodic, 0.0, before)
+        after = jnp.where(valid_t, gamma * before + reward_t, before)
+        return after, after
+
+    return jax.lax.scan(step, trace, (reward, valid, first))
+
+
+def mean_reward(reward: Array, valid: Array) -> Array:
+    """Mean reward of the steps where `valid` [T, B], on all devices."""
+    total, count = sharding.total((jnp.where(valid, reward, 0.0).sum(), valid.sum(dtype=jnp.float32)))
+    mean: Array = total / jnp.maximum(count, 1.0)
+    return mean

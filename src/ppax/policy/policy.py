@@ -11,7 +11,6 @@ import jax
 import numpy as np
 from jax import Array
 
-from ppax.agents.arguments import require_arguments, require_fit
 from ppax.arrays import masks
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, Key, PyTree
@@ -22,9 +21,10 @@ from ppax.policy.bundle.writing import Exported, write_bundle
 from ppax.policy.inputs import Inputs, flags
 from ppax.policy.programs import Program, make_program
 from ppax.policy.spec import PolicySpec, memory_of
+from ppax.training.arguments import require_arguments, require_fit
 from ppax.training.evaluation import Evaluation, evaluate, evaluation_key
 from ppax.training.host.policy import PolicyInputs
-from ppax.training.host.turns import held
+from ppax.training.host.turn_based import hold_carry
 
 # Memory of a policy between calls of `act`: the carry of every stream, and the streams whose episode begins.
 
@@ -84,7 +84,7 @@ class StreamMemory:
         rows = np.zeros(len(self._first), bool)
         rows[: len(present)] = present
         before, after = (jax.tree.unflatten(self._structure, x) for x in (self._carry, carry))
-        self._carry = jax.tree.leaves(held(self._agent.requires, rows, before, after))
+        self._carry = jax.tree.leaves(hold_carry(self._agent.requires, rows, before, after))
         self._first = self._first & ~rows
 
 

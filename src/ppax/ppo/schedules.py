@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.core.names import moved, own_name
 from ppax.core.options import flatten
 from ppax.core.parts import name_of, slot, slot_chains, slots
 from ppax.core.protocols import Schedule
 from ppax.core.types import ConfigError, Scalar, number, part, static
+from ppax.core.unknown_names import own_name
 
 __all__ = [
     "Both",
@@ -174,10 +174,6 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = 
         is_env, last = isinstance(tree, Mapping), path.rpartition(".")[2]
         whole = "the environment" if is_env else type(tree).__name__
         names = [x for x, _ in flatten(tree)] if is_env else [*entries, *(f"{name}.{one}" for one in _entries(value))]
-        former = moved(f"agent.{path}")
-        if former is not None and not above:
-            options = " or ".join(repr(f"{one}.{former.inside}".removeprefix("agent.")) for one in former.tables)
-            raise ConfigError(f"schedule: {path!r} is a number of an extension; write {options}")
         nearest = difflib.get_close_matches(path.removesuffix(last) + own_name(last), names, n=1)
         meant = f"did you mean {above + nearest[0]!r}? " if nearest else ""
         has = ", ".join(above + one for one in names)

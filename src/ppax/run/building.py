@@ -13,10 +13,8 @@ from typing import Any
 import gymnasium
 
 from ppax import config
-from ppax.agents.arguments import is_env, require_env
 from ppax.config.catalogue import choices_of
 from ppax.core import imports
-from ppax.core.names import moved, remedy
 from ppax.core.options import Config, flatten, unflatten
 from ppax.core.parts import slot_chains
 from ppax.core.protocols import Agent, Callback, Environment, Logger, StopCondition
@@ -26,6 +24,7 @@ from ppax.envs.suites.registry import require_adapted
 from ppax.ppo.ppo import PPO
 from ppax.run.fit import fit_run
 from ppax.run.result import TrainedRun
+from ppax.training.arguments import is_env, require_env
 
 Target = str | Path | Env | Environment | Mapping[str, Any]
 FIELDS = {field.name for field in dataclasses.fields(PPO)}
@@ -102,8 +101,6 @@ def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
         if dataclasses.is_dataclass(x) or (name in slots and not isinstance(x, Mapping | str))
     }
     for name in parts.keys() - FIELDS:
-        if moved(f"agent.{name}"):
-            raise ConfigError(f"agent.{name}: unknown option; {remedy(name, list(FIELDS))}")
         nearest = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.0)[0]
         raise ConfigError(f"agent.{name}: unknown option; did you mean agent.{nearest}?")
     data = {name: x for name, x in agent.items() if name not in parts} | _network(parts)

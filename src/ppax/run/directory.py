@@ -71,7 +71,7 @@ class RunDirectory:
         # an open handle keeps the inode number from being reused
         self._handle = os.open(path, os.O_RDONLY) if os.name == "posix" else None
         try:
-            safe_files.sweep(path)
+            safe_files.remove_leftovers(path)
             owner = {"pid": os.getpid(), "host": platform.node(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
             safe_files.write_text(path / OWNER, json.dumps(owner))
         except BaseException:

@@ -25,7 +25,7 @@ from ppax.run import checkpoint
 from ppax.run.conditions import MODES, KeepBest, parse, policy_of
 from ppax.run.directory import ROWS, STOPPED
 from ppax.storage import safe_files
-from ppax.training.compilation import metric_names
+from ppax.training.backends import backend_of
 from ppax.training.evaluation import COLUMNS
 from ppax.training.loop import MEASURED
 
@@ -70,7 +70,7 @@ class RunMonitor:
         `evaluated` are the columns of evaluations during training.
         """
         if any(condition.metrics for condition in self.conditions):
-            names = (*OWN_ROWS, *evaluated, *metric_names(agent, env, state))
+            names = (*OWN_ROWS, *evaluated, *backend_of(env).metric_names(agent, state))
             for condition in self.conditions:
                 require_logged(condition, names)
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppax.agents.arguments import require_arguments, require_fit
 from ppax.arrays import counter
 from ppax.config import Run
 from ppax.core.options import Option, check_value, require_whole
@@ -27,6 +26,7 @@ from ppax.run.restore import load_run
 from ppax.run.result import TrainedRun
 from ppax.storage import safe_files
 from ppax.storage.paths import require_place, to_path
+from ppax.training.arguments import require_arguments, require_fit
 from ppax.training.backends import backend_of
 from ppax.training.loop import make_key
 

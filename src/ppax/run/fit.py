@@ -15,23 +15,15 @@ import jax
 import jax.numpy as jnp
 
 from ppax import config
-from ppax.agents.arguments import (
-    require_agent,
-    require_arguments,
-    require_env,
-    require_overlap,
-    warn_of_single_rows,
-    warn_of_units,
-)
-from ppax.agents.precision import decided
+from ppax.agents.precision import decide_dtype
 from ppax.agents.self_play import Pool
 from ppax.checks import require_sound
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
 from ppax.config.run_settings import chosen
-from ppax.core.names import refusing_unknown
 from ppax.core.options import Config
 from ppax.core.protocols import Agent, Callback, Logger, StopCondition
 from ppax.core.types import TrainState
+from ppax.core.unknown_names import refusing_unknown
 from ppax.devices import processes, sharding
 from ppax.devices.footprint import Footprint, explained
 from ppax.envs import Env, check_schedule
@@ -58,6 +50,14 @@ from ppax.run.signals import IN_MEMORY, ON_DISK, stop_on_signals
 from ppax.run.warm_start import WarmStart, prepare, settings_and_object
 from ppax.storage.cache import kept_programs
 from ppax.storage.paths import absolute, to_directory, to_path
+from ppax.training.arguments import (
+    require_agent,
+    require_arguments,
+    require_env,
+    require_overlap,
+    warn_of_single_rows,
+    warn_of_units,
+)
 from ppax.training.backends import backend_of
 from ppax.training.host import for_overlap
 
@@ -183,7 +183,7 @@ def checking(
     Raises what `fit` raises for settings that cannot work. `given` and `say` as in `fit_run`.
     """
     require_valid(agent, env)
-    agent = decided(agent, "" if backend_of(env).repeatable else "float32")  # host programs round no products
+    agent = decide_dtype(agent, "" if backend_of(env).repeatable else "float32")  # host programs round no products
     run_config = config.describe_run(agent, env, run)
     loggers, conditions = sort_callbacks(callbacks)
     monitor = RunMonitor(run, conditions)
@@ -237,7 +237,7 @@ def resume_run(
         sharding.use_cpu_devices(saved.devices)
         given = agent is not None or env is not None
         agent, env, run = load_run(path, agent, env, training=True)
-        agent = in_saved_precision(path, saved, agent)
+        agent = in_saved_precision(path, agent)
         passed = config.Built(agent, env, run) if given else None
         agent = with_saved_devices(saved.devices, agent, env, run)
         if console is not None:

@@ -30,7 +30,7 @@ from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
 from ppax.run.rows import RunLoggers, Timing, logged_run, measured, next_row, row_intervals, untrained_row
 from ppax.run.saving import NotFinite, Saver
-from ppax.training import compilation
+from ppax.training import backends
 from ppax.training.backends import backend_of
 
 CTRL_C = "Ctrl-C; fit(..., run_dir=PATH) makes runs that can be resumed"
@@ -71,7 +71,7 @@ class Loop:
         """Compile the program of all chunks. The iteration count is traced: results do not depend on chunk sizes."""
         if self.run.log.console:
             self.console = Console(self.total_iterations)  # before compilation, which may take long
-        program = compilation.compile(self.agent, self.env, state, self.stop)
+        program = backends.compile(self.agent, self.env, state, self.stop)
         program.overlap = self.run.overlap
         if self.run.log.every is None:
             program.chunk_seconds = self.run.log.checkpoint_seconds  # slow environments: a row is due for each save

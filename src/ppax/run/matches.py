@@ -16,19 +16,19 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ppax.agents.arguments import require_arguments, require_env, require_fit
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
-from ppax.agents.self_play import ROUNDING, Ratings, fitted, score
-from ppax.core.names import refusing_unknown
+from ppax.agents.self_play import ROUNDING, Ratings, fitted, game_score
 from ppax.core.options import require_whole
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, PyTree
+from ppax.core.unknown_names import refusing_unknown
 from ppax.envs import Env, grouped
 from ppax.envs.wrappers.agent_groups import without_number
 from ppax.policy import Policy
 from ppax.run.loading import load
 from ppax.run.result import TrainedRun
+from ppax.training.arguments import require_arguments, require_env, require_fit
 from ppax.training.evaluation import MAX_STEPS, Evaluation, Evaluator, evaluation_key
 
 Source = Policy | TrainedRun | str | Path
@@ -154,7 +154,7 @@ class Match:
             for names in itertools.permutations(dict.fromkeys(one.policies), 2):
                 own, other = ([i for i, name in enumerate(one.policies) if name == x] for x in names)
                 mine, theirs = one.returns[:, own][:, :, None], one.returns[:, other][:, None, :]
-                points = score(mine - theirs, ROUNDING * (np.abs(mine) + np.abs(theirs)))
+                points = game_score(mine - theirs, ROUNDING * (np.abs(mine) + np.abs(theirs)))
                 row, column = (self.policies.index(name) for name in names)
                 yield row, column, np.asarray(points).reshape(len(one.returns), len(own) * len(other))
 

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from ppax import config
-from ppax.agents.precision import decided, products_of, recorded_dtype
+from ppax.agents.precision import decide_dtype, products_of, recorded_dtype
 from ppax.agents.self_play import Pool
 from ppax.config import Run
 from ppax.core import untrusted
@@ -105,9 +105,9 @@ def saved_origin(run_dir: Path) -> Origin:
     )
 
 
-def in_saved_precision(run_dir: Path, saved: Origin, agent: Agent) -> Agent:
+def in_saved_precision(run_dir: Path, agent: Agent) -> Agent:
     """Return `agent` with the precision of its run where it has compute_dtype `auto`."""
-    return decided(agent, recorded_dtype(run_dirs.find(run_dir), None if saved == UNKNOWN else saved.products))
+    return decide_dtype(agent, recorded_dtype(run_dirs.find(run_dir)))
 
 
 def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ppax import config
-from ppax.agents.logged import annealed_numbers
+from ppax.agents.metrics import annealed_numbers
 from ppax.arrays import counter
 from ppax.config import Run
 from ppax.core import imports
@@ -21,8 +21,8 @@ from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, TrainState
 from ppax.devices import processes
 from ppax.devices.footprint import Footprint, footprint, require_room
-from ppax.devices.layout import run_once_options
-from ppax.devices.tracing import current
+from ppax.devices.platforms import rules
+from ppax.devices.tracing import renewed
 from ppax.envs import Env
 from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
@@ -36,8 +36,7 @@ def fresh_state(agent: Agent, env: Env, run: Run) -> TrainState:
     """Initial state of a run, before the first iteration."""
     options = {"num_steps": run.num_steps, "iterations_per_env_reset": run.iterations_per_env_reset}
     key = make_key(run.seed)
-    function = current(start, agent, env, key=key, static=tuple(options), **options)
-    init = jax.jit(function, static_argnames=tuple(options), compiler_options=run_once_options())
+    init = jax.jit(renewed(start), static_argnames=tuple(options), compiler_options=rules().run_once_options)
     state: TrainState = init(agent, env, key=key, **options)
     return state
 

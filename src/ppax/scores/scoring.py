@@ -16,16 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from ppax import config
-from ppax.agents.precision import decided, here
+from ppax.agents.precision import decide_dtype, machine_dtype
 from ppax.arrays import counter
 from ppax.config import BestSettings, Built, FilmSettings, Run
-from ppax.core.names import refusing_unknown
 from ppax.core.options import Config, check_limits
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, PyTree
+from ppax.core.unknown_names import refusing_unknown
 from ppax.core.version import __version__
 from ppax.devices.footprint import NotEnoughMemory
-from ppax.devices.layout import WHERE_SAFE, compiler_options, run_once_options
+from ppax.devices.layout import WHERE_SAFE
 from ppax.devices.platforms import rules
 from ppax.devices.tracing import renewed
 from ppax.envs import Env, EnvError, for_evaluation
@@ -90,7 +90,7 @@ def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Ite
     envs = for_members(env, len(members))
     states = _initial_states(agent, envs, run, members)
     random = [play(_of(states.learner, i), seed, False).mean_return for i, seed in enumerate(seeds)]
-    program = jax.jit(renewed(sweep), donate_argnames="states", compiler_options=compiler_options())
+    program = jax.jit(renewed(sweep), donate_argnames="states", compiler_options=rules().compiler_options)
     done, total, begin = 0, planned_iterations(env, run), time.perf_counter()
     curves: list[list[tuple[int, float]]] = [[] for _ in seeds]
     while done < total:
@@ -148,7 +148,7 @@ def for_members(env: Env, members: int) -> Env:
 def _initial_states(agent: Agent, env: Any, run: Run, seeds: Sequence[int]) -> Any:
     keys = jnp.stack([make_key(seed) for seed in seeds])
     begin = partial(start_sweep, num_steps=run.num_steps, iterations_per_env_reset=run.iterations_per_env_reset)
-    return jax.jit(begin, compiler_options=run_once_options())(agent, env, keys=keys)
+    return jax.jit(begin, compiler_options=rules().run_once_options)(agent, env, keys=keys)
 
 
 def _of(learners: PyTree, member: int) -> PyTree:
@@ -223,8 +223,8 @@ def measure(
     # all seeds of a row in one precision: that of the first, also where others are added on another machine
     dtype = known.about.get(DTYPE) if known else None
     if dtype not in ("float32", WHERE_SAFE):
-        dtype = here() if backend == "compiled" else "float32"
-    built = built._replace(agent=decided(built.agent, dtype))
+        dtype = machine_dtype() if backend == "compiled" else "float32"
+    built = built._replace(agent=decide_dtype(built.agent, dtype))
     about = {"ppax": __version__, "processor": processor(), DTYPE: dtype, **versions_and_hardware()}
     result = Score(row, built.run.env, backend, episodes, known.members if known else (), about, mark)
     how = "in one program" if backend == "compiled" else "one after the other"

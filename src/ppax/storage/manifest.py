@@ -13,7 +13,6 @@ from ppax.core import untrusted
 from ppax.core.types import Quoting
 
 FORMAT = 3
-LAST = {2: "ae960a5"}  # earlier formats, with the last commit that reads each
 MANIFEST = "manifest.json"
 MANIFEST_LIMIT = 2**22  # bytes; far above any valid manifest, small enough to read into memory
 
@@ -41,28 +40,25 @@ def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
 def parse(path: Path, file: BufferedReader) -> dict[str, Any]:
     """Parse and verify the manifest of the checkpoint `path` from its open file; DamagedCheckpoint if invalid.
 
-    Raises CheckpointError for an earlier format: such a checkpoint is not skipped in favour of an older one.
+    Raises CheckpointError for another format: such a checkpoint is not skipped in favour of an older one.
     """
     where = path / MANIFEST
     try:
         untrusted.require_size(where, file, MANIFEST_LIMIT)
         manifest = untrusted.from_json(file.read(MANIFEST_LIMIT))
-        version = manifest["format"]
-        if type(version) is int and version in LAST:
-            raise CheckpointError(
-                f"{where} has format {version}, which this ppax does not read: continue the run with ppax of commit "
-                f"{LAST[version]}, or train again"
-            )
-        if version == FORMAT and manifest["checksum"] != sealed(manifest)["checksum"]:
+        if manifest["checksum"] != sealed(manifest)["checksum"]:
             raise DamagedCheckpoint(f"{where} is damaged: its checksum does not match its entries")
+        if manifest["format"] != FORMAT:
+            raise CheckpointError(
+                f"{where} has format {manifest['format']!r}, and this ppax reads format {FORMAT}: continue the run "
+                "with the version of ppax that has saved it, or train again"
+            )
         types = {"bytes": int, "iteration": int, "origin": dict, "notes": dict}
-        complete = all(type(manifest[name]) is kind for name, kind in types.items()) if version == FORMAT else False
+        complete = all(type(manifest[name]) is kind for name, kind in types.items())
     except (OSError, *untrusted.MALFORMED) as error:
         raise DamagedCheckpoint(f"{where} is missing or damaged: {error}") from error
     if not complete:
-        raise DamagedCheckpoint(
-            f"{where}: not a checkpoint of format {FORMAT}; another version of ppax may have saved it"
-        )
+        raise DamagedCheckpoint(f"{where}: an entry of {', '.join(types)} is of another type")
     if f"{manifest['iteration']:010d}" != path.name:
         raise DamagedCheckpoint(f"{where} is of iteration {manifest['iteration']}, but its directory is {path.name}")
     return dict(manifest)

@@ -77,7 +77,7 @@ def flush_directory(directory: Path) -> None:
         _flush(directory, os.O_RDONLY)  # the user may reach it through a link
 
 
-def sweep(directory: Path) -> None:
+def remove_leftovers(directory: Path) -> None:
     """Remove temporary files of a killed writer; the caller holds the lock of the run."""
     for leftover in directory.glob(f"{PARTIAL}*"):
         with contextlib.suppress(OSError):

@@ -18,14 +18,14 @@ def named_leaves(state: TrainState) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
-class Arrays(NamedTuple):
+class StateArrays(NamedTuple):
     """A state as NumPy arrays by name."""
 
     arrays: dict[str, np.ndarray]
     keys: dict[str, str]  # implementation of the random keys among them
 
 
-def to_arrays(state: TrainState) -> Arrays:
+def to_arrays(state: TrainState) -> StateArrays:
     """Copy a state to the host; random keys become their data."""
     arrays, keys = {}, {}
     for name, leaf in named_leaves(state).items():
@@ -33,7 +33,7 @@ def to_arrays(state: TrainState) -> Arrays:
             keys[name] = str(jax.random.key_impl(leaf))
             leaf = jax.random.key_data(leaf)
         arrays[name] = np.array(jax.device_get(leaf), order="C")
-    return Arrays(arrays, keys)
+    return StateArrays(arrays, keys)
 
 
 def expected_arrays(like: TrainState) -> dict[str, jax.ShapeDtypeStruct]:

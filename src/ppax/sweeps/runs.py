@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppax import config
-from ppax.agents.precision import here, recorded_dtype
+from ppax.agents.precision import machine_dtype
 from ppax.config import Built
 from ppax.core import imports
-from ppax.core.names import refusing_unknown
 from ppax.core.options import Config
 from ppax.core.protocols import Search
 from ppax.core.types import ConfigError
+from ppax.core.unknown_names import refusing_unknown
 from ppax.devices import clusters, processes
 from ppax.devices.footprint import footprint
 from ppax.devices.layout import AUTO, WHERE_SAFE
 from ppax.run.directory import OF_SWEEP, RESULT, RunDirectory, require_named
 from ppax.run.dry_run import Demand, commented, demand_of, require_place
-from ppax.run.origin import saved_origin
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted
 from ppax.run.signals import ON_DISK, stop_on_signals
@@ -194,7 +193,7 @@ def _decided(run_config: Config, sweep_plan: Plan, dtype: str = "") -> Config:
                 "'float32'"
             )
     flat = dict(config.flatten(run_config))
-    auto = {path: dtype or here() for path, value in flat.items() if path.endswith(DTYPE) and value == AUTO}
+    auto = {path: dtype or machine_dtype() for path, value in flat.items() if path.endswith(DTYPE) and value == AUTO}
     return config.unflatten(flat | auto)
 
 
@@ -219,7 +218,7 @@ def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = N
     _require_one_process()
     path, cluster = absolute(run_dir), placing.read(ray)
     with imports.trusting(within=[path]):
-        recorded = _as_begun(path, directory.read(path))
+        recorded = directory.read(path)
         placing.check(cluster, recorded.plan.search)
         with RunDirectory(path):
             if _finished(path, recorded):
@@ -243,18 +242,6 @@ def _concluded_again(path: Path, recorded: Recorded) -> SweepResult:
     if not (path / pictures.MEMBERS).exists():
         _draw(result)
     return result
-
-
-def _as_begun(path: Path, recorded: Recorded) -> Recorded:
-    """Return a record in which compute_dtype `auto`, as of earlier versions of ppax, is what its members have."""
-    if _decided(recorded.run_config, recorded.plan) == recorded.run_config:
-        return recorded
-    begun = [directory.member_dir(path, one) for one in recorded.members]
-    products = [origin.products for origin in map(saved_origin, begun) if origin.products]
-    dtype = recorded_dtype(recorded.run_config, products[0] if products else None)
-    run_config = _decided(recorded.run_config, recorded.plan, dtype)
-    members = (plan.member(run_config, *one[:4]) for one in recorded.members)
-    return recorded._replace(run_config=run_config, members=tuple(members))
 
 
 def _require_one_process() -> None:

@@ -33,7 +33,7 @@ from ppax.sweeps.member import FAULT, SEARCH, MemberRun, end_of
 from ppax.sweeps.packing import Pack, Task
 from ppax.sweeps.progress import Counting
 from ppax.sweeps.searching import Searching
-from ppax.training.sweeps import Apart, MembersTraining, filled, stacked, with_learners
+from ppax.training.sweeps import MemberStates, MembersTraining, filled, stacked, with_learners
 
 T = TypeVar("T")
 
@@ -143,7 +143,7 @@ class Together:
             trained, metrics = program(trained, count, self._total)
             columns = dict(jax.device_get(metrics))
             seconds, done = time.perf_counter() - begin, done + count
-            states = own = Apart(trained, len(self.runs))
+            states = own = MemberStates(trained, len(self.runs))
             self._log(program, own, columns, count, done, seconds, progress)
             self._save_if_due(done, states)
             trained = self._searched(program, trained, states, done, progress)
@@ -212,7 +212,7 @@ class Together:
     def _log(
         self,
         program: MembersTraining,
-        states: Apart,
+        states: MemberStates,
         columns: dict[str, np.ndarray],
         count: int,
         done: int,

@@ -1,6 +1,6 @@
 """Backends: where a run's environments are stepped, inside compiled programs or by a loop on the host.
 
-`backend_of` asks once; all else calls the members of the protocol `Backend`.
+`backend_of` asks for the kind of environment once; all else calls the members of the protocol `Backend`.
 """
 
 from __future__ import annotations
@@ -14,30 +14,35 @@ from typing import Any
 import jax
 import numpy as np
 
-from ppax.agents.arguments import require_fit
-from ppax.agents.members import without_extensions
-from ppax.core.protocols import Agent, Backend, Scene, WholeEpisodes
+from ppax.agents.policies import without_extensions
+from ppax.core.protocols import Agent, Backend, Scene, Training, WholeEpisodes
 from ppax.core.types import ActorState, Gathered, Key, PyTree, TrainState
-from ppax.devices.layout import run_once_options
+from ppax.devices.platforms import rules
 from ppax.devices.tracing import renewed
 from ppax.envs import Env, HostEnv, ended
 from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.rendering import with_rendering
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.rendering import render
+from ppax.storage.cache import kept_programs
+from ppax.training.arguments import require_fit
 from ppax.training.collection import collect
 from ppax.training.compiled import CompiledTraining
 from ppax.training.episodes import CompiledEpisodes, CompiledScene
-from ppax.training.host import Clock, HostActor, HostEpisodes, HostTraining, Rollouts, make_policy, metric_names
+from ppax.training.host import Clock, HostActor, HostEpisodes, HostTraining, Rollouts, host_metric_names, make_policy
 from ppax.training.host.episodes import HostScene
 from ppax.training.loop import train
 
 
-def without_past_selves(agent: Agent) -> Any:
-    """Return an agent whose current policies play everywhere: with self-play no environment has past selves."""
-    if agent.pool is None:
-        return agent
-    return dataclasses.replace(agent, pool=dataclasses.replace(agent.pool, share=0.0))  # type: ignore[type-var]
+def compile(agent: Agent, env: Env, state: TrainState, stop: threading.Event | None = None) -> Training:
+    """Compile `train` ahead of time for this agent, environment and state, of which only shapes and dtypes are read.
+
+    For host environments the result is a Python loop around compiled programs, which returns after the current
+    iteration when `stop` is set. For native environments `stop` is ignored: a compiled program cannot be interrupted.
+    Raises ConfigError where host environments are given an agent that they cannot have.
+    """
+    with kept_programs():
+        return backend_of(env).compile(agent, state, stop)
 
 
 def backend_of(env: Env) -> Backend:
@@ -66,7 +71,7 @@ class Compiled:
 
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
         """Return a compiled function that collects a rollout."""
-        program = jax.jit(renewed(collect), static_argnums=4, compiler_options=run_once_options())
+        program = jax.jit(renewed(collect), static_argnums=4, compiler_options=rules().run_once_options)
         return lambda learner, actor, key: Gathered(
             actor, program(agent, self.env, learner, actor, state.num_steps, key)
         )
@@ -128,7 +133,7 @@ class OnHost:
     def metric_names(self, agent: Agent, state: TrainState) -> tuple[str, ...]:
         """Return the names of the training metrics."""
         require_fit(agent, self.env)
-        return metric_names(agent, self.env, state)
+        return host_metric_names(agent, self.env, state)
 
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
         """Return a function that collects a rollout; it resets environments that are in another state."""
@@ -140,18 +145,18 @@ class OnHost:
     ) -> Iterator[WholeEpisodes]:
         """Yield episodes in new environments, at most as many as there are, and close them."""
         require_fit(agent, self.env)
-        current = without_extensions(without_past_selves(agent))
-        with contextlib.closing(HostEpisodes(current, self.env, episodes, deterministic, max_steps)) as played:
+        alone = _acting_alone(agent)
+        with contextlib.closing(HostEpisodes(alone, self.env, episodes, deterministic, max_steps)) as played:
             yield played
 
     @contextlib.contextmanager
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
         """Yield the scene of one new environment that renders, and close it."""
         require_fit(agent, self.env)
-        one, current = with_rendering(self.env), without_extensions(without_past_selves(agent))
+        one, alone = with_rendering(self.env), _acting_alone(agent)
         with one.env:
-            policy = make_policy(current, one.env, learner, deterministic)
-            yield HostScene(HostActor(current, one.env, learner, key, policy), one)
+            policy = make_policy(alone, one.env, learner, deterministic)
+            yield HostScene(HostActor(alone, one.env, learner, key, policy), one)
 
     def first_picture(self, key: Key) -> np.ndarray:
         """Render the first state of one new environment, which is closed."""
@@ -169,3 +174,11 @@ class OnHost:
     def clock(self, program: HostTraining) -> Clock:
         """Return a clock that times the stages of `program` from now on."""
         return Clock(program, self.env)
+
+
+def _acting_alone(agent: Agent) -> Any:
+    """Return an agent whose current policies play everywhere: without extensions, and in self-play no past selves."""
+    alone = without_extensions(agent)
+    if alone.pool is None:
+        return alone
+    return dataclasses.replace(alone, pool=dataclasses.replace(alone.pool, share=0.0))

@@ -24,17 +24,219 @@ from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
 from ppax.ppo.batches import cut, next_values
 from ppax.ppo.ppo import PPO
-from ppax.training.backends import backend_of
+from ppax.training.backends import backend_of, compile
 from ppax.training.collection import collect
-from ppax.training.compilation import compile
 from ppax.training.host import Clock, for_overlap
 from ppax.training.loop import check_sizes, num_devices, start
-
-# Advice of `ppax bench`: one sentence on what would make a run faster, from the time of each stage.
 
 SMALL = 512  # rows of a minibatch: below, the overhead of starting operations dominates
 WORKER_SECONDS = 5e-4  # step of all environments: above, worker processes gain more than their messages cost
 WAITING = 0.2  # share of updates, or of the rest, from which doing both at once gains
+SET_UP = 2.0  # seconds: a first iteration that takes less may be mostly one-time setup
+GAIN = 1.03  # least speedup at which a layout is chosen: less is measurement noise
+STEPS = jax.sharding.PartitionSpec(None, sharding.AXIS)
+COLLECTED = Rollout(STEPS, SPLIT, STEPS, SPLIT, SPLIT)  # type: ignore[arg-type]  # sharded axes
+
+
+def say_nothing(stage: str) -> None:
+    """Print nothing: the default for `say`."""
+
+
+def measure(
+    agent: PPO,
+    env: Env,
+    num_steps: int,
+    seconds: float = 5.0,
+    say: Callable[[str], None] = say_nothing,
+    overlap: int = 0,
+) -> BenchReport:
+    """Measure iterations for about `seconds`, then each stage alone. Raises ConfigError for sizes that do not divide.
+
+    Compilation and the first iteration are not part of `seconds`; where the first iteration takes longer than
+    `seconds` and SET_UP, it is the whole measurement. `say` is called with the name of each stage at its start.
+
+    Stages of a compiled run: rollout, targets, shuffle, gradient steps. On the host: stepping (time that the loop
+    waits for environments), policy, transfer, update, recording.
+    """
+    check_sizes(agent, env, num_steps)
+    agent = for_overlap(agent, env, num_steps, overlap)
+    runner = Runner(agent, env, num_steps, say, overlap)
+    say("measuring")
+    times = rounds(runner, seconds)
+    iteration = statistics.median(times)
+    devices, rows = num_devices(agent, env, num_steps), num_steps * env.num_streams
+    minibatch = rows // agent.minibatch.num_minibatches
+    if runner.clock is not None:
+        shares = runner.clock.shares(runner.spent)
+        text = host_advice(shares, iteration / num_steps, minibatch, env, overlap)
+    else:
+        say("measuring stages")
+        stages = dict(_stages(agent, require_native(env, "", ""), runner.state, seconds / 10))
+        stages["gradient steps"] = max(0.0, iteration - sum(stages.values()))
+        whole = sum(stages.values())
+        shares = {name: duration / whole for name, duration in stages.items()}
+        rounding = products_of(agent, env.num_streams) == "float32" and bfloat16_unit()
+        text = advice(shares, minibatch, env.num_envs, devices, rounding)
+    speed, compiled = rows / iteration, runner.program.compile_seconds
+    return BenchReport(speed, iteration, shares, compiled, peak_memory_mb(), devices, text)
+
+
+class BenchReport(NamedTuple):
+    """Speed and cost of one iteration."""
+
+    steps_per_second: float  # autoreset steps included
+    seconds: float  # of one iteration, median
+    shares: dict[str, float]  # {stage: share of the time}; they add up to 1
+    compile_seconds: float
+    peak_memory_mb: float
+    devices: int
+    advice: str
+
+
+def rounds(runner: Runner, seconds: float) -> list[float]:
+    """Seconds per iteration, one for each round; the rounds take about `seconds` together.
+
+    A first iteration that already takes `seconds` is the only round.
+    """
+    if runner.first >= max(seconds, SET_UP):
+        return [runner.first]
+    runner.restart()  # without one-time setup
+    count = 1
+    times: list[float] = []
+    while not times or runner.spent + times[-1] * count <= seconds:
+        duration = runner.seconds(count)
+        if duration < seconds / 10:  # too short for an exact time
+            count *= 2
+        else:
+            times.append(duration / count)
+    return times
+
+
+class Runner:
+    """Compiled program of a run, with its current state."""
+
+    def __init__(
+        self, agent: PPO, env: Env, num_steps: int, say: Callable[[str], None] = say_nothing, overlap: int = 0
+    ):
+        self.agent, self.env = agent, env
+        say("compiling")
+        self.state = start_compiled(agent, env, num_steps)
+        self.program: Any = compile(agent, env, self.state)
+        self.program.overlap = overlap
+        self.spent = 0.0  # seconds spent on iterations
+        self.clock: Clock | None = backend_of(env).clock(self.program)
+        say("first iteration")
+        self.first = self.seconds(1)  # includes one-time setup
+
+    def seconds(self, iterations: int) -> float:
+        """Run `iterations` iterations; returns their wall time in seconds."""
+        begin = time.perf_counter()
+        self.state, metrics = self.program(self.agent, self.env, self.state, iterations, 2**31 - 1)
+        jax.block_until_ready((self.state, metrics))
+        duration = time.perf_counter() - begin
+        self.spent += duration
+        return duration
+
+    def restart(self) -> None:
+        """Reset the measured times to 0."""
+        self.spent = 0.0
+        if self.clock is not None:
+            self.clock.restart()
+
+    def iterations_in(self, seconds: float) -> int:
+        """Number of iterations that take about `seconds`."""
+        count, duration = 1, self.seconds(1)
+        while duration < seconds / 8:
+            count *= 2
+            duration = self.seconds(count)
+        return max(1, round(count * seconds / duration))
+
+
+def start_compiled(agent: PPO, env: Env, num_steps: int) -> TrainState:
+    """Return the state of `start`, from one compiled program."""
+    state: TrainState = jax.jit(renewed(start), static_argnames="num_steps")(agent, env, num_steps, jax.random.key(0))
+    return state
+
+
+def _stages(agent: PPO, env: VectorEnv, state: TrainState, seconds: float) -> Iterator[tuple[str, float]]:
+    """Yield (stage, seconds) of each stage before the gradient steps, measured for `seconds` as its own program."""
+    devices, num_steps = num_devices(agent, env, state.num_steps), state.num_steps
+    own = dataclasses.replace(env, num_envs=env.num_envs // devices)
+
+    def compiled(function: Callable[..., Any], in_specs: Any, out_specs: Any, *arguments: Any) -> tuple[float, Any]:
+        program = sharding.split(function, devices, in_specs, out_specs) if devices > 1 else function
+        return _time(jax.jit(program), seconds, *arguments)
+
+    def act(learner: Any, actor: Any) -> Rollout:
+        return collect(agent, own, learner, actor, num_steps, jax.random.key(0)).rollout
+
+    duration, rollout = compiled(act, (SAME, SPLIT), COLLECTED, state.learner, state.actor)
+    yield "rollout", duration
+
+    def targets(rollout: Rollout) -> Batch:
+        next_value = jax.vmap(next_values, (1, 0), 1)(rollout.steps, rollout.last_value)
+        estimated = jax.vmap(agent.advantage, (1, 1, None), 1)(rollout.steps, next_value, agent.gamma)
+        return cut(rollout.steps, estimated, agent.sequence_length(num_steps))
+
+    duration, batch = compiled(targets, (COLLECTED,), SAME, rollout)
+    yield "targets", duration
+    duration, _ = _time(jax.jit(lambda batch: agent.minibatch(batch, jax.random.key(0))), seconds, batch)
+    yield "shuffle", agent.num_epochs * duration
+
+
+def _time(program: Callable[..., Any], seconds: float, *arguments: Any) -> tuple[float, Any]:
+    """Median seconds of a call, over ten calls or as many as fit into `seconds`; and its result."""
+    result = jax.block_until_ready(program(*arguments))
+    times: list[float] = []
+    while not times or (len(times) < 10 and sum(times) < seconds):
+        begin = time.perf_counter()
+        jax.block_until_ready(program(*arguments))
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times), result
+
+
+def tune(
+    agent: PPO, env: Env, num_steps: int, seconds: float = 100.0, say: Callable[[str], None] = say_nothing
+) -> TunedProgram:
+    """Search the program layout for at most about `seconds`: devices, then chunk_rows, then unroll.
+
+    Each candidate runs in turn with the best so far. Raises ConfigError for environments on the host, whose speed
+    depends on stepping and acting.
+    """
+    env = require_native(env, "--tune", "leave it out; `ppax bench` says where the time goes")
+    check_sizes(agent, env, num_steps)
+    deadline = time.monotonic() + seconds
+    best = Runner(agent, env, num_steps)
+    count, chosen, speedup = best.iterations_in(0.4), agent.program, 1.0
+    slowest = best.program.compile_seconds + 4.0
+    for name, values in _candidates(agent, env, num_steps):
+        for value in values:
+            program = dataclasses.replace(chosen, **{name: value})
+            if program == chosen or time.monotonic() + slowest > deadline:
+                continue
+            say(f"trying {name} = {value}")
+            begin = time.monotonic()
+            other = Runner(dataclasses.replace(agent, program=program), env, num_steps)
+            ratio = statistics.median(best.seconds(count) / other.seconds(count) for _ in range(4))
+            slowest = max(slowest, time.monotonic() - begin)
+            if ratio > GAIN:
+                best, chosen, speedup = other, program, speedup * ratio
+    return TunedProgram(chosen, speedup)
+
+
+class TunedProgram(NamedTuple):
+    """Program layout chosen by `tune`, and its speedup over the layout of the agent, measured side by side."""
+
+    program: Program
+    speedup: float
+
+
+def _candidates(agent: PPO, env: VectorEnv, num_steps: int) -> Iterator[tuple[str, list[int]]]:
+    length = agent.sequence_length(num_steps)
+    minibatch = agent.minibatch.size(num_steps * env.num_streams // length)
+    yield "devices", [d for d in range(1, sharding.available() + 1) if env.num_envs % d == 0 and minibatch % d == 0]
+    yield "chunk_rows", [rows for rows in (256, 512, 1024, 2048, 8192, 2**20) if rows <= 2 * minibatch * length]
+    yield "unroll", [1, 2, 4]
 
 
 def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: Any, overlap: int = 0) -> str:
@@ -95,206 +297,3 @@ def _one_thread(devices: int, cores: int) -> str:
     return (
         f"; so does one thread for a network of small layers, {sharding.THREADS}=1 in the environment (docs/speed.md)"
     )
-
-
-SET_UP = 2.0  # seconds: a first iteration that takes less may be mostly one-time setup
-GAIN = 1.03  # least speedup at which a layout is chosen: less is measurement noise
-STEPS = jax.sharding.PartitionSpec(None, sharding.AXIS)
-COLLECTED = Rollout(STEPS, SPLIT, STEPS, SPLIT, SPLIT)  # type: ignore[arg-type]  # sharded axes
-
-
-def quiet(stage: str) -> None:
-    """Print nothing: the default for `say`."""
-
-
-class BenchReport(NamedTuple):
-    """Speed and cost of one iteration."""
-
-    steps_per_second: float  # autoreset steps included
-    seconds: float  # of one iteration, median
-    shares: dict[str, float]  # {stage: share of the time}; they add up to 1
-    compile_seconds: float
-    peak_memory_mb: float
-    devices: int
-    advice: str
-
-
-class Choice(NamedTuple):
-    """Program layout chosen by `tune`, and its speedup over the layout of the agent, measured side by side."""
-
-    program: Program
-    speedup: float
-
-
-class Runner:
-    """Compiled program of a run, with its current state."""
-
-    def __init__(self, agent: PPO, env: Env, num_steps: int, say: Callable[[str], None] = quiet, overlap: int = 0):
-        self.agent, self.env = agent, env
-        say("compiling")
-        self.state = start_compiled(agent, env, num_steps)
-        self.program: Any = compile(agent, env, self.state)
-        self.program.overlap = overlap
-        self.spent = 0.0  # seconds spent on iterations
-        self.clock: Clock | None = backend_of(env).clock(self.program)
-        say("first iteration")
-        self.first = self.seconds(1)  # includes one-time setup
-
-    def seconds(self, iterations: int) -> float:
-        """Run `iterations` iterations; returns their wall time in seconds."""
-        begin = time.perf_counter()
-        self.state, metrics = self.program(self.agent, self.env, self.state, iterations, 2**31 - 1)
-        jax.block_until_ready((self.state, metrics))
-        duration = time.perf_counter() - begin
-        self.spent += duration
-        return duration
-
-    def restart(self) -> None:
-        """Reset the measured times to 0."""
-        self.spent = 0.0
-        if self.clock is not None:
-            self.clock.restart()
-
-    def iterations_in(self, seconds: float) -> int:
-        """Number of iterations that take about `seconds`."""
-        count, duration = 1, self.seconds(1)
-        while duration < seconds / 8:
-            count *= 2
-            duration = self.seconds(count)
-        return max(1, round(count * seconds / duration))
-
-
-def measure(
-    agent: PPO,
-    env: Env,
-    num_steps: int,
-    seconds: float = 5.0,
-    say: Callable[[str], None] = quiet,
-    overlap: int = 0,
-) -> BenchReport:
-    """Measure iterations for about `seconds`, then each stage alone. Raises ConfigError for sizes that do not divide.
-
-    Compilation and the first iteration are not part of `seconds`; where the first iteration takes longer than
-    `seconds` and SET_UP, it is the whole measurement. `say` is called with the name of each stage at its start.
-
-    Stages of a compiled run: rollout, targets, shuffle, gradient steps. On the host: stepping (time that the loop
-    waits for environments), policy, transfer, update, recording.
-    """
-    check_sizes(agent, env, num_steps)
-    agent = for_overlap(agent, env, num_steps, overlap)
-    runner = Runner(agent, env, num_steps, say, overlap)
-    say("measuring")
-    times = rounds(runner, seconds)
-    iteration = statistics.median(times)
-    devices, rows = num_devices(agent, env, num_steps), num_steps * env.num_streams
-    minibatch = rows // agent.minibatch.num_minibatches
-    if runner.clock is not None:
-        shares = runner.clock.shares(runner.spent)
-        text = host_advice(shares, iteration / num_steps, minibatch, env, overlap)
-    else:
-        say("measuring stages")
-        stages = dict(_stages(agent, require_native(env, "", ""), runner.state, seconds / 10))
-        stages["gradient steps"] = max(0.0, iteration - sum(stages.values()))
-        whole = sum(stages.values())
-        shares = {name: duration / whole for name, duration in stages.items()}
-        rounding = products_of(agent, env.num_streams) == "float32" and bfloat16_unit()
-        text = advice(shares, minibatch, env.num_envs, devices, rounding)
-    speed, compiled = rows / iteration, runner.program.compile_seconds
-    return BenchReport(speed, iteration, shares, compiled, peak_memory_mb(), devices, text)
-
-
-def rounds(runner: Runner, seconds: float) -> list[float]:
-    """Seconds per iteration, one for each round; the rounds take about `seconds` together.
-
-    A first iteration that already takes `seconds` is the only round.
-    """
-    if runner.first >= max(seconds, SET_UP):
-        return [runner.first]
-    runner.restart()  # without one-time setup
-    count = 1
-    times: list[float] = []
-    while not times or runner.spent + times[-1] * count <= seconds:
-        duration = runner.seconds(count)
-        if duration < seconds / 10:  # too short for an exact time
-            count *= 2
-        else:
-            times.append(duration / count)
-    return times
-
-
-def tune(agent: PPO, env: Env, num_steps: int, seconds: float = 100.0, say: Callable[[str], None] = quiet) -> Choice:
-    """Search the program layout for at most about `seconds`: devices, then chunk_rows, then unroll.
-
-    Each candidate runs in turn with the best so far. Raises ConfigError for environments on the host, whose speed
-    depends on stepping and acting.
-    """
-    env = require_native(env, "--tune", "leave it out; `ppax bench` says where the time goes")
-    check_sizes(agent, env, num_steps)
-    deadline = time.monotonic() + seconds
-    best = Runner(agent, env, num_steps)
-    count, chosen, speedup = best.iterations_in(0.4), agent.program, 1.0
-    slowest = best.program.compile_seconds + 4.0
-    for name, values in _candidates(agent, env, num_steps):
-        for value in values:
-            program = dataclasses.replace(chosen, **{name: value})
-            if program == chosen or time.monotonic() + slowest > deadline:
-                continue
-            say(f"trying {name} = {value}")
-            begin = time.monotonic()
-            other = Runner(dataclasses.replace(agent, program=program), env, num_steps)
-            ratio = statistics.median(best.seconds(count) / other.seconds(count) for _ in range(4))
-            slowest = max(slowest, time.monotonic() - begin)
-            if ratio > GAIN:
-                best, chosen, speedup = other, program, speedup * ratio
-    return Choice(chosen, speedup)
-
-
-def start_compiled(agent: PPO, env: Env, num_steps: int) -> TrainState:
-    """Return the state of `start`, from one compiled program."""
-    state: TrainState = jax.jit(renewed(start), static_argnames="num_steps")(agent, env, num_steps, jax.random.key(0))
-    return state
-
-
-def _candidates(agent: PPO, env: VectorEnv, num_steps: int) -> Iterator[tuple[str, list[int]]]:
-    length = agent.sequence_length(num_steps)
-    minibatch = agent.minibatch.size(num_steps * env.num_streams // length)
-    yield "devices", [d for d in range(1, sharding.available() + 1) if env.num_envs % d == 0 and minibatch % d == 0]
-    yield "chunk_rows", [rows for rows in (256, 512, 1024, 2048, 8192, 2**20) if rows <= 2 * minibatch * length]
-    yield "unroll", [1, 2, 4]
-
-
-def _stages(agent: PPO, env: VectorEnv, state: TrainState, seconds: float) -> Iterator[tuple[str, float]]:
-    """Yield (stage, seconds) of each stage before the gradient steps, measured for `seconds` as its own program."""
-    devices, num_steps = num_devices(agent, env, state.num_steps), state.num_steps
-    own = dataclasses.replace(env, num_envs=env.num_envs // devices)
-
-    def compiled(function: Callable[..., Any], in_specs: Any, out_specs: Any, *arguments: Any) -> tuple[float, Any]:
-        program = sharding.split(function, devices, in_specs, out_specs) if devices > 1 else function
-        return _time(jax.jit(program), seconds, *arguments)
-
-    def act(learner: Any, actor: Any) -> Rollout:
-        return collect(agent, own, learner, actor, num_steps, jax.random.key(0)).rollout
-
-    duration, rollout = compiled(act, (SAME, SPLIT), COLLECTED, state.learner, state.actor)
-    yield "rollout", duration
-
-    def targets(rollout: Rollout) -> Batch:
-        next_value = jax.vmap(next_values, (1, 0), 1)(rollout.steps, rollout.last_value)
-        estimated = jax.vmap(agent.advantage, (1, 1, None), 1)(rollout.steps, next_value, agent.gamma)
-        return cut(rollout.steps, estimated, agent.sequence_length(num_steps))
-
-    duration, batch = compiled(targets, (COLLECTED,), SAME, rollout)
-    yield "targets", duration
-    duration, _ = _time(jax.jit(lambda batch: agent.minibatch(batch, jax.random.key(0))), seconds, batch)
-    yield "shuffle", agent.num_epochs * duration
-
-
-def _time(program: Callable[..., Any], seconds: float, *arguments: Any) -> tuple[float, Any]:
-    """Median seconds of a call, over ten calls or as many as fit into `seconds`; and its result."""
-    result = jax.block_until_ready(program(*arguments))
-    times: list[float] = []
-    while not times or (len(times) < 10 and sum(times) < seconds):
-        begin = time.perf_counter()
-        jax.block_until_ready(program(*arguments))
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times), result

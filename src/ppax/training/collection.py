@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.core.names import refusing_unknown
 from ppax.core.protocols import Agent
 from ppax.core.types import (
     ActorState,
@@ -32,6 +31,7 @@ from ppax.core.types import (
     Scalar,
     Transition,
 )
+from ppax.core.unknown_names import refusing_unknown
 from ppax.devices import sharding
 from ppax.devices.hoisting import Loop, hoisted
 from ppax.devices.platforms import rules
@@ -50,7 +50,7 @@ class Counts(NamedTuple):
     episode_length: Array  # [B] number of valid steps
 
 
-class Row(NamedTuple):
+class StreamRows(NamedTuple):
     """One step of all streams; stacked to [T, B] by `collect`."""
 
     steps: Transition  # [B]
@@ -77,10 +77,10 @@ def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
 
 def one_step(
     agent: Agent, env: VectorEnv, learner: LearnerState, deterministic: bool = False
-) -> Callable[[ActorState, Array], tuple[ActorState, Row]]:
+) -> Callable[[ActorState, Array], tuple[ActorState, StreamRows]]:
     """Return the scan body that steps all streams once; its input is keys [E, 1 + A], as `stream_keys` makes them."""
 
-    def step(actor: ActorState, key: Array) -> tuple[ActorState, Row]:
+    def step(actor: ActorState, key: Array) -> tuple[ActorState, StreamRows]:
         env_key, act_key = key[:, 0], key[:, 1:].reshape(-1)  # a key for each environment, and for each stream
         if deterministic:
             decision = mode_of(agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask))
@@ -105,7 +105,7 @@ def one_step(
         )
         actor, counts = count_step(agent.discount(env.num_streams), actor, out.reward, steps.ended, out.valid)
         metrics = {name: jnp.where(steps.ended, x, 0.0) for name, x in out.metrics.items()}
-        return actor, Row(steps, counts, metrics)
+        return actor, StreamRows(steps, counts, metrics)
 
     return step
 
@@ -194,7 +194,7 @@ def collect(
 
     # With a memory, an outer scan over the sequences stores the carry at the start of each, where the update begins;
     # the carry of every step would take `seq_len` times the memory
-    def sequence(actor: ActorState, inputs: PyTree) -> tuple[ActorState, tuple[PyTree, Row]]:
+    def sequence(actor: ActorState, inputs: PyTree) -> tuple[ActorState, tuple[PyTree, StreamRows]]:
         carry = remembered(actor.carry)
         actor, rows = jax.lax.scan(loop.step, actor, inputs, unroll=unroll)
         return actor, (carry, rows)
@@ -218,7 +218,7 @@ def values_after_rollout(agent: Agent, env: Env, actor: ActorState) -> bool:
     return few and agent.pool is None and not jax.tree.leaves(remembered(actor.carry))
 
 
-def with_last_value(agent: Agent, learner: LearnerState, actor: ActorState, rows: Row, over: Array) -> Collected:
+def with_last_value(agent: Agent, learner: LearnerState, actor: ActorState, rows: StreamRows, over: Array) -> Collected:
     """Return the rollout of `rows` [T, B], its bootstrap value and the statistics of its episodes.
 
     The bootstrap value is V [B] of the observation after the last step. `over` [T, B]: steps that end an episode whose

@@ -15,8 +15,8 @@ import numpy as np
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, PyTree, TrainState
 from ppax.devices import sharding
-from ppax.devices.layout import compiler_options
-from ppax.devices.tracing import current, unchecked
+from ppax.devices.platforms import rules
+from ppax.devices.tracing import renewed, unchecked
 from ppax.envs.vector import VectorEnv
 from ppax.training.loop import Trained, num_devices, place, state_specs, train
 
@@ -41,8 +41,7 @@ class CompiledTraining:
         # by the user, to look into the operations
         self.interpreted: bool = jax.config.jax_disable_jit  # type: ignore[attr-defined]
         one = np.int32(1)
-        function = current(train, *self._arguments, one, one)
-        jitted = jax.jit(function, donate_argnames="state", compiler_options=compiler_options())
+        jitted = jax.jit(renewed(train), donate_argnames="state", compiler_options=rules().compiler_options)
         traced = jitted.trace(*self._arguments, one, one)
         traced_at = time.perf_counter()
         lowered = traced.lower()
@@ -166,6 +165,3 @@ def _release_compiler_memory() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
-
-
-# Compilation of training ahead of time, for compiled environments and for those on the host.

@@ -15,7 +15,7 @@ from jax import Array
 from ppax.core.protocols import Agent
 from ppax.core.types import ActorState, Key, LearnerState, Outcome, PyTree, StepResult, VectorStep
 from ppax.devices import sharding
-from ppax.devices.tracing import current, renewed
+from ppax.devices.tracing import renewed
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.rendering import render
 from ppax.training.collection import start_actor
@@ -127,8 +127,7 @@ class CompiledEpisodes:
 
     @functools.cached_property
     def _program(self) -> Any:
-        example = self._arguments(self._shapes, jax.random.key(0))
-        return jax.jit(current(run_episodes, *example, static=("deterministic",)), static_argnames="deterministic")
+        return jax.jit(renewed(run_episodes), static_argnames="deterministic")
 
     def _arguments(self, learner: PyTree, key: Key) -> tuple[Any, ...]:
         return self._agent, self._env, learner, key, self._deterministic, self._max_steps

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ppax.agents.player_names import agent_columns
-from ppax.core.names import refusing_unknown
+from ppax.agents.metrics import agent_columns
 from ppax.core.options import require_whole
 from ppax.core.protocols import Agent, WholeEpisodes
 from ppax.core.types import Key, LearnerState, PyTree
+from ppax.core.unknown_names import refusing_unknown
 from ppax.envs import Env
+from ppax.storage.cache import kept_programs
 from ppax.training.backends import backend_of
 from ppax.training.loop import make_key
 
@@ -240,5 +241,5 @@ def evaluate(
     vector environment passed in by the user cannot be copied and is used itself; training then resets it. Raises
     ConfigError where host environments are given an agent that they cannot have (`Groups`, `SelfPlay`).
     """
-    with Evaluator(agent, env, learner, episodes, deterministic, max_steps) as evaluator:
+    with kept_programs(), Evaluator(agent, env, learner, episodes, deterministic, max_steps) as evaluator:
         return evaluator(learner, key)

@@ -11,17 +11,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.agents.arguments import require_arguments, require_fit
-from ppax.agents.logged import EPISODE_METRICS, annealed_numbers, episode_metrics
-from ppax.agents.player_names import with_names
+from ppax.agents.metrics import EPISODE_METRICS, annealed_numbers, episode_metrics, with_names
 from ppax.agents.precision import in_training
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary, add_up, averaged, nothing, pack, reduced
 from ppax.arrays.sequences import nearest_divisors, where_rows, zero_rows
-from ppax.core.names import refusing_unknown
 from ppax.core.options import check_numbers
 from ppax.core.protocols import Agent
 from ppax.core.types import Collected, ConfigError, Key, PyTree, Rollout, TrainState, Transition
+from ppax.core.unknown_names import refusing_unknown
 from ppax.devices import sharding
 from ppax.devices.sharding import SAME, SPLIT
 from ppax.devices.tracing import renewed
@@ -30,6 +28,7 @@ from ppax.envs.curriculum import Scheduled
 from ppax.envs.ranges import adapted, first_ranges
 from ppax.envs.vector import VectorEnv
 from ppax.ppo.forward import remembered
+from ppax.training.arguments import require_arguments, require_fit
 from ppax.training.collection import collect, force_reset, start_actor
 from ppax.training.finiteness import bad_leaves, either, not_finite
 

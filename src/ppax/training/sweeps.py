@@ -15,26 +15,30 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
-from ppax.agents.arguments import require_arguments
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlayState, with_own_games
 from ppax.arrays import counter
-from ppax.core.names import refusing_unknown
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, Key, PyTree, TrainState
+from ppax.core.unknown_names import refusing_unknown
 from ppax.devices import sharding
 from ppax.devices.footprint import Footprint
-from ppax.devices.layout import compiler_options, with_devices
+from ppax.devices.layout import with_devices
 from ppax.devices.platforms import rules
 from ppax.devices.sharding import SAME
-from ppax.devices.tracing import current, unchecked
+from ppax.devices.tracing import renewed, unchecked
 from ppax.envs import require_native
 from ppax.envs.vector import VectorEnv
+from ppax.training.arguments import require_arguments
 from ppax.training.compiled import strong
 from ppax.training.loop import Trained, start, train
 
+Tree = TypeVar("Tree")
 ONE_BY_ONE = "call ppax.fit once for each seed or setting"
 MEMBERS = "ppax.sweep"  # mesh axis of members; not sharding.AXIS, as members do not communicate
+MOST = 128  # members of a program: beyond it a program gains nothing, and each member has files open
+COPIES = 3  # copies of a member's state: before and after an iteration, and on the host for its checkpoint
+SHARE = 0.5  # share of the available memory that members may take
 
 
 @refusing_unknown
@@ -52,7 +56,7 @@ def start_sweep(
     states: TrainState = jax.vmap(lambda agent, env, key: begin(agent, env, key=key))(
         *_members(agent, env, members), keys
     )
-    return sharding.place(states, PartitionSpec(MEMBERS), num_devices(members), MEMBERS)
+    return sharding.place(states, PartitionSpec(MEMBERS), devices_of_members(members), MEMBERS)
 
 
 @refusing_unknown
@@ -98,14 +102,14 @@ def sweep_members(
         number, total = jax.lax.pmax((number, total), MEMBERS)
         return one_by_one(agents, envs, states, number, total)
 
-    devices, axis = num_devices(len(states.iteration)), PartitionSpec(MEMBERS)
+    devices, axis = devices_of_members(len(states.iteration)), PartitionSpec(MEMBERS)
     if devices == 1:
         return one_by_one(agents, envs, states, number, total)
     split = sharding.split(share, devices, (axis, axis, axis, SAME, SAME), axis, MEMBERS)
     return split(agents, envs, states, number, total)
 
 
-def num_devices(members: int) -> int:
+def devices_of_members(members: int) -> int:
     """Return the number of devices over which `members` members are sharded."""
     if rules().mapped_members:
         return 1
@@ -157,29 +161,57 @@ def _for_each(tree: PyTree, members: int, name: str, players: int = 1) -> PyTree
     return jax.tree_util.tree_map_with_path(one, tree)
 
 
-# Members of a sweep in one compiled program: stacked and taken apart on the host, compiled ahead of time.
+class MembersTraining:
+    """Ahead-of-time compiled training of `agents` and `envs`, all of equal static parts; states [S] are donated.
 
-Tree = TypeVar("Tree")
+    `num_bytes` is the memory that the compiled program needs, as XLA has measured it; 0 where it reports none.
+    """
 
-MOST = 128  # members of a program: beyond it a program gains nothing, and each member has files open
-COPIES = 3  # copies of a member's state: before and after an iteration, and on the host for its checkpoint
-SHARE = 0.5  # share of the available memory that members may take
+    def __init__(self, agents: Sequence[Agent], envs: Sequence[VectorEnv], shapes: TrainState):
+        """Compile for agents and environments of the members, and for `shapes`, those of the state of one member."""
+        if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            raise ConfigError("jax_disable_jit: a sweep is one compiled program; call ppax.fit for one of its settings")
+        begin = time.perf_counter()
+        self.members, self.devices = len(agents), devices_of_members(len(agents))
+        self.set_members(agents, envs)
+        many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.members, *x.shape), x.dtype), shapes)
+        states = sharding.shapes_of(many, PartitionSpec(MEMBERS), self.devices, MEMBERS)
+        one = np.int32(1)
+        options = rules().compiler_options
+        jitted = jax.jit(renewed(sweep_members), donate_argnames="states", compiler_options=options)
+        traced = jitted.trace(*self._arguments, states, one, one)
+        self.metric_names: tuple[str, ...] = traced.out_info.metrics.names
+        self._program = traced.lower().compile()
+        self.num_bytes = self._measured_bytes()
+        self.compile_seconds = time.perf_counter() - begin
+
+    def __call__(self, states: TrainState, num_iterations: int, total_iterations: int) -> Trained:
+        """Run `num_iterations` iterations of all members; `states` from here or from `stacked`."""
+        with unchecked():  # an iteration that is not finite is discarded, and `grad_norm` is NaN
+            trained: Trained = self._program(
+                *self._arguments, self._placed(states), np.int32(num_iterations), np.int32(total_iterations)
+            )
+        return trained
+
+    def set_members(self, agents: Sequence[Agent], envs: Sequence[VectorEnv]) -> None:
+        """Replace the members by others with the same static fields."""
+        self._arguments = self._placed((stacked([with_devices(agent, 1) for agent in agents]), stacked(envs)))
+
+    def _placed(self, tree: Tree) -> Tree:
+        """Place members on the devices that train them."""
+        if self.devices == 1:
+            return jax.device_put(tree, jax.local_devices()[0])
+        return jax.device_put(tree, sharding.shardings(PartitionSpec(MEMBERS), self.devices, MEMBERS))
+
+    def _measured_bytes(self) -> int:
+        measured = self._program.memory_analysis()
+        if measured is None:
+            return 0
+        held = measured.argument_size_in_bytes + measured.output_size_in_bytes - measured.alias_size_in_bytes
+        return int(self.devices * (held + measured.temp_size_in_bytes))
 
 
-def stacked(trees: Sequence[Tree]) -> Tree:
-    """Stack the leaves of equal trees along a leading axis [S], on the host; random keys stay keys."""
-
-    def one(*leaves: Any) -> Any:
-        if _is_key(leaves[0]):
-            data = np.stack([np.asarray(jax.random.key_data(x)) for x in leaves])
-            return jax.random.wrap_key_data(jnp.asarray(data), impl=jax.random.key_impl(leaves[0]))
-        return np.stack([np.asarray(x) for x in leaves])
-
-    result: Tree = jax.tree.map(one, *map(strong, trees))
-    return result
-
-
-class Apart(Sequence[TrainState]):
+class MemberStates(Sequence[TrainState]):
     """States of the first `members` members of a stacked state, [S]; copied to the host when one is asked for."""
 
     def __init__(self, states: TrainState, members: int):
@@ -217,22 +249,21 @@ class Apart(Sequence[TrainState]):
         return jax.tree.structure(self._states)
 
 
-def members_that_fit(needed: Footprint, available: int | None) -> int:
-    """Return how many members a program may have, by a lower bound on the memory of one; at least one.
+def stacked(trees: Sequence[Tree]) -> Tree:
+    """Stack the leaves of equal trees along a leading axis [S], on the host; random keys stay keys."""
 
-    On a CPU, members train one after the other on each device: only their states are kept for all.
-    """
-    if available is None:
-        return MOST
-    each = COPIES * (needed.learner + needed.environments)
-    each += 0 if not rules().mapped_members else needed.rollout
-    return max(1, min(MOST, int(SHARE * available) // max(1, each)))
+    def one(*leaves: Any) -> Any:
+        if _is_key(leaves[0]):
+            data = np.stack([np.asarray(jax.random.key_data(x)) for x in leaves])
+            return jax.random.wrap_key_data(jnp.asarray(data), impl=jax.random.key_impl(leaves[0]))
+        return np.stack([np.asarray(x) for x in leaves])
+
+    result: Tree = jax.tree.map(one, *map(strong, trees))
+    return result
 
 
-def filled(members: int) -> int:
-    """Return `members`, rounded up so that each of the CPU's devices trains as many."""
-    devices = min(sharding.available(), members) if not rules().mapped_members else 1
-    return -(-members // devices) * devices
+def _is_key(x: Any) -> bool:
+    return hasattr(x, "dtype") and bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 
 @jax.jit
@@ -251,55 +282,19 @@ def with_learners(states: TrainState, sources: Array) -> TrainState:
     return dataclasses.replace(states, learner=learners)
 
 
-class MembersTraining:
-    """Ahead-of-time compiled training of `agents` and `envs`, all of equal static parts; states [S] are donated.
+def members_that_fit(needed: Footprint, available: int | None) -> int:
+    """Return how many members a program may have, by a lower bound on the memory of one; at least one.
 
-    `num_bytes` is the memory that the compiled program needs, as XLA has measured it; 0 where it reports none.
+    On a CPU, members train one after the other on each device: only their states are kept for all.
     """
-
-    def __init__(self, agents: Sequence[Agent], envs: Sequence[VectorEnv], shapes: TrainState):
-        """Compile for agents and environments of the members, and for `shapes`, those of the state of one member."""
-        if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-            raise ConfigError("jax_disable_jit: a sweep is one compiled program; call ppax.fit for one of its settings")
-        begin = time.perf_counter()
-        self.members, self.devices = len(agents), num_devices(len(agents))
-        self.set_members(agents, envs)
-        many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.members, *x.shape), x.dtype), shapes)
-        states = sharding.shapes_of(many, PartitionSpec(MEMBERS), self.devices, MEMBERS)
-        one = np.int32(1)
-        function = current(sweep_members, *self._arguments, states, one, one)
-        jitted = jax.jit(function, donate_argnames="states", compiler_options=compiler_options())
-        traced = jitted.trace(*self._arguments, states, one, one)
-        self.metric_names: tuple[str, ...] = traced.out_info.metrics.names
-        self._program = traced.lower().compile()
-        self.num_bytes = self._measured_bytes()
-        self.compile_seconds = time.perf_counter() - begin
-
-    def __call__(self, states: TrainState, num_iterations: int, total_iterations: int) -> Trained:
-        """Run `num_iterations` iterations of all members; `states` from here or from `stacked`."""
-        with unchecked():  # an iteration that is not finite is discarded, and `grad_norm` is NaN
-            trained: Trained = self._program(
-                *self._arguments, self._placed(states), np.int32(num_iterations), np.int32(total_iterations)
-            )
-        return trained
-
-    def set_members(self, agents: Sequence[Agent], envs: Sequence[VectorEnv]) -> None:
-        """Replace the members by others with the same static fields."""
-        self._arguments = self._placed((stacked([with_devices(agent, 1) for agent in agents]), stacked(envs)))
-
-    def _placed(self, tree: Tree) -> Tree:
-        """Place members on the devices that train them."""
-        if self.devices == 1:
-            return jax.device_put(tree, jax.local_devices()[0])
-        return jax.device_put(tree, sharding.shardings(PartitionSpec(MEMBERS), self.devices, MEMBERS))
-
-    def _measured_bytes(self) -> int:
-        measured = self._program.memory_analysis()
-        if measured is None:
-            return 0
-        held = measured.argument_size_in_bytes + measured.output_size_in_bytes - measured.alias_size_in_bytes
-        return int(self.devices * (held + measured.temp_size_in_bytes))
+    if available is None:
+        return MOST
+    each = COPIES * (needed.learner + needed.environments)
+    each += 0 if not rules().mapped_members else needed.rollout
+    return max(1, min(MOST, int(SHARE * available) // max(1, each)))
 
 
-def _is_key(x: Any) -> bool:
-    return hasattr(x, "dtype") and bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
+def filled(members: int) -> int:
+    """Return `members`, rounded up so that each of the CPU's devices trains as many."""
+    devices = min(sharding.available(), members) if not rules().mapped_members else 1
+    return -(-members // devices) * devices

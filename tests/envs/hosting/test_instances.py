@@ -43,7 +43,7 @@ def around_one(world):
 @pytest.mark.parametrize("how", ["sync", "async", "ray"])
 @pytest.mark.parametrize("source", [shared(Maze), around_one(Maze), shared(partial(Squad, masks=True))])
 def test_one_environment_for_all_streams_is_refused_before_anything_compiles(source, how, monkeypatch):
-    monkeypatch.setattr("ppax.training.compilation.compile", lambda *_: pytest.fail("it compiled"))
+    monkeypatch.setattr("ppax.training.backends.compile", lambda *_: pytest.fail("it compiled"))
     for num_envs in (1, 8):
         with pytest.raises(ppax.ConfigError, match=rf"{SAID}ppax.envs.host\((Maze|Squad), num_envs=8\)"):
             fit(host(source, num_envs, vectorization=how))

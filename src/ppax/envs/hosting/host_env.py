@@ -20,9 +20,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
-from ppax.core.names import refusing_unknown
 from ppax.core.options import Option, check_value
 from ppax.core.types import ConfigError, Key, PyTree
+from ppax.core.unknown_names import refusing_unknown
 from ppax.envs.hosting.arrays import Layout, each_group, element_of
 from ppax.envs.hosting.conventions import adapted_vector, unread
 from ppax.envs.hosting.faults import close_all

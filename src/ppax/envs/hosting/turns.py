@@ -4,7 +4,7 @@ https://pettingzoo.farama.org/api/aec. This file imports nothing else of ppax: i
 
 At each step the agent whose turn it is acts, and all others wait: they observe, and their rewards and ends of episodes
 are those of the step, as `rewards`, `terminations` and `truncations` of the environment say. The learner adds them up
-over the turns of others (training/host/turns.py).
+over the turns of others (training/host/turn_based.py).
 """
 
 from __future__ import annotations

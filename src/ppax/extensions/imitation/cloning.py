@@ -14,14 +14,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import Array
 
 from ppax.core.parts import PATH
-from ppax.core.types import ConfigError, Scalar, number, part, static
-from ppax.extensions.imitation.actions import as_sampled
-from ppax.extensions.imitation.demonstrations import FIELD, Recording, read
+from ppax.core.types import ConfigError, PyTree, Scalar, number, part, static
+from ppax.distributions import Beta, Categorical, Factorised, Joint, Normal, SquashedNormal
+from ppax.distributions.boxes import along, centre_and_half
+from ppax.extensions.imitation.demonstrations import FIELD, LazyDemonstrations, read
 from ppax.ppo.extension import Extension, Rows, Terms
 
 REMEDY = 'demonstrations = "demos.npz"; in Python ppax.imitation.clone(env, demonstrations)'
+KNOWN = (Beta, Categorical, Factorised, Joint, Normal, SquashedNormal)
+EDGE = 1e-6  # share of the half width by which actions at the bounds are moved inside: there tanh has no inverse
 
 
 @part
@@ -42,7 +47,7 @@ class BehaviourCloning(Extension):
         "SHA-256 of the demonstrations, which ppax writes into the run file: others are refused", default=""
     )
     coef: Scalar = number("weight of the negative log-likelihood in the loss", default=1.0, low=0.0)
-    data: Recording | None = static("the demonstrations, as `clone` holds them", default=None)
+    data: LazyDemonstrations | None = static("the demonstrations, as `clone` holds them", default=None)
 
     def terms(self, rows: Rows) -> Terms:
         """Terms of rows [N]; ConfigError for a network with memory, and for importance weights."""
@@ -74,4 +79,37 @@ def clone(env: Any, demonstrations: Any = "", checksum: str = "", coef: Scalar =
     load = partial(read, path or demonstrations, env.observation_space, env.action_space)
     data = None if checksum else load()
     known = checksum if data is None else data.checksum
-    return BehaviourCloning(path, known if path else "", coef, Recording(known, load, data))
+    return BehaviourCloning(path, known if path else "", coef, LazyDemonstrations(known, load, data))
+
+
+def as_sampled(distribution: Any, action: PyTree) -> PyTree:
+    """Return actions [N, ...] of the environment as `distribution` samples them: the inverse of `env_action`.
+
+    ConfigError for a distribution without inverse.
+    """
+    if type(distribution) is Joint:
+        parts = distribution.components
+        if isinstance(parts, dict):
+            return {name: as_sampled(one, action[name]) for name, one in parts.items()}
+        return tuple(map(as_sampled, parts, action))
+    if type(distribution) is Categorical:
+        return action - distribution.start
+    if type(distribution) is Factorised:
+        return action.reshape(len(action), -1) - np.asarray(distribution.start, action.dtype)[None]
+    if type(distribution) in (Normal, SquashedNormal, Beta):
+        return _in_box(distribution, action.reshape(len(action), -1).astype(jnp.float32))
+    raise ConfigError(
+        f"behaviour cloning needs a distribution whose map to actions has an inverse, not "
+        f"{type(distribution).__name__}; must be one of {', '.join(known.__name__ for known in KNOWN)}"
+    )
+
+
+def _in_box(distribution: Any, x: Array) -> Array:
+    """Return vectors [N, d] of a Box as they are sampled."""
+    if type(distribution) is Normal:
+        return x
+    if type(distribution) is Beta:
+        low, high = (along(bound, x.ndim) for bound in (distribution.low, distribution.high))
+        return (x - low) / (high - low)  # its density keeps away from 0 and 1
+    centre, half = (along(bound, x.ndim) for bound in centre_and_half(distribution.low, distribution.high))
+    return jnp.arctanh(jnp.clip((x - centre) / half, -1.0 + EDGE, 1.0 - EDGE))

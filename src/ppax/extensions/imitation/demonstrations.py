@@ -50,7 +50,7 @@ class Demonstrations:
         return f"Demonstrations({self.size:,} steps, {self.checksum[:12]})"
 
 
-class Recording:
+class LazyDemonstrations:
     """Demonstrations identified by their checksum, and read at their first use."""
 
     def __init__(self, checksum: str, load: Callable[[], Demonstrations], loaded: Demonstrations | None = None):
@@ -58,13 +58,13 @@ class Recording:
         self.checksum, self._load, self._loaded = checksum, load, loaded
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Recording) and self.checksum == other.checksum
+        return isinstance(other, LazyDemonstrations) and self.checksum == other.checksum
 
     def __hash__(self) -> int:
         return hash(self.checksum)
 
     def __repr__(self) -> str:
-        return f"Recording({self.checksum[:12]})"
+        return f"LazyDemonstrations({self.checksum[:12]})"
 
     def rows(self) -> Demonstrations:
         """Return the demonstrations; ConfigError where they are not those of the checksum."""

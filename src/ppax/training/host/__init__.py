@@ -4,7 +4,7 @@ from ppax.training.host.episodes import HostActor, HostEpisodes
 from ppax.training.host.policy import make_policy
 from ppax.training.host.rollouts import Rollouts
 from ppax.training.host.timing import Clock
-from ppax.training.host.training import HostTraining, for_overlap, metric_names
+from ppax.training.host.training import HostTraining, for_overlap, host_metric_names
 
 __all__ = [
     "Clock",
@@ -13,6 +13,6 @@ __all__ = [
     "HostTraining",
     "Rollouts",
     "for_overlap",
+    "host_metric_names",
     "make_policy",
-    "metric_names",
 ]

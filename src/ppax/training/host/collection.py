@@ -13,8 +13,8 @@ from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats, each_group, element_of, group_rows
 from ppax.ppo.forward import remembered
 from ppax.training.host.policy import HostPolicy, PolicyInputs
-from ppax.training.host.rows import no_carry, part, row_of, rows_like, stream_name, streams_like
-from ppax.training.host.turns import held, moved, settle
+from ppax.training.host.streams import no_carry, row_of_stream, rows_like, stream_name, streams_like, streams_of
+from ppax.training.host.turn_based import hold_carry, rows_in_order, settle
 
 
 class HostRollout(NamedTuple):
@@ -88,7 +88,7 @@ class _Recorder:
         self.metrics = {name: np.zeros(shape, np.float32) for name in env.host.spec.metrics}
         self.actions: list[np.ndarray] = []
         self.turns = env.host.spec.turns
-        self.carry = [part(env, actor.carry, rows) for rows in self.batches]
+        self.carry = [streams_of(env, actor.carry, rows) for rows in self.batches]
         self.carry_before = list(self.carry)  # before the step that runs
         self.carries: list[list[PyTree]] = [[] for _ in self.batches]
         self.remembers = bool(jax.tree.leaves(remembered(actor.carry)))
@@ -131,7 +131,7 @@ class _Recorder:
         self.terminated[t, rows], self.truncated[t, rows] = step.terminated, step.truncated
         self.valid[t, rows], self.known[t, rows] = step.valid, True
         if self.turns:  # those that wait remember nothing
-            self.carry[number] = held(self.env, step.valid, self.carry_before[number], self.carry[number])
+            self.carry[number] = hold_carry(self.env, step.valid, self.carry_before[number], self.carry[number])
         if self.mask is not None:
 
             def put(store: np.ndarray, mask: np.ndarray, own: slice) -> None:
@@ -187,7 +187,7 @@ class _Recorder:
         for name, places in wrong.items():
             if places.any():
                 t, i = np.argwhere(places)[0]
-                taken = zip(self.actions, (row_of(streams, i) for streams in self.acted_by), strict=True)
+                taken = zip(self.actions, (row_of_stream(streams, i) for streams in self.acted_by), strict=True)
                 action = [x[t, row].tolist() for x, row in taken if row is not None]
                 raise EnvError(
                     f"{stream_name(self.env, i)}: its {name} is not finite at step {t} of a rollout, action {action}"
@@ -208,20 +208,20 @@ class _Recorder:
         carry = jax.tree.map(lambda *x: np.stack(x), *map(joined, starts)) if starts else no_carry(self.env)
         host = self.env.host
         rollout = HostRollout(
-            element_of(self.env.observation_space, iter(self.obs)),
-            self.first,
-            self.mask,
-            jax.tree.unflatten(self.policy.structure, self.actions),
-            self.reward,
-            self.terminated,
-            self.truncated,
-            self.valid,
-            self.final_value if host.has_final_obs else None,
-            self.episode_stats,
-            carry,
-            joined([jax.tree.map(np.asarray, carry) for carry in self.carry]),
-            self.metrics,
-            np.full(self.env.num_streams, host.position, np.uint32),
+            obs=element_of(self.env.observation_space, iter(self.obs)),
+            first=self.first,
+            mask=self.mask,
+            action=jax.tree.unflatten(self.policy.structure, self.actions),
+            reward=self.reward,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            valid=self.valid,
+            final_value=self.final_value if host.has_final_obs else None,
+            episode_stats=self.episode_stats,
+            carry=carry,
+            last_carry=joined([jax.tree.map(np.asarray, carry) for carry in self.carry]),
+            metrics=self.metrics,
+            env_state=np.full(self.env.num_streams, host.position, np.uint32),
         )
         return self._decisions(rollout) if self.turns else rollout
 
@@ -232,7 +232,7 @@ class _Recorder:
         carry = rollout.carry
         if self.remembers:  # of every step and, as the last one, after them
             every = jax.tree.map(lambda x, last: np.concatenate([x, last[None]]), carry, rollout.last_carry)
-            carry = moved(self.env, every, rows.order[:: self.length])
+            carry = rows_in_order(self.env, every, rows.order[:: self.length])
 
         def seen(tree: PyTree, decisions: PyTree) -> PyTree:
             """Rows of decisions, and after them the observation after the last step."""
@@ -240,10 +240,10 @@ class _Recorder:
 
         first = rollout.first[rows.order, np.arange(rows.order.shape[1])]
         return rollout._replace(
-            obs=seen(rollout.obs, moved(self.env, rollout.obs, rows.order)),
+            obs=seen(rollout.obs, rows_in_order(self.env, rollout.obs, rows.order)),
             first=seen(rollout.first, first),
-            mask=seen(rollout.mask, moved(self.env, rollout.mask, rows.order)),
-            action=moved(self.env, rollout.action, rows.order),
+            mask=seen(rollout.mask, rows_in_order(self.env, rollout.mask, rows.order)),
+            action=rows_in_order(self.env, rollout.action, rows.order),
             reward=rows.reward,
             terminated=rows.terminated,
             truncated=rows.truncated,

@@ -16,7 +16,7 @@ from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.rendering import RenderedEnv
 from ppax.envs.hosting.stepper import HostStep
 from ppax.training.host.policy import HostPolicy, PolicyInputs, make_policy
-from ppax.training.host.turns import held
+from ppax.training.host.turn_based import hold_carry
 
 BLOCK = 1024  # steps whose random numbers are drawn at once
 
@@ -53,7 +53,7 @@ class HostActor:
         """Wait for the step of the batch `number` and return its result. Raises EnvError if it failed."""
         self.latest[number] = step = self._env.host.receive(number)
         if self._env.host.spec.turns:
-            self._carry[number] = held(self._env, step.valid, self._before[number], self._carry[number])
+            self._carry[number] = hold_carry(self._env, step.valid, self._before[number], self._carry[number])
         return step
 
 
@@ -209,11 +209,8 @@ class _Episodes:
         )
 
 
-# Scene of an environment on the host: act, step and render, for `ppax play`.
-
-
 class HostScene:
-    """Scene of an environment on the host."""
+    """Scene of an environment on the host: acts, steps and renders, for `ppax play`."""
 
     def __init__(self, host_actor: HostActor, one: RenderedEnv):
         self._host_actor, self._one = host_actor, one

@@ -13,33 +13,77 @@ from ppax.core.types import PyTree
 from ppax.devices.tracing import renewed
 from ppax.training.host.operations import ELEMENTWISE, functions
 
-# Flat list of the operations of a JAX function, on numbered slots: input of the NumPy programs.
-#
-# The function is traced to a jaxpr, and every function that it calls is inlined, so network, normalisation and
-# distribution are defined once. Shapes may have a symbolic size (`jax.export.symbolic_shape`).
-
 CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
 SHAPES = {"reshape", "broadcast_in_dim", "squeeze"}  # views, if the number of elements stays the same
+Call = tuple[Callable[..., Any], tuple[int, ...], int]  # a NumPy call, the slots that it reads, the slot that it writes
 
 
-class NoNumpyVersion(Exception):
-    """Error: the function contains an operation that has no NumPy counterpart here."""
+class NumpyProgram:
+    """NumPy version of `function(slow, *fast)` for arguments of the given shapes. Raises NoNumpyVersion."""
 
+    def __init__(self, function: Callable[..., PyTree], slow: PyTree, *fast: PyTree):
+        trace = Trace(function, slow, *fast)
+        self.result, self._values, self._outputs = trace.result, trace.values, trace.outputs
+        split = len(jax.tree.leaves(slow))
+        self._slow_inputs, self._fast_inputs = trace.inputs[:split], trace.inputs[split:]
+        self._needed, changing = trace.needed, set(self._fast_inputs)
+        self._once: list[Call] = []  # operations that depend on the first argument alone
+        self._each: list[Call] = []
+        for name, _, params, reads, writes in trace.operations:
+            try:
+                calls = functions(name, params, len(writes))
+            except NotImplementedError as error:
+                raise NoNumpyVersion(str(error)) from error
+            each_time = not changing.isdisjoint(reads)
+            if each_time and name in ELEMENTWISE:
+                shape = trace.shapes[writes[0]]
+                reads = tuple(x if x in changing else self._spread(x, trace.shapes[x], shape) for x in reads)
+            steps = self._each if each_time else self._once
+            steps += [(call, reads, slot) for call, slot in zip(calls, writes, strict=True) if slot in self._needed]
+            changing.update(writes if each_time else ())
 
-class Operation(NamedTuple):
-    """A JAX primitive with its parameters, the slots that it reads and the slots that it writes."""
+    def _spread(self, slot: int, before: tuple[int, ...], shape: tuple[int, ...]) -> int:
+        """Return a slot with the value of `slot`, broadcast by `bind`: NumPy adds equal shapes twice as fast."""
+        if before in ((), shape):
+            return slot
+        self._values.append(None)
+        spread = len(self._values) - 1
+        self._once.append((lambda x: np.broadcast_to(x, shape).copy(), (slot,), spread))
+        return spread
 
-    name: str
-    primitive: Any
-    params: dict[str, Any]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
+    def bind(self, slow: PyTree) -> None:
+        """Set the first argument and run the operations that depend on it alone."""
+        for slot, leaf in zip(self._slow_inputs, jax.tree.leaves(slow), strict=True):
+            if slot in self._needed:
+                self._values[slot] = np.asarray(leaf)
+        self._run(self._once, self._values)
+
+    def __call__(self, *fast: Any) -> list[Any]:
+        """Return the leaves of the result for the leaves of the other arguments."""
+        values = self._values.copy()
+        for slot, leaf in zip(self._fast_inputs, fast, strict=True):
+            values[slot] = leaf
+        self._run(self._each, values)
+        return [values[slot] for slot in self._outputs]
+
+    def _run(self, steps: Sequence[Call], values: list[Any]) -> None:
+        for function, reads, writes in steps:
+            # in most steps one or two operands, for which a list would take longer than the loop
+            if len(reads) == 2:
+                first, second = reads
+                values[writes] = function(values[first], values[second])
+            elif len(reads) == 1:
+                values[writes] = function(values[reads[0]])
+            else:
+                values[writes] = function(*[values[slot] for slot in reads])
 
 
 class Trace:
-    """Operations of `function(*arguments)`, which may be arrays or their shapes. Raises NoNumpyVersion.
+    """Flat list of the operations of `function(*arguments)`, on numbered slots. Raises NoNumpyVersion.
 
-    Every slot is written once: by an operation, as an input, or as a constant in `values`.
+    The function is traced to a jaxpr, and every function that it calls is inlined, so that network, normalisation and
+    distribution are defined once. Arguments may be arrays or their shapes, also with a symbolic size
+    (`jax.export.symbolic_shape`). Every slot is written once: by an operation, as an input, or as a constant.
     """
 
     def __init__(self, function: Callable[..., PyTree], *arguments: PyTree):
@@ -135,6 +179,20 @@ class Trace:
         self.operations = kept[::-1]
 
 
+class Operation(NamedTuple):
+    """A JAX primitive with its parameters, the slots that it reads and the slots that it writes."""
+
+    name: str
+    primitive: Any
+    params: dict[str, Any]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+class NoNumpyVersion(Exception):
+    """Error: the function contains an operation that has no NumPy counterpart here."""
+
+
 def _is_reshape(name: str, eqn: Any) -> bool:
     """Whether an operation only changes the shape, as a transposition that moves nothing but axes of size 1."""
     if name == "transpose":
@@ -145,66 +203,3 @@ def _is_reshape(name: str, eqn: Any) -> bool:
 
 def _dtype(atom: Any) -> Any:
     return atom.aval.dtype
-
-
-Step = tuple[Callable[..., Any], tuple[int, ...], int]  # a NumPy call, the slots that it reads, the slot that it writes
-
-
-class NumpyProgram:
-    """NumPy version of `function(slow, *fast)` for arguments of the given shapes. Raises NoNumpyVersion."""
-
-    def __init__(self, function: Callable[..., PyTree], slow: PyTree, *fast: PyTree):
-        trace = Trace(function, slow, *fast)
-        self.result, self._values, self._outputs = trace.result, trace.values, trace.outputs
-        split = len(jax.tree.leaves(slow))
-        self._slow_inputs, self._fast_inputs = trace.inputs[:split], trace.inputs[split:]
-        self._needed, changing = trace.needed, set(self._fast_inputs)
-        self._once: list[Step] = []  # operations that depend on the first argument alone
-        self._each: list[Step] = []
-        for name, _, params, reads, writes in trace.operations:
-            try:
-                calls = functions(name, params, len(writes))
-            except NotImplementedError as error:
-                raise NoNumpyVersion(str(error)) from error
-            each_time = not changing.isdisjoint(reads)
-            if each_time and name in ELEMENTWISE:
-                shape = trace.shapes[writes[0]]
-                reads = tuple(x if x in changing else self._spread(x, trace.shapes[x], shape) for x in reads)
-            steps = self._each if each_time else self._once
-            steps += [(call, reads, slot) for call, slot in zip(calls, writes, strict=True) if slot in self._needed]
-            changing.update(writes if each_time else ())
-
-    def _spread(self, slot: int, before: tuple[int, ...], shape: tuple[int, ...]) -> int:
-        """Return a slot with the value of `slot`, broadcast by `bind`: NumPy adds equal shapes twice as fast."""
-        if before in ((), shape):
-            return slot
-        self._values.append(None)
-        spread = len(self._values) - 1
-        self._once.append((lambda x: np.broadcast_to(x, shape).copy(), (slot,), spread))
-        return spread
-
-    def bind(self, slow: PyTree) -> None:
-        """Set the first argument and run the operations that depend on it alone."""
-        for slot, leaf in zip(self._slow_inputs, jax.tree.leaves(slow), strict=True):
-            if slot in self._needed:
-                self._values[slot] = np.asarray(leaf)
-        self._run(self._once, self._values)
-
-    def __call__(self, *fast: Any) -> list[Any]:
-        """Return the leaves of the result for the leaves of the other arguments."""
-        values = self._values.copy()
-        for slot, leaf in zip(self._fast_inputs, fast, strict=True):
-            values[slot] = leaf
-        self._run(self._each, values)
-        return [values[slot] for slot in self._outputs]
-
-    def _run(self, steps: Sequence[Step], values: list[Any]) -> None:
-        for function, reads, writes in steps:
-            # in most steps one or two operands, for which a list would take longer than the loop
-            if len(reads) == 2:
-                first, second = reads
-                values[writes] = function(values[first], values[second])
-            elif len(reads) == 1:
-                values[writes] = function(values[reads[0]])
-            else:
-                values[writes] = function(*[values[slot] for slot in reads])

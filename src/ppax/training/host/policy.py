@@ -21,62 +21,24 @@ from ppax.distributions import BallNormal, Categorical, Factorised, Joint, Norma
 from ppax.envs import HostEnv
 from ppax.training.host.numpy_program import NoNumpyVersion, NumpyProgram
 
-# Reparameterised sampling: actions from noise drawn in advance for a whole rollout, for policies run in NumPy.
-
 NORMAL = (Normal, SquashedNormal, BallNormal)
 
 
-def action_from_noise(distribution: Distribution, noise: PyTree) -> PyTree:
-    """Return the action for `noise` from `noise_for`, distributed like `distribution.sample`.
-
-    Raises TypeError for distributions that have no reparameterisation here.
-    """
-    if isinstance(distribution, Categorical):
-        # Gumbel-max trick: Maddison et al. 2014, https://arxiv.org/abs/1411.0030
-        return jnp.argmax(distribution.logits + noise, axis=-1).astype(jnp.int32)
-    if isinstance(distribution, Factorised):
-        return action_from_noise(distribution.component, noise)
-    if isinstance(distribution, NORMAL):
-        return distribution.from_noise(noise)
-    if isinstance(distribution, Joint):
-        return distribution._each(action_from_noise, noise)
-    raise TypeError(f"no noise for {type(distribution).__name__}")
-
-
-def noise_for(distribution: Distribution, num_steps: int, rng: np.random.Generator) -> PyTree:
-    """Draw noise [T, ...] for `num_steps` steps of `distribution`, of which only shapes are read.
-
-    Raises TypeError for distributions that have no reparameterisation here.
-    """
-    if isinstance(distribution, Categorical):
-        return rng.gumbel(size=(num_steps, *distribution.logits.shape)).astype(np.float32)
-    if isinstance(distribution, Factorised):
-        return noise_for(distribution.component, num_steps, rng)
-    if isinstance(distribution, NORMAL):
-        return rng.standard_normal((num_steps, *distribution.mean.shape), np.float32)
-    if isinstance(distribution, Joint):
-        parts = distribution.components
-        if isinstance(parts, dict):
-            return {name: noise_for(parts[name], num_steps, rng) for name in sorted(parts)}
-        return tuple(noise_for(part, num_steps, rng) for part in parts)
-    raise TypeError(f"no noise for {type(distribution).__name__}")
-
-
-class PolicyOutputs(NamedTuple):
-    """Actions and next carry of a batch of e streams; actions are lists of leaves, in JAX's flattening order."""
-
-    carry: PyTree  # [e, ...]
-    action: list[np.ndarray]  # [e, ...] each, as sampled; stored in the rollout
-    env_action: list[np.ndarray]  # [e, ...] each, clipped or squashed, for the environments
-
-
-class PolicyInputs(NamedTuple):
-    """Inputs of the policy for a batch of e streams."""
-
-    carry: PyTree  # [e, ...]
-    obs: PyTree  # [e, ...]
-    first: Any  # [e]
-    mask: PyTree | None  # [e, n]
+def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:
+    """Return the faster policy for these sizes and this network; of `learner` only shapes are read."""
+    if agent.sharing != "shared" or env.sizes:
+        return CompiledPolicy(agent, env, learner, deterministic)
+    params = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
+    small = max(env.host.sizes()) * params <= rules().numpy_work
+    # a convolution uses its weights once for each pixel: the number of parameters says nothing of its work
+    images = any(x.ndim > 3 for x in jax.tree.leaves(zero_inputs(agent, env, env.num_agents).obs))
+    dtypes = {product_dtype(one.compute_dtype) for one, _ in agent.learners(env.num_streams)}
+    if small and not images and not jax.tree.leaves(agent.start_carry(1)) and dtypes == {"float32"}:
+        try:
+            return HostNumpyPolicy(agent, env, learner, deterministic)
+        except (NoNumpyVersion, TypeError):
+            pass  # a network or distribution without a NumPy version
+    return CompiledPolicy(agent, env, learner, deterministic)
 
 
 class HostPolicy(Protocol):
@@ -93,7 +55,24 @@ class HostPolicy(Protocol):
         """Return actions at step `t` for the streams `rows`."""
 
 
-class NumpyPolicy:
+class PolicyInputs(NamedTuple):
+    """Inputs of the policy for a batch of e streams."""
+
+    carry: PyTree  # [e, ...]
+    obs: PyTree  # [e, ...]
+    first: Any  # [e]
+    mask: PyTree | None  # [e, n]
+
+
+class PolicyOutputs(NamedTuple):
+    """Actions and next carry of a batch of e streams; actions are lists of leaves, in JAX's flattening order."""
+
+    carry: PyTree  # [e, ...]
+    action: list[np.ndarray]  # [e, ...] each, as sampled; stored in the rollout
+    env_action: list[np.ndarray]  # [e, ...] each, clipped or squashed, for the environments
+
+
+class HostNumpyPolicy:
     """Feedforward policies in NumPy. Samples come from a NumPy generator seeded by the rollout's key."""
 
     def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool):
@@ -121,6 +100,58 @@ class NumpyPolicy:
 
     def _noise(self, num_steps: int, rng: np.random.Generator) -> PyTree:
         return () if self._deterministic else noise_for(self._distribution, num_steps, rng)
+
+
+def _sample(parameters: tuple[Agent, LearnerState], inputs: PolicyInputs, noise: PyTree) -> tuple[PyTree, PyTree]:
+    distribution = _distribution(parameters, inputs)
+    action = action_from_noise(distribution, noise)
+    return action, distribution.env_action(action)
+
+
+def _mode(parameters: tuple[Agent, LearnerState], inputs: PolicyInputs, noise: PyTree) -> tuple[PyTree, PyTree]:
+    distribution = _distribution(parameters, inputs)
+    return distribution.mode(), distribution.env_action(distribution.mode())
+
+
+def _distribution(parameters: tuple[Agent, LearnerState], inputs: PolicyInputs) -> Any:
+    agent, learner = parameters
+    return agent.policy(learner, *inputs).distribution
+
+
+def noise_for(distribution: Distribution, num_steps: int, rng: np.random.Generator) -> PyTree:
+    """Draw noise [T, ...] for `num_steps` steps of `distribution`, of which only shapes are read.
+
+    Raises TypeError for distributions that have no reparameterisation here.
+    """
+    if isinstance(distribution, Categorical):
+        return rng.gumbel(size=(num_steps, *distribution.logits.shape)).astype(np.float32)
+    if isinstance(distribution, Factorised):
+        return noise_for(distribution.component, num_steps, rng)
+    if isinstance(distribution, NORMAL):
+        return rng.standard_normal((num_steps, *distribution.mean.shape), np.float32)
+    if isinstance(distribution, Joint):
+        parts = distribution.components
+        if isinstance(parts, dict):
+            return {name: noise_for(parts[name], num_steps, rng) for name in sorted(parts)}
+        return tuple(noise_for(part, num_steps, rng) for part in parts)
+    raise TypeError(f"no noise for {type(distribution).__name__}")
+
+
+def action_from_noise(distribution: Distribution, noise: PyTree) -> PyTree:
+    """Return the action for `noise` from `noise_for`, distributed like `distribution.sample`.
+
+    Raises TypeError for distributions that have no reparameterisation here.
+    """
+    if isinstance(distribution, Categorical):
+        # Gumbel-max trick: Maddison et al. 2014, https://arxiv.org/abs/1411.0030
+        return jnp.argmax(distribution.logits + noise, axis=-1).astype(jnp.int32)
+    if isinstance(distribution, Factorised):
+        return action_from_noise(distribution.component, noise)
+    if isinstance(distribution, NORMAL):
+        return distribution.from_noise(noise)
+    if isinstance(distribution, Joint):
+        return distribution._each(action_from_noise, noise)
+    raise TypeError(f"no noise for {type(distribution).__name__}")
 
 
 class CompiledPolicy:
@@ -156,47 +187,6 @@ def compiled_act(agent: Agent, env: HostEnv, learner: LearnerState, rows: int, d
     inputs = zero_inputs(agent, env, rows)
     program = compiled(act, agent, learner, inputs, key, number, number)
     return CompiledAct(program, act.eval_shape(agent, learner, inputs, key, number, number)[1])
-
-
-def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:
-    """Return the faster policy for these sizes and this network; of `learner` only shapes are read."""
-    if agent.sharing != "shared" or env.sizes:
-        return CompiledPolicy(agent, env, learner, deterministic)
-    params = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
-    small = max(env.host.sizes()) * params <= rules().numpy_work
-    # a convolution uses its weights once for each pixel: the number of parameters says nothing of its work
-    images = any(x.ndim > 3 for x in jax.tree.leaves(zero_inputs(agent, env, env.num_agents).obs))
-    dtypes = {product_dtype(one.compute_dtype) for one, _ in agent.learners(env.num_streams)}
-    if small and not images and not jax.tree.leaves(agent.start_carry(1)) and dtypes == {"float32"}:
-        try:
-            return NumpyPolicy(agent, env, learner, deterministic)
-        except (NoNumpyVersion, TypeError):
-            pass  # a network or distribution without a NumPy version
-    return CompiledPolicy(agent, env, learner, deterministic)
-
-
-def zero_inputs(agent: Agent, env: HostEnv, rows: int) -> PolicyInputs:
-    """Return zeros with the shapes of the policy's inputs for `rows` streams."""
-    _, obs, mask = dataclasses.replace(env, num_envs=rows // env.num_agents).reset(jax.random.key(0))
-    obs, mask = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), (obs, mask))
-    carry = jax.tree.map(lambda x: np.asarray(x), agent.start_carry(rows))
-    return PolicyInputs(carry, obs, np.ones(rows, bool), mask)
-
-
-def _distribution(parameters: tuple[Agent, LearnerState], inputs: PolicyInputs) -> Any:
-    agent, learner = parameters
-    return agent.policy(learner, *inputs).distribution
-
-
-def _sample(parameters: tuple[Agent, LearnerState], inputs: PolicyInputs, noise: PyTree) -> tuple[PyTree, PyTree]:
-    distribution = _distribution(parameters, inputs)
-    action = action_from_noise(distribution, noise)
-    return action, distribution.env_action(action)
-
-
-def _mode(parameters: tuple[Agent, LearnerState], inputs: PolicyInputs, noise: PyTree) -> tuple[PyTree, PyTree]:
-    distribution = _distribution(parameters, inputs)
-    return distribution.mode(), distribution.env_action(distribution.mode())
 
 
 def _act(
@@ -246,3 +236,11 @@ def _stream_keys(key: Key, t: Array, start: Array, count: int) -> Array:
     """Return a key for each stream, from its index: batching of the streams does not change samples."""
     streams = start + jnp.arange(count, dtype=jnp.int32)
     return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, t), streams)
+
+
+def zero_inputs(agent: Agent, env: HostEnv, rows: int) -> PolicyInputs:
+    """Return zeros with the shapes of the policy's inputs for `rows` streams."""
+    _, obs, mask = dataclasses.replace(env, num_envs=rows // env.num_agents).reset(jax.random.key(0))
+    obs, mask = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), (obs, mask))
+    carry = jax.tree.map(lambda x: np.asarray(x), agent.start_carry(rows))
+    return PolicyInputs(carry, obs, np.ones(rows, bool), mask)

@@ -1,38 +1,47 @@
-"""Rollouts of host environments: start, shapes, conversion to those of `ppax.collect`, single ones for checks."""
+"""Rollouts of host environments: their start, and their conversion to those of `ppax.collect`."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import PartitionSpec
 
 from ppax.core.protocols import Agent
-from ppax.core.types import ActorState, Collected, Gathered, Key, LearnerState, Played, PyTree, TrainState, Transition
-from ppax.devices import sharding
-from ppax.devices.sharding import AXIS, SAME, SPLIT
+from ppax.core.types import ActorState, Collected, Gathered, Key, LearnerState, PyTree, TrainState, Transition
 from ppax.devices.tracing import renewed
 from ppax.envs import EnvError, HostEnv
-from ppax.envs.hosting.arrays import EpisodeStats, each_group, element_of
+from ppax.envs.hosting.arrays import each_group, element_of
 from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.stepper import HostStep
-from ppax.ppo.forward import remembered
-from ppax.training.collection import Counts, Row, count_step, with_last_value
+from ppax.training.collection import Counts, StreamRows, count_step, with_last_value
 from ppax.training.host.collection import HostRollout
 from ppax.training.host.policy import PolicyInputs
-from ppax.training.host.rows import no_carry, stream_name, streams_like
-from ppax.training.host.tensors import collector_of
-from ppax.training.loop import Trained, state_specs
-
-# Rows of batches of streams: with groups of agents, each group's arrays [E * A_g, ...] have rows of their own.
+from ppax.training.host.streams import stream_name, streams_like
+from ppax.training.host.tensor_collection import collector_of
 
 
-# Start of a rollout on host environments: go on from their present state, or reset them.
+class Rollouts:
+    """Collector of rollouts: `state.num_steps` steps of all streams with the agent's policy."""
+
+    def __init__(self, agent: Agent, env: HostEnv, state: TrainState):
+        self._agent, self._env, self._state = agent, env, state
+        self._policy, self._collect = collector_of(agent, env, state.learner)
+        self._value, self._collected = jax.jit(renewed(value_of)), jax.jit(renewed(collected_from))
+
+    def __call__(self, learner: LearnerState, actor: ActorState, key: Key) -> Gathered:
+        """Collect one rollout from `actor` on. Raises EnvError, after which the environments are closed."""
+        agent, num_steps = self._agent, self._state.num_steps
+        reset_key, act_key = jax.random.split(key)
+        actor = reset_if_needed(agent, self._env, actor, reset_key)
+        self._policy.begin(agent, learner, num_steps, act_key)
+        length = agent.sequence_length(num_steps)
+        rollout = self._collect(self._policy, self._value, self._env, actor, num_steps, length, (agent, learner))
+        return Gathered(actor, self._collected(agent, learner, actor, rollout))
 
 
 def reset_if_needed(agent: Agent, env: HostEnv, actor: ActorState, key: Key) -> ActorState:
@@ -129,80 +138,5 @@ def collected_from(agent: Agent, learner: LearnerState, actor: ActorState, rollo
     metrics = {name: jnp.where(over, x, 0.0) for name, x in rollout.metrics.items()}
     if played is not None:
         counts = counts._replace(reward_trace=jnp.take_along_axis(counts.reward_trace, played.until, 0))
-    collected = with_last_value(agent, learner, actor, Row(steps, counts, metrics), over)
+    collected = with_last_value(agent, learner, actor, StreamRows(steps, counts, metrics), over)
     return collected._replace(rollout=collected.rollout._replace(played=played))
-
-
-class Rollouts:
-    """Collector of rollouts: `state.num_steps` steps of all streams with the agent's policy."""
-
-    def __init__(self, agent: Agent, env: HostEnv, state: TrainState):
-        self._agent, self._env, self._state = agent, env, state
-        self._policy, self._collect = collector_of(agent, env, state.learner)
-        self._value, self._collected = jax.jit(renewed(value_of)), jax.jit(renewed(collected_from))
-
-    def __call__(self, learner: LearnerState, actor: ActorState, key: Key) -> Gathered:
-        """Collect one rollout from `actor` on. Raises EnvError, after which the environments are closed."""
-        agent, num_steps = self._agent, self._state.num_steps
-        reset_key, act_key = jax.random.split(key)
-        actor = reset_if_needed(agent, self._env, actor, reset_key)
-        self._policy.begin(agent, learner, num_steps, act_key)
-        length = agent.sequence_length(num_steps)
-        rollout = self._collect(self._policy, self._value, self._env, actor, num_steps, length, (agent, learner))
-        return Gathered(actor, self._collected(agent, learner, actor, rollout))
-
-
-def argument_shapes(program: Callable[..., Trained], agent: Agent, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
-    """Return the shapes of the arguments of `program`, training.py's `_finish`, before any rollout."""
-    actor, num_steps = state.actor, state.num_steps
-    decision = jax.eval_shape(
-        agent.act, state.learner, actor.carry, actor.obs, actor.first, actor.action_mask, state.key
-    )
-
-    def stack(tree: PyTree, count: int) -> PyTree:
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), tree)
-
-    obs, first, mask = stack((actor.obs, actor.first, actor.action_mask), num_steps + 1)
-    flag, number = stack((actor.first, actor.reward_trace), num_steps)
-    memory = remembered(actor.carry)
-    carry = stack(memory, num_steps // agent.sequence_length(num_steps)) if jax.tree.leaves(memory) else no_carry(env)
-    final_value = number if env.host.has_final_obs else None
-    episode_stats = EpisodeStats(number, flag) if env.host.spec.has_episode_stats else None
-    metrics = dict.fromkeys(env.host.spec.metrics, number)
-    until: Any = jax.ShapeDtypeStruct(flag.shape, np.int32)
-    played = Played(number, flag, flag, flag, flag, until) if env.host.spec.turns else None
-    action = stack(decision.action, num_steps)
-    rollout = HostRollout(
-        obs,
-        first,
-        mask,
-        action,
-        number,
-        flag,
-        flag,
-        flag,
-        final_value,
-        episode_stats,
-        carry,
-        actor.carry,
-        metrics,
-        actor.env_state,
-        played,
-    )
-    one = np.int32(1)
-    totals = jax.eval_shape(renewed(program), agent, one, env, state, actor, rollout, None, state.learner).metrics
-    return agent, one, env, state, actor, rollout, totals, state.learner
-
-
-def rollout_specs() -> HostRollout:
-    """Sharding specs of a rollout: by stream."""
-    steps = PartitionSpec(None, AXIS)
-    specs: dict[str, Any] = dict.fromkeys(HostRollout._fields, steps) | {"last_carry": SPLIT, "env_state": SPLIT}
-    return HostRollout(**specs)
-
-
-def argument_shardings(state: TrainState, devices: int) -> Any:
-    """Return the shardings of the program's arguments; None for one device."""
-    if devices == 1:
-        return None
-    return sharding.shardings((SAME, SAME, None, state_specs(state), SPLIT, rollout_specs(), SAME, SAME), devices)

@@ -16,26 +16,24 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax import Array
+from jax.sharding import PartitionSpec
 
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary, add_up, averaged, nothing
 from ppax.core.protocols import Agent
-from ppax.core.types import ActorState, Key, LearnerState, TrainState
+from ppax.core.types import ActorState, Key, LearnerState, Played, PyTree, TrainState
 from ppax.devices import sharding
-from ppax.devices.layout import compiler_options, with_devices
-from ppax.devices.sharding import SAME
-from ppax.devices.tracing import compiled, current, renewed, unchecked
+from ppax.devices.layout import with_devices
+from ppax.devices.platforms import rules
+from ppax.devices.sharding import AXIS, SAME, SPLIT
+from ppax.devices.tracing import compiled, renewed, unchecked
 from ppax.envs import Env, EnvError, HostEnv
+from ppax.envs.hosting.arrays import EpisodeStats
+from ppax.ppo.forward import remembered
 from ppax.training.host.collection import HostRollout
-from ppax.training.host.rollouts import (
-    argument_shapes,
-    argument_shardings,
-    collected_from,
-    reset_if_needed,
-    rollout_specs,
-    value_of,
-)
-from ppax.training.host.tensors import collector_of
+from ppax.training.host.rollouts import collected_from, reset_if_needed, value_of
+from ppax.training.host.streams import no_carry
+from ppax.training.host.tensor_collection import collector_of
 from ppax.training.loop import (
     STAGES,
     IterationInputs,
@@ -87,16 +85,17 @@ class HostTraining:
     def __init__(self, agent: Agent, env: HostEnv, state: TrainState, stop: threading.Event | None = None):
         begin = time.perf_counter()
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
-        shapes = argument_shapes(_finish, agent, env, sharding.shapes_of(state, state_specs(state), 1))
+        shapes = _argument_shapes(agent, env, sharding.shapes_of(state, state_specs(state), 1))
         counters, one = _counters(shapes[3]), np.int32(1)
-        inputs = jax.jit(current(_inputs, agent, counters, one, NONE_AHEAD))
+        inputs = jax.jit(renewed(_inputs))
         self._inputs = compiled(inputs, agent, counters, one, NONE_AHEAD)
         annealed = inputs.eval_shape(agent, counters, one, NONE_AHEAD)[0].agent
         # shapes, not the learner of `state`: that may lie on several devices, and the policy runs on one
         self.policy, self._collect = collector_of(annealed, env, shapes[3].learner)
         # not compiled ahead of time: batch sizes of `value_of` vary
         self._value, self._averaged = jax.jit(renewed(value_of)), jax.jit(averaged)
-        shardings, options = argument_shardings(state, self._devices), _options()
+        shardings = _argument_shardings(state, self._devices)
+        options: dict[str, Any] = {"compiler_options": rules().compiler_options}
         # Transfers of rollouts, and of an agent's hyperparameters, to the program's devices
         self.put: Any = lambda *arguments: arguments
         self._put_agent: Any = lambda agent: agent
@@ -105,7 +104,7 @@ class HostTraining:
             options["in_shardings"] = shardings
             self.put = lambda *arguments: jax.device_put(arguments, shardings[4:])
             self._put_agent = lambda agent: jax.device_put(agent, shardings[0])
-        self.program: Any = compiled(jax.jit(current(_finish, *shapes), **options), *shapes)
+        self.program: Any = compiled(jax.jit(renewed(_finish), **options), *shapes)
         self.reached: Callable[[TrainState], int] = lambda state: int(state.iteration)  # waits for the last update
         self._next: tuple[TrainState | None, Gathering | None] = (None, None)  # the next rollout, and its state
         metrics = shapes[6]
@@ -198,13 +197,9 @@ def for_overlap(agent: Agent, env: Env, num_steps: int, overlap: int) -> Any:
     return with_devices(agent, max((d for d in range(1, devices) if devices % d == 0), default=1))
 
 
-def _options() -> dict[str, Any]:
-    return {"compiler_options": compiler_options()}
-
-
-def metric_names(agent: Agent, env: HostEnv, state: TrainState) -> tuple[str, ...]:
+def host_metric_names(agent: Agent, env: HostEnv, state: TrainState) -> tuple[str, ...]:
     """Return the names of the training metrics, without compiling; `state` may be shapes."""
-    return (*argument_shapes(_finish, agent, env, state)[6].names, *STAGES)
+    return (*_argument_shapes(agent, env, state)[6].names, *STAGES)
 
 
 def _counters(state: TrainState) -> TrainState:
@@ -252,7 +247,62 @@ def _finish(
         after, metrics = share(inputs, state, rollout, acted)
     else:
         specs = state_specs(state)
-        in_specs, out_specs = (SAME, specs, rollout_specs(), SAME), Trained(specs, SAME)  # type: ignore[arg-type]
+        in_specs, out_specs = (SAME, specs, _rollout_specs(), SAME), Trained(specs, SAME)  # type: ignore[arg-type]
         after, metrics = sharding.split(share, devices, in_specs, out_specs)(inputs, state, rollout, acted)
     accepted = after.iteration > state.iteration
     return Trained(after, metrics if totals is None else add_up(totals, metrics, accepted))
+
+
+def _argument_shapes(agent: Agent, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
+    """Return the shapes of the arguments of `_finish`, before any rollout."""
+    actor, num_steps = state.actor, state.num_steps
+    decision = jax.eval_shape(
+        agent.act, state.learner, actor.carry, actor.obs, actor.first, actor.action_mask, state.key
+    )
+
+    def stack(tree: PyTree, count: int) -> PyTree:
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), tree)
+
+    obs, first, mask = stack((actor.obs, actor.first, actor.action_mask), num_steps + 1)
+    flag, number = stack((actor.first, actor.reward_trace), num_steps)
+    memory = remembered(actor.carry)
+    carry = stack(memory, num_steps // agent.sequence_length(num_steps)) if jax.tree.leaves(memory) else no_carry(env)
+    final_value = number if env.host.has_final_obs else None
+    episode_stats = EpisodeStats(number, flag) if env.host.spec.has_episode_stats else None
+    metrics = dict.fromkeys(env.host.spec.metrics, number)
+    until: Any = jax.ShapeDtypeStruct(flag.shape, np.int32)
+    played = Played(number, flag, flag, flag, flag, until) if env.host.spec.turns else None
+    rollout = HostRollout(
+        obs=obs,
+        first=first,
+        mask=mask,
+        action=stack(decision.action, num_steps),
+        reward=number,
+        terminated=flag,
+        truncated=flag,
+        valid=flag,
+        final_value=final_value,
+        episode_stats=episode_stats,
+        carry=carry,
+        last_carry=actor.carry,
+        metrics=metrics,
+        env_state=actor.env_state,
+        played=played,
+    )
+    one = np.int32(1)
+    totals = jax.eval_shape(renewed(_finish), agent, one, env, state, actor, rollout, None, state.learner).metrics
+    return agent, one, env, state, actor, rollout, totals, state.learner
+
+
+def _rollout_specs() -> HostRollout:
+    """Sharding specs of a rollout: by stream."""
+    steps = PartitionSpec(None, AXIS)
+    specs: dict[str, Any] = dict.fromkeys(HostRollout._fields, steps) | {"last_carry": SPLIT, "env_state": SPLIT}
+    return HostRollout(**specs)
+
+
+def _argument_shardings(state: TrainState, devices: int) -> Any:
+    """Return the shardings of the arguments of `_finish`; None for one device."""
+    if devices == 1:
+        return None
+    return sharding.shardings((SAME, SAME, None, state_specs(state), SPLIT, _rollout_specs(), SAME, SAME), devices)

@@ -1,4 +1,4 @@
-"""Policies of an agent that has several (Independent, Groups): learner and part of a rollout of each policy."""
+"""Single policies of an agent that has several (Independent, Groups), and agents that act without extensions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,18 @@ from ppax.core.types import PyTree, Rollout
 from ppax.ppo.ppo import PPO
 
 
-class MemberEnv(NamedTuple):
+class SinglePolicy(NamedTuple):
+    """One policy of an agent that has several."""
+
+    name: str  # of its group or player
+    agent: Any
+    learner: PyTree
+    carry: PyTree  # memory at the start of the rollout
+    rollout: Rollout
+    env: PolicyEnv
+
+
+class PolicyEnv(NamedTuple):
     """Spaces and sizes of an environment as one policy sees them."""
 
     observation_space: spaces.Space
@@ -23,38 +34,31 @@ class MemberEnv(NamedTuple):
     num_streams: int
 
 
-class Member(NamedTuple):
-    """One policy of an agent that has several."""
-
-    name: str  # of its group or player
-    agent: Any
-    learner: PyTree
-    carry: PyTree  # memory at the start of the rollout
-    rollout: Rollout
-    env: MemberEnv
-
-
-def members_of(agent: Any, env: Any, learner: Any, carry: Any, rollout: Rollout, num_envs: int) -> Iterator[Member]:
+def single_policies(
+    agent: Any, env: Any, learner: Any, carry: Any, rollout: Rollout, num_envs: int
+) -> Iterator[SinglePolicy]:
     """Yield the policies of Groups or Independent, with their parts of a rollout in `env`.
 
     `carry` is the memory at the rollout's start. The `env` of each member has the sizes of `num_envs` environments.
     """
     if not env.sizes:
-        everything = Member("", agent, learner, carry, rollout, _env_of(env, num_envs, env.num_agents))
+        everything = SinglePolicy("", agent, learner, carry, rollout, _env_of(env, num_envs, env.num_agents))
         yield from _players(everything, env.agent_names)
     else:
         begin = 0
         for name, size in env.sizes:
             names, begin = env.agent_names[begin : begin + size], begin + size
             own = _env_of(env.groups[name], num_envs, size)
-            group = Member(name, agent.agents[name], learner[name], carry[name], agent.rollout(name, rollout), own)
+            group = SinglePolicy(
+                name, agent.agents[name], learner[name], carry[name], agent.rollout(name, rollout), own
+            )
             if isinstance(group.agent, Independent):
                 yield from _players(group, names)
             else:
                 yield group
 
 
-def _players(one: Member, names: Sequence[str]) -> Iterator[Member]:
+def _players(one: SinglePolicy, names: Sequence[str]) -> Iterator[SinglePolicy]:
     """Yield the players of independent learning."""
     agent: Independent = one.agent
     rollouts = agent.rollouts(one.rollout)  # [A, ...]
@@ -63,11 +67,11 @@ def _players(one: Member, names: Sequence[str]) -> Iterator[Member]:
     for place, name in enumerate(names):
         learner, rollout = (jax.tree.map(lambda x: x[place], x) for x in (one.learner, rollouts))  # noqa: B023
         carry = jax.tree.map(lambda x: x[place, 0], carries)  # noqa: B023
-        yield Member(name, agent.player(place), learner, carry, rollout, env)
+        yield SinglePolicy(name, agent.player(place), learner, carry, rollout, env)
 
 
-def _env_of(env: Any, num_envs: int, size: int) -> MemberEnv:
-    return MemberEnv(env.observation_space, env.action_space, num_envs, num_envs * size)
+def _env_of(env: Any, num_envs: int, size: int) -> PolicyEnv:
+    return PolicyEnv(env.observation_space, env.action_space, num_envs, num_envs * size)
 
 
 def without_extensions(agent: Any) -> Any:

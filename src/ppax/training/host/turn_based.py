@@ -17,7 +17,7 @@ import numpy as np
 
 from ppax.core.types import PyTree, Requirements
 from ppax.envs import HostEnv
-from ppax.training.host.rows import streams_like
+from ppax.training.host.streams import streams_like
 
 
 class Settled(NamedTuple):
@@ -65,7 +65,7 @@ def settle(reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, va
     return Settled(*(x[:num_steps] for x in rows))
 
 
-def moved(env: HostEnv, tree: PyTree, order: np.ndarray) -> PyTree:
+def rows_in_order(env: HostEnv, tree: PyTree, order: np.ndarray) -> PyTree:
     """Return the rows `order` [R, B] of each stream in all arrays of `tree`, [T, B, ...] or by group."""
     each = iter(streams_like(env, tree))
 
@@ -76,7 +76,7 @@ def moved(env: HostEnv, tree: PyTree, order: np.ndarray) -> PyTree:
     return jax.tree.map(one, tree)
 
 
-def held(env: HostEnv | Requirements, acted: np.ndarray, before: PyTree, after: PyTree) -> PyTree:
+def hold_carry(env: HostEnv | Requirements, acted: np.ndarray, before: PyTree, after: PyTree) -> PyTree:
     """Return the carry of a batch of streams [e, ...]: `after` a step where they have `acted` [e], else `before` it."""
 
     def one(own: np.ndarray, old: Any, new: Any) -> np.ndarray:

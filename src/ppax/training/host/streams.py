@@ -20,7 +20,7 @@ def rows_like(env: HostEnv, tree: PyTree, rows: slice) -> PyTree:
     return {name: jax.tree.map(lambda _, name=name: own[name], inner) for name, inner in tree.items()}
 
 
-def part(env: HostEnv, tree: PyTree, rows: slice) -> PyTree:
+def streams_of(env: HostEnv, tree: PyTree, rows: slice) -> PyTree:
     """Return a tree [B, ...] of the streams `rows` alone."""
     return jax.tree.map(lambda x, own: x[own], tree, rows_like(env, tree, rows))
 
@@ -36,7 +36,7 @@ def streams_like(env: HostEnv, tree: PyTree) -> list[Any]:
     return [streams for name in sorted(tree) for streams in [own[name]] * len(jax.tree.leaves(tree[name]))]
 
 
-def row_of(streams: Any, stream: int) -> int | None:
+def row_of_stream(streams: Any, stream: int) -> int | None:
     """Return the row of one stream among `streams`, one result of `streams_like`; None: it has none there."""
     if isinstance(streams, slice):
         return stream

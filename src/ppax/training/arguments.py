@@ -15,7 +15,7 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
-from ppax.agents.player_names import require_distinct_names
+from ppax.agents.metrics import require_distinct_names
 from ppax.agents.self_play import SelfPlay
 from ppax.core.parts import name_of
 from ppax.core.protocols import Agent

@@ -1,7 +1,13 @@
-"""Names of settings in other libraries: the one table from which errors about an unknown name say the one of ppax.
+"""Errors about unknown names of arguments and options: what to write instead.
 
+<<<<<<< HEAD:src/ppax/core/names.py
 Stable-Baselines3 (with sb3-contrib and its Zoo), CleanRL and PureJaxRL have a column each; `others` are names of
 rl_games, rsl_rl, Brax, RLlib, Tianshou and Spinning Up that have one clear meaning. docs/glossary.md has the table.
+=======
+The table at the end has the names of settings in other libraries. Stable-Baselines3 (with sb3-contrib and its Zoo),
+CleanRL and PureJaxRL have a column each; `others` are names of rl_games, rsl_rl, Brax, RLlib, Tianshou and Spinning Up
+that have one clear meaning. docs/glossary.md shows it.
+>>>>>>> rooms6:src/ppax/core/unknown_names.py
 """
 
 from __future__ import annotations
@@ -39,26 +45,66 @@ class Setting(NamedTuple):
         return f", {self.note}" if self.note else ""
 
     @property
+    def in_python(self) -> str:
+        """Text to write in Python, with the difference in meaning."""
+        return f"{self.python}{self.difference}"
+
+    @property
     def elsewhere(self) -> tuple[str, ...]:
         """All names in other libraries."""
         return self.sb3 + self.cleanrl + self.purejaxrl + self.others
 
 
-class Extensions(NamedTuple):
-    """Extensions that have the place of a former option of the agent."""
+def refusing_unknown(function: Callable[P, T]) -> Callable[P, T]:
+    """Return the function with a TypeError that says what to write for an argument that it does not have."""
+    names = list(inspect.signature(function).parameters)
 
-    names: tuple[str, ...]  # in a run file
-    python: str  # the likely one
-    option: str = ""  # of the extension, in place of an option that was no table
+    @functools.wraps(function)
+    def checked(*values: P.args, **options: P.kwargs) -> T:
+        unknown = next((name for name in options if name not in names), None)
+        if unknown is not None:
+            raise TypeError(f"{function.__name__} has no argument {unknown}: {remedy(unknown, names)}")
+        return function(*values, **options)
+
+    return checked
 
 
-class Moved(NamedTuple):
-    """Former option of an agent, and the extensions that have its place."""
+def remedy(name: str, names: list[str]) -> str:
+    """Return what to write for the argument `name` of a function or class that has the arguments `names`."""
+    row = meaning(name)
+    if row and row.python.startswith("ppax.PPO(network, extensions=") and "extensions" in names:
+        return f"write {row.python.removeprefix('ppax.PPO(network, ').removesuffix(')')}{row.difference}"
+    if row and row.name in names and f"{row.name}=" in row.python:
+        return f"write {row.name}=...{row.difference}"
+    if row:
+        return f"write {row.in_python}"
+    similar = difflib.get_close_matches(name.lower(), names, n=1)
+    return f"write {similar[0]}=..." if similar else f"it has {', '.join(names)}"
 
-    option: str  # path of the former option, or of its table
-    tables: tuple[str, ...]  # paths of the extensions' tables, as agent.extensions.rnd
-    inside: str  # option in these tables; "" for a whole table
-    in_file: str  # text to write in a run file
+
+def meaning(name: str) -> Setting | None:
+    """Return the setting that a name stands for, in another library or as the last name of an option; None: unknown."""
+    return _by_name().get(_plain(name)) if name not in ("", "part") else None
+
+
+def own_name(name: str) -> str:
+    """Return the last name of the option that `name` stands for; `name` itself where it is unknown."""
+    row = meaning(name)
+    return row.name if row and row.option else name
+
+
+@functools.cache
+def _by_name() -> dict[str, Setting]:
+    """Rows by each of their names: of ppax, too, after those of other libraries. Of two rows the first is meant."""
+    elsewhere = [(name, row) for row in TABLE for name in row.elsewhere]
+    rows: dict[str, Setting] = {}
+    for name, setting in elsewhere + [(row.name, row) for row in TABLE]:
+        rows.setdefault(_plain(name), setting)
+    return rows
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")
 
 
 ROWS = "the number of minibatches, each of num_envs * num_steps / num_minibatches rows"
@@ -318,88 +364,3 @@ TABLE = (
     Setting("", "ppax.fit(agent, env) or ppax.train", ("learn",), (), ("make_train",)),
     Setting("", "ppax.load(run_dir).act(obs)", ("predict",)),
 )
-
-
-EXTENSIONS = {  # former options of the agent
-    "kl": Extensions(("kl_control",), "KLControl(...)"),
-    "entropy": Extensions(("entropy_target",), "EntropyTarget(...)"),
-    "intrinsic": Extensions(("rnd", "own_critic"), "RND(...)"),
-    "auxiliary": Extensions(
-        ("symmetry", "self_prediction", "next_observation", "feature_norm", "distillation", "behaviour_cloning"),
-        "Symmetry(...)",
-    ),
-    "phase": Extensions(("ppg",), "PPG(...)"),
-    "reward_spread_decay": Extensions(("reward_spreading",), "RewardSpreading(decay=...)", "decay"),
-}
-
-
-def moved(path: str) -> Moved | None:
-    """Return the extensions that have the place of the former option at `path`; None for other options."""
-    words = path.split(".")
-    place = 3 if words[0] == "groups" else 1  # groups.NAME.agent, or agent
-    if words[place - 1 : place] != ["agent"] or words[place : place + 1] == [] or words[place] not in EXTENSIONS:
-        return None
-    row, above = EXTENSIONS[words[place]], ".".join(words[:place])
-    inside = row.option or ".".join(word for word in words[place + 1 :] if word != "part")
-    tables = tuple(f"{above}.extensions.{name}" for name in row.names)
-    in_file = f"{' or '.join(f'[{table}]' for table in tables)} {row.option}".rstrip()
-    return Moved(f"{above}.{words[place]}", tables, inside, in_file)
-
-
-@functools.cache
-def _by_name() -> dict[str, Setting]:
-    """Rows by each of their names: of ppax, too, after those of other libraries. Of two rows the first is meant."""
-    elsewhere = [(name, row) for row in TABLE for name in row.elsewhere]
-    rows: dict[str, Setting] = {}
-    for name, setting in elsewhere + [(row.name, row) for row in TABLE]:
-        rows.setdefault(_plain(name), setting)
-    return rows
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("-", "_")
-
-
-def meaning(name: str) -> Setting | None:
-    """Return the setting that a name stands for, in another library or as the last name of an option; None: unknown."""
-    return _by_name().get(_plain(name)) if name not in ("", "part") else None
-
-
-def own_name(name: str) -> str:
-    """Return the last name of the option that `name` stands for; `name` itself where it is unknown."""
-    row = meaning(name)
-    return row.name if row and row.option else name
-
-
-def in_python(row: Setting) -> str:
-    """Return what to write in Python for a setting, with the difference in meaning."""
-    return f"{row.python}{row.difference}"
-
-
-def remedy(name: str, names: list[str]) -> str:
-    """Return what to write for the argument `name` of a function or class that has the arguments `names`."""
-    if name in EXTENSIONS and "extensions" in names:
-        return f"write extensions=(ppax.extensions.{EXTENSIONS[name].python},)"
-    row = meaning(name)
-    if row and row.python.startswith("ppax.PPO(network, extensions=") and "extensions" in names:
-        return f"write {row.python.removeprefix('ppax.PPO(network, ').removesuffix(')')}{row.difference}"
-    if row and row.name in names and f"{row.name}=" in row.python:
-        return f"write {row.name}=...{row.difference}"
-    if row:
-        return f"write {in_python(row)}"
-    similar = difflib.get_close_matches(name.lower(), names, n=1)
-    return f"write {similar[0]}=..." if similar else f"it has {', '.join(names)}"
-
-
-def refusing_unknown(function: Callable[P, T]) -> Callable[P, T]:
-    """Return the function with a TypeError that says what to write for an argument that it does not have."""
-    names = list(inspect.signature(function).parameters)
-
-    @functools.wraps(function)
-    def checked(*values: P.args, **options: P.kwargs) -> T:
-        unknown = next((name for name in options if name not in names), None)
-        if unknown is not None:
-            raise TypeError(f"{function.__name__} has no argument {unknown}: {remedy(unknown, names)}")
-        return function(*values, **options)
-
-    return checked

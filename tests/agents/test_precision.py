@@ -235,22 +235,18 @@ def test_groups_of_which_one_rounds_go_on_in_their_own_precision_on_another_mach
 
 
 @pytest.mark.parametrize(
-    ("dtypes", "products", "expected"),
+    ("dtypes", "expected"),
     [
-        (("bfloat16_where_safe",), "bfloat16", "bfloat16_where_safe"),
-        (("float32",), "float32", "float32"),
-        (("float32", "bfloat16_where_safe"), None, "bfloat16_where_safe"),  # before the first checkpoint
-        (("auto",), "bfloat16", "bfloat16_where_safe"),  # run files of earlier versions
-        (("auto",), "float32", "float32"),
-        (("auto", "float32"), "", "bfloat16_where_safe"),  # of which one learner rounded
-        (("auto",), None, ""),  # nothing is known
-        (("bfloat16",), None, ""),  # nothing was decided
+        (("bfloat16_where_safe",), "bfloat16_where_safe"),
+        (("float32",), "float32"),
+        (("float32", "bfloat16_where_safe"), "bfloat16_where_safe"),
+        (("bfloat16",), ""),  # nothing was decided
     ],
 )
-def test_the_decision_that_a_run_has_recorded(dtypes, products, expected):
+def test_the_decision_that_a_run_has_recorded(dtypes, expected):
     first, *others = [{"compute_dtype": dtype} for dtype in dtypes]
     groups = {"groups": {str(i): {"agent": one} for i, one in enumerate([first, *others])}} if others else {}
-    assert precision.recorded_dtype({"agent": first} | groups, products) == expected
+    assert precision.recorded_dtype({"agent": first} | groups) == expected
 
 
 def test_all_members_of_a_sweep_have_one_precision_on_whichever_machine_they_train(tmp_path, machine, monkeypatch):
@@ -265,7 +261,7 @@ def test_all_members_of_a_sweep_have_one_precision_on_whichever_machine_they_tra
     for flags in (WITH_UNIT, WITHOUT):
         machine(flags)
         for name, expected in (("sweep", ["bfloat16", "float32"]), ("other", ["float32", "float32"])):
-            found = packing.packed(runs._as_begun(tmp_path / name, directory.read(tmp_path / name)).members)
+            found = packing.packed(directory.read(tmp_path / name).members)
             agents = [task.agent for pack in found for task in pack.tasks]
             assert [precision.in_training(agent).compute_dtype for agent in agents] == expected
     with pytest.raises(ppax.ConfigError, match=r"agent\.compute_dtype = 'auto': it stands for another dtype"):

@@ -284,7 +284,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a run resumes in this machine's precision",
-        "decided(agent, recorded_dtype(run_dirs.find(run_dir), None if saved == UNKNOWN else saved.products))",
+        "decided(agent, recorded_dtype(run_dirs.find(run_dir)))",
         "decided(agent)",
         (PRECISION + "test_a_run_goes_on_in_its_own_precision_on_another_machine",),
         "run/origin.py",
@@ -308,13 +308,6 @@ MUTATIONS = [
         'return found[0] if len(set(found)) == 1 else ", ".join(found)',
         'return found[0] if len(set(found)) == 1 else ""',
         (PRECISION + "test_groups_of_which_one_rounds_go_on_in_their_own_precision_on_another_machine",),
-        "agents/precision.py",
-    ),
-    Mutation(
-        "a run of an earlier version, of which one group rounded, goes on in float32",
-        '"float32" if products == "float32" else WHERE_SAFE',
-        'WHERE_SAFE if products == "bfloat16" else "float32"',
-        (PRECISION + "test_the_decision_that_a_run_has_recorded",),
         "agents/precision.py",
     ),
     Mutation(

@@ -17,7 +17,7 @@ MUTATIONS: list[Mutation] = [
         "search = config.part_in_iterations(plan.search, config.SEARCH, sizes[0])",
         "search = config.part_in_iterations(plan.search, config.SEARCH, 1)",
         ("tests/config/test_intervals.py::test_the_interval_of_a_population_in_steps",),
-        "sweeps/searching.py",
+        "sweeps/decisions.py",
     ),
     Mutation(
         "the first error of a file hides the others",

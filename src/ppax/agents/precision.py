@@ -103,14 +103,8 @@ def products_of(agent: Any, num_streams: int) -> str:
     return found[0] if len(set(found)) == 1 else ", ".join(found)
 
 
-def recorded_dtype(run_config: Config, products: str | None) -> str:
-    """Return the compute_dtype that `auto` stood for in a run; "" where that is not known.
-
-    `products` are those that its newest checkpoint has recorded, None without one. The run files of earlier versions of
-    ppax have `auto`: there they decide.
-    """
+def recorded_dtype(run_config: Config) -> str:
+    """Return the compute_dtype that `auto` stood for when a run began; "" where its agents have other ones."""
     tables = [run_config["agent"], *(group["agent"] for group in run_config.get("groups", {}).values())]
     given = {table.get("compute_dtype") for table in tables}
-    if AUTO not in given and given & {WHERE_SAFE, "float32"}:
-        return WHERE_SAFE if WHERE_SAFE in given else "float32"
-    return "" if products is None else "float32" if products == "float32" else WHERE_SAFE
+    return next((dtype for dtype in (WHERE_SAFE, "float32") if dtype in given), "")

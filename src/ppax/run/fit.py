@@ -237,7 +237,7 @@ def resume_run(
         sharding.use_cpu_devices(saved.devices)
         given = agent is not None or env is not None
         agent, env, run = load_run(path, agent, env, training=True)
-        agent = in_saved_precision(path, saved, agent)
+        agent = in_saved_precision(path, agent)
         passed = config.Built(agent, env, run) if given else None
         agent = with_saved_devices(saved.devices, agent, env, run)
         if console is not None:

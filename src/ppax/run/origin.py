@@ -105,9 +105,9 @@ def saved_origin(run_dir: Path) -> Origin:
     )
 
 
-def in_saved_precision(run_dir: Path, saved: Origin, agent: Agent) -> Agent:
-    """Return `agent` with the precision of its run where it has compute_dtype `auto`."""
-    return decided(agent, recorded_dtype(run_dirs.find(run_dir), None if saved == UNKNOWN else saved.products))
+def in_saved_precision(run_dir: Path, agent: Agent) -> Agent:
+    """Return `agent`, which the user may have passed, with the precision of its run where it has `auto`."""
+    return decided(agent, recorded_dtype(run_dirs.find(run_dir)))
 
 
 def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:

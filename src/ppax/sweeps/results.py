@@ -15,7 +15,7 @@ from ppax import config
 from ppax.core.options import Config
 from ppax.reports import comparison
 from ppax.reports.statistics import Standing, standing_of, statistics_of
-from ppax.run.directory import RESULT
+from ppax.run.directory import RESULT, read_evaluation
 from ppax.scores.results import finite
 from ppax.scores.tables import number
 from ppax.storage import safe_files
@@ -23,7 +23,7 @@ from ppax.storage.paths import relative
 from ppax.sweeps import plan as plans
 from ppax.sweeps.decisions import Decisions, Stage, lineage_of, scheduled
 from ppax.sweeps.directory import BEST, Recorded, member_dir
-from ppax.sweeps.member import FAULT, end_of, result_of
+from ppax.sweeps.member import FAULT, end_of
 from ppax.sweeps.plan import Member, Plan, described, shown
 
 # Importance of swept options: the share of the scores' variance that each explains alone.
@@ -216,7 +216,7 @@ def conclude_study(result: SweepResult, recorded: Recorded, best: Any) -> SweepR
 
 
 def _result(run_dir: Path, member: Member, decisions: Decisions) -> MemberResult:
-    evaluation, end, stop = result_of(run_dir), end_of(run_dir), decisions.stops().get(member.number)
+    evaluation, end, stop = read_evaluation(run_dir), end_of(run_dir), decisions.stops().get(member.number)
     dropped = f"iteration {end.iteration + 1} is not finite" if end.kind == FAULT else ""
     score, std = (_number(evaluation.get(name)) for name in ("mean_return", "std_return"))
     score, why = (score, "") if stop is None else (stop.score, stop.reason)

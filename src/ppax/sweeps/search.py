@@ -17,9 +17,6 @@ from ppax.core.parts import ADDRESS, Interval
 from ppax.core.protocols import Copy, Search, Standings, Stop
 from ppax.core.types import ConfigError, part, static
 
-__all__ = ["ASHA", "PBT", "Grid", "Halving", "Optuna"]
-
-
 # Rungs: iterations at which members are compared, each `eta` times as far as the one before.
 
 
@@ -61,7 +58,6 @@ def _known(score: float) -> float:
 class Grid:
     """Grid: every member trains to the end."""
 
-    waits: ClassVar[bool] = False
     perturbs: ClassVar[bool] = False
 
     def check(self, members: int, total: int) -> None:
@@ -83,7 +79,6 @@ class Grid:
 class Halving:
     """Successive halving: at each rung the best 1/eta of all members go on, the others stop."""
 
-    waits: ClassVar[bool] = True
     perturbs: ClassVar[bool] = False
 
     eta: int = static("reduction factor: the best 1/eta of the members go on at each rung", default=3, low=2)
@@ -111,49 +106,6 @@ class Halving:
         ]
 
 
-# ASHA, stopping variant. Li et al. (2020), "A System for Massively Parallel Hyperparameter Tuning", arXiv:1810.05934.
-#
-# The paper's algorithm promotes paused configurations; in this variant a member that reaches a rung either goes on or
-# stops for good, as nothing waits for the members that come later.
-
-
-@part
-class ASHA:
-    """Asynchronous successive halving: a member stops unless it is among the best 1/eta that reached its rung so far.
-
-    Members of one program reach a rung together, and are compared with each other and with those of earlier programs.
-    """
-
-    waits: ClassVar[bool] = False
-    perturbs: ClassVar[bool] = False
-
-    eta: int = static("reduction factor: a member goes on if it is among the best 1/eta at its rung", default=3, low=2)
-    rungs: int = static("number of rungs; the last one is at a 1/eta of the iterations", default=3, low=1)
-
-    def check(self, members: int, total: int) -> None:
-        """Raise ConfigError for more rungs than the iterations have."""
-        check_rungs(total, self.eta, self.rungs)
-
-    def next_after(self, iteration: int, total: int) -> int:
-        """Return the next rung."""
-        return next((rung for rung in rungs_of(total, self.eta, self.rungs) if rung > iteration), total)
-
-    def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Stop the members that are not among the best 1/eta of all that reached this rung so far, at least one."""
-        rung = rungs_of(standings.total, self.eta, self.rungs).index(standings.iteration) + 1
-        order = ranked({**standings.earlier, **standings.scores})
-        kept = max(1, len(order) // self.eta)
-        at = f"stopped by asha at rung {rung} of {self.rungs} (iteration {standings.iteration})"
-        return [
-            Stop(
-                number,
-                f"{at}: {score_text(standings.scores[number])}, place {place} of {len(order)} so far; {kept} go on",
-            )
-            for place, number in enumerate(order, 1)
-            if place > kept and number in standings.scores
-        ]
-
-
 # Population-based training. Jaderberg et al. (2017), "Population Based Training of Neural Networks", arXiv:1711.09846.
 #
 # Exploit is truncation selection; explore multiplies each number or draws it anew (section 4.1.1 of the paper). A draw
@@ -170,7 +122,6 @@ class PBT:
     keeps its environments and random key.
     """
 
-    waits: ClassVar[bool] = False
     perturbs: ClassVar[bool] = True
 
     interval: Interval | None = static(
@@ -264,7 +215,6 @@ class Optuna:
     the sweep are those of the sampler, lists are categories. Workers with the same `storage` and `study` share trials.
     """
 
-    waits: ClassVar[bool] = True
     perturbs: ClassVar[bool] = False
 
     trials: int = static("trials of the study, those of all its workers together", default=64, low=1)
@@ -308,7 +258,7 @@ class Optuna:
 # Table `[search]` of a sweep's file: the part that decides over the members while they train.
 
 # the first is the default
-SEARCHES = Choices("search", {"grid": Grid, "halving": Halving, "asha": ASHA, "pbt": PBT, "optuna": Optuna})
+SEARCHES = Choices("search", {"grid": Grid, "halving": Halving, "pbt": PBT, "optuna": Optuna})
 
 
 def options_of(table: Any) -> Iterator[Option]:

@@ -92,7 +92,7 @@ def sweep_runs(
 def _of_python(target: Target, run_config: Config, values: Mapping[str, Any], search: Any) -> set[str]:
     """Return the paths and addresses that arguments and objects of Python name, which need no further trust."""
     found = config.outside(run_config) if isinstance(target, Built) else {}
-    found |= config.named(values, config.options(run_config))
+    found |= config.outside_values(values, config.options(run_config))
     found |= searches.outside_of(search) if isinstance(search, dict) else {}
     return {one.name for one in found.values()}
 

@@ -277,7 +277,7 @@ def read(table: Any) -> Search:
 
 def outside_of(table: Any) -> dict[str, Outside]:
     """Return the addresses that a table names, by their places in it."""
-    return config.named(dict(flatten(checked(table), f"{SEARCH}.")), options_of(table))
+    return config.outside_values(dict(flatten(checked(table), f"{SEARCH}.")), options_of(table))
 
 
 def build(table: Any) -> Search:

@@ -177,7 +177,7 @@ class Programs:
         for task, kept in self._kept:
             if kept.members == size and alike(task, tasks[0]):
                 return kept
-        made = MembersTraining(*objects_of(tasks, size), pack.shapes)
+        made = MembersTraining(*agents_and_envs(tasks, size), pack.shapes)
         self._kept = [*self._kept[1 - KEPT :], (tasks[0], made)]
         return made
 
@@ -326,7 +326,7 @@ class ProgramTraining:
         """Set the values that the members have as they reach `iteration`, before the decisions there."""
         for place, run in enumerate(self.runs):
             self._set(place, self._searching.values(run.task.member, iteration))
-        self._program.set_members(*objects_of(self._tasks, self._program.members))
+        self._program.set_members(*agents_and_envs(self._tasks, self._program.members))
 
     def _set(self, place: int, values: Config) -> None:
         """Set the swept values of a member."""
@@ -349,7 +349,7 @@ class ProgramTraining:
                 self._set(place, self._searching.values(self.runs[place].task.member, iteration + 1))
         if (sources == np.arange(self._program.members)).all():
             return trained
-        self._program.set_members(*objects_of(self._tasks, self._program.members))
+        self._program.set_members(*agents_and_envs(self._tasks, self._program.members))
         return with_learners(trained, sources)
 
     def _log(self, states: Apart, columns: dict[str, np.ndarray], count: int, done: int, seconds: float) -> None:
@@ -424,7 +424,7 @@ def repeated(items: Sequence[T], count: int) -> list[T]:
     return list(itertools.islice(itertools.cycle(items), count))
 
 
-def objects_of(tasks: Sequence[Task], count: int) -> tuple[list[Agent], list[Any]]:
+def agents_and_envs(tasks: Sequence[Task], count: int) -> tuple[list[Agent], list[Any]]:
     """Return agents and environments of `count` members: those of the tasks, repeated."""
     own = repeated(tasks, count)
     return [task.agent for task in own], [task.env for task in own]

@@ -76,7 +76,7 @@ def of_file(given: Mapping[str, Any] | None) -> Cluster | None:
     """
     cluster = read(given)
     table = {OPTIONS[name].path: value for name, value in checked(given).items()}
-    imports.require_asked(config.named(table, OPTIONS.values()))
+    imports.require_asked(config.outside_values(table, OPTIONS.values()))
     return cluster
 
 

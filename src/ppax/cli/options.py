@@ -136,7 +136,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_run(
-    command: str, texts: Sequence[str], add: Adding, find: Callable[[str], Config] = config.find
+    command: str, texts: Sequence[str], add: Adding | None = None, find: Callable[[str], Config] = config.find
 ) -> tuple[argparse.Namespace, Config]:
     """Parse the arguments of a command that takes a run: options of the command, and the configuration of the run.
 
@@ -161,11 +161,12 @@ def parse_run(
 
 
 def _parse(
-    command: str, arguments: list[Argument], add: Adding, base: Config, topic: str | None
+    command: str, arguments: list[Argument], add: Adding | None, base: Config, topic: str | None
 ) -> tuple[argparse.Namespace, Config]:
     """Parse arguments over the configuration `base`: return the command's options, and `base` with the given values."""
     parser = _parser_of(command)
-    add(parser)
+    if add is not None:
+        add(parser)
     add_common(parser)
     target = target_of(arguments)
     base, arguments = choose_lists(base, arguments)

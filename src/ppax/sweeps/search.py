@@ -17,41 +17,9 @@ from ppax.core.parts import ADDRESS, Interval
 from ppax.core.protocols import Copy, Search, Standings, Stop
 from ppax.core.types import ConfigError, part, static
 
-# Rungs: iterations at which members are compared, each `eta` times as far as the one before.
-
-
-def rungs_of(total: int, eta: int, rungs: int) -> list[int]:
-    """Return the iterations of the rungs, the last one a 1/eta of `total`, rounded up."""
-    return [-(-total // eta**power) for power in range(rungs, 0, -1)]
-
-
-def check_rungs(total: int, eta: int, rungs: int) -> None:
-    """Raise ConfigError where two rungs would be at one iteration."""
-    if len(set(rungs_of(total, eta, rungs))) < rungs or total <= 1:
-        fit = max((n for n in range(1, rungs) if len(set(rungs_of(total, eta, n))) == n), default=0)
-        raise ConfigError(
-            f"search.rungs = {rungs}: {total} iterations have no {rungs} rungs with search.eta = {eta}; nearest valid "
-            f"value: {fit}"
-            if fit and total > 1
-            else f"search.rungs = {rungs}: {total} iterations are too few for a rung; raise total_steps"
-        )
-
-
-def ranked(scores: Mapping[int, float]) -> list[int]:
-    """Return the numbers of members, best score first; NaN is the worst, of equal scores the first number is best."""
-    return sorted(scores, key=lambda number: (-_known(scores[number]), number))
-
-
-def score_text(score: float) -> str:
-    """Return a score in words."""
-    return "no score" if math.isnan(score) else f"score {score:.6g}"
-
-
-def _known(score: float) -> float:
-    return -math.inf if math.isnan(score) else score
-
-
-# Grid: every member trains to the end.
+DIGITS = 6  # significant digits of a perturbed number, as those of a drawn one
+SAMPLERS = ("tpe", "random", "gp", "qmc")  # not cmaes: Optuna unpickles its state from the database
+PRUNERS = ("none", "median", "percentile", "halving", "hyperband")
 
 
 @part
@@ -72,12 +40,13 @@ class Grid:
         return []
 
 
-# Successive halving. Jamieson & Talwalkar (2016), "Non-stochastic Best Arm Identification", arXiv:1502.07943.
-
-
 @part
 class Halving:
-    """Successive halving: at each rung the best 1/eta of all members go on, the others stop."""
+    """Successive halving: at each rung the best 1/eta of all members go on, the others stop.
+
+    Rungs are iterations, each `eta` times as far as the one before. Jamieson & Talwalkar (2016), "Non-stochastic Best
+    Arm Identification", arXiv:1502.07943.
+    """
 
     perturbs: ClassVar[bool] = False
 
@@ -86,17 +55,26 @@ class Halving:
 
     def check(self, members: int, total: int) -> None:
         """Raise ConfigError for more rungs than the members or the iterations have."""
-        check_rungs(total, self.eta, self.rungs)
+        if total <= 1:
+            raise ConfigError(
+                f"search.rungs = {self.rungs}: {total} iterations are too few for a rung; raise total_steps"
+            )
+        fit = len(set(self._places(total)))
+        if fit < self.rungs:
+            raise ConfigError(
+                f"search.rungs = {self.rungs}: {total} iterations have no {self.rungs} rungs with search.eta = "
+                f"{self.eta}; nearest valid value: {fit}"
+            )
         if members < self.eta:
             raise ConfigError(f"search.eta = {self.eta}: a sweep of {members} members must have at least {self.eta}")
 
     def next_after(self, iteration: int, total: int) -> int:
         """Return the next rung."""
-        return next((rung for rung in rungs_of(total, self.eta, self.rungs) if rung > iteration), total)
+        return next((rung for rung in self._places(total) if rung > iteration), total)
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
         """Stop all but the best of the members that are left; there are `members` / eta^k of them after rung k."""
-        rung = rungs_of(standings.total, self.eta, self.rungs).index(standings.iteration) + 1
+        rung = self._places(standings.total).index(standings.iteration) + 1
         kept, order = max(1, standings.members // self.eta**rung), ranked(standings.scores)
         at = f"stopped by halving at rung {rung} of {self.rungs} (iteration {standings.iteration})"
         return [
@@ -105,13 +83,9 @@ class Halving:
             if place > kept
         ]
 
-
-# Population-based training. Jaderberg et al. (2017), "Population Based Training of Neural Networks", arXiv:1711.09846.
-#
-# Exploit is truncation selection; explore multiplies each number or draws it anew (section 4.1.1 of the paper). A draw
-# depends on the seed, the iteration and the member alone.
-
-DIGITS = 6  # significant digits of a perturbed number, as those of a drawn one
+    def _places(self, total: int) -> list[int]:
+        """Return the iterations of the rungs, the last one a 1/eta of `total`, rounded up."""
+        return [-(-total // self.eta**power) for power in range(self.rungs, 0, -1)]
 
 
 @part
@@ -119,7 +93,9 @@ class PBT:
     """Population-based training: the worst members take over the learner of a good one and perturb its numbers.
 
     The members of one program are a population. A learner is weights, optimiser state and statistics; a member
-    keeps its environments and random key.
+    keeps its environments and random key. Exploit is truncation selection; explore multiplies each number or draws it
+    anew (section 4.1.1). A draw depends on the seed, the iteration and the member alone. Jaderberg et al. (2017),
+    "Population Based Training of Neural Networks", arXiv:1711.09846.
     """
 
     perturbs: ClassVar[bool] = True
@@ -191,6 +167,20 @@ class PBT:
         return float(min(max(new, low), high))
 
 
+def ranked(scores: Mapping[int, float]) -> list[int]:
+    """Return the numbers of members, best score first; NaN is the worst, of equal scores the first number is best."""
+    return sorted(scores, key=lambda number: (-_known(scores[number]), number))
+
+
+def score_text(score: float) -> str:
+    """Return a score in words."""
+    return "no score" if math.isnan(score) else f"score {score:.6g}"
+
+
+def _known(score: float) -> float:
+    return -math.inf if math.isnan(score) else score
+
+
 def bounds(swept: Any, limits: Mapping[str, float]) -> tuple[float, float]:
     """Return the smallest and largest value of a swept number: of its list or distribution, and of the option."""
     own = swept if isinstance(swept, tuple) else getattr(swept, "values", None)
@@ -199,20 +189,14 @@ def bounds(swept: Any, limits: Mapping[str, float]) -> tuple[float, float]:
     return low, min(high, limits.get("high", math.inf))
 
 
-# Optuna. Akiba et al. (2019), "Optuna: A Next-generation Hyperparameter Optimization Framework", arXiv:1907.10902.
-#
-# These are its settings; `sweeps/studies` asks, reports and tells.
-
-SAMPLERS = ("tpe", "random", "gp", "qmc")  # not cmaes: Optuna unpickles its state from the database
-PRUNERS = ("none", "median", "percentile", "halving", "hyperband")
-
-
 @part
 class Optuna:
     """Study of Optuna: a sampler proposes settings from the scores of earlier ones, some at a time, trained together.
 
     A trial is a setting with all of its seeds; its value is the interquartile mean of their scores. Distributions of
     the sweep are those of the sampler, lists are categories. Workers with the same `storage` and `study` share trials.
+    `sweeps/studies` asks, reports and tells. Akiba et al. (2019), "Optuna: A Next-generation Hyperparameter
+    Optimization Framework", arXiv:1907.10902.
     """
 
     perturbs: ClassVar[bool] = False
@@ -255,9 +239,7 @@ class Optuna:
         return []
 
 
-# Table `[search]` of a sweep's file: the part that decides over the members while they train.
-
-# the first is the default
+# Searches by name; the first is the default
 SEARCHES = Choices("search", {"grid": Grid, "halving": Halving, "pbt": PBT, "optuna": Optuna})
 
 

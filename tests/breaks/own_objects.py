@@ -78,7 +78,7 @@ MUTATIONS = [
         "    of_agents = [slot for slot in slots if AGENT.fullmatch(slot)]",
         "    of_agents = []",
         (PARTS + "test_an_agent_of_another_class_keeps_what_all_agents_have",),
-        "config/own_parts.py",
+        "config/user_parts.py",
     ),
     Mutation(
         "a group inherits options of an agent of another class",
@@ -92,7 +92,7 @@ MUTATIONS = [
         '    if kind == "agent" and not (isinstance(found, type) and issubclass(found, PPO)):',
         "    if False:",
         (PARTS + "test_an_agent_is_a_subclass_of_ppo_with_options_of_its_own",),
-        "config/own_parts.py",
+        "config/user_parts.py",
     ),
     Mutation(
         "an agent is recorded as PPO",

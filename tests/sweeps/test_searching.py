@@ -79,7 +79,7 @@ def programs():
 
 @pytest.fixture(autouse=True)
 def _compiled_once(programs, monkeypatch):
-    monkeypatch.setattr("MembersTraining", programs)
+    monkeypatch.setattr(training, "MembersTraining", programs)
     monkeypatch.setattr(runs.pictures, "draw", lambda result: [])
 
 

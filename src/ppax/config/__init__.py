@@ -5,7 +5,6 @@ from ppax.config.construction import Built, build, build_agent, build_env, build
 from ppax.config.defaults import BY_ENVIRONMENT, PARTS_FOR_ALL, PRESET, Completed, begun, completed, num_envs_for
 from ppax.config.description import describe, describe_part, describe_run, own_environment
 from ppax.config.outside_names import outside, outside_values, require_asked
-from ppax.config.own_parts import import_paths, package_of, plain, require_trusted, without_parts
 from ppax.config.run_files import RUN_FILE, SWEEP_FILE, file_of, find, of_sweep, parse, preset, presets, read, to_toml
 from ppax.config.run_settings import (
     BestSettings,
@@ -18,6 +17,7 @@ from ppax.config.run_settings import (
     part_in_iterations,
     require_within,
 )
+from ppax.config.user_parts import import_paths, package_of, plain, require_trusted, without_parts
 from ppax.config.validation import (
     FREE,
     OBJECTS,

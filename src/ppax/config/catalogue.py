@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from ppax.config.own_parts import user_class, user_class_name
+from ppax.config.user_parts import user_class, user_class_name
 from ppax.core import imports
 from ppax.core.options import check_limits
 from ppax.core.protocols import MadeForSpaces

@@ -25,8 +25,8 @@ from ppax.config.catalogue import (
 )
 from ppax.config.description import own_environment
 from ppax.config.outside_names import require_asked, require_asked_of_env
-from ppax.config.own_parts import require_tree, require_trusted
 from ppax.config.run_settings import NO_POOL, Run, in_iterations
+from ppax.config.user_parts import require_tree, require_trusted
 from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve, resolve_part
 from ppax.core.options import Config, hints_of, option_of
 from ppax.core.parts import name_of

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ppax.config.catalogue import AGENT, CHAIN, ONE, Choices, part_fields
-from ppax.config.own_parts import without_parts
+from ppax.config.user_parts import without_parts
 from ppax.core.options import Config, Option, flatten, unflatten
 from ppax.core.types import ConfigError
 

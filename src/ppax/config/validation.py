@@ -14,8 +14,8 @@ from typing import Any
 
 from ppax.config import group_tables
 from ppax.config.catalogue import AGENT, CHAIN, LIST, ONE, PARTS, Choices, PartField, part_fields
-from ppax.config.own_parts import require_trusted, without_parts
 from ppax.config.run_settings import Run
+from ppax.config.user_parts import require_trusted, without_parts
 from ppax.core import imports, names
 from ppax.core.options import (
     Config,

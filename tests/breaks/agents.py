@@ -166,8 +166,8 @@ FILES = [
     ),
     Mutation(
         "underscores in a group's name become dashes",
-        '("", "") if place in own else (old, new)',
-        "(old, new)",
+        'elif before in by_key or words == ["groups"]:',
+        "elif before in by_key:",
         (OVERRIDES, GROUPS + "test_a_command_line_names_groups_with_underscores"),
         "ppax/cli/arguments.py",
     ),
@@ -180,7 +180,7 @@ FILES = [
     ),
     Mutation(
         "a group has the options of default parts",
-        "config.options(group_tables.filled(base))",
+        "config.options(group_tables.with_inherited(base))",
         "config.options(base)",
         (OVERRIDES,),
         "ppax/cli/options.py",

@@ -52,8 +52,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a list of extensions is swept",
-        "one = name in (*OWN, *ONE) or is_extension_list(name)",
-        "one = name in (*OWN, *ONE)",
+        'one = name in ("", *HELP, *OWN, *ONE) or is_extension_list(name)',
+        'one = name in ("", *HELP, *OWN, *ONE)',
         (LINES + "test_a_list_is_no_sweep",),
         "cli/sweep.py",
     ),

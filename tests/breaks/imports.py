@@ -98,7 +98,7 @@ MUTATIONS = [
         "    public = optimizers.public_name(made_of) or imports.import_path(made_of)",
         "    public = optimizers.public_name(made_of)",
         (OWN + "test_a_run_made_in_python_is_recorded_by_import_path",),
-        "config/own_parts.py",
+        "config/user_parts.py",
     ),
     Mutation(
         "an optimiser with a mask is elementwise",

@@ -17,7 +17,7 @@ MUTATIONS: list[Mutation] = [
         "search = config.part_in_iterations(plan.search, config.SEARCH, sizes[0])",
         "search = config.part_in_iterations(plan.search, config.SEARCH, 1)",
         ("tests/config/test_intervals.py::test_the_interval_of_a_population_in_steps",),
-        "sweeps/searching.py",
+        "sweeps/decisions.py",
     ),
     Mutation(
         "the first error of a file hides the others",
@@ -166,8 +166,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a field holds the parts of its name",
-        "Choices(kind, first[field] | PARTS.get(kind, {})) for field, kind in slots(cls).items()}",
-        "Choices(field, PARTS[field]) for field in slots(cls) if field in PARTS}",
+        "kind = field.metadata[holds]",
+        "kind = field.name",
         ("tests/config/test_config.py::test_fields_with_a_slot_hold_parts_whatever_their_names",),
         "config/catalogue.py",
     ),

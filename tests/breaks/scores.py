@@ -72,7 +72,7 @@ MUTATIONS: list[Mutation] = [
         "if not path.startswith(of_parts)",
         "if True",
         ("tests/tools/test_building.py::test_options_of_a_part_leave_with_it",),
-        "config/own_parts.py",
+        "config/user_parts.py",
     ),
     Mutation(
         "spaces are computed from the parameters of all members",

@@ -52,7 +52,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a sweep's file chooses the cluster",
-        "    imports.require_asked(config.named(table, OPTIONS.values()))\n",
+        "    imports.require_asked(config.outside_values(table, OPTIONS.values()))\n",
         "",
         (f"{STRANGERS}[sweep file, cluster of Ray]",),
         "placing/settings.py",
@@ -143,7 +143,7 @@ MUTATIONS = [
     ),
     Mutation(
         "typed options need trust",
-        "    imports.typed(one.name for one in config.named(given | free, known.values()).values())\n",
+        "    imports.typed(one.name for one in config.outside_values(given | free, known.values()).values())\n",
         "",
         (NAMES + "test_typed_options_need_no_trust",),
         "cli/options.py",

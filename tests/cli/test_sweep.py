@@ -208,7 +208,7 @@ def test_what_comes_next_is_the_best_policy_of_a_population_and_else_the_best_se
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("search", ["halving --search.eta 2", "asha --search.eta 2", "pbt --search.interval 25"])
+@pytest.mark.parametrize("search", ["halving --search.eta 2", "pbt --search.interval 25"])
 def test_a_search_killed_at_random_ends_with_the_same_bits(file, search, tmp_path):
     """Real processes, SIGKILL: 16 members of 1,000 iterations, with all decisions."""
     flags = ["--agent.learning-rate", "log_uniform(1e-4, 1e-2)", "--draws", "8", "--total-steps", "64000"]
@@ -225,7 +225,7 @@ def test_a_search_on_the_command_line(file, capsys):
     file.write_text(FILE + '[search]\npart = "halving"\neta = 4\n')
     assert parsed(file)[2]["search"] == {"part": "halving", "eta": 4}
     assert parsed(file, "--search.rungs", 2)[2]["search"] == {"part": "halving", "eta": 4, "rungs": 2}
-    assert parsed(file, "--search", "asha", "--search.rungs=2")[2]["search"] == {"part": "asha", "rungs": 2}
+    assert parsed(file, "--search", "optuna", "--search.trials=2")[2]["search"] == {"part": "optuna", "trials": 2}
     flags = ["--search=pbt", "--search.factors", 0.5, 2, "--search.interval", "1e2", "--num-envs", "4,8"]
     _, run_config, table = parsed(file, *flags)
     assert table["search"] == {"part": "pbt", "factors": [0.5, 2.0], "interval": 100}
@@ -242,7 +242,7 @@ def test_a_search_on_the_command_line(file, capsys):
     [
         (
             "--search havling",
-            "search.part = 'havling': must be one of grid, halving, asha, pbt, optuna; nearest: halving",
+            "search.part = 'havling': must be one of grid, halving, pbt, optuna; nearest: halving",
         ),
         ("--search halving --search.rung 3", "unknown option '--search.rung'; did you mean --search.rungs"),
         ("--search.rungs 3", "unknown option '--search.rungs'"),

@@ -110,7 +110,7 @@ class Reading:
 def test_parts_of_the_users_own_declare_it():
     values = {"x.table": "data", "x.server": ["a", "b/c"], "x.note": "/etc/passwd"}
     known = [option._replace(path=f"x.{name}") for name, option in options_of(Reading).items()]
-    found = config.named(values, known)
+    found = config.outside_values(values, known)
     assert {place: one.name for place, one in found.items()} == {
         "x.table": "./data",
         "x.server.0": "//a",
@@ -122,9 +122,9 @@ def test_a_checksum_stands_for_trust_in_a_local_file_alone():
     known = list(config.options({"agent": {"extensions": {"distillation": {}}}}))
     place = "agent.extensions.distillation.teacher"
     for source, asked in (("/runs/x", False), ("hf://me/x", True), (r"\\host\x", True), ("//host/x", True)):
-        found = config.named({place: source, "agent.extensions.distillation.checksum": "0" * 64}, known)
+        found = config.outside_values({place: source, "agent.extensions.distillation.checksum": "0" * 64}, known)
         assert (place in found) == asked, source
-        assert place in config.named({place: source, "agent.extensions.distillation.checksum": ""}, known)
+        assert place in config.outside_values({place: source, "agent.extensions.distillation.checksum": ""}, known)
 
 
 @pytest.mark.parametrize("text", ["a/b", r"a\b", "~", "here.xml", "http://x"])

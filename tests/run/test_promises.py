@@ -19,7 +19,7 @@ from ppax import config
 from ppax.run import checkpoint, origin
 from ppax.run.directory import RunDirectory
 from ppax.run.fit import fit_run
-from ppax.sweeps import member, packs, runs
+from ppax.sweeps import member, runs, training
 from ppax.training.loop import MEASURED, STAGES
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs", "shared_programs")
@@ -53,12 +53,12 @@ STOPPED_AT = 3
 
 @pytest.fixture(scope="module")
 def programs():
-    return compiled_once(packs.MembersTraining)
+    return compiled_once(training.MembersTraining)
 
 
 @pytest.fixture(autouse=True)
 def _quick(programs, monkeypatch):
-    monkeypatch.setattr(packs, "MembersTraining", programs)
+    monkeypatch.setattr(training, "MembersTraining", programs)
     monkeypatch.setattr(runs.pictures, "draw", lambda result: [])
 
 

@@ -7,7 +7,7 @@ import pytest
 import ppax
 from ppax.loggers import last_row
 from ppax.run import checkpoint
-from ppax.sweeps import packs
+from ppax.sweeps import training
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
 
@@ -42,7 +42,7 @@ def broken(monkeypatch):
     def fail(*_):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(packs.Together, "train", fail)
+    monkeypatch.setattr(training.ProgramTraining, "train", fail)
     return monkeypatch.undo
 
 

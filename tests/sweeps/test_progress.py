@@ -3,7 +3,8 @@
 import json
 import math
 
-from ppax.sweeps.progress import Merged, Progress
+from ppax.sweeps.placing.driver import MergedProgress
+from ppax.sweeps.progress import Progress
 
 ENDLESS = {"episode_return": math.nan, "reward_mean": 0.25}
 
@@ -18,7 +19,7 @@ def test_where_no_episode_ends_the_line_has_the_mean_reward_of_a_step(tmp_path, 
 
 def test_programs_on_a_cluster_count_as_one(tmp_path, capsys):
     with Progress(tmp_path, 10, True) as progress:
-        merged = Merged(progress)
+        merged = MergedProgress(progress)
         merged.add(40, [ENDLESS])
         merged.add(40, [{"episode_return": 6.0, "reward_mean": 0.75}])
         merged.show({0: 5, 1: 5})

@@ -13,7 +13,7 @@ from ppax import config
 from ppax.loggers import last_row
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
-from ppax.sweeps import directory, member, packing, packs, plan, runs
+from ppax.sweeps import directory, member, packing, plan, runs, training
 from ppax.training.loop import MEASURED
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
@@ -58,12 +58,12 @@ def members_of(path):
 @pytest.fixture(scope="module")
 def programs():
     """Each program is compiled once in this file."""
-    return compiled_once(packs.MembersTraining)
+    return compiled_once(training.MembersTraining)
 
 
 @pytest.fixture(autouse=True)
 def _compiled_once(programs, monkeypatch):
-    monkeypatch.setattr(packs, "MembersTraining", programs)
+    monkeypatch.setattr(training, "MembersTraining", programs)
 
 
 _whole = {}
@@ -289,7 +289,7 @@ def test_a_signal_saves_all_and_resumes(whole, tmp_path, monkeypatch):
 @pytest.mark.nightly
 def test_members_of_several_programs_equal_those_of_one(whole, tmp_path, monkeypatch):
     """Twelve members in programs of at most five: three of four, which is even."""
-    monkeypatch.setattr(packs, "members_that_fit", lambda *_: 5)
+    monkeypatch.setattr(training, "members_that_fit", lambda *_: 5)
     ppax.sweep_runs(BASE, VALUES, seeds=SEEDS, run_dir=tmp_path)
     assert directory.read(tmp_path).programs == ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11))
     for i in FINITE:

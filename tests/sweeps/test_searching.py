@@ -17,20 +17,17 @@ from ppax.core import imports
 from ppax.run import checkpoint
 from ppax.run.restore import fresh_state
 from ppax.sweeps import (
-    ASHA,
     PBT,
     Halving,
     LogUniform,
     directory,
     member,
-    packs,
     plan,
     results,
     runs,
-    searching,
     training,
 )
-from ppax.sweeps.decisions import Decisions, Stage, lineage_of, scheduled
+from ppax.sweeps.decisions import Decisions, Searching, Stage, lineage_of, scheduled
 from ppax.training.loop import MEASURED
 from ppax.training.sweeps import MemberStates, stacked, with_learners
 
@@ -50,7 +47,6 @@ MEMBERS = 6
 SEARCHES = {
     "pbt": PBT(interval=2, fraction=0.34),
     "halving": Halving(eta=2, rungs=2),
-    "asha": ASHA(eta=2, rungs=2),
     "none": None,
 }
 NIGHTLY = pytest.mark.nightly
@@ -78,12 +74,12 @@ def decisions_of(path):
 @pytest.fixture(scope="module")
 def programs():
     """Each program is compiled once in this file."""
-    return compiled_once(packs.MembersTraining)
+    return compiled_once(training.MembersTraining)
 
 
 @pytest.fixture(autouse=True)
 def _compiled_once(programs, monkeypatch):
-    monkeypatch.setattr(packs, "MembersTraining", programs)
+    monkeypatch.setattr(training, "MembersTraining", programs)
     monkeypatch.setattr(runs.pictures, "draw", lambda result: [])
 
 
@@ -147,7 +143,7 @@ def expected_score(rows, since, iteration):
     return sum(known) / len(known) if known else None
 
 
-@pytest.mark.parametrize(("name", "decided"), [("pbt", (2, 4, 6)), ("halving", (2, 4)), ("asha", (2, 4))])
+@pytest.mark.parametrize(("name", "decided"), [("pbt", (2, 4, 6)), ("halving", (2, 4))])
 def test_scores_are_means_of_recent_rows(whole, name, decided):
     path = whole(name).run_dir
     found = decisions_of(path)
@@ -183,11 +179,11 @@ def test_halving_leaves_half_and_a_quarter(whole):
     assert directory.read(result.run_dir).programs == ((result.settings[0].members[0].number,),)  # a smaller one
 
 
-@pytest.mark.parametrize("name", ["halving", "asha", "pbt"])
+@pytest.mark.parametrize("name", ["halving", "pbt"])
 def test_members_that_no_decision_touches_equal_those_of_a_grid(whole, name):
     """Up to its end, each member has the rows of the same member without a search, to the last bit.
 
-    From iteration 4 on, halving and ASHA have one member left, in a program of its own: equal to rounding.
+    From iteration 4 on, halving has one member left, in a program of its own: equal to rounding.
     """
     found, grid = whole(name).run_dir, whole("none").run_dir
     assert not (grid / "search.jsonl").exists()
@@ -477,8 +473,6 @@ class Killed(BaseException):
         pytest.param("pbt", 32, marks=NIGHTLY),
         ("halving", 15),  # while members are saved after the first rung
         pytest.param("halving", 8, marks=NIGHTLY),
-        pytest.param("asha", 13, marks=NIGHTLY),
-        pytest.param("asha", 16, marks=NIGHTLY),
     ],
 )
 def test_a_killed_sweep_resumes_bit_for_bit(whole, name, saves, tmp_path, monkeypatch):
@@ -500,7 +494,7 @@ def test_a_killed_sweep_resumes_bit_for_bit(whole, name, saves, tmp_path, monkey
     assert_same_sweep(tmp_path, expected.run_dir)
 
 
-@pytest.mark.parametrize("name", [pytest.param("pbt"), *(pytest.param(x, marks=NIGHTLY) for x in ("halving", "asha"))])
+@pytest.mark.parametrize("name", ["pbt", pytest.param("halving", marks=NIGHTLY)])
 @pytest.mark.parametrize("iteration", [pytest.param(2, marks=NIGHTLY), 4, pytest.param(5, marks=NIGHTLY)])
 def test_a_signal_saves_all_and_resumes(whole, name, iteration, tmp_path, monkeypatch):
     """At an iteration at which the search decides: what is saved is the state before its decisions."""
@@ -515,45 +509,29 @@ def test_a_signal_saves_all_and_resumes(whole, name, iteration, tmp_path, monkey
     assert_same_sweep(tmp_path, expected.run_dir)
 
 
-@pytest.mark.parametrize("name", ["halving", pytest.param("asha", marks=NIGHTLY)])
-def test_kills_between_a_decision_and_its_record_change_nothing(whole, name, tmp_path, monkeypatch):
+def test_kills_between_a_decision_and_its_record_change_nothing(whole, tmp_path, monkeypatch):
     """Killed when the first, then when the second member is marked as stopped."""
-    expected = whole(name)
-    place, own = {"halving": (member, "stop"), "asha": (member.MemberRun, "finish")}[name]
-    mark = getattr(place, own)
+    expected, mark = whole("halving"), member.stop
     for allowed in (0, 1):
         left = [allowed]
 
         def killed(*arguments, left=left):
-            if arguments[2] != "done" and not left[0]:
+            if not left[0]:
                 raise Killed
-            left[0] -= arguments[2] != "done"
+            left[0] -= 1
             return mark(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(place, own, killed)
+            patch.setattr(member, "stop", killed)
             with pytest.raises(Killed):
-                ppax.resume_sweep(tmp_path) if allowed else swept(name, tmp_path)
+                ppax.resume_sweep(tmp_path) if allowed else swept("halving", tmp_path)
     ppax.resume_sweep(tmp_path)
     assert_same_sweep(tmp_path, expected.run_dir)
 
 
-def test_asha_decides_in_each_program_with_what_was_recorded(tmp_path, monkeypatch):
-    """Programs of three members: the second one is compared with the scores of the first one."""
-    monkeypatch.setattr(packs, "members_that_fit", lambda *_: 3)
-    swept("asha", tmp_path)
-    assert directory.read(tmp_path).programs == ((0, 1, 2), (3, 4, 5))
-    found = {row["member"]: row for row in decisions_of(tmp_path) if row["iteration"] == 2}
-    scores = {number: row["score"] for number, row in found.items()}
-    order = sorted(scores, key=lambda number: (-scores[number], number))
-    first = [number for number in order if number < 3]
-    assert {number for number in range(3) if found[number]["decision"] == "on"} == {first[0]}
-    assert {n for n in (3, 4, 5) if found[n]["decision"] == "on"} == {n for n in order[:3] if n > 2}
-
-
 @NIGHTLY
 def test_halving_packs_survivors_of_several_programs_together(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(packs, "members_that_fit", lambda *_: 3)
+    monkeypatch.setattr(training, "members_that_fit", lambda *_: 3)
     swept("halving", tmp_path)
     assert decisions_of(tmp_path) == decisions_of(whole("halving").run_dir)
     assert len(directory.read(tmp_path).programs) == 1
@@ -587,11 +565,11 @@ def test_a_member_that_is_not_finite_is_no_source(tmp_path):
         ),
         ({}, {}, PBT(), r"search: there is nothing to perturb; sweep numbers of the agent"),
         ({"agent.gamma": [0.9, 0.99]}, {}, Halving(), r"search.rungs = 3: 8 iterations have no 3 rungs"),
-        ({"num_envs": [4, 8]}, {}, ASHA(eta=2, rungs=1), r"search: members have 4, 8 iterations"),
+        ({"num_envs": [4, 8]}, {}, Halving(eta=2, rungs=1), r"search: members have 4, 8 iterations"),
         (
             {"agent.gamma": [0.9, 0.99]},
             {"env": "gymnasium/CartPole-v1"},
-            ASHA(eta=2, rungs=1),
+            Halving(eta=2, rungs=1),
             r"search: gymnasium/CartPole-v1 is on the host",
         ),
     ],
@@ -642,7 +620,7 @@ def test_a_source_that_does_not_train_is_refused(tmp_path):
     row = {"iteration": 2, "member": 0, "score": 1.0, "decision": "copy", "source": 7, "values": {"agent.gamma": 0.5}}
     (tmp_path / "search.jsonl").write_text(json.dumps(row) + "\n")
     made = plan.read({"agent.gamma": [0.9, 0.99], "search": {"part": "pbt", "interval": 2}})
-    looking = searching.Searching(tmp_path, made, plan.members_of(config.resolve(BASE), made), 8)
+    looking = Searching(tmp_path, made, plan.members_of(config.resolve(BASE), made), 8)
     with pytest.raises(ppax.ConfigError, match=r"iteration 2 .* damaged: a source trains no more"):
         looking.decide(2, {0: tmp_path})
 

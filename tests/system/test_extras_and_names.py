@@ -1,18 +1,10 @@
-<<<<<<< HEAD:tests/system/test_extras_and_names.py
-"""Tables of docs/start.md and docs/glossary.md have every extra, and the names of `ppax.names`."""
-=======
 """Tables of docs/start.md and docs/glossary.md have every extra, and the names of `ppax.core.unknown_names`."""
->>>>>>> rooms6:tests/system/test_installation_page.py
 
 import re
 import tomllib
 from pathlib import Path
 
-<<<<<<< HEAD:tests/system/test_extras_and_names.py
-from ppax import names
-=======
 from ppax.core import unknown_names
->>>>>>> rooms6:tests/system/test_installation_page.py
 
 ROOT = Path(__file__).parents[2]
 START, GLOSSARY = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("start", "glossary"))

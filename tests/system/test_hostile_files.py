@@ -26,7 +26,7 @@ from ppax.policy.bundle import NumpyPolicy, archive
 from ppax.policy.spec import spec_of
 from ppax.reports.page import page
 from ppax.run import checkpoint, records
-from ppax.run.directory import RunDirectory
+from ppax.run.directory import RunDirectory, read_evaluation
 from ppax.run.ending import RunMonitor
 from ppax.run.origin import origin_of
 from ppax.run.restore import load_run, load_state, state_shapes
@@ -35,7 +35,7 @@ from ppax.storage.manifest import sealed
 from ppax.sweeps import directory, plan
 from ppax.sweeps.decisions import Decision, Decisions
 from ppax.sweeps.directory import Recorded
-from ppax.sweeps.member import end_of, result_of
+from ppax.sweeps.member import end_of
 
 REFUSALS = (ppax.ConfigError, checkpoint.CheckpointError, OSError)  # exit codes 2 and 5
 MEMORY = 350  # MB that a command may take for a file that claims gigabytes
@@ -66,7 +66,7 @@ def originals(tmp_path_factory):
     (root / "run" / "mlflow.json").write_text(json.dumps({"run_id": "0" * 32}))
     learner = ppax.load(root / "run")
     learner.export(root / "policy.zip", ["numpy"])
-    search = {"part": "asha", "rungs": 1}
+    search = {"part": "halving", "rungs": 1}
     swept = plan.read({"agent.learning_rate": [1e-3, 2e-3], "seeds": 2, "search": search})
     (root / "sweep").mkdir()
     members = plan.members_of(run_config, swept)
@@ -124,7 +124,7 @@ def read_sweep(path):
 
 
 def read_member(path):
-    end_of(path), result_of(path), recorded_id(path)
+    end_of(path), read_evaluation(path), recorded_id(path)
     quietly(lambda: records.read(path))
 
 

@@ -104,7 +104,7 @@ def products_of(agent: Any, num_streams: int) -> str:
 
 
 def recorded_dtype(run_config: Config) -> str:
-    """Return the dtype that `auto` stood for when a run began, from its run file; "" where it was not decided."""
+    """Return the compute_dtype that `auto` stood for when a run began; "" where its agents have other ones."""
     tables = [run_config["agent"], *(group["agent"] for group in run_config.get("groups", {}).values())]
     given = {table.get("compute_dtype") for table in tables}
     return next((dtype for dtype in (WHERE_SAFE, "float32") if dtype in given), "")

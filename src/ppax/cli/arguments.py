@@ -1,87 +1,136 @@
-"""Arguments of a command as the user writes them, rewritten into the options of a run before argparse reads them."""
+"""Arguments of a command as the user writes them, rewritten into the options of a run before argparse reads them.
+
+Which options a run has depends on the parts that its arguments name, so argparse alone cannot read them. In order:
+flags are spelled as options are, lists and extensions are set, groups and parts are chosen, parameters of the
+environment are split off, and booleans get the form that argparse knows.
+"""
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from ppax import config
 from ppax.config import group_tables
-from ppax.config.catalogue import chain_fields, keyed_fields, part_fields
+from ppax.config.catalogue import CHAIN, ONE, TABLE, fields_holding
 from ppax.core import imports, untrusted
 from ppax.core.options import LISTS, NONE, Config, Option, flatten, unflatten
 from ppax.core.types import ConfigError
-from ppax.ppo.ppo import PPO
 
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-
-
+HELP = ("-h", "--help")
 # Options that may stand anywhere, with the value they need: the first decides which options exist, the second where
 # JAX starts, which reading the others needs
 TRUST, DEVICE = "--trust", "--device"
+VALUES = {TRUST: "the name of a package, a path or an address", DEVICE: "a device, as cpu, gpu, tpu or cuda:1"}
 EXTENSIONS = re.compile(r"(agent|groups\.[^.]+\.agent)\.extensions")
 OF_EXTENSION = re.compile(r"--(?P<path>(agent|groups\.[^.]+\.agent)\.extensions)\.(?P<name>[^.=]+)")
-VALUES = {TRUST: "the name of a package, a path or an address", DEVICE: "a device, as cpu, gpu, tpu or cuda:1"}
 
 
-def without(option: str, arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Split off `option` of VALUES: the other arguments, and its values."""
-    rest, values, left = [], [], list(arguments)
-    while left:
-        name, equals, value = left.pop(0).partition("=")
-        if name != option:
-            rest.append(name + equals + value)
-        elif equals or left:
-            values.append(value if equals else left.pop(0))
+class Argument(NamedTuple):
+    """Option of a command line with the words after it, up to the next option."""
+
+    flag: str  # as --agent.loss.part; "" for words before the first option, and for words that no option takes
+    words: tuple[str, ...] = ()
+    joined: bool = False  # the first word is written with an equals sign, as --seed=3
+
+    @property
+    def value(self) -> str:
+        """First word; "" without one."""
+        return self.words[0] if self.words else ""
+
+    def further(self) -> list[Argument]:
+        """Return the words after the first one, which no option takes."""
+        return [Argument("", self.words[1:])] if self.words[1:] else []
+
+
+def split_arguments(texts: Iterable[str]) -> list[Argument]:
+    """Return the arguments of a command line."""
+    found: list[Argument] = []
+    for text in texts:
+        if text.startswith("--") or text in HELP:
+            flag, equals, value = text.partition("=")
+            found.append(Argument(flag, (value,) if equals else (), bool(equals)))
+        elif found:
+            found[-1] = found[-1]._replace(words=(*found[-1].words, text))
         else:
-            raise ConfigError(f"{option}: needs {VALUES[option]}")
-    return rest, values
+            found.append(Argument("", (text,)))
+    return found
 
 
-def trusting_line(arguments: list[str], names: Iterable[str]) -> str:
+def join_arguments(arguments: Iterable[Argument]) -> list[str]:
+    """Return the texts of a command line: the inverse of `split_arguments`."""
+    texts: list[str] = []
+    for flag, words, joined in arguments:
+        texts += [f"{flag}={words[0]}", *words[1:]] if joined else [*filter(None, [flag]), *words]
+    return texts
+
+
+def without(option: str, texts: list[str]) -> tuple[list[str], list[str]]:
+    """Split off `option` of VALUES: the other texts, and its values."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(option, dest="values", action="append", nargs="?", default=[])
+    found, rest = parser.parse_known_args(texts)
+    if None in found.values:
+        raise ConfigError(f"{option}: needs {VALUES[option]}")
+    return rest, found.values
+
+
+def trusting_line(texts: list[str], names: Iterable[str]) -> str:
     """Return the command line with `--trust` for further packages, paths and addresses."""
-    return shlex.join(["ppax", *arguments, *(word for name in names for word in (TRUST, name))])
+    return shlex.join(["ppax", *texts, *(word for name in names for word in (TRUST, name))])
 
 
-def booleans(arguments: list[str], known: dict[str, Option]) -> list[str]:
-    """Rewrite `--log.console false` and `--log.console=false` as `--no-log.console`, the only form argparse knows."""
+def target_of(arguments: Sequence[Argument]) -> str | None:
+    """Return the target of a command, its first argument; None where an option stands there."""
+    return arguments[0].value if arguments and not arguments[0].flag else None
+
+
+def split_help(arguments: list[Argument]) -> tuple[str | None, list[Argument]]:
+    """Split off `--help PART`: PART with underscores ("" if not named, None without `--help`), and other arguments."""
+    place = next((place for place, argument in enumerate(arguments) if argument.flag in HELP), None)
+    if place is None:
+        return None, arguments
+    topic = arguments[place]
+    return topic.value.replace("-", "_"), [*arguments[:place], *topic.further(), *arguments[place + 1 :]]
+
+
+def booleans(arguments: Iterable[Argument], known: dict[str, Option]) -> Iterator[Argument]:
+    """Yield arguments with `--no-log.console` for `--log.console false`, the only form that argparse knows."""
     flags = {"--" + path.replace("_", "-") for path, option in known.items() if option.kind is bool} | {"--cache"}
-    rest, left = [], list(arguments)
-    while left:
-        name, equals, value = left.pop(0).partition("=")
+    for argument in arguments:
+        name = argument.flag
         plain = name if name in flags else "--" + name.removeprefix("--no-")
-        if plain not in flags:
-            rest.append(name + equals + value)
+        if plain not in flags or not argument.words:
+            yield argument
             continue
-        if not equals and name == plain and left and not left[0].startswith("-"):
-            equals, value = "=", left.pop(0)
-        if equals and (name != plain or value.lower() not in BOOLEANS):
+        value = argument.value
+        if name != plain or value.lower() not in BOOLEANS:
             raise ConfigError(f"{name} {value}: must be {plain}, {plain} true or {plain} false")
-        rest.append(f"--no-{name[2:]}" if equals and not BOOLEANS[value.lower()] else name)
-    return rest
+        yield Argument(plain if BOOLEANS[value.lower()] else f"--no-{plain[2:]}")
+        yield from argument.further()
 
 
-def free_options(arguments: list[str]) -> tuple[list[str], Config]:
+def split_free(arguments: Iterable[Argument]) -> tuple[list[Argument], Config]:
     """Split off options without a declared type, as `--env-params.gravity 12`: the other arguments, {path: value}."""
-    rest: list[str] = []
+    rest: list[Argument] = []
     free: Config = {}
-    left = list(arguments)
-    while left:
-        argument = left.pop(0)
-        name, equals, value = argument.partition("=")
+    for argument in arguments:
+        name = argument.flag
         path = name.removeprefix("--").replace("-", "_")
-        if not (name.startswith("--") and config.is_free(path)):
+        if not config.is_free(path):
             rest.append(argument)
             continue
-        if not equals and not left:
+        if not argument.words:
             raise ConfigError(f"{name}: needs a value")
-        given = number_or_text(value if equals else left.pop(0))
         for other in free:
             if other != path and within(other, path):
                 raise ConfigError(f"{name}: is given beside {other}, and one of them contains the other; give one")
-        free |= dict(flatten({path: given}))
+        free |= dict(flatten({path: number_or_text(argument.value)}))
+        rest += argument.further()
     return rest, free
 
 
@@ -102,23 +151,20 @@ def number_or_text(text: str) -> Any:
         return text
 
 
-def dashed(argument: str) -> str:
-    """Rewrite `--num_envs=8` as `--num-envs=8`, `--agent.loss` as `--agent.loss.part`, `--init-from` with `.run`.
+def dashed(flag: str) -> str:
+    """Rewrite `--num_envs` as `--num-envs`, `--agent.loss` as `--agent.loss.part`, `--init-from` with `.run`.
 
     Names of groups stay unchanged.
     """
-    if not argument.startswith("--"):
-        return argument
-    name, equals, value = argument.partition("=")
-    name = "--" + renamed(name.removeprefix("--"), "_", "-")
-    *outer, last = name.split(".")
-    of_part = last in part_fields(PPO) or (bool(outer) and outer[-1] in keyed_fields())
+    if not flag.startswith("--"):
+        return flag
+    flag = "--" + renamed(flag.removeprefix("--"), "_", "-")
+    *outer, last = flag.split(".")
+    of_part = last in fields_holding(ONE) or (bool(outer) and outer[-1] in fields_holding(TABLE, CHAIN))
     of_part |= last == "agent" and len(outer) == 2  # of a group
-    if name in ("--agent", "--schedule") or (name.startswith(("--agent.", "--groups.", "--schedule.")) and of_part):
-        name += ".part"
-    if name == "--init-from":
-        name += ".run"
-    return name + equals + value
+    if flag in ("--agent", "--schedule") or (flag.startswith(("--agent.", "--groups.", "--schedule.")) and of_part):
+        flag += ".part"
+    return f"{flag}.run" if flag == "--init-from" else flag
 
 
 def renamed(path: str, old: str, new: str) -> str:
@@ -126,64 +172,83 @@ def renamed(path: str, old: str, new: str) -> str:
 
     Names in chains of parts have underscores.
     """
-    words = path.split(".")
-    own = {place + 1 for place, word in enumerate(words) if word in keyed_fields() or (word == "groups" and place == 0)}
-    named = {place + 1 for place, word in enumerate(words) if word in chain_fields()}
-    signs = [("-", "_") if place in named else ("", "") if place in own else (old, new) for place in range(len(words))]
-    return ".".join(word.replace(*pair) if pair[0] else word for word, pair in zip(words, signs, strict=True))
+    by_name, by_key = fields_holding(CHAIN), fields_holding(TABLE)
+    words, before = list[str](), ""
+    for word in path.split("."):
+        if before in by_name:
+            words.append(word.replace("-", "_"))
+        elif before in by_key or words == ["groups"]:
+            words.append(word)
+        else:
+            words.append(word.replace(old, new))
+        before = word
+    return ".".join(words)
 
 
-def choose_preset(arguments: list[str]) -> Config:
+def path_of(flag: str) -> str:
+    """Return the dotted path of the option of a flag."""
+    return renamed(flag.removeprefix("--"), "-", "_")
+
+
+def choose_preset(arguments: Iterable[Argument]) -> Config:
     """Return the option `--preset NAME`, if it is given: it decides what the run begins from."""
-    flag = f"--{config.PRESET}"
-    for place, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if name == flag and (equals or arguments[place + 1 :]):
-            return {config.PRESET: value if equals else arguments[place + 1]}
-    return {}
+    given = [argument.value for argument in arguments if argument.flag == f"--{config.PRESET}" and argument.words]
+    return {config.PRESET: given[-1]} if given else {}
 
 
-def choose_groups(base: Config, arguments: list[str]) -> Config:
+def choose_groups(base: Config, arguments: Iterable[Argument]) -> Config:
     """Add the groups named by `--groups.NAME....`: they decide which options exist."""
-    named = [argument.partition("=")[0].split(".")[1] for argument in arguments if argument.startswith("--groups.")]
+    named = [argument.flag.split(".")[1] for argument in arguments if argument.flag.startswith("--groups.")]
     groups = group_tables.tables(base)
     return base | {"groups": groups | {name: {} for name in named if name not in groups}} if named else base
 
 
-def choose_lists(base: Config, arguments: list[str]) -> tuple[Config, list[str]]:
+def choose_lists(base: Config, arguments: list[Argument]) -> tuple[Config, list[Argument]]:
     """Set the lists of parts named by `--log.to NAME ...`; return the configuration and the other arguments.
 
     A part that `base` has keeps its options; `none` is the empty list.
     """
-    flat, left = dict(flatten(base)), list(arguments)
-    for path in LISTS:
-        place = next((i for i, argument in enumerate(left) if argument.partition("=")[0] == f"--{path}"), None)
-        if place is None:
+    flat, flags = dict(flatten(base)), {f"--{path}": path for path in LISTS}
+    for argument in arguments:
+        path = flags.get(argument.flag)
+        if path is None:
             continue
-        name, equals, value = left[place].partition("=")
-        end = place + 1
-        while not equals and end < len(left) and not left[end].startswith("-"):
-            end += 1
-        names = value.split(",") if equals else left[place + 1 : end]
-        if not names:
-            raise ConfigError(f"{name}: needs the names of parts, or {NONE}")
-        left = left[:place] + left[end:]
+        names = _names(argument, "parts")
         had = _tables(flat, path)
         flat = {key: value for key, value in flat.items() if not f"{key}.".startswith(f"{path}.")}
-        for number, one in enumerate(one for one in names if one != NONE):
+        for number, one in enumerate(names):
             table = next((table for table in had if table.get("part") == one), {"part": one})
             flat |= {f"{path}.{number}.{key}": value for key, value in table.items()}
-    return unflatten(flat), left
+    return unflatten(flat), [argument for argument in arguments if argument.flag not in flags]
 
 
-def choose_extensions(base: Config, arguments: list[str], topic: str | None = None) -> tuple[Config, list[str]]:
+def _names(argument: Argument, what: str) -> list[str]:
+    """Return the names that a list gives, [] for `none`; ConfigError without any. `what` they are names of."""
+    given = [one for word in argument.words for one in word.split(",") if one]
+    if not given:
+        raise ConfigError(f"{argument.flag}: needs the names of {what}, or {NONE}")
+    return [one for one in given if one != NONE]
+
+
+def _tables(flat: Config, path: str) -> list[Config]:
+    """Return the tables of the list at `path`."""
+    found: Any = unflatten(flat)
+    for name in path.split("."):
+        found = found.get(name, {}) if isinstance(found, dict) else {}
+    return found if isinstance(found, list) else []
+
+
+def choose_extensions(
+    base: Config, arguments: list[Argument], topic: str | None = None
+) -> tuple[Config, list[Argument]]:
     """Set the extensions named by `--agent.extensions NAME,...`, or by an option of theirs; they decide about options.
 
     Return the configuration and the other arguments. An extension that `base` has keeps its options; `none` removes
     all. One that the help on `topic` is asked for is added. Raises ConfigError for a name given twice, and for an
     extension that the list leaves out.
     """
-    listed, left = _extension_lists(arguments)
+    listed = {one.flag.removeprefix("--"): _extensions(one) for one in arguments if is_extension_list(one.flag)}
+    left = [argument for argument in arguments if not is_extension_list(argument.flag)]
     flat = dict(flatten(base))
     for path, chosen in listed.items():
         before = {place: x for place, x in flat.items() if within(path, place)}
@@ -193,9 +258,8 @@ def choose_extensions(base: Config, arguments: list[str], topic: str | None = No
             flat |= kept or {f"{path}.{one}": {}}
         if not chosen:
             flat[path] = []
-    for place, argument in enumerate([*left, f"--{topic}"]):
-        name, equals, value = argument.partition("=")
-        found = OF_EXTENSION.match(name)
+    for argument in [*left, Argument(f"--{topic}")]:
+        found = OF_EXTENSION.match(argument.flag)
         if found is None:
             continue
         path, one = found["path"], found["name"].replace("-", "_")
@@ -203,43 +267,30 @@ def choose_extensions(base: Config, arguments: list[str], topic: str | None = No
             raise ConfigError(f"{found[0]}: --{path} {','.join(listed[path]) or NONE} leaves {one} out; add it there")
         if not any(f"{other}.".startswith(f"{path}.{one}.") for other in flat):
             flat = {other: x for other, x in flat.items() if other != path} | {f"{path}.{one}": {}}
-        if name == f"{found[0]}.part":
+        if argument.flag == f"{found[0]}.part":
             flat.pop(f"{path}.{one}", None)
-            flat[f"{path}.{one}.part"] = value if equals else "".join(left[place + 1 : place + 2])
+            flat[f"{path}.{one}.part"] = argument.value
     _require_inherited(flat, listed)
     return unflatten(flat), left
 
 
-def is_extension_list(name: str) -> bool:
-    """Return whether an option is a list of extensions, as `--agent.extensions`."""
-    return name.startswith("--") and EXTENSIONS.fullmatch(name.removeprefix("--")) is not None
+def is_extension_list(flag: str) -> bool:
+    """Return whether a flag is that of a list of extensions, as `--agent.extensions`."""
+    return flag.startswith("--") and EXTENSIONS.fullmatch(flag.removeprefix("--")) is not None
 
 
-def _extension_lists(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Split off the lists of extensions: names by path, and the other arguments."""
-    listed: dict[str, list[str]] = {}
-    rest, left = list[str](), list(arguments)
-    while left:
-        name, equals, value = left.pop(0).partition("=")
-        if not is_extension_list(name):
-            rest.append(name + equals + value)
-            continue
-        words = [value] if equals else []
-        while not equals and left and not left[0].startswith("-"):
-            words.append(left.pop(0))
-        given = [one for one in ",".join(words).split(",") if one]
-        if not given:
-            raise ConfigError(f"{name}: needs the names of extensions, as {name} rnd,kl_control, or {NONE}")
-        chosen = [one.replace("-", "_") for one in given if one != NONE]
-        for one in chosen:
-            if imports.is_path(one):
-                last = re.split(r"[.:]", one)[-1].lower()
-                raise ConfigError(f"{name} {one}: needs a name, as {name}.{last} {one}")
-            if chosen.count(one) > 1:
-                another = f"{name} {one},second {name}.second {one}"
-                raise ConfigError(f"{name}: {one} is there twice; give one of them another name, as {another}")
-        listed[name.removeprefix("--")] = chosen
-    return listed, rest
+def _extensions(argument: Argument) -> list[str]:
+    """Return the names in a list of extensions; ConfigError for an import path, and for a name that is there twice."""
+    name = argument.flag
+    chosen = [one.replace("-", "_") for one in _names(argument, f"extensions, as {name} rnd,kl_control")]
+    for one in chosen:
+        if imports.is_path(one):
+            last = re.split(r"[.:]", one)[-1].lower()
+            raise ConfigError(f"{name} {one}: needs a name, as {name}.{last} {one}")
+        if chosen.count(one) > 1:
+            another = f"{name} {one},second {name}.second {one}"
+            raise ConfigError(f"{name}: {one} is there twice; give one of them another name, as {another}")
+    return chosen
 
 
 def _require_inherited(flat: Config, listed: dict[str, list[str]]) -> None:
@@ -254,15 +305,7 @@ def _require_inherited(flat: Config, listed: dict[str, list[str]]) -> None:
             )
 
 
-def _tables(flat: Config, path: str) -> list[Config]:
-    """Tables of the list at `path`."""
-    found: Any = unflatten(flat)
-    for name in path.split("."):
-        found = found.get(name, {}) if isinstance(found, dict) else {}
-    return found if isinstance(found, list) else []
-
-
-def choose_parts(base: Config, arguments: list[str]) -> Config:
+def choose_parts(base: Config, arguments: Sequence[Argument]) -> Config:
     """Set the parts named by `--agent.loss.part NAME`: they decide which options exist.
 
     A part other than that of `base` starts from its own defaults, as in `config.overridden`.
@@ -277,11 +320,9 @@ def choose_parts(base: Config, arguments: list[str]) -> Config:
     return unflatten(flat)
 
 
-def _named_parts(arguments: list[str]) -> Iterator[tuple[str, str]]:
+def _named_parts(arguments: Iterable[Argument]) -> Iterator[tuple[str, str]]:
     """Yield path and name of each part that the arguments name."""
     sections = ("--agent.", "--groups.", "--schedule.", *(f"--{path}." for path in LISTS))
-    for position, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if name.startswith(sections) and name.endswith(".part"):
-            value = value if equals else "".join(arguments[position + 1 : position + 2])
-            yield renamed(name.removeprefix("--"), "-", "_"), value
+    for argument in arguments:
+        if argument.flag.startswith(sections) and argument.flag.endswith(".part"):
+            yield path_of(argument.flag), argument.value

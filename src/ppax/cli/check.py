@@ -22,10 +22,6 @@ def run_check_env(options: argparse.Namespace, say: Any) -> Report:
     return report
 
 
-def add_selftest(parser: argparse.ArgumentParser) -> None:
-    """Add no option: `ppax selftest` has those of a run, and takes the run's seed."""
-
-
 def run_selftest(built: Built, say: Any) -> Report:
     """Check agent and environment of a run and print the report."""
     agent, env, run = built

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ppax import config
-from ppax.cli.arguments import dashed, renamed
+from ppax.cli.arguments import dashed, path_of, renamed
 from ppax.core import imports, unknown_names
 from ppax.core.options import Option, meant
 from ppax.core.types import ConfigError, printable
@@ -74,7 +74,7 @@ def refusal(argument: str, known: Mapping[str, Option], target: str) -> str:
     """Return the error for an argument that is no option of the run."""
     if not argument.startswith("-"):
         return f"{argument!r}: {target} is the target, and there is only one; options begin with --"
-    name = renamed(argument.partition("=")[0].lstrip("-"), "-", "_")
+    name = path_of(argument.partition("=")[0].lstrip("-"))
     parts = config.other_parts(name, known)
     if parts:
         flag = renamed(f"--{name.rpartition('.')[0]}", "_", "-")
@@ -102,8 +102,8 @@ def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> st
     if file is None:
         return ""
     run_config = config.plain(split(config.read(file))[0])  # without code that would have to be trusted
-    argument = dashed(arguments[0]).partition("=")[0]
-    option = renamed(argument.removeprefix("--"), "-", "_")
+    argument = dashed(arguments[0].partition("=")[0])
+    option = path_of(argument)
     known = {one.path for one in config.options(run_config)}
     if option not in known and not config.is_free(option):
         return f"unknown option {argument!r}{meant(option, known, flagged)}" if unknown_names.meaning(option) else ""

@@ -37,7 +37,8 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
         about = describe(options.name)
         there = {name: _shown(value) for name, value in about.items() if value not in ([], {})}
         width = max(map(len, there))
-        say("\n".join(f"{name:<{width}}  {text}" for name, text in there.items()))
+        if not options.json:
+            say("\n".join(f"{name:<{width}}  {text}" for name, text in there.items()))
         return about
     listed = catalogue()
     lines = ["built in:", *(f"  {name}" for name in listed["builtin"])]
@@ -53,7 +54,8 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     lines += [f"{suite} is installed and cannot be imported: {why}" for suite, why in listed["broken"].items()]
     lines += ["with an extra:"] if listed["extras"] else []
     lines += [f'  {suite + "/ID":<16} pip install "ppax[{suite}]"' for suite in listed["extras"]]
-    say("\n".join(lines))
+    if not options.json:
+        say("\n".join(lines))
     return listed
 
 

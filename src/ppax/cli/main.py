@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -21,7 +22,7 @@ import ppax_command
 from ppax import config
 from ppax.cli.arguments import DEVICE, TRUST, trusting_line, without
 from ppax.cli.bench import add_bench, run_bench
-from ppax.cli.check import add_check_env, add_selftest, run_check_env, run_selftest
+from ppax.cli.check import add_check_env, run_check_env, run_selftest
 from ppax.cli.common import (
     DISK,
     DONE,
@@ -41,7 +42,7 @@ from ppax.cli.common import (
 from ppax.cli.doctor import add_doctor, run_doctor
 from ppax.cli.envs import add_envs, run_envs
 from ppax.cli.match import add_match, run_match
-from ppax.cli.options import add_common, add_resume, add_train, parse_run
+from ppax.cli.options import Adding, add_common, add_resume, add_train, parse_run
 from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, print_plan, report_run, say
 from ppax.cli.play import add_export, add_play, evaluate_bundle, run_export, run_play
 from ppax.cli.report import add_compare, add_report, run_compare, run_report
@@ -63,6 +64,19 @@ from ppax.run.restore import load_run
 from ppax.run.result import Interrupted, NumericalError, ProcessLost, TrainedRun, result_of
 from ppax.storage.cache import ENABLED, keep_programs
 from ppax.sweeps.directory import is_sweep
+
+# Commands with a result that --json prints: the function that adds their options, and the one that runs them
+RESULTS: dict[str, tuple[Adding | None, Callable[..., dict[str, Any]]]] = {
+    "presets": (None, run_presets),
+    "envs": (add_envs, run_envs),
+    "play": (add_play, run_play),
+    "match": (add_match, run_match),
+    "export": (add_export, run_export),
+    "report": (add_report, run_report),
+    "compare": (add_compare, run_compare),
+    "doctor": (add_doctor, run_doctor),
+}
+WITHOUT_JAX = ("presets", "compare", "doctor")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -109,22 +123,11 @@ def _dispatch(arguments: list[str]) -> int:
     options, unknown = _parser().parse_known_args(arguments)
     if unknown:
         raise ConfigError(refused(unknown, options))
-    if options.command == "presets":
-        print_json(options, run_presets(lambda text: None if options.json else say(options, text)))
-        return DONE
-    if options.command == "compare":
-        print_json(options, run_compare(options, partial(say, options)))
-        return DONE
-    if options.command == "doctor":
-        print_json(options, run_doctor(options, partial(say, options)))
-        return DONE
-    _start_jax(options.cache)
-    simple = {"report": run_report, "export": run_export, "play": run_play, "match": run_match}
-    if options.command in simple:
-        print_json(options, simple[options.command](options, partial(say, options)))
-        return DONE
-    if options.command == "envs":
-        print_json(options, run_envs(options, lambda text: None if options.json else say(options, text)))
+    if options.command not in WITHOUT_JAX:
+        _start_jax(options.cache)
+    if options.command in RESULTS:
+        _, run = RESULTS[options.command]
+        print_json(options, run(options, partial(say, options)))
         return DONE
     if options.command == "score":
         scores, passed = run_score(options, partial(say, options))
@@ -154,20 +157,11 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--step", type=int, help="evaluate the checkpoint after this number of environment steps")
             sub.add_argument("--sampled", action="store_true", help="sample actions instead of taking the mode")
         add_common(sub)
-    add_common(commands.add_parser("presets"))
-    for command, add in (
-        ("envs", add_envs),
-        ("play", add_play),
-        ("match", add_match),
-        ("export", add_export),
-        ("report", add_report),
-        ("compare", add_compare),
-        ("score", add_score),
-        ("doctor", add_doctor),
-        ("check-env", add_check_env),
-    ):
+    with_own = {name: add for name, (add, _) in RESULTS.items()} | {"score": add_score, "check-env": add_check_env}
+    for command, add in with_own.items():
         sub = commands.add_parser(command)
-        add(sub)
+        if add is not None:
+            add(sub)
         add_common(sub)
     return parser
 
@@ -203,7 +197,7 @@ def _bench(arguments: list[str]) -> int:
 
 
 def _selftest(arguments: list[str]) -> int:
-    options, run_config = parse_run("selftest", arguments, add_selftest)
+    options, run_config = parse_run("selftest", arguments)
     _start_jax(options.cache)
     report = run_selftest(config.build(run_config), partial(say, options))
     print_json(options, report.to_dict())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from ppax.cli.arguments import (
     DEVICE,
     EXTENSIONS,
     TRUST,
+    Argument,
     booleans,
     choose_extensions,
     choose_groups,
@@ -21,9 +22,13 @@ from ppax.cli.arguments import (
     choose_parts,
     choose_preset,
     dashed,
-    free_options,
     is_extension_list,
+    join_arguments,
     renamed,
+    split_arguments,
+    split_free,
+    split_help,
+    target_of,
     within,
 )
 from ppax.cli.common import add_cluster, add_processes, refusal
@@ -131,7 +136,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_run(
-    command: str, arguments: list[str], add: Adding, find: Callable[[str], Config] = config.find
+    command: str, texts: Sequence[str], add: Adding | None = None, find: Callable[[str], Config] = config.find
 ) -> tuple[argparse.Namespace, Config]:
     """Parse the arguments of a command that takes a run: options of the command, and the configuration of the run.
 
@@ -139,8 +144,8 @@ def parse_run(
     begins from, a preset or the defaults by the kind of environment, is completed; `options.begun` is a line on it, or
     "". Raises ConfigError for unknown options and invalid values.
     """
-    topic, arguments = _help_topic(list(map(dashed, arguments)))
-    target = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    topic, arguments = split_help([one._replace(flag=dashed(one.flag)) for one in split_arguments(texts)])
+    target = target_of(arguments)
     base = {} if target is None else find(target)
     file = None if target is None else config.file_of(target)
     imports.typed((), [] if file is None else [file.parent])
@@ -156,13 +161,14 @@ def parse_run(
 
 
 def _parse(
-    command: str, arguments: list[str], add: Adding, base: Config, topic: str | None
+    command: str, arguments: list[Argument], add: Adding | None, base: Config, topic: str | None
 ) -> tuple[argparse.Namespace, Config]:
     """Parse arguments over the configuration `base`: return the command's options, and `base` with the given values."""
     parser = _parser_of(command)
-    add(parser)
+    if add is not None:
+        add(parser)
     add_common(parser)
-    target = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    target = target_of(arguments)
     base, arguments = choose_lists(base, arguments)
     base, arguments = choose_extensions(choose_groups(base, arguments), arguments, topic)
     base = choose_parts(base, arguments)
@@ -170,18 +176,18 @@ def _parse(
     if topic is not None and target is None and base[config.PRESET] is None:
         defaults |= {path: "by environment" for path in config.BY_ENVIRONMENT & defaults.keys()}
     # groups inherit parts and numbers from the table [agent], and with them options
-    known = {option.path: option for option in config.options(group_tables.filled(base))}
+    known = {option.path: option for option in config.options(group_tables.with_inherited(base))}
     _add_options(parser, known, defaults, topic)
     if topic is not None:
         _print_help(parser, known, defaults, topic, command)
-    arguments, free = free_options(booleans(arguments, known))
-    options, unknown = parser.parse_known_args(arguments)
+    arguments, free = split_free(booleans(arguments, known))
+    options, unknown = parser.parse_known_args(join_arguments(arguments))
     if options.target != target:  # the target decides which options exist
         raise ConfigError(f"write the target first: ppax {command} {options.target} ...")
     if unknown:
         raise ConfigError(refusal(unknown[0], known, options.target))
     given = {path: value for path, value in vars(options).items() if path in known}
-    imports.typed(one.name for one in config.named(given | free, known.values()).values())
+    imports.typed(one.name for one in config.outside_values(given | free, known.values()).values())
     kept = {path: value for path, value in flatten(base) if not any(within(path, one) for one in free)}
     return options, unflatten(kept | given | free)
 
@@ -203,16 +209,6 @@ def _parser_of(command: str) -> argparse.ArgumentParser:
     text = "show the options of one PART; `all`: all options"
     parser.add_argument("--help", "-h", metavar="PART", nargs="?", help=text)
     return parser
-
-
-def _help_topic(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """Split off `--help PART`: PART with underscores ("" if not named, None without `--help`), and other arguments."""
-    place = next((i for i, argument in enumerate(arguments) if argument in ("-h", "--help")), None)
-    if place is None:
-        return None, arguments
-    after = arguments[place + 1 : place + 2]
-    named = after if after and not after[0].startswith("-") else []
-    return "".join(named).replace("-", "_"), arguments[:place] + arguments[place + 1 + len(named) :]
 
 
 def _add_options(

@@ -9,14 +9,16 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ppax import config
 from ppax.cli.common import DISK, DONE, fail, print_line
 from ppax.loggers.files import finite
 from ppax.run import record
+from ppax.run.dry_run import DryRun
 from ppax.run.result import TrainedRun, record_evaluation
 from ppax.storage.paths import absolute, quoted, relative
+from ppax.sweeps.runs import SweepDryRun
 from ppax.training.evaluation import Evaluation
 
 
@@ -31,17 +33,7 @@ def print_json(options: argparse.Namespace, result: dict[str, Any]) -> None:
         print_line(json.dumps(finite(result)), sys.stdout)
 
 
-class Plan(Protocol):
-    """Result of a dry run."""
-
-    def to_toml(self) -> str:
-        """Return the run file, with what the training would take as comments."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-
-
-def print_plan(options: argparse.Namespace, plan: Plan) -> None:
+def print_plan(options: argparse.Namespace, plan: DryRun | SweepDryRun) -> None:
     """Print the result of a dry run to standard output: a run file, or with `--json` one line of JSON."""
     print_json(options, plan.to_dict())
     if not options.json:

@@ -57,14 +57,15 @@ def run_score(options: argparse.Namespace, say: Callable[..., None]) -> tuple[di
     return entries, not any(outcome.failed for outcome in outcomes)
 
 
-def run_presets(say: Callable[[str], None]) -> dict[str, Any]:
+def run_presets(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     """Print the presets with their scores; returns the same for JSON."""
     listed = presets()
     rows = [("preset", "score", "steps", "time of a seed")]
     for name, one in listed.items():
         scored = f"{number(one.iqm)} ({one.seeds} seeds)" if one else NOT_MEASURED
         rows.append((name, scored, f"{one.steps:,}" if one else "", duration(one.seconds) if one else ""))
-    say(comparison.table(list(zip(*rows, strict=True)), rows[0], rows[0][0], comparison.terminal_width()))
+    if not options.json:
+        say(comparison.table(list(zip(*rows, strict=True)), rows[0], rows[0][0], comparison.terminal_width()))
     return {name: one._asdict() if one else None for name, one in listed.items()}
 
 

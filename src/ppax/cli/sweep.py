@@ -5,13 +5,24 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ppax import config
-from ppax.cli.arguments import DEVICE, TRUST, dashed, is_extension_list, number_or_text, renamed
+from ppax.cli.arguments import (
+    DEVICE,
+    HELP,
+    TRUST,
+    Argument,
+    dashed,
+    is_extension_list,
+    join_arguments,
+    number_or_text,
+    path_of,
+    split_arguments,
+)
 from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail, flagged
 from ppax.cli.options import add_dry_run, add_option, add_overwrite, parse_run
 from ppax.cli.output import print_json, print_plan, say
@@ -31,7 +42,7 @@ from ppax.sweeps.search import SEARCHES, options_of
 CALL = re.compile(r"([A-Za-z_]+)\(")  # a distribution, known or not, perhaps without its closing bracket
 DRAWN = re.compile(rf"({'|'.join(DISTRIBUTIONS)})\((.*)\)")  # as log_uniform(1e-5, 1e-2)
 OWN = ("--seeds", "--draws", "--draw-seed", "--run-dir", "--help", TRUST, DEVICE)
-SEARCH_FLAG, HELP_FLAGS = f"--{config.SEARCH}", ("-h", "--help")
+SEARCH_FLAG = f"--{config.SEARCH}"
 ONE = ("--stop", "--init-from.run", "--init-from", *(f"--{path}" for path in LISTS))  # a comma is part of the value
 
 
@@ -53,7 +64,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser)
 
 
-def parse_sweep(arguments: list[str]) -> tuple[argparse.Namespace, Config, Config]:
+def parse_sweep(texts: list[str]) -> tuple[argparse.Namespace, Config, Config]:
     """Parse the arguments: options of the command, with `cluster`, configuration of the run, the table [sweep]."""
     table: Config = {}
     of_file: Any = None
@@ -65,23 +76,23 @@ def parse_sweep(arguments: list[str]) -> tuple[argparse.Namespace, Config, Confi
         table.update(own)
         return found
 
-    rest, search = split_search(arguments)
-    rest, swept = split_swept([dashed(argument) for argument in rest])
-    options, run_config = parse_run("sweep", rest, add_sweep, find)
-    imports.typed(one.name for one in config.named(vars(options), placing.OPTIONS.values()).values())
+    rest, search = split_search(split_arguments(texts))
+    rest, swept = split_swept([one._replace(flag=dashed(one.flag)) for one in rest])
+    options, run_config = parse_run("sweep", join_arguments(rest), add_sweep, find)
+    imports.typed(one.name for one in config.outside_values(vars(options), placing.OPTIONS.values()).values())
     options.cluster = placing.of_file(cluster_of(options, placing.checked(of_file)))
     own_search = parse_search(search, table.get(config.SEARCH, {}))
     table |= {config.SEARCH: own_search} if own_search else {}
     known = {option.path: option for option in config.options(run_config)}
     table |= {path: _typed(values, known.get(path)) for path, values in swept.items()}
-    imports.typed(one.name for one in config.named(swept, known.values()).values())
+    imports.typed(one.name for one in config.outside_values(swept, known.values()).values())
     own = {"seeds": _seeds(options.seeds), "draws": options.draws, "draw_seed": options.draw_seed}
     return options, run_config, table | {name: value for name, value in own.items() if value is not None}
 
 
-def run_sweep(start_jax: Callable[[bool], None], arguments: list[str]) -> int:
+def run_sweep(start_jax: Callable[[bool], None], texts: list[str]) -> int:
     """Train a sweep, after `start_jax` with the option --cache, and print its table; return the exit code."""
-    options, run_config, table = parse_sweep(arguments)
+    options, run_config, table = parse_sweep(texts)
     start_jax(options.cache)
     if options.dry_run:
         found = dry_run(run_config, plan.read(table), options.run_dir, options.cluster, options.overwrite)
@@ -98,44 +109,38 @@ def continue_sweep(options: argparse.Namespace) -> int:
     return _report(options, resume_sweep(options.run, ray=cluster_of(options)))
 
 
-def split_swept(arguments: list[str]) -> tuple[list[str], dict[str, Any]]:
+def split_swept(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[str, Any]]:
     """Split off the options that have several values or a distribution: the other arguments, values by path."""
-    rest: list[str] = []
+    rest: list[Argument] = []
     swept: dict[str, Any] = {}
-    left = list(arguments)
-    while left:
-        argument = left.pop(0)
-        name, equals, value = argument.partition("=")
-        text = value if equals else left[0] if left and not left[0].startswith("--") else ""
-        one = name in (*OWN, *ONE) or is_extension_list(name)
-        values = several(text) if name.startswith("--") and not one else None
+    for argument in arguments:
+        name = argument.flag
+        one = name in ("", *HELP, *OWN, *ONE) or is_extension_list(name)
+        values = None if one else several(argument.value)
         if values is None:
             rest.append(argument)
-            continue
-        swept[renamed(name.removeprefix("--"), "-", "_")] = values
-        left = left if equals else left[1:]
+        else:
+            swept[path_of(name)] = values
+            rest += argument.further()
     return rest, swept
 
 
-def split_search(arguments: list[str]) -> tuple[list[str], list[str]]:
+def split_search(arguments: Iterable[Argument]) -> tuple[list[Argument], list[Argument]]:
     """Split off `--search PART`, `--search.NAME VALUE...` and `--help search`: the other arguments, and these."""
-    rest: list[str] = []
-    own: list[str] = []
-    left = list(arguments)
-    while left:
-        argument = left.pop(0)
-        if argument in HELP_FLAGS and left[:1] == [config.SEARCH]:
-            own, left = [*own, HELP_FLAGS[1]], left[1:]
-        elif argument.partition("=")[0] == SEARCH_FLAG or argument.startswith(f"{SEARCH_FLAG}."):
-            own.append(argument)
-            while left and not left[0].startswith("--"):
-                own.append(left.pop(0))
+    rest: list[Argument] = []
+    own: list[Argument] = []
+    for argument in arguments:
+        if argument.flag in HELP and argument.value == config.SEARCH:
+            own.append(Argument(HELP[1]))
+            rest += argument.further()
+        elif argument.flag == SEARCH_FLAG or argument.flag.startswith(f"{SEARCH_FLAG}."):
+            own.append(argument._replace(flag=argument.flag.replace("_", "-")))
         else:
             rest.append(argument)
     return rest, own
 
 
-def parse_search(arguments: list[str], base: Config) -> Config:
+def parse_search(arguments: list[Argument], base: Config) -> Config:
     """Return the table `[search]`: that of the run file, `base`, with the arguments.
 
     A part other than that of `base` starts from its own defaults. Raises ConfigError for unknown options.
@@ -144,7 +149,7 @@ def parse_search(arguments: list[str], base: Config) -> Config:
         return base
     names = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     names.add_argument(SEARCH_FLAG, f"{SEARCH_FLAG}.part", dest="part")
-    chosen, arguments = names.parse_known_args(arguments)
+    chosen, left = names.parse_known_args(join_arguments(arguments))
     if chosen.part is not None:
         base = (base if base.get("part") == chosen.part else {}) | {"part": chosen.part}
     known = {option.path: option for option in options_of(base)}
@@ -153,18 +158,13 @@ def parse_search(arguments: list[str], base: Config) -> Config:
     for path, option in known.items():
         if path != f"{config.SEARCH}.part":
             add_option(parser, option, option.default)
-    options, unknown = parser.parse_known_args([_plain_dashed(argument) for argument in arguments])
+    options, unknown = parser.parse_known_args(left)
     if unknown:
-        name = renamed(unknown[0].partition("=")[0].lstrip("-"), "-", "_")
+        name = path_of(unknown[0].partition("=")[0].lstrip("-"))
         raise ConfigError(f"unknown option {unknown[0]!r}{meant(name, known, flagged)}")
-    imports.typed(one.name for one in config.named(vars(options), known.values()).values())
+    imports.typed(one.name for one in config.outside_values(vars(options), known.values()).values())
     given: dict[str, Any] = {path.removeprefix(f"{config.SEARCH}."): value for path, value in vars(options).items()}
     return base | given
-
-
-def _plain_dashed(argument: str) -> str:
-    name, equals, value = argument.partition("=")
-    return (name.replace("_", "-") if name.startswith("--") else name) + equals + value
 
 
 def several(text: str) -> list[Any] | Distribution | None:

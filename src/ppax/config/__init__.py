@@ -3,10 +3,8 @@
 from ppax.config.catalogue import PARTS, Choices
 from ppax.config.construction import Built, build, build_agent, build_env, build_part, configured, settings
 from ppax.config.defaults import BY_ENVIRONMENT, PARTS_FOR_ALL, PRESET, Completed, begun, completed, num_envs_for
-from ppax.config.description import describe, describe_part, describe_run
-from ppax.config.outside_names import named, outside, require_asked
-from ppax.config.own_environments import own_environment
-from ppax.config.own_parts import import_paths, package_of, plain, require_trusted, without_parts
+from ppax.config.description import describe, describe_part, describe_run, own_environment
+from ppax.config.outside_names import outside, outside_values, require_asked
 from ppax.config.run_files import RUN_FILE, SWEEP_FILE, file_of, find, of_sweep, parse, preset, presets, read, to_toml
 from ppax.config.run_settings import (
     BestSettings,
@@ -19,6 +17,7 @@ from ppax.config.run_settings import (
     part_in_iterations,
     require_within,
 )
+from ppax.config.user_parts import import_paths, package_of, plain, require_trusted, without_parts
 from ppax.config.validation import (
     FREE,
     OBJECTS,
@@ -70,13 +69,13 @@ __all__ = [
     "import_paths",
     "in_iterations",
     "is_free",
-    "named",
     "num_envs_for",
     "objects_of",
     "of_sweep",
     "options",
     "other_parts",
     "outside",
+    "outside_values",
     "overridden",
     "own_environment",
     "package_of",

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from ppax.config.own_parts import own_class, own_name
+from ppax.config.user_parts import user_class, user_class_name
 from ppax.core import imports
 from ppax.core.options import check_limits
-from ppax.core.parts import slot_chains, slot_lists, slot_tables, slots
 from ppax.core.protocols import MadeForSpaces
 from ppax.extensions import (
     PPG,
@@ -107,6 +106,9 @@ PARTS: dict[str, dict[str, type]] = {
     },
     "logger": {"tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow},
 }
+# Ways in which a field holds parts, as entries of its metadata (core/parts.py): one, a list, some by key, or some in
+# their order by name
+ONE, LIST, TABLE, CHAIN = HOLDERS = ("slot", "slot_list", "slot_table", "slot_chain")
 # Constructors of the parts that are made for the spaces of an environment, which is their first argument.
 FROM_SPACES: dict[type, Callable[..., Any]] = {Composed: network, Distillation: distill, BehaviourCloning: clone}
 
@@ -123,7 +125,7 @@ class Choices(dict[str, type]):
 
     def find(self, name: str, place: str) -> type:
         """Return the class named at `place`; ConfigError for an unknown name, Untrusted for code not trusted."""
-        found = self.get(name) or own_class(self.kind, name, place)
+        found = self.get(name) or user_class(self.kind, name, place)
         if found is None:
             names = tuple(dict.fromkeys((*self, *imports.registered(self.kind))))
             check_limits(place, name, {"choices": names})  # raises ConfigError with the nearest name
@@ -132,31 +134,40 @@ class Choices(dict[str, type]):
 
     def name_of(self, part: Any) -> str:
         """Return the name of the class of a part: the one used in run files, if they can name the class."""
-        return next((name for name, cls in self.items() if cls is type(part)), None) or own_name(part)
+        return next((name for name, cls in self.items() if cls is type(part)), None) or user_class_name(part)
 
 
 AGENT = Choices("agent", {"ppo": PPO})  # the agent itself; by import path a subclass
 
 
+class PartField(NamedTuple):
+    """Field of a class that holds parts."""
+
+    holds: str  # one of HOLDERS
+    choices: Choices
+
+
+def part_fields(cls: type) -> dict[str, PartField]:
+    """Return the fields of `cls` that hold parts."""
+    found = {}
+    for field in dataclasses.fields(cls):
+        holds = next((one for one in HOLDERS if one in field.metadata), None)
+        if holds is not None:
+            kind = field.metadata[holds]
+            choices = dict(field.metadata.get("first", {})) | PARTS.get(kind, {})
+            found[field.name] = PartField(holds, Choices(kind, choices))
+    return found
+
+
 def choices_of(cls: type) -> dict[str, Choices]:
-    """Return the fields of `cls` that hold parts, with the choices of each by name."""
-    first = {field.name: dict(field.metadata.get("first", {})) for field in dataclasses.fields(cls)}
-    return {field: Choices(kind, first[field] | PARTS.get(kind, {})) for field, kind in slots(cls).items()}
+    """Return the fields of `cls` that hold one part, with the choices of each by name."""
+    return {name: field.choices for name, field in part_fields(cls).items() if field.holds == ONE}
 
 
-def table_choices_of(cls: type) -> dict[str, Choices]:
-    """Return the fields of `cls` that hold parts by key, with the choices of each by name."""
-    return {field: Choices(kind, PARTS.get(kind, {})) for field, kind in slot_tables(cls).items()}
-
-
-def chain_choices_of(cls: type) -> dict[str, Choices]:
-    """Return the fields of `cls` that hold parts in their order, with the choices of each by name."""
-    return {field: Choices(kind, PARTS.get(kind, {})) for field, kind in slot_chains(cls).items()}
-
-
-def list_choices_of(cls: type) -> dict[str, Choices]:
-    """Return the fields of `cls` that hold lists of parts, with the choices of each by name."""
-    return {field: Choices(kind, PARTS.get(kind, {})) for field, kind in slot_lists(cls).items()}
+def fields_holding(*holders: str) -> set[str]:
+    """Return the names of the fields, in PPO and the parts of the catalogue, that hold parts in one of these ways."""
+    classes = (PPO, *(cls for kind in PARTS.values() for cls in kind.values()))
+    return {name for cls in classes for name, field in part_fields(cls).items() if field.holds in holders}
 
 
 def constructor(cls: type, env: Any) -> Callable[..., Any]:
@@ -164,21 +175,3 @@ def constructor(cls: type, env: Any) -> Callable[..., Any]:
     if isinstance(cls, MadeForSpaces):
         return partial(cls.for_spaces, env)
     return partial(FROM_SPACES[cls], env) if cls in FROM_SPACES else cls
-
-
-def keyed_fields() -> set[str]:
-    """Return the names of all fields that hold parts by key or name, in the parts of the catalogue and PPO."""
-    parts = (cls for kind in PARTS.values() for cls in kind.values())
-    return {field for cls in parts for field in slot_tables(cls)} | chain_fields()
-
-
-def chain_fields() -> set[str]:
-    """Return the names of all fields that hold parts in their order, by name."""
-    return {
-        field for cls in (PPO, *(cls for kind in PARTS.values() for cls in kind.values())) for field in slot_chains(cls)
-    }
-
-
-def part_fields(root: type) -> set[str]:
-    """Return the names of all fields that hold parts, in `root` and in the parts of the catalogue."""
-    return {field for cls in (root, *(cls for kind in PARTS.values() for cls in kind.values())) for field in slots(cls)}

@@ -14,17 +14,19 @@ from ppax.agents.self_play import Pool, SelfPlay
 from ppax.config import group_tables
 from ppax.config.catalogue import (
     AGENT,
+    CHAIN,
+    LIST,
+    ONE,
     Choices,
-    chain_choices_of,
+    PartField,
     choices_of,
     constructor,
-    list_choices_of,
-    table_choices_of,
+    part_fields,
 )
+from ppax.config.description import own_environment
 from ppax.config.outside_names import require_asked, require_asked_of_env
-from ppax.config.own_environments import own_environment
-from ppax.config.own_parts import require_tree, require_trusted
 from ppax.config.run_settings import NO_POOL, Run, in_iterations
+from ppax.config.user_parts import require_tree, require_trusted
 from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve, resolve_part
 from ppax.core.options import Config, hints_of, option_of
 from ppax.core.parts import name_of
@@ -145,20 +147,10 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
     """Constructor arguments of a part of class `cls`, for the environment `env`."""
     arguments: dict[str, Any] = {}
     fields = {field.name: field for field in dataclasses.fields(cls)}
-    hints, slots, lists = hints_of(cls), choices_of(cls), list_choices_of(cls)
-    tables, chains = table_choices_of(cls), chain_choices_of(cls)
+    hints, of_parts = hints_of(cls), part_fields(cls)
     for name, value in config.items():
-        if name in slots:
-            arguments[name] = _part(slots[name], value, env, name)
-        elif name in chains:
-            arguments[name] = tuple(
-                _named(_part(chains[name], table, env, f"{name}.{key}"), key) for key, table in dict(value).items()
-            )
-        elif name in lists:
-            arguments[name] = tuple(_part(lists[name], table, env, name) for table in value)
-        elif name in tables:
-            keyed = keyed_tables(value, name)
-            arguments[name] = tuple((key, _part(tables[name], table, env, f"{name}.{key}")) for key, table in keyed)
+        if name in of_parts:
+            arguments[name] = _parts(of_parts[name], value, env, name)
         elif is_section(hints[name]):
             arguments[name] = hints[name](**_arguments(hints[name], value, env))
         elif isinstance(value, list):
@@ -167,6 +159,18 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
         else:
             arguments[name] = value
     return arguments
+
+
+def _parts(field: PartField, value: Any, env: Any, name: str) -> Any:
+    """Build the parts of one field, called `name`."""
+    choices = field.choices
+    if field.holds == ONE:
+        return _part(choices, value, env, name)
+    if field.holds == LIST:
+        return tuple(_part(choices, table, env, name) for table in value)
+    if field.holds == CHAIN:
+        return tuple(_named(_part(choices, one, env, f"{name}.{key}"), key) for key, one in dict(value).items())
+    return tuple((key, _part(choices, one, env, f"{name}.{key}")) for key, one in keyed_tables(value, name))
 
 
 def _named(extension: Extension, name: str) -> Extension:

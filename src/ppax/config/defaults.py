@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from ppax.config.catalogue import choices_of
 from ppax.config.construction import build_env
-from ppax.config.own_parts import require_trusted
 from ppax.config.run_files import preset, presets
+from ppax.config.user_parts import require_trusted
 from ppax.config.validation import overridden, resolve
 from ppax.core.options import NONE, Config, flatten, unflatten
 from ppax.envs import Env

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
-from ppax.config.catalogue import AGENT, Choices, chain_choices_of, choices_of, list_choices_of, table_choices_of
-from ppax.config.own_environments import own_environment
+from ppax.config.catalogue import AGENT, CHAIN, LIST, ONE, Choices, PartField, part_fields
+from ppax.config.run_files import to_toml
 from ppax.config.run_settings import Run
 from ppax.config.validation import is_section
-from ppax.core import imports
+from ppax.core import imports, untrusted
 from ppax.core.options import Config, check_limits, check_value, flatten, hints_of, is_option, option_of, unflatten
 from ppax.core.parts import name_of
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError
-from ppax.envs import Env
+from ppax.envs import Env, TimeLimit, require_native
+from ppax.envs.own import LIMIT
+from ppax.envs.wrappers import params
+from ppax.envs.wrappers.places import places, plain, value_at
 from ppax.ppo.ppo import PPO
+from ppax.training.backends import backend_of
+
+ABSENT = object()  # default of an argument without one
 
 
 def describe_run(agent: Agent, env: Env, run: Run) -> Config:
@@ -45,27 +55,32 @@ def describe(part: Any, each: bool = False) -> Config:
     if isinstance(part, Independent):
         return describe(part.agent, each=True)
     config: Config = {"part": AGENT.name_of(part)} if isinstance(part, PPO) else {}
-    hints, slots, lists = hints_of(part.__class__), choices_of(type(part)), list_choices_of(type(part))
-    tables, chains = table_choices_of(type(part)), chain_choices_of(type(part))
+    hints, of_parts = hints_of(part.__class__), part_fields(type(part))
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
-        if field.name in slots:
-            config[field.name] = _part(value, slots[field.name], each)
-        elif field.name in tables:
-            inner = {key: _part(one, tables[field.name], each) for key, one in value}
-            config |= unflatten(dict(flatten({field.name: inner}))) if inner else {}
-        elif field.name in chains:
-            config[field.name] = {name_of(one): _part(one, chains[field.name], each) for one in value} or []
-        elif field.name in lists:
-            config[field.name] = [_of_list(one, lists[field.name], field.name) for one in value]
+        if field.name in of_parts:
+            config |= _parts(of_parts[field.name], value, field.name, each)
         elif is_section(hints[field.name]):
             config[field.name] = describe(value, each)
         elif field.name == "env_params" and value:
             config[field.name] = unflatten(dict(flatten(value)))
         elif is_option(field, hints[field.name]):
             option = option_of(field, hints[field.name], field.name)
-            config[field.name] = check_value(option, _plain(value), each)
+            config[field.name] = check_value(option, _number(value), each)
     return config
+
+
+def _parts(field: PartField, value: Any, name: str, each: bool) -> Config:
+    """Return the parts of the field `name`, {} where a table of parts is empty."""
+    choices = field.choices
+    if field.holds == ONE:
+        return {name: _part(value, choices, each)}
+    if field.holds == LIST:
+        return {name: [_of_list(one, choices, name) for one in value]}
+    if field.holds == CHAIN:
+        return {name: {name_of(one): _part(one, choices, each) for one in value} or []}
+    tables = {key: _part(one, choices, each) for key, one in value}
+    return unflatten(dict(flatten({name: tables}))) if tables else {}
 
 
 def describe_part(part: Any, choices: Choices) -> Config:
@@ -102,13 +117,118 @@ def _of_list(part: Any, choices: Choices, name: str) -> Config:
 def _numbers(part: Any) -> Config:
     """Numbers and strings of a user-defined part, checked: the fields that a file can hold."""
     fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
-    values = {field.name: _plain(getattr(part, field.name)) for field in fields if field.metadata}
+    values = {field.name: _number(getattr(part, field.name)) for field in fields if field.metadata}
     limits: dict[str, Any] = {field.name: dict(field.metadata) for field in fields}
     kept = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
     return {name: check_limits(name, value, limits[name]) for name, value in kept.items()}
 
 
-def _plain(value: Any) -> Any:
+def _number(value: Any) -> Any:
     if getattr(value, "ndim", 0):  # one per player, in the shortest digits of float32
         return [float(str(x)) for x in np.asarray(value)]
     return value.item() if hasattr(value, "item") else value
+
+
+def own_environment(env: Env) -> Config:
+    """Return the options of a run file that name an environment of the user's by import path; {} where none can.
+
+    A compiled environment is a frozen dataclass, with or without `TimeLimit`; what the options lack of it, as an array
+    in a field, is found by `run/record.py`, which compares. Host environments are those of one class or function, which
+    may be in a `functools.partial`; all its arguments must be such that a run file gives them back as they are.
+    """
+    if env.settings.by_name:
+        return {}
+    backend = backend_of(env)
+    if backend.factories is None:
+        found = _of_part(require_native(env, "", "").env)
+    else:
+        found = None if backend.source is None else _of_function(backend.source)
+    if found is None:
+        return {}
+    path, arguments = found
+    arguments = arguments | dict(env.settings.env_params)
+    return {"env": path} | ({"env_params": arguments} if arguments else {})
+
+
+def _of_function(source: Callable[..., Any]) -> tuple[str, Config] | None:
+    """Return path and arguments of a class or function, or of a partial of one; None where no file can hold them."""
+    values: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = {}
+    if isinstance(source, functools.partial):  # those of a partial inside have been merged into it
+        values, keywords, source = source.args, source.keywords, source.func
+    path = imports.import_path(source)
+    if source is gymnasium.make and values and isinstance(values[0], str):
+        path, values = f"gymnasium/{values[0]}", values[1:]
+    if path is None or (values and source is gymnasium.make):
+        return None
+    try:
+        parameters = inspect.signature(source).parameters
+        given = keywords if not values else inspect.signature(source).bind_partial(*values, **keywords).arguments
+    except (TypeError, ValueError):  # a class in C without a signature, or arguments that it does not take
+        return None
+    arguments = {}
+    for name, value in given.items():
+        parameter = parameters.get(name)
+        kind = inspect.Parameter.VAR_KEYWORD if parameter is None else parameter.kind
+        if parameter is not None and kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            return None
+        arguments[name] = as_data(value, ABSENT if parameter is None else parameter.default)
+    return None if ABSENT in arguments.values() else (path, arguments)
+
+
+def _of_part(env: Any) -> tuple[str, Config] | None:
+    """Return path and parameters of a compiled environment; None unless it is a dataclass that can be imported."""
+    while isinstance(env, (*params.AROUND, params.Randomised)):  # options of a run, and ranges among its env_params
+        env = env.env
+    limit = {}
+    if isinstance(env, TimeLimit):
+        limit, env = {LIMIT: plain(env.max_steps)}, env.env
+    path = imports.import_path(type(env))
+    if path is None or not dataclasses.is_dataclass(env):
+        return None
+    world: Any = env  # is_dataclass narrows it to a type without `step`
+    fields = {field.name: field for field in dataclasses.fields(world) if field.init}
+    needed = {name for name, field in fields.items() if _default_of(field) is ABSENT}
+    try:
+        usual = type(world)(**{name: getattr(world, name) for name in needed})
+    except Exception:  # any exception of the user's class
+        return None
+    known, before = places(world), places(usual)
+    numbers = {name: value_at(world, place.path) for name, place in known.items()}
+    usually = {name: plain(value_at(usual, place.path)) for name, place in before.items()}
+    changed = {name: x for name, x in numbers.items() if name in needed or plain(x) != usually.get(name, ABSENT)}
+    others = {name: getattr(world, name) for name in fields if name not in {str(x.path[0]) for x in known.values()}}
+    arguments = {name: as_data(x, _default_of(fields[name])) for name, x in others.items()}
+    arguments = {name: x for name, x in arguments.items() if name in needed or not _equal(x, usual, name)}
+    if (limit and LIMIT in {*known, *fields}) or any(arguments.get(name) is ABSENT for name in needed):
+        return None
+    arguments = {name: x for name, x in arguments.items() if x is not ABSENT}
+    return path, {name: plain(x) for name, x in changed.items()} | arguments | limit
+
+
+def _default_of(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return ABSENT if field.default is dataclasses.MISSING else field.default
+
+
+def _equal(value: Any, usual: Any, name: str) -> bool:
+    return bool(value is not ABSENT and value == as_data(getattr(usual, name), getattr(usual, name)))
+
+
+def as_data(value: Any, default: Any) -> Any:
+    """Return an argument as a run file holds it: a list for a tuple, where the default is one; else ABSENT."""
+    data = plain(value)
+    if isinstance(default, tuple) and isinstance(data, tuple):
+        data = _listed(data)
+    elif isinstance(default, tuple) and isinstance(data, list):
+        return ABSENT  # it would come back as a tuple
+    try:
+        again = untrusted.from_toml(to_toml({"env_params": {"x": data}}))["env_params"]["x"]
+    except (TypeError, ValueError, AttributeError):
+        return ABSENT
+    return data if type(again) is type(data) and again == data and not params.is_range(data) else ABSENT
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(x) for x in value] if isinstance(value, tuple) else value

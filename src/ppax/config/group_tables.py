@@ -15,8 +15,8 @@ import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ppax.config.catalogue import AGENT, Choices, chain_choices_of, choices_of
-from ppax.config.own_parts import without_parts
+from ppax.config.catalogue import AGENT, CHAIN, ONE, Choices, part_fields
+from ppax.config.user_parts import without_parts
 from ppax.core.options import Config, Option, flatten, unflatten
 from ppax.core.types import ConfigError
 
@@ -37,7 +37,7 @@ def tables(config: Config) -> dict[str, Config]:
     return dict(groups)
 
 
-def filled(config: Config) -> Config:
+def with_inherited(config: Config) -> Config:
     """Copy into each group's table the options that it inherits from the run."""
     groups = {}
     for name, table in tables(config).items():
@@ -58,7 +58,7 @@ def _merged_agent(base: Any, own: Any) -> Any:
     return _merged(base, own, AGENT.find(str(chosen), "agent.part"))
 
 
-def apart(config: Config) -> set[str]:
+def independent_tables(config: Config) -> set[str]:
     """Path prefixes of tables with independent agents: "" for the run's, "groups.prey." for a group's."""
     groups = {f"groups.{name}.": table for name, table in tables(config).items()}
     return {path for path, table in {"": config, **groups}.items() if table.get("agents") == INDEPENDENT}
@@ -117,12 +117,13 @@ def _merged(base: Any, own: Any, cls: type | None) -> Any:
     """
     if not isinstance(base, Mapping) or not isinstance(own, Mapping):
         return own
-    merged, chains = {**base, **own}, chain_choices_of(cls) if cls is not None else {}
+    merged, fields = {**base, **own}, part_fields(cls) if cls is not None else {}
     for name, table in own.items():
-        if name in chains:
-            merged[name] = _merged_chain(base.get(name), table, chains[name])
+        field = fields.get(name)
+        if field is not None and field.holds == CHAIN:
+            merged[name] = _merged_chain(base.get(name), table, field.choices)
             continue
-        choices = choices_of(cls).get(name) if cls is not None else None
+        choices = field.choices if field is not None and field.holds == ONE else None
         default = next(iter(choices or ()), None)
         parts = [x.get("part", default) if isinstance(x, Mapping) else default for x in (base.get(name), table)]
         if name in base and not ("part" in _table(table) and parts[0] != parts[1]):

@@ -20,11 +20,11 @@ def outside(config: Config) -> dict[str, Outside]:
     A local file beside whose path there is a checksum is left out: a configuration can only name one that its sender
     has, too. Raises Untrusted, before anything is imported, for names of code that the user does not trust.
     """
-    config = group_tables.filled(config)
-    return named(dict(flatten(config)), options(config))
+    config = group_tables.with_inherited(config)
+    return outside_values(dict(flatten(config)), options(config))
 
 
-def named(values: Mapping[str, Any], known: Iterable[Option]) -> dict[str, Outside]:
+def outside_values(values: Mapping[str, Any], known: Iterable[Option]) -> dict[str, Outside]:
     """Return the paths and addresses among values by dotted path, of which `known` are the options."""
     declared = {option.path: option for option in known if "outside" in option.limits}
     found: dict[str, Outside] = {}
@@ -51,7 +51,7 @@ def require_asked(config: Config, *tables: str) -> None:
 
 def require_asked_of_env(config: Config) -> None:
     """Raise Untrusted where an argument of the environment names a file that the user does not trust."""
-    imports.require_asked(named({place: x for place, x in flatten(config) if is_free(place)}, ()))
+    imports.require_asked(outside_values({place: x for place, x in flatten(config) if is_free(place)}, ()))
 
 
 def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ppax.config import group_tables
-from ppax.config.catalogue import AGENT, PARTS, Choices, chain_choices_of, choices_of, list_choices_of, table_choices_of
-from ppax.config.own_parts import require_trusted, without_parts
+from ppax.config.catalogue import AGENT, CHAIN, LIST, ONE, PARTS, Choices, PartField, part_fields
 from ppax.config.run_settings import Run
+from ppax.config.user_parts import require_trusted, without_parts
 from ppax.core import imports, unknown_names
 from ppax.core.options import (
     Config,
@@ -61,32 +61,40 @@ def options(config: Config) -> Iterator[Option]:
 
 
 def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
-    hints, slots, lists = hints_of(cls), choices_of(cls), list_choices_of(cls)
-    tables, chains = table_choices_of(cls), chain_choices_of(cls)
+    hints, of_parts = hints_of(cls), part_fields(cls)
     for field in dataclasses.fields(cls):
         path = prefix + field.name
-        if field.name in chains:
-            given = _named_tables(config.get(field.name, []), path)
-            if not given:
-                limits = {"choices": tuple(chains[field.name])}
-                yield Option(path, str, many=True, default=(), doc=field.metadata["doc"], limits=limits)
-            for key in given:
-                place = f"{path}.{key}"
-                yield from part_options(chains[field.name], _table(given, key, place, ".part"), place, key)
-            continue
-        if field.name in lists:
-            yield from _list_options(field, lists[field.name], config.get(field.name, []), path)
-            continue
-        if field.name in tables:
-            for key, table in keyed_tables(_table(config, field.name, path), path):
-                yield from part_options(tables[field.name], table, f"{path}.{key}")
-            continue
-        if field.name in slots:
-            yield from part_options(slots[field.name], _table(config, field.name, path, ".part"), path)
+        if field.name in of_parts:
+            yield from _options_of_parts(of_parts[field.name], field, config, path)
         elif is_section(hints[field.name]):
             yield from _options(hints[field.name], _table(config, field.name, path), path + ".")
         elif path not in FREE and field.name in options_of(cls):
             yield options_of(cls)[field.name]._replace(path=path)
+
+
+def _options_of_parts(held: PartField, field: dataclasses.Field[Any], config: Config, path: str) -> Iterator[Option]:
+    """Yield the options of the parts that a field holds, at `path`."""
+    choices = held.choices
+    if held.holds == ONE:
+        yield from part_options(choices, _table(config, field.name, path, ".part"), path)
+    elif held.holds == LIST:
+        yield from _list_options(field, choices, config.get(field.name, []), path)
+    elif held.holds == CHAIN:
+        given = _named_tables(config.get(field.name, []), path)
+        if not given:
+            yield _no_parts(field, choices, path)
+        for key in given:
+            place = f"{path}.{key}"
+            yield from part_options(choices, _table(given, key, place, ".part"), place, key)
+    else:
+        for key, table in keyed_tables(_table(config, field.name, path), path):
+            yield from part_options(choices, table, f"{path}.{key}")
+
+
+def _no_parts(field: dataclasses.Field[Any], choices: Choices, path: str) -> Option:
+    """Return the option of an empty list of parts, which names the choices."""
+    limits = {"choices": tuple(choices)}
+    return Option(path, str, many=True, default=(), doc=field.metadata["doc"], limits=limits)
 
 
 def part_options(choices: Choices, section: Config, path: str, default: str | None = None) -> Iterator[Option]:
@@ -127,11 +135,10 @@ def _named_tables(given: Any, path: str) -> Config:
 
 
 def _list_options(field: dataclasses.Field[Any], choices: Choices, given: Any, path: str) -> Iterator[Option]:
-    """Yield the options of each part in a list; of an empty list one option, which names the choices."""
+    """Yield the options of each part in a list."""
     tables = numbered(given)
     if tables in ([], ()):
-        limits = {"choices": tuple(choices)}
-        yield Option(path, str, many=True, default=(), doc=field.metadata["doc"], limits=limits)
+        yield _no_parts(field, choices, path)
         return
     if not isinstance(tables, dict) or not all(
         place.isdecimal() and isinstance(table, dict) for place, table in tables.items()
@@ -173,7 +180,7 @@ def resolve(config: Config) -> Config:
     Raises Untrusted, before anything is imported, for names of code that the user does not trust.
     """
     require_trusted(config, parts_only=True)
-    config = group_tables.filled(config)
+    config = group_tables.with_inherited(config)
     problems: list[str] = []
     known, config = _known(config, problems)
     given = {path: x for path, x in flatten(config) if x != {} or path in known or not _is_table(path, known)}
@@ -186,7 +193,7 @@ def resolve(config: Config) -> Config:
             problems.append(f"{path}: the table [{path.partition('.')[0]}] is of `ppax sweep`, not of one run")
         elif path not in known and path not in free:
             problems.append(_unknown(path, known))
-    per_agent = group_tables.apart(config)  # prefixes of tables whose numbers may be lists, one per agent
+    per_agent = group_tables.independent_tables(config)  # prefixes of tables whose numbers may be lists, one per agent
     values = dict(_checked_values(known, given, per_agent, problems))
     _raise(problems)
     return unflatten(values | free) | objects

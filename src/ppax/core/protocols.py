@@ -499,12 +499,12 @@ class Search(Protocol):
     """
 
     @property
-    def waits(self) -> bool:
-        """Whether it decides over all members at once, so that all programs first train to the same iteration."""
-
-    @property
     def perturbs(self) -> bool:
-        """Whether it changes values of members while they train, so that only traced numbers can be swept."""
+        """Whether it is of populations: it decides over the members of each program, and returns `Copy`.
+
+        Only traced numbers can be swept then. Others decide over all members at once, after all programs have trained
+        to the same iteration, and return `Stop`.
+        """
 
     def check(self, members: int, total: int) -> None:
         """Raise ConfigError where a sweep of `members` members and `total` iterations is too small for it."""
@@ -526,7 +526,6 @@ class Standings(NamedTuple):
     values: Mapping[int, Mapping[str, Any]]  # of the swept options now, by number and dotted path
     swept: Mapping[str, Any]  # tuple of values, or distribution, of each swept option, as in the sweep's table
     limits: Mapping[str, Mapping[str, float]]  # low, high and above of each swept option that has any
-    earlier: Mapping[int, float]  # scores at this iteration of members of other programs, which reached it before
 
 
 class Stop(NamedTuple):

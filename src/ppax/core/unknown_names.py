@@ -1,13 +1,8 @@
 """Errors about unknown names of arguments and options: what to write instead.
 
-<<<<<<< HEAD:src/ppax/core/names.py
-Stable-Baselines3 (with sb3-contrib and its Zoo), CleanRL and PureJaxRL have a column each; `others` are names of
-rl_games, rsl_rl, Brax, RLlib, Tianshou and Spinning Up that have one clear meaning. docs/glossary.md has the table.
-=======
 The table at the end has the names of settings in other libraries. Stable-Baselines3 (with sb3-contrib and its Zoo),
 CleanRL and PureJaxRL have a column each; `others` are names of rl_games, rsl_rl, Brax, RLlib, Tianshou and Spinning Up
 that have one clear meaning. docs/glossary.md shows it.
->>>>>>> rooms6:src/ppax/core/unknown_names.py
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ ASCII = str.maketrans({DONE: "=", LEFT: "-"})
 GAP = "  "
 
 
-class Lines(RichConsole):
+class RaisingConsole(RichConsole):
     """Rich console that raises at a broken pipe, where Rich would exit the program."""
 
     def on_broken_pipe(self) -> None:
@@ -25,7 +25,7 @@ class Lines(RichConsole):
         raise BrokenPipeError
 
 
-class Line(ProgressColumn):
+class WholeLine(ProgressColumn):
     """Whole line: share done, bar, texts of the row, time left; what does not fit is left out, the last texts first."""
 
     def __init__(self, console: RichConsole):
@@ -43,12 +43,12 @@ class Line(ProgressColumn):
 
 def console(stream: TextIO | None) -> RichConsole:
     """Return the console of a terminal: `stream`, or standard error."""
-    return Lines(file=stream, stderr=stream is None, force_terminal=True, force_jupyter=False)
+    return RaisingConsole(file=stream, stderr=stream is None, force_terminal=True, force_jupyter=False)
 
 
 def progress_line(console: RichConsole) -> Progress:
     """Return the live line, not yet started."""
-    return Progress(Line(console), console=console)
+    return Progress(WholeLine(console), console=console)
 
 
 def line(percentage: float, texts: Sequence[str], seconds: float | None, width: int, ascii_only: bool = False) -> str:

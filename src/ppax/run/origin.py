@@ -106,7 +106,7 @@ def saved_origin(run_dir: Path) -> Origin:
 
 
 def in_saved_precision(run_dir: Path, agent: Agent) -> Agent:
-    """Return `agent` with the precision of its run where it has compute_dtype `auto`."""
+    """Return `agent`, which the user may have passed, with the precision of its run where it has `auto`."""
     return decide_dtype(agent, recorded_dtype(run_dirs.find(run_dir)))
 
 

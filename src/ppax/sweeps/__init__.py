@@ -3,10 +3,9 @@
 from ppax.sweeps.plan import Choice, Integers, LogUniform, Normal, Uniform
 from ppax.sweeps.results import MemberResult, SettingResult, SweepResult
 from ppax.sweeps.runs import resume_sweep, sweep_runs
-from ppax.sweeps.search import ASHA, PBT, Grid, Halving, Optuna
+from ppax.sweeps.search import PBT, Grid, Halving, Optuna
 
 __all__ = [
-    "ASHA",
     "PBT",
     "Choice",
     "Grid",

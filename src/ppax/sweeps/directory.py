@@ -24,7 +24,6 @@ from ppax import config
 from ppax.core import imports, untrusted
 from ppax.core.options import Config, flatten
 from ppax.core.types import ConfigError
-from ppax.devices.layout import AUTO
 from ppax.run import record
 from ppax.run.directory import MEMBERS, RECORD, SWEEP_FILE
 from ppax.storage import safe_files
@@ -50,7 +49,7 @@ class Recorded(NamedTuple):
     plan: Plan
     members: tuple[Member, ...]
     programs: tuple[tuple[int, ...], ...]
-    begun: str = ""  # sweep.toml as the sweep began; "": of an earlier version of ppax
+    begun: str = ""  # sweep.toml as the sweep began; "" until it is written
 
     def to_toml(self) -> str:
         """Return the text of sweep.toml."""
@@ -121,7 +120,7 @@ def read(path: Path) -> Recorded:
             raise ValueError(f"format {content['format']!r}")
         rows = [(int(setting), dict(values), int(seed)) for setting, values, seed in content["members"]]
         programs = tuple(tuple(int(number) for number in program) for program in content["programs"])
-        begun = str(content.get("begun", ""))
+        begun = str(content["begun"])
         before = untrusted.from_toml(begun)
         if not (rows or isinstance(plan.search, Optuna)) or not all(
             0 <= number < len(rows) for program in programs for number in program
@@ -131,8 +130,7 @@ def read(path: Path) -> Recorded:
         raise ConfigError(
             f"{path / RECORD} is damaged ({error}); `ppax sweep {quoted(path / SWEEP_FILE)}` starts it again"
         ) from error
-    if begun:
-        require_unchanged(before, config.read(path / SWEEP_FILE), path / SWEEP_FILE)
+    require_unchanged(before, config.read(path / SWEEP_FILE), path / SWEEP_FILE)
     members = (member(run_config, number, *row) for number, row in enumerate(rows))
     return Recorded(run_config, plan, tuple(members), programs, begun)
 
@@ -153,14 +151,14 @@ def require_unchanged(before: Config, now: Config, path: Path, changing: Collect
 def changes(before: Config, now: Config, changing: Collection[str] = ()) -> str:
     """Return the options of two run files that differ, but for FREE and `changing`, in words; "" if none does.
 
-    The settings of a study, as its number of trials, may change, and `auto` of an earlier version was decided since.
+    The settings of a study, as its number of trials, may change.
     """
     first, last = (_flat(tables) for tables in (before, now))
     study = {tables.get(f"{config.SEARCH}.part") for tables in (first, last)} == {OPTUNA}
     free = (*FREE, f"{config.SEARCH}.") if study else FREE
     ends = tuple(f".{name}" for name in changing)  # also of each group: groups.prey.agent.learning_rate
     names = [name for name in sorted(first | last) if not name.startswith(free) and not f".{name}".endswith(ends)]
-    pairs = {name: (first.get(name), last.get(name)) for name in names if first.get(name) != AUTO}
+    pairs = {name: (first.get(name), last.get(name)) for name in names}
     return ", ".join(f"{name} was {a!r} and is {b!r}" for name, (a, b) in pairs.items() if not record.same(a, b))
 
 

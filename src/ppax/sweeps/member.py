@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ppax.arrays import counter
 from ppax.config import RUN_FILE
@@ -53,15 +53,10 @@ def end_of(path: Path) -> End:
     return End(reason["kind"] if reason.get("kind") in ENDS else "", iteration, env_steps)
 
 
-def result_of(path: Path) -> dict[str, Any]:
-    """Return evaluation.json of a run directory; {} where it is missing, invalid, or of another policy."""
-    return read_evaluation(path)
-
-
 def complete(path: Path) -> bool:
     """Return whether nothing is left to do for a member: trained and evaluated, dropped, or stopped by the search."""
     kind = end_of(path).kind
-    return kind in (FAULT, SEARCH) or (kind != "" and bool(result_of(path)))
+    return kind in (FAULT, SEARCH) or (kind != "" and bool(read_evaluation(path)))
 
 
 def reached(path: Path, iteration: int) -> bool:

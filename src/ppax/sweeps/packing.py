@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -57,13 +56,13 @@ def packed(members: Iterable[Member]) -> list[Pack]:
     for settings that cannot work.
     """
     made: dict[str, Env] = {}
-    groups: list[tuple[_Key, list[Task]]] = []
+    groups: list[tuple[Any, list[Task]]] = []
     for member in members:
         task = _built(member, made)
-        key = _key(task)
-        same = next((tasks for other, tasks in groups if key.matches(other)), None)
+        own = _static_parts(task)
+        same = next((tasks for other, tasks in groups if own is not None and own == other), None)
         if same is None:
-            groups.append((key, [task]))
+            groups.append((own, [task]))
         else:
             same.append(task)
     packs = [_checked(tasks) for _, tasks in groups]
@@ -119,33 +118,24 @@ def _checked(tasks: Sequence[Task]) -> Pack:
     return Pack(tuple(tasks), shapes)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Key:
-    """Static parts of a member: members with equal ones share a program."""
+def _static_parts(task: Task) -> tuple[Any, ...] | None:
+    """Return the static parts of a member: members with equal ones share a program; None: none shares it, on the host.
 
-    backend: str
-    sizes: tuple[Any, ...]  # of the run
-    structure: Any  # tree of agent and environment, with their static fields
-    shapes: tuple[tuple[tuple[int, ...], str], ...]  # of their leaves
-
-    def matches(self, other: _Key) -> bool:
-        """Return whether both members can be in one program."""
-        alike = (self.backend, self.sizes, self.shapes) == (other.backend, other.sizes, other.shapes)
-        return self.backend == COMPILED and alike and self.structure == other.structure
-
-
-def _key(task: Task) -> _Key:
+    They are the sizes of the run, shapes and dtypes of all numbers, the tree of agent and environment.
+    """
+    if backend_of(task.env).name != COMPILED:
+        return None
     run = task.run
     leaves, structure = jax.tree.flatten(strong((task.agent, task.env)))
     lengths = run.num_steps, run.total_steps, run.iterations_per_env_reset
-    rows = run.log, run.eval.every
     shapes = tuple((np.shape(x), str(np.asarray(x).dtype)) for x in leaves)
-    return _Key(backend_of(task.env).name, (*lengths, *rows), structure, shapes)
+    return *lengths, run.log, run.eval.every, shapes, structure
 
 
 def alike(one: Task, other: Task) -> bool:
     """Return whether one program can train both."""
-    return _key(one).matches(_key(other))
+    own = _static_parts(one)
+    return own is not None and own == _static_parts(other)
 
 
 def with_values(task: Task, values: Config) -> Task:

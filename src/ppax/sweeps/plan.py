@@ -25,8 +25,13 @@ from ppax.run import record
 from ppax.sweeps import search as searches
 from ppax.sweeps.search import Grid, Optuna
 
-# Distributions from which a sweep draws values of options: `{ part = "log_uniform", low = 1e-5, high = 1e-2 }`.
-
+Target = str | Path | Config | Built
+OWN = ("seeds", "draws", "draw_seed", SEARCH)  # keys of the table that are no options of the run
+MOST = 10_000  # most members of a sweep
+SEED = Option("seed", int, limits={"low": 0, "high": 2**64 - 1})
+DRAWS = Option("sweep.draws", int, optional=True, limits={"low": 1, "high": MOST})
+DRAW_SEED = Option("sweep.draw_seed", int, limits={"low": 0})
+NUMBER = Option("sweep.seeds", int, limits={"low": 1, "high": MOST})
 DIGITS = 6  # significant digits of a drawn number, so that run files and tables can be read
 
 
@@ -100,7 +105,7 @@ DISTRIBUTIONS: dict[str, type[Distribution]] = {
 }
 
 
-def named(table: Mapping[str, Any], path: str) -> Distribution:
+def distribution_of(table: Mapping[str, Any], path: str) -> Distribution:
     """Return the distribution of a table of a run file, for the option at `path`; ConfigError where it is invalid."""
     name = table.get("part")
     if name not in DISTRIBUTIONS:
@@ -112,10 +117,10 @@ def named(table: Mapping[str, Any], path: str) -> Distribution:
     given = {key: value for key, value in table.items() if key != "part"}
     if sorted(given) != sorted(fields):
         raise ConfigError(f"sweep: {path} = {dict(table)!r}: {name} has {' and '.join(fields)}, and nothing else")
-    return checked(DISTRIBUTIONS[name](**given), path)
+    return checked_distribution(DISTRIBUTIONS[name](**given), path)
 
 
-def checked(distribution: Distribution, path: str) -> Distribution:
+def checked_distribution(distribution: Distribution, path: str) -> Distribution:
     """Return the distribution with a tuple in the place of a list; ConfigError for numbers that it cannot have."""
     values = {field.name: getattr(distribution, field.name) for field in dataclasses.fields(distribution)}
     if isinstance(distribution, Choice):
@@ -141,7 +146,7 @@ def checked(distribution: Distribution, path: str) -> Distribution:
 
 
 def to_table(distribution: Distribution) -> dict[str, Any]:
-    """Return the table of a distribution: the inverse of `named`."""
+    """Return the table of a distribution: the inverse of `distribution_of`."""
     name = next(name for name, cls in DISTRIBUTIONS.items() if type(distribution) is cls)
     fields = dataclasses.asdict(distribution)
     return {"part": name} | {key: list(x) if isinstance(x, tuple) else x for key, x in fields.items()}
@@ -150,15 +155,6 @@ def to_table(distribution: Distribution) -> dict[str, Any]:
 def rounded(value: float) -> float:
     """Return a number with DIGITS significant digits."""
     return float(f"{value:.{DIGITS}g}")
-
-
-Target = str | Path | Config | Built
-OWN = ("seeds", "draws", "draw_seed", SEARCH)  # keys of the table that are no options of the run
-MOST = 10_000  # most members of a sweep
-SEED = Option("seed", int, limits={"low": 0, "high": 2**64 - 1})
-DRAWS = Option("sweep.draws", int, optional=True, limits={"low": 1, "high": MOST})
-DRAW_SEED = Option("sweep.draw_seed", int, limits={"low": 0})
-NUMBER = Option("sweep.seeds", int, limits={"low": 1, "high": MOST})
 
 
 class Plan(NamedTuple):
@@ -322,9 +318,9 @@ def _values(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, t
     for name, value in table.items():
         path = prefix + name
         if isinstance(value, Distribution):
-            yield path, checked(value, path)
+            yield path, checked_distribution(value, path)
         elif isinstance(value, Mapping) and isinstance(value.get("part"), str):
-            yield path, named(value, path)
+            yield path, distribution_of(value, path)
         elif isinstance(value, Mapping) and value:
             yield from _values(value, f"{path}.")
         elif isinstance(value, list | tuple | np.ndarray) and len(value):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -96,23 +95,3 @@ def _mean(values: Sequence[float]) -> float:
     """Mean of the numbers among values; NaN without any."""
     known = [x for x in values if not math.isnan(x)]
     return math.fsum(known) / len(known) if known else math.nan
-
-
-class Merged:
-    """Progress of programs that train at the same time, as that of one."""
-
-    def __init__(self, progress: Progress):
-        self._progress, self._since = progress, time.monotonic()
-        self._changed, self._env_steps, self._rows = False, 0, list[Row]()
-
-    def add(self, env_steps: int, rows: Sequence[Row]) -> None:
-        """Add what the members of one program have done."""
-        self._changed, self._env_steps = True, self._env_steps + env_steps
-        self._rows += rows
-
-    def show(self, reached: Mapping[int, int]) -> None:
-        """Count as progress what was added since the last call; `reached` are the members that still train."""
-        if self._changed:
-            now = time.monotonic()
-            self._progress.add(reached, self._env_steps, now - self._since, self._rows)
-            self._since, self._changed, self._env_steps, self._rows = now, False, 0, []

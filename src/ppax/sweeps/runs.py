@@ -29,10 +29,10 @@ from ppax.storage.cache import kept_programs
 from ppax.storage.paths import absolute, quoted, relative
 from ppax.sweeps import directory, pictures, plan
 from ppax.sweeps import search as searches
+from ppax.sweeps.decisions import Searching, checked_total, in_iterations
 from ppax.sweeps.directory import Recorded
 from ppax.sweeps.member import complete, end_of
 from ppax.sweeps.packing import Pack, packed, planned_of
-from ppax.sweeps.packs import Place, Programs, train_stages
 from ppax.sweeps.placing import driver
 from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.placing.settings import Cluster
@@ -40,8 +40,7 @@ from ppax.sweeps.plan import Distribution, Plan, Target, config_of
 from ppax.sweeps.progress import Progress
 from ppax.sweeps.results import SweepResult, conclude, conclude_study
 from ppax.sweeps.search import Optuna
-from ppax.sweeps.searching import Searching, checked_total, in_iterations
-from ppax.sweeps.training import Stopped
+from ppax.sweeps.training import Programs, Session, Stopped
 
 DTYPE = "agent.compute_dtype"  # end of the path of the option
 
@@ -67,7 +66,7 @@ def sweep_runs(
     lists, each with the same `draws` joint draws of all distributions, each with all `seeds`, a number of them or a
     list. They add to the table `[sweep]` of a run file. Members that differ in numbers alone share a compiled program;
     members on the host train one after the other. A member whose iteration is not finite is dropped alone. `search`
-    decides over the members while they train, as `ppax.sweeps.Halving()`, ASHA or PBT; a table of its options will do.
+    decides over the members while they train, as `ppax.sweeps.Halving()` or PBT; a table of its options will do.
 
     Each member has an ordinary run directory in `run_dir`/members (default: a new one in sweeps/), for `ppax.load`,
     `report` and `resume`. A signal saves all members and raises Interrupted; `resume_sweep` continues, with the same
@@ -93,7 +92,7 @@ def sweep_runs(
 def _of_python(target: Target, run_config: Config, values: Mapping[str, Any], search: Any) -> set[str]:
     """Return the paths and addresses that arguments and objects of Python name, which need no further trust."""
     found = config.outside(run_config) if isinstance(target, Built) else {}
-    found |= config.named(values, config.options(run_config))
+    found |= config.outside_values(values, config.options(run_config))
     found |= searches.outside_of(search) if isinstance(search, dict) else {}
     return {one.name for one in found.values()}
 
@@ -181,10 +180,10 @@ def dry_run(
     return SweepDryRun(recorded, _described(recorded, packs), tuple(demands))
 
 
-def _decided(run_config: Config, sweep_plan: Plan, dtype: str = "") -> Config:
+def _decided(run_config: Config, sweep_plan: Plan) -> Config:
     """Return a configuration with compute_dtype `auto` decided for all members, on whichever machine they train.
 
-    `dtype` replaces the decision of this machine. Raises ConfigError where `auto` is one of several values.
+    Raises ConfigError where `auto` is one of several values.
     """
     for path, swept in sweep_plan.values.items():
         if path.endswith(DTYPE) and AUTO in (swept if isinstance(swept, tuple) else getattr(swept, "values", ())):
@@ -193,7 +192,7 @@ def _decided(run_config: Config, sweep_plan: Plan, dtype: str = "") -> Config:
                 "'float32'"
             )
     flat = dict(config.flatten(run_config))
-    auto = {path: dtype or machine_dtype() for path, value in flat.items() if path.endswith(DTYPE) and value == AUTO}
+    auto = {path: machine_dtype() for path, value in flat.items() if path.endswith(DTYPE) and value == AUTO}
     return config.unflatten(flat | auto)
 
 
@@ -258,24 +257,25 @@ def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Clust
     total, console = checked_total(recorded.plan, packs), packs[0].tasks[0].run.log.console
     search, best = recorded.plan.search, None
     planned = sum(planned_iterations(task.env, task.run) for pack in packs for task in pack.tasks)
+    if isinstance(search, Optuna):
+        planned *= search.trials
     try:
         with ExitStack() as stack:
-            elsewhere = None
+            train = Programs().train
             if cluster is not None:
-                elsewhere = partial(driver.train, stack.enter_context(clusters.connected(cluster.address)), cluster)
+                train = partial(driver.train, stack.enter_context(clusters.connected(cluster.address)), cluster)
             stop = stack.enter_context(stop_on_signals(ON_DISK))
-            studied = search.trials if isinstance(search, Optuna) else 1
-            progress = stack.enter_context(Progress(path, planned * studied, console))
+            progress = stack.enter_context(Progress(path, planned, console))
             stack.enter_context(kept_programs())
-            place = Place(Programs(), elsewhere)
+            session = Session(path, recorded, progress, stop, train)
             if isinstance(search, Optuna):
-                for run_dir, number in ((directory.member_dir(path, one), one.number) for one in recorded.members):
+                for number, run_dir in session.run_dirs().items():
                     if complete(run_dir):  # in an earlier process
                         progress.skip({number: total}, {number: end_of(run_dir).env_steps})
-                recorded, best = _rounds()(path, recorded, place, progress, stop)
+                best = _rounds()(session)
             else:
-                searching = Searching(path, recorded.plan, recorded.members, total)
-                recorded = train_stages(path, recorded, packs, searching, place, progress, stop)
+                session.train_stages(packs, Searching(path, recorded.plan, recorded.members, total))
+            recorded = session.recorded
     except Stopped as error:
         line = f"ppax resume {quoted(path)}{directory.trust_flags(recorded)}"
         raise Interrupted(f"stopped; resume with: {line}") from error

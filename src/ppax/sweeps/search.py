@@ -17,51 +17,15 @@ from ppax.core.parts import ADDRESS, Interval
 from ppax.core.protocols import Copy, Search, Standings, Stop
 from ppax.core.types import ConfigError, part, static
 
-__all__ = ["ASHA", "PBT", "Grid", "Halving", "Optuna"]
-
-
-# Rungs: iterations at which members are compared, each `eta` times as far as the one before.
-
-
-def rungs_of(total: int, eta: int, rungs: int) -> list[int]:
-    """Return the iterations of the rungs, the last one a 1/eta of `total`, rounded up."""
-    return [-(-total // eta**power) for power in range(rungs, 0, -1)]
-
-
-def check_rungs(total: int, eta: int, rungs: int) -> None:
-    """Raise ConfigError where two rungs would be at one iteration."""
-    if len(set(rungs_of(total, eta, rungs))) < rungs or total <= 1:
-        fit = max((n for n in range(1, rungs) if len(set(rungs_of(total, eta, n))) == n), default=0)
-        raise ConfigError(
-            f"search.rungs = {rungs}: {total} iterations have no {rungs} rungs with search.eta = {eta}; nearest valid "
-            f"value: {fit}"
-            if fit and total > 1
-            else f"search.rungs = {rungs}: {total} iterations are too few for a rung; raise total_steps"
-        )
-
-
-def ranked(scores: Mapping[int, float]) -> list[int]:
-    """Return the numbers of members, best score first; NaN is the worst, of equal scores the first number is best."""
-    return sorted(scores, key=lambda number: (-_known(scores[number]), number))
-
-
-def score_text(score: float) -> str:
-    """Return a score in words."""
-    return "no score" if math.isnan(score) else f"score {score:.6g}"
-
-
-def _known(score: float) -> float:
-    return -math.inf if math.isnan(score) else score
-
-
-# Grid: every member trains to the end.
+DIGITS = 6  # significant digits of a perturbed number, as those of a drawn one
+SAMPLERS = ("tpe", "random", "gp", "qmc")  # not cmaes: Optuna unpickles its state from the database
+PRUNERS = ("none", "median", "percentile", "halving", "hyperband")
 
 
 @part
 class Grid:
     """Grid: every member trains to the end."""
 
-    waits: ClassVar[bool] = False
     perturbs: ClassVar[bool] = False
 
     def check(self, members: int, total: int) -> None:
@@ -76,14 +40,14 @@ class Grid:
         return []
 
 
-# Successive halving. Jamieson & Talwalkar (2016), "Non-stochastic Best Arm Identification", arXiv:1502.07943.
-
-
 @part
 class Halving:
-    """Successive halving: at each rung the best 1/eta of all members go on, the others stop."""
+    """Successive halving: at each rung the best 1/eta of all members go on, the others stop.
 
-    waits: ClassVar[bool] = True
+    Rungs are iterations, each `eta` times as far as the one before. Jamieson & Talwalkar (2016), "Non-stochastic Best
+    Arm Identification", arXiv:1502.07943.
+    """
+
     perturbs: ClassVar[bool] = False
 
     eta: int = static("reduction factor: the best 1/eta of the members go on at each rung", default=3, low=2)
@@ -91,17 +55,26 @@ class Halving:
 
     def check(self, members: int, total: int) -> None:
         """Raise ConfigError for more rungs than the members or the iterations have."""
-        check_rungs(total, self.eta, self.rungs)
+        if total <= 1:
+            raise ConfigError(
+                f"search.rungs = {self.rungs}: {total} iterations are too few for a rung; raise total_steps"
+            )
+        fit = len(set(self._places(total)))
+        if fit < self.rungs:
+            raise ConfigError(
+                f"search.rungs = {self.rungs}: {total} iterations have no {self.rungs} rungs with search.eta = "
+                f"{self.eta}; nearest valid value: {fit}"
+            )
         if members < self.eta:
             raise ConfigError(f"search.eta = {self.eta}: a sweep of {members} members must have at least {self.eta}")
 
     def next_after(self, iteration: int, total: int) -> int:
         """Return the next rung."""
-        return next((rung for rung in rungs_of(total, self.eta, self.rungs) if rung > iteration), total)
+        return next((rung for rung in self._places(total) if rung > iteration), total)
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
         """Stop all but the best of the members that are left; there are `members` / eta^k of them after rung k."""
-        rung = rungs_of(standings.total, self.eta, self.rungs).index(standings.iteration) + 1
+        rung = self._places(standings.total).index(standings.iteration) + 1
         kept, order = max(1, standings.members // self.eta**rung), ranked(standings.scores)
         at = f"stopped by halving at rung {rung} of {self.rungs} (iteration {standings.iteration})"
         return [
@@ -110,56 +83,9 @@ class Halving:
             if place > kept
         ]
 
-
-# ASHA, stopping variant. Li et al. (2020), "A System for Massively Parallel Hyperparameter Tuning", arXiv:1810.05934.
-#
-# The paper's algorithm promotes paused configurations; in this variant a member that reaches a rung either goes on or
-# stops for good, as nothing waits for the members that come later.
-
-
-@part
-class ASHA:
-    """Asynchronous successive halving: a member stops unless it is among the best 1/eta that reached its rung so far.
-
-    Members of one program reach a rung together, and are compared with each other and with those of earlier programs.
-    """
-
-    waits: ClassVar[bool] = False
-    perturbs: ClassVar[bool] = False
-
-    eta: int = static("reduction factor: a member goes on if it is among the best 1/eta at its rung", default=3, low=2)
-    rungs: int = static("number of rungs; the last one is at a 1/eta of the iterations", default=3, low=1)
-
-    def check(self, members: int, total: int) -> None:
-        """Raise ConfigError for more rungs than the iterations have."""
-        check_rungs(total, self.eta, self.rungs)
-
-    def next_after(self, iteration: int, total: int) -> int:
-        """Return the next rung."""
-        return next((rung for rung in rungs_of(total, self.eta, self.rungs) if rung > iteration), total)
-
-    def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Stop the members that are not among the best 1/eta of all that reached this rung so far, at least one."""
-        rung = rungs_of(standings.total, self.eta, self.rungs).index(standings.iteration) + 1
-        order = ranked({**standings.earlier, **standings.scores})
-        kept = max(1, len(order) // self.eta)
-        at = f"stopped by asha at rung {rung} of {self.rungs} (iteration {standings.iteration})"
-        return [
-            Stop(
-                number,
-                f"{at}: {score_text(standings.scores[number])}, place {place} of {len(order)} so far; {kept} go on",
-            )
-            for place, number in enumerate(order, 1)
-            if place > kept and number in standings.scores
-        ]
-
-
-# Population-based training. Jaderberg et al. (2017), "Population Based Training of Neural Networks", arXiv:1711.09846.
-#
-# Exploit is truncation selection; explore multiplies each number or draws it anew (section 4.1.1 of the paper). A draw
-# depends on the seed, the iteration and the member alone.
-
-DIGITS = 6  # significant digits of a perturbed number, as those of a drawn one
+    def _places(self, total: int) -> list[int]:
+        """Return the iterations of the rungs, the last one a 1/eta of `total`, rounded up."""
+        return [-(-total // self.eta**power) for power in range(self.rungs, 0, -1)]
 
 
 @part
@@ -167,10 +93,11 @@ class PBT:
     """Population-based training: the worst members take over the learner of a good one and perturb its numbers.
 
     The members of one program are a population. A learner is weights, optimiser state and statistics; a member
-    keeps its environments and random key.
+    keeps its environments and random key. Exploit is truncation selection; explore multiplies each number or draws it
+    anew (section 4.1.1). A draw depends on the seed, the iteration and the member alone. Jaderberg et al. (2017),
+    "Population Based Training of Neural Networks", arXiv:1711.09846.
     """
 
-    waits: ClassVar[bool] = False
     perturbs: ClassVar[bool] = True
 
     interval: Interval | None = static(
@@ -240,6 +167,20 @@ class PBT:
         return float(min(max(new, low), high))
 
 
+def ranked(scores: Mapping[int, float]) -> list[int]:
+    """Return the numbers of members, best score first; NaN is the worst, of equal scores the first number is best."""
+    return sorted(scores, key=lambda number: (-_known(scores[number]), number))
+
+
+def score_text(score: float) -> str:
+    """Return a score in words."""
+    return "no score" if math.isnan(score) else f"score {score:.6g}"
+
+
+def _known(score: float) -> float:
+    return -math.inf if math.isnan(score) else score
+
+
 def bounds(swept: Any, limits: Mapping[str, float]) -> tuple[float, float]:
     """Return the smallest and largest value of a swept number: of its list or distribution, and of the option."""
     own = swept if isinstance(swept, tuple) else getattr(swept, "values", None)
@@ -248,23 +189,16 @@ def bounds(swept: Any, limits: Mapping[str, float]) -> tuple[float, float]:
     return low, min(high, limits.get("high", math.inf))
 
 
-# Optuna. Akiba et al. (2019), "Optuna: A Next-generation Hyperparameter Optimization Framework", arXiv:1907.10902.
-#
-# These are its settings; `sweeps/studies` asks, reports and tells.
-
-SAMPLERS = ("tpe", "random", "gp", "qmc")  # not cmaes: Optuna unpickles its state from the database
-PRUNERS = ("none", "median", "percentile", "halving", "hyperband")
-
-
 @part
 class Optuna:
     """Study of Optuna: a sampler proposes settings from the scores of earlier ones, some at a time, trained together.
 
     A trial is a setting with all of its seeds; its value is the interquartile mean of their scores. Distributions of
     the sweep are those of the sampler, lists are categories. Workers with the same `storage` and `study` share trials.
+    `sweeps/studies` asks, reports and tells. Akiba et al. (2019), "Optuna: A Next-generation Hyperparameter
+    Optimization Framework", arXiv:1907.10902.
     """
 
-    waits: ClassVar[bool] = True
     perturbs: ClassVar[bool] = False
 
     trials: int = static("trials of the study, those of all its workers together", default=64, low=1)
@@ -305,10 +239,8 @@ class Optuna:
         return []
 
 
-# Table `[search]` of a sweep's file: the part that decides over the members while they train.
-
-# the first is the default
-SEARCHES = Choices("search", {"grid": Grid, "halving": Halving, "asha": ASHA, "pbt": PBT, "optuna": Optuna})
+# Searches by name; the first is the default
+SEARCHES = Choices("search", {"grid": Grid, "halving": Halving, "pbt": PBT, "optuna": Optuna})
 
 
 def options_of(table: Any) -> Iterator[Option]:
@@ -327,7 +259,7 @@ def read(table: Any) -> Search:
 
 def outside_of(table: Any) -> dict[str, Outside]:
     """Return the addresses that a table names, by their places in it."""
-    return config.named(dict(flatten(checked(table), f"{SEARCH}.")), options_of(table))
+    return config.outside_values(dict(flatten(checked(table), f"{SEARCH}.")), options_of(table))
 
 
 def build(table: Any) -> Search:

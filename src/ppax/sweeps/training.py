@@ -1,4 +1,4 @@
-"""Training of the members of a pack in one compiled program.
+"""Training of a sweep: stages between decisions, the compiled programs of each pack, the members of each program.
 
 A program trains every member to the same iteration, and members are saved together: a resume continues from the newest
 iteration of which all of them have an intact checkpoint. A member that is not finite keeps its place in the program, so
@@ -7,11 +7,13 @@ that the others compute the same, and is left out of everything else: its state 
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,56 +21,229 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from ppax import config
 from ppax.core.options import Config
 from ppax.core.protocols import Agent, Row
 from ppax.core.types import TrainState
+from ppax.devices.footprint import available_bytes, explained, footprint
+from ppax.run.directory import RUN_FILE
+from ppax.run.fit import fit_run, resume
 from ppax.run.origin import changes
 from ppax.run.restore import planned_iterations
+from ppax.run.result import Interrupted, NumericalError, record_evaluation
 from ppax.run.rows import Timing, measured, next_row, row_intervals, untrained_row
 from ppax.run.saving import PATIENCE
 from ppax.storage.backoff import Backoff
 from ppax.storage.manifest import CheckpointError
-from ppax.sweeps.decisions import STOP
-from ppax.sweeps.member import FAULT, SEARCH, MemberRun, end_of
-from ppax.sweeps.packing import Pack, Task
-from ppax.sweeps.progress import Counting
-from ppax.sweeps.searching import Searching
-from ppax.training.sweeps import MemberStates, MembersTraining, filled, stacked, with_learners
+from ppax.sweeps import directory, member
+from ppax.sweeps.decisions import STOP, Searching
+from ppax.sweeps.directory import Recorded, member_dir
+from ppax.sweeps.member import FAULT, SEARCH, MemberRun, complete, end_of, reached, require_recorded
+from ppax.sweeps.packing import Pack, Task, alike
+from ppax.sweeps.progress import Counting, Progress
+from ppax.training.sweeps import (
+    MOST,
+    SHARE,
+    MemberStates,
+    MembersTraining,
+    filled,
+    members_that_fit,
+    stacked,
+    with_learners,
+)
 
 T = TypeVar("T")
+KEPT = 4  # most compiled programs that are kept
 
 
 class Stopped(Exception):
     """A signal has stopped the sweep; its members are saved."""
 
 
-def repeated(items: Sequence[T], count: int) -> list[T]:
-    """Return `count` items: those given, and again those at the beginning, whose results are dropped."""
-    return list(itertools.islice(itertools.cycle(items), count))
+@dataclasses.dataclass
+class Session:
+    """Sweep that trains: its directory and record, its progress, the event by which a signal stops it.
+
+    `train` trains packs to an iteration: `Programs.train` in this process, or `placing.driver.train` on a cluster.
+    """
+
+    path: Path
+    recorded: Recorded
+    progress: Progress
+    stop: threading.Event
+    train: Callable[[Session, Sequence[Pack], Searching, int], None]
+
+    def run_dirs(self) -> dict[int, Path]:
+        """Return the run directories of all members by number."""
+        return {one.number: member_dir(self.path, one) for one in self.recorded.members}
+
+    def record(self, **changed: Any) -> None:
+        """Replace members or programs in the record, and write it."""
+        self.recorded = self.recorded._replace(**changed)
+        directory.write_programs(self.path, self.recorded)
+
+    def train_stages(self, packs: Sequence[Pack], searching: Searching) -> None:
+        """Train packs to their ends, in stages between decisions over all members."""
+        for until in searching.stages():
+            self.progress.skip(dict.fromkeys(searching.decisions.stops(), searching.total))
+            self.train(self, packs, searching, until)
+            if until < searching.total:
+                self._stop_members(searching, until)
+
+    def _stop_members(self, searching: Searching, iteration: int) -> None:
+        """Stop members by the decisions over all at once, and forget the programs in which they were."""
+        training = {number: run_dir for number, run_dir in self.run_dirs().items() if not end_of(run_dir).kind}
+        for number, one in searching.decide(iteration, training).items():
+            if one.decision == STOP:
+                member.stop(training[number], iteration, one.reason)
+        stopped = searching.decisions.stops().keys()
+        programs = tuple(numbers for numbers in self.recorded.programs if not stopped & set(numbers))
+        if programs != self.recorded.programs:
+            self.record(programs=programs)
+
+    def unplaced(self, pack: Pack) -> list[Task]:
+        """Return the members of a pack that have no program, but for those that the search has stopped."""
+        placed = {number for numbers in self.recorded.programs for number in numbers}
+        left = [task for task in pack.tasks if task.member.number not in placed]
+        return [task for task in left if end_of(member_dir(self.path, task.member)).kind != SEARCH]
+
+    def programs_of(self, pack: Pack) -> list[tuple[int, ...]]:
+        """Return the members of each recorded program of a pack, by number."""
+        own = {task.member.number for task in pack.tasks}
+        return [numbers for numbers in self.recorded.programs if own.issuperset(numbers)]
 
 
-def objects_of(tasks: Sequence[Task], count: int) -> tuple[list[Agent], list[Any]]:
-    """Return agents and environments of `count` members: those of the tasks, repeated."""
-    own = repeated(tasks, count)
-    return [task.agent for task in own], [task.env for task in own]
+class Programs:
+    """Compiled programs of this process; the newest are kept for further members with equal static parts."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Task, MembersTraining]] = []
+
+    def train(self, session: Session, packs: Sequence[Pack], searching: Searching, until: int) -> None:
+        """Train all packs of a sweep to iteration `until`, one program after the other; record new programs."""
+        for pack in packs:
+            if session.stop.is_set():
+                raise Stopped
+            if pack.compiled:
+                with explained(footprint(pack.shapes)):
+                    self._train_pack(session, pack, searching, until)
+            else:
+                train_alone(pack.tasks[0], member_dir(session.path, pack.tasks[0].member), session.progress)
+
+    def _train_pack(self, session: Session, pack: Pack, searching: Searching, until: int) -> None:
+        new = session.unplaced(pack)
+        if new:
+            session.record(programs=(*session.recorded.programs, *self.chunks_of(pack, new)))
+        chunks, run_dirs = session.programs_of(pack), session.run_dirs()
+        largest = max(map(len, chunks), default=0)
+        self.train_chunks(pack, chunks, largest, run_dirs, searching, until, session.progress, session.stop)
+
+    def train_chunks(
+        self,
+        pack: Pack,
+        chunks: Sequence[tuple[int, ...]],
+        largest: int,
+        run_dirs: Mapping[int, Path],
+        searching: Searching,
+        until: int,
+        progress: Counting,
+        stop: threading.Event,
+    ) -> None:
+        """Train members of a pack to iteration `until`, in a program for each chunk; one has at most `largest`."""
+        tasks = {task.member.number: task for task in pack.tasks}
+        total = planned_iterations(pack.tasks[0].env, pack.tasks[0].run)
+        for numbers in chunks:
+            left = [tasks[number] for number in numbers if end_of(run_dirs[number]).kind != SEARCH]
+            ended = {number: end_of(run_dirs[number]).env_steps for number in numbers if complete(run_dirs[number])}
+            progress.skip(dict.fromkeys(ended, total), ended)
+            if all(done(run_dirs[task.member.number], until, total) for task in left):
+                continue
+            program = self._program(pack, left, filled(largest if len(left) == len(numbers) else len(left)))
+            with ExitStack() as stack:
+                training = ProgramTraining(program, pack, left, run_dirs, searching, progress, stack)
+                training.train(stop, min(until, total))
+
+    def chunks_of(self, pack: Pack, tasks: Sequence[Task], most: int = MOST, sharing: int = 1) -> list[tuple[int, ...]]:
+        """Distribute members evenly over the fewest programs that fit into memory; return the numbers of each.
+
+        The number for a program begins with a lower bound on memory, at most `most`, and is halved until the compiled
+        program fits. `sharing` programs share the machine's memory.
+        """
+        free = available_bytes()
+        available = None if free is None else free // sharing
+        most = min(most, members_that_fit(footprint(pack.shapes), available))
+        while True:
+            size = -(-len(tasks) // -(-len(tasks) // most))
+            program = self._program(pack, tasks, filled(size))
+            if size == 1 or available is None or program.num_bytes <= SHARE * available:
+                break
+            most = -(-size // 2)
+        numbers = [task.member.number for task in tasks]
+        return [tuple(numbers[begin : begin + size]) for begin in range(0, len(numbers), size)]
+
+    def _program(self, pack: Pack, tasks: Sequence[Task], size: int) -> MembersTraining:
+        """Return a program of `size` members for `tasks`, of `pack`."""
+        for task, kept in self._kept:
+            if kept.members == size and alike(task, tasks[0]):
+                return kept
+        made = MembersTraining(*agents_and_envs(tasks, size), pack.shapes)
+        self._kept = [*self._kept[1 - KEPT :], (tasks[0], made)]
+        return made
 
 
-class Together:
-    """Members of one pack in one compiled program."""
+def done(run_dir: Path, until: int, total: int) -> bool:
+    """Whether a member needs no training before `until`, and no evaluation."""
+    return complete(run_dir) or (until < total and reached(run_dir, until))
+
+
+def train_alone(task: Task, path: Path, progress: Counting) -> None:
+    """Train and evaluate a member whose environments are on the host, as a run of its own."""
+    iterations = planned_iterations(task.env, task.run)
+    if complete(path):
+        progress.skip({task.member.number: iterations}, {task.member.number: end_of(path).env_steps})
+        return
+    begin = time.perf_counter()
+    try:
+        require_recorded(task, path)
+        if (path / RUN_FILE).is_file():
+            trained = resume(path, console=False)
+        else:
+            agent, env, run = config.build(task.member.config)
+            with contextlib.ExitStack() as stack:
+                stack.callback(env.close)
+                quiet = dataclasses.replace(run, log=dataclasses.replace(run.log, console=False))
+                trained = fit_run(agent, env, quiet, path)
+                stack.pop_all()
+    except NumericalError:  # recorded in stopped.json
+        progress.skip({task.member.number: iterations})
+        return
+    except Interrupted as error:
+        raise Stopped from error
+    with trained.env:
+        settings = task.run.eval
+        record_evaluation(trained, trained.evaluate(settings.episodes, settings.deterministic, task.run.seed))
+    progress.add({task.member.number: iterations}, trained.env_steps, time.perf_counter() - begin, trained.history[-1:])
+
+
+class ProgramTraining:
+    """Training and recording of the members of one compiled program."""
 
     def __init__(
         self,
+        program: MembersTraining,
         pack: Pack,
         tasks: Sequence[Task],
-        directory: Callable[[Task], Path],
+        run_dirs: Mapping[int, Path],
         searching: Searching,
+        progress: Counting,
         stack: ExitStack,
     ):
         """Open the run directories of `tasks`, members of `pack`; they are closed with `stack`."""
         changing = tasks[0].member.values.keys() if searching.search.perturbs else ()
-        self.runs = [MemberRun(task, directory(task), pack.shapes, stack, changing) for task in tasks]
-        _, _, env, self._run = tasks[0]
+        self.runs = [MemberRun(task, run_dirs[task.member.number], pack.shapes, stack, changing) for task in tasks]
+        self._program, self._progress = program, progress
         self._tasks, self._searching = list(tasks), searching
+        _, _, env, self._run = tasks[0]
         self._total = planned_iterations(env, self._run)
         self._intervals = row_intervals(self._run, self._total, self._run.num_steps * env.num_streams)
         self._saved_at, self._disk = time.monotonic(), Backoff(PATIENCE)
@@ -77,7 +252,40 @@ class Together:
     @property
     def training(self) -> list[int]:
         """Places of the members that still train."""
-        return [place for place, member in enumerate(self.runs) if not member.end]
+        return [place for place, run in enumerate(self.runs) if not run.end]
+
+    def train(self, stop: threading.Event, until: int) -> None:
+        """Train all members to iteration `until`, evaluate those at their ends; Stopped if `stop` is set before."""
+        done, states = self.restore()
+        self._take_values(done)
+        self._last = {place: states[place] for place, run in enumerate(self.runs) if run.end}
+        for place in self.training:
+            self.runs[place].begin(states[place])
+        self._warn_of_changes()
+        if done == 0 and self._run.init_from.run is not None:
+            self._save(done, states)  # as a run of its own does: a resume needs the other run no more
+        for run in self.runs:
+            iteration, steps = (self._total, end_of(run.path).env_steps) if run.end else (done, run.env_steps)
+            self._progress.skip({run.task.member.number: iteration}, {run.task.member.number: steps})
+        for place in self.training:
+            if self.runs[place].monitor.stop_reason:  # a kill came between its last row and the record of its end
+                self._finish(place, states[place], "stopped")
+        if done == 0 and self.runs[0].evaluations.blank:
+            for place in self.training:
+                self.runs[place].log(untrained_row(self._program.metric_names), states, place)
+        trained = self._copied(stacked(repeated(states, self._program.members)), done)
+        while done < until and self.training and not stop.is_set():
+            next_stage = min(until, self._searching.next_after(done), self.runs[0].evaluations.next_after(done))
+            count = next_row(done, self._intervals, next_stage) - done
+            begin = time.perf_counter()
+            trained, metrics = self._program(trained, count, self._total)
+            columns = dict(jax.device_get(metrics))
+            seconds, done = time.perf_counter() - begin, done + count
+            states = own = MemberStates(trained, len(self.runs))
+            self._log(own, columns, count, done, seconds)
+            self._save_if_due(done, states)
+            trained = self._copied(trained, done)
+        self._end(done, states, until, stop.is_set())
 
     def restore(self) -> tuple[int, Sequence[TrainState]]:
         """Return the iteration and states to continue from; members that have ended keep their last state.
@@ -86,89 +294,48 @@ class Together:
         """
         active = [self.runs[place] for place in self.training]
         together = self.runs if active and self._searching.search.perturbs else active
-        saved = {member.path: {*member.saved(), 0} for member in together}
+        saved = {run.path: {*run.saved(), 0} for run in together}
         for iteration in sorted({0}.union(*saved.values()), reverse=True):
-            again = [member for member in together if member.end and not member.ended_before(iteration)]
+            again = [run for run in together if run.end and not run.ended_before(iteration)]
             training = [*active, *again]
-            if not all(iteration in saved[member.path] for member in training):
+            if not all(iteration in saved[run.path] for run in training):
                 continue
             try:
-                states = [self._state(member, iteration, member in training) for member in self.runs]
+                states = [self._state(run, iteration, run in training) for run in self.runs]
             except CheckpointError as error:
                 if iteration == 0:
                     raise
                 warnings.warn(f"skipped a damaged checkpoint: {error}", stacklevel=2)
                 continue
-            if iteration == 0 and active and all(max(saved[member.path]) for member in active):
+            if iteration == 0 and active and all(max(saved[run.path]) for run in active):
                 text = "the members have no checkpoint of one iteration, as after a resume of one of them alone"
                 warnings.warn(f"{text}: they begin again", stacklevel=2)
-            for member in again:
-                member.end = ""
+            for run in again:
+                run.end = ""
             return iteration, states
         raise AssertionError("unreachable: iteration 0 returns or raises")
 
-    def _state(self, member: MemberRun, iteration: int, trains: bool) -> TrainState:
-        saved = member.saved()
+    def _state(self, run: MemberRun, iteration: int, trains: bool) -> TrainState:
+        saved = run.saved()
         if not trains:
-            return member.load(saved[-1]) if saved else member.initial()
-        return member.load(iteration) if iteration in saved else member.initial()
-
-    def train(self, program: MembersTraining, progress: Counting, stop: threading.Event, until: int) -> None:
-        """Train all members to iteration `until`, evaluate those at their ends; Stopped if `stop` is set before.
-
-        Returns before `until` where the search has stopped so many that a smaller program can train the others.
-        """
-        done, states = self.restore()
-        self._take_values(program, done)
-        self._last = {i: states[i] for i, member in enumerate(self.runs) if member.end}
-        for place in self.training:
-            self.runs[place].begin(states[place])
-        self._warn_of_changes()
-        if done == 0 and self._run.init_from.run is not None:
-            self._save(done, states)  # as a run of its own does: a resume needs the other run no more
-        for run in self.runs:
-            iteration, steps = (self._total, end_of(run.path).env_steps) if run.end else (done, run.env_steps)
-            progress.skip({run.task.member.number: iteration}, {run.task.member.number: steps})
-        for place in self.training:
-            if self.runs[place].monitor.stop_reason:  # a kill came between its last row and the record of its end
-                self._finish(place, states[place], "stopped")
-        if done == 0 and self.runs[0].evaluations.blank:
-            for place in self.training:
-                self.runs[place].log(untrained_row(program.metric_names), states, place)
-        trained = self._searched(program, stacked(repeated(states, program.members)), states, done, progress)
-        while done < until and self._needed(program) and not stop.is_set():
-            next_stage = min(until, self._searching.next_after(done), self.runs[0].evaluations.next_after(done))
-            count = next_row(done, self._intervals, next_stage) - done
-            begin = time.perf_counter()
-            trained, metrics = program(trained, count, self._total)
-            columns = dict(jax.device_get(metrics))
-            seconds, done = time.perf_counter() - begin, done + count
-            states = own = MemberStates(trained, len(self.runs))
-            self._log(program, own, columns, count, done, seconds, progress)
-            self._save_if_due(done, states)
-            trained = self._searched(program, trained, states, done, progress)
-        self._end(done, states, until, stop.is_set())
+            return run.load(saved[-1]) if saved else run.initial()
+        return run.load(iteration) if iteration in saved else run.initial()
 
     def _warn_of_changes(self) -> None:
         """Warn, once for all members, where devices or versions differ from those of their checkpoints."""
         found: dict[str, list[str]] = {}
         for place in self.training:
-            member = self.runs[place]
-            for text in changes(member.saved_by, member.origin):
-                found.setdefault(text, []).append(member.path.name)
+            run = self.runs[place]
+            for text in changes(run.saved_by, run.origin):
+                found.setdefault(text, []).append(run.path.name)
         for text, names in found.items():
             warnings.warn(f"members {', '.join(names)}: {text}", stacklevel=3)
 
-    def _needed(self, program: MembersTraining) -> bool:
-        """Whether this program goes on: a member trains, and a program for the members left would be no smaller."""
-        left = sum(member.end != SEARCH for member in self.runs)
-        return bool(self.training) and (left == len(self.runs) or filled(left) == program.members)
-
-    def _take_values(self, program: MembersTraining, iteration: int) -> None:
+    def _take_values(self, iteration: int) -> None:
         """Set the values that the members have as they reach `iteration`, before the decisions there."""
         for place, run in enumerate(self.runs):
             self._set(place, self._searching.values(run.task.member, iteration))
-        program.set_members(*objects_of(self._tasks, program.members))
+        self._program.set_members(*agents_and_envs(self._tasks, self._program.members))
 
     def _set(self, place: int, values: Config) -> None:
         """Set the swept values of a member."""
@@ -176,61 +343,37 @@ class Together:
             self.runs[place].take_values(values)
             self._tasks[place] = self.runs[place].task
 
-    def _searched(
-        self,
-        program: MembersTraining,
-        trained: TrainState,
-        states: Sequence[TrainState],
-        iteration: int,
-        progress: Counting,
-    ) -> TrainState:
-        """Return the states of a program after the search's decisions at `iteration`, if it decides there.
-
-        A search over all members of the sweep at once decides when all programs have reached `iteration` (packs.py).
-        """
-        searching, training = self._searching, self.training
-        if searching.search.waits or not training or not searching.decides_at(iteration):
+    def _copied(self, trained: TrainState, iteration: int) -> TrainState:
+        """Return the states of the program after the copies at `iteration`, if a population decides there."""
+        training = self.training
+        if not self._searching.search.perturbs or not training or not self._searching.decides_at(iteration):
             return trained
         places = {self.runs[place].task.member.number: place for place in training}
-        found = searching.decide(iteration, {number: self.runs[place].path for number, place in places.items()})
-        if any(one.decision == STOP for one in found.values()):
-            self._save(iteration, states)  # first: the others continue from here, in a smaller program
-        sources = np.arange(program.members)
+        found = self._searching.decide(iteration, {number: self.runs[place].path for number, place in places.items()})
+        sources = np.arange(self._program.members)
         for number, place in places.items():
-            one = found[number]
-            if one.decision == STOP:
-                self._finish(place, states[place], SEARCH, one.reason)
-                progress.skip({number: self._total})
-            elif one.source is not None:  # a copy
-                sources[place] = places[one.source]
-                self._set(place, searching.values(self.runs[place].task.member, iteration + 1))
-        if (sources == np.arange(program.members)).all():
+            source = found[number].source
+            if source is not None:
+                sources[place] = places[source]
+                self._set(place, self._searching.values(self.runs[place].task.member, iteration + 1))
+        if (sources == np.arange(self._program.members)).all():
             return trained
-        program.set_members(*objects_of(self._tasks, program.members))
+        self._program.set_members(*agents_and_envs(self._tasks, self._program.members))
         return with_learners(trained, sources)
 
-    def _log(
-        self,
-        program: MembersTraining,
-        states: MemberStates,
-        columns: dict[str, np.ndarray],
-        count: int,
-        done: int,
-        seconds: float,
-        progress: Counting,
-    ) -> None:
+    def _log(self, states: MemberStates, columns: dict[str, np.ndarray], count: int, done: int, seconds: float) -> None:
         """Log a row for each member, of `count` iterations up to `done`; end those that are done or not finite."""
         training, rows, steps, ends = self.training, list[Row](), 0, dict[int, str]()
-        share, timing = seconds / len(training), Timing(program.compile_seconds)  # each member's part of the time
+        share, timing = seconds / len(training), Timing(self._program.compile_seconds)  # each member's part of the time
         for place in training:
-            member, iteration = self.runs[place], int(states.iterations[place])
-            if iteration > member.iteration:
-                new = states.env_steps(place) - member.env_steps
-                row: Row = {"iteration": iteration, "env_steps": member.env_steps + new}
+            run, iteration = self.runs[place], int(states.iterations[place])
+            if iteration > run.iteration:
+                new = states.env_steps(place) - run.env_steps
+                row: Row = {"iteration": iteration, "env_steps": run.env_steps + new}
                 row |= {name: float(x[place]) for name, x in columns.items()}
-                row |= measured(timing, share, iteration - member.iteration, new, member.seconds)
+                row |= measured(timing, share, iteration - run.iteration, new, run.seconds)
                 rows, steps = [*rows, row], steps + new
-                if member.log(row, states, place):
+                if run.log(row, states, place):
                     ends[place] = "stopped"
             if iteration < done and place not in ends:  # its iteration does not advance where the next is not finite
                 ends[place] = FAULT
@@ -239,13 +382,12 @@ class Together:
         for place, kind in ends.items():
             self._finish(place, states[place], kind)
         numbers = {place: self.runs[place].task.member.number for place in training}
-        progress.skip({numbers[place]: self._total for place in training if self.runs[place].end})
-        reached = {numbers[place]: done for place in self.training}
-        progress.add(reached, steps, seconds, rows)
+        self._progress.skip({numbers[place]: self._total for place in training if self.runs[place].end})
+        self._progress.add({numbers[place]: done for place in self.training}, steps, seconds, rows)
 
-    def _finish(self, place: int, state: TrainState, kind: str, why: str = "") -> None:
+    def _finish(self, place: int, state: TrainState, kind: str) -> None:
         self._last[place] = state
-        self.runs[place].finish(state, kind, why)
+        self.runs[place].finish(state, kind)
 
     def _save_if_due(self, iteration: int, states: Sequence[TrainState]) -> None:
         """Save all members that still train; OSError if writes failed for PATIENCE."""
@@ -284,3 +426,14 @@ class Together:
             self._finish(place, states[place], "done")
         for place, state in self._last.items():
             self.runs[place].evaluate(state)
+
+
+def repeated(items: Sequence[T], count: int) -> list[T]:
+    """Return `count` items: those given, and again those at the beginning, whose results are dropped."""
+    return list(itertools.islice(itertools.cycle(items), count))
+
+
+def agents_and_envs(tasks: Sequence[Task], count: int) -> tuple[list[Agent], list[Any]]:
+    """Return agents and environments of `count` members: those of the tasks, repeated."""
+    own = repeated(tasks, count)
+    return [task.agent for task in own], [task.env for task in own]

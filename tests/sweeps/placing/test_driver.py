@@ -87,7 +87,7 @@ def here(tmp_path_factory, monkeypatch):
     if not _here:
         _here["path"] = path = tmp_path_factory.mktemp("here")
         with monkeypatch.context() as patch:
-            patch.setattr("ppax.sweeps.packs.members_that_fit", lambda *_: 2)
+            patch.setattr("ppax.sweeps.training.members_that_fit", lambda *_: 2)
             ppax.sweep_runs(BASE, VALUES, seeds=2, run_dir=path)
     return _here["path"]
 
@@ -163,7 +163,7 @@ def test_a_sweep_begun_here_goes_on_on_a_cluster(here, tmp_path, monkeypatch):
     stopping = signalling(member.MemberRun.log, 4)
 
     with monkeypatch.context() as patch:
-        patch.setattr("ppax.sweeps.packs.members_that_fit", lambda *_: 2)
+        patch.setattr("ppax.sweeps.training.members_that_fit", lambda *_: 2)
         patch.setattr(member.MemberRun, "log", stopping)
         with pytest.raises(ppax.Interrupted):
             ppax.sweep_runs(BASE, VALUES, seeds=2, run_dir=tmp_path)
@@ -199,7 +199,7 @@ def test_an_error_of_a_program_is_raised_here(error, kind, tmp_path, monkeypatch
     def failing(*_):
         raise error
 
-    monkeypatch.setattr(worker, "train_programs", failing)
+    monkeypatch.setattr(worker.Programs, "train_chunks", failing)
     with pytest.raises(kind, match="by zero") as raised:
         on_stub(monkeypatch, tmp_path)
     assert type(raised.value) is kind
@@ -243,7 +243,7 @@ def test_halving_decides_over_the_members_of_all_machines(tmp_path, monkeypatch)
     given = {"agent.learning_rate": [1e-2, 3e-3, 1e-3]}, {"part": "halving", "eta": 3, "rungs": 1}
     connect(monkeypatch, StubRay())
     one = ppax.sweep_runs(BASE, given[0], seeds=2, search=given[1], run_dir=tmp_path / "cluster", ray=SETTINGS)
-    monkeypatch.setattr("ppax.sweeps.packs.members_that_fit", lambda *_: 3)
+    monkeypatch.setattr("ppax.sweeps.training.members_that_fit", lambda *_: 3)
     other = ppax.sweep_runs(BASE, given[0], seeds=2, search=given[1], run_dir=tmp_path / "here")
     lasts = [[rows_of(member.run_dir)[-1]["iteration"] for member in result.members] for result in (one, other)]
     assert lasts[0] == lasts[1]
@@ -260,7 +260,7 @@ def test_the_trials_of_a_study_train_on_the_cluster(tmp_path, monkeypatch):
     ray = connect(monkeypatch, StubRay())
     one = ppax.sweep_runs(BASE, values, seeds=2, search=search, run_dir=tmp_path / "cluster", ray=SETTINGS)
     assert len(ray.actors) == 4  # two in each batch
-    monkeypatch.setattr("ppax.sweeps.packs.members_that_fit", lambda *_: 2)
+    monkeypatch.setattr("ppax.sweeps.training.members_that_fit", lambda *_: 2)
     other = ppax.sweep_runs(BASE, values, seeds=2, search=search, run_dir=tmp_path / "here")
     assert [member.score for member in one.members] == [member.score for member in other.members]
     for mine, theirs in zip(one.members, other.members, strict=True):

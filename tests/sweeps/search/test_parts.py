@@ -7,17 +7,17 @@ import pytest
 
 import ppax
 from ppax.core.protocols import Copy, Search, Standings, Stop
-from ppax.sweeps import ASHA, PBT, Choice, Grid, Halving, LogUniform, Normal, Uniform
+from ppax.sweeps import PBT, Choice, Grid, Halving, LogUniform, Normal, Uniform
 from ppax.sweeps import search as searches
 
 NAN = math.nan
 PATH = "agent.learning_rate"
 
 
-def standings(scores, iteration=3, total=27, members=None, values=None, swept=None, limits=None, earlier=None):
+def standings(scores, iteration=3, total=27, members=None, values=None, swept=None, limits=None):
     values = {number: {PATH: 1e-3} for number in scores} if values is None else values
     swept = {PATH: Uniform(0.0, 1.0)} if swept is None else swept
-    return Standings(iteration, total, members or len(scores), scores, values, swept, limits or {}, earlier or {})
+    return Standings(iteration, total, members or len(scores), scores, values, swept, limits or {})
 
 
 def test_halving_keeps_a_third_of_all_members_at_each_rung():
@@ -42,21 +42,7 @@ def test_halving_keeps_a_third_of_all_members_at_each_rung():
 
 def test_rungs_are_rounded_up_to_whole_iterations():
     assert [Halving(eta=2, rungs=2).next_after(i, 10) for i in (0, 3, 5)] == [3, 5, 10]
-    assert ASHA(eta=4, rungs=1).next_after(0, 10) == 3
-
-
-def test_asha_compares_with_those_that_reached_the_rung_before():
-    """Eta 2 over 4 iterations: a rung at 2. Six members in programs of three."""
-    search = ASHA(eta=2, rungs=1)
-    found = search.decide(standings({0: 1.0, 1: 3.0, 2: 2.0}, iteration=2, total=4, members=6))
-    assert {one.member for one in found} == {0, 2}  # 3 // 2 = 1 goes on
-    earlier = {0: 1.0, 1: 3.0, 2: 2.0}
-    found = search.decide(standings({3: 2.5, 4: 0.0, 5: 2.0}, iteration=2, total=4, members=6, earlier=earlier))
-    assert {one.member for one in found} == {4, 5}  # of six three go on: 1, 3 and 2, which stopped already
-    assert [one.reason for one in found] == [
-        "stopped by asha at rung 1 of 1 (iteration 2): score 2, place 4 of 6 so far; 3 go on",
-        "stopped by asha at rung 1 of 1 (iteration 2): score 0, place 6 of 6 so far; 3 go on",
-    ]
+    assert Halving(eta=4, rungs=1).next_after(0, 10) == 3
 
 
 def test_the_worst_of_a_population_copy_the_best():
@@ -124,7 +110,7 @@ def test_a_quarter_is_drawn_anew():
 
 
 def test_tables_are_read_and_written():
-    for search in (Grid(), Halving(eta=4), ASHA(rungs=1), PBT(interval=7, factors=(0.5, 2.0))):
+    for search in (Grid(), Halving(eta=4), PBT(interval=7, factors=(0.5, 2.0))):
         assert isinstance(search, Search)
         assert searches.read(searches.to_table(search)) == search
     assert searches.read({}) == Grid()
@@ -137,11 +123,11 @@ def test_tables_are_read_and_written():
         ("halving", r"search = 'halving': must be a table, \[search\]; write search.part = 'halving'"),
         (
             {"part": "havling"},
-            r"search.part = 'havling': must be one of grid, halving, asha, pbt, optuna; nearest: halving",
+            r"search.part = 'havling': must be one of grid, halving, pbt, optuna; nearest: halving",
         ),
         ({"part": "halving", "rung": 3}, r"unknown option 'search.rung'; did you mean 'search.rungs'"),
         ({"part": "halving", "eta": 1}, r"search.eta = 1: must be at least 2; nearest valid value: 2"),
-        ({"part": "asha", "rungs": 1.5}, r"search.rungs = 1.5: must be of type int"),
+        ({"part": "halving", "rungs": 1.5}, r"search.rungs = 1.5: must be of type int"),
         ({"part": "pbt", "fraction": 0.7}, r"search.fraction = 0.7: must be at most 0.5"),
         ({"part": "my_searches:Best"}, r"search.part = 'my_searches:Best': to import code is to run it"),
     ],
@@ -155,7 +141,7 @@ def test_a_wrong_table_is_refused_by_name(own, text):
     ("search", "members", "total", "text"),
     [
         (Halving(eta=3, rungs=3), 9, 8, r"search.rungs = 3: 8 iterations have no 3 rungs .*; nearest valid value: 2"),
-        (ASHA(eta=2, rungs=1), 9, 1, r"search.rungs = 1: 1 iterations are too few for a rung"),
+        (Halving(eta=2, rungs=1), 9, 1, r"search.rungs = 1: 1 iterations are too few for a rung"),
         (Halving(eta=3, rungs=1), 2, 99, r"search.eta = 3: a sweep of 2 members must have at least 3"),
         (PBT(), 1, 99, r"a population of 1 has nothing to copy"),
         (PBT(interval=9), 4, 9, r"search.interval = 9: must be below the 9 iterations; nearest valid value: 8"),

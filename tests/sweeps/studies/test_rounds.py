@@ -15,7 +15,7 @@ from ppax.core import imports
 from ppax.core.types import ConfigError
 from ppax.reports.statistics import iqm
 from ppax.run import checkpoint
-from ppax.sweeps import LogUniform, Optuna, directory, member, packs, runs
+from ppax.sweeps import LogUniform, Optuna, directory, member, runs, training
 from ppax.training.loop import MEASURED
 
 optuna = pytest.importorskip("optuna")
@@ -44,12 +44,12 @@ TRIALS, SEEDS = 5, 2
 @pytest.fixture(scope="module")
 def programs():
     """Each program is compiled once in this file."""
-    return compiled_once(packs.MembersTraining)
+    return compiled_once(training.MembersTraining)
 
 
 @pytest.fixture(autouse=True)
 def _compiled_once(programs, monkeypatch):
-    monkeypatch.setattr(packs, "MembersTraining", programs)
+    monkeypatch.setattr(training, "MembersTraining", programs)
     monkeypatch.setattr(runs.pictures, "draw", lambda result: [])
 
 
@@ -178,7 +178,7 @@ def test_a_killed_study_resumes_bit_for_bit(whole, tmp_path, monkeypatch, place)
         return owner, name, wrapped
 
     where = {
-        "before the record": (rounds.directory, "write_programs", 4),  # of the second batch
+        "before the record": (directory, "write_programs", 4),  # of the second batch
         "before a decision": (runs.Searching, "decide", 2),
         "before the value": (Study, "tell", 2),
     }[place]

@@ -5,22 +5,21 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ppax.core.protocols import Row
 from ppax.core.types import ConfigError
 from ppax.run.directory import MEMBERS
 from ppax.run.restore import planned_iterations
 from ppax.run.result import ProcessLost
-from ppax.sweeps import directory
-from ppax.sweeps.directory import Recorded, member_dir, trust_flags
+from ppax.sweeps.decisions import Searching
+from ppax.sweeps.directory import member_dir, trust_flags
 from ppax.sweeps.member import complete, end_of
 from ppax.sweeps.packing import Pack, Task
-from ppax.sweeps.packs import done
 from ppax.sweeps.placing import transport
 from ppax.sweeps.placing.settings import RAY, Cluster
 from ppax.sweeps.placing.transport import Snapshot
@@ -35,13 +34,11 @@ from ppax.sweeps.placing.worker import (
     run_of,
     size_of_programs,
 )
-from ppax.sweeps.progress import Merged, Progress
-from ppax.sweeps.searching import unplaced
-from ppax.sweeps.training import Stopped
-
-# Places of a Ray cluster: how many programs its machines have room for.
+from ppax.sweeps.progress import Progress
+from ppax.sweeps.training import Session, Stopped, done
 
 PATIENCE = 120.0  # seconds in which a cluster that has lost all its machines must get another
+LOOK_SECONDS = 0.5  # interval at which signals and progress are polled
 
 
 class Room(NamedTuple):
@@ -93,11 +90,6 @@ class Places:
         )
 
 
-# Programs of a sweep on a cluster: the members of each, distributed over the places that there are.
-
-LOOK_SECONDS = 0.5  # interval at which signals and progress are polled
-
-
 @dataclasses.dataclass
 class Placed:
     """Program of a sweep on the cluster: its members, its worker, and what is counted of it."""
@@ -118,98 +110,66 @@ class Placed:
         return f"member {numbers[0]}" if len(numbers) == 1 else f"members {numbers[0]} to {numbers[-1]}"
 
 
-def planned(
-    ray: Any,
-    path: Path,
-    recorded: Recorded,
-    packs: Sequence[Pack],
-    cluster: Cluster,
-    places: Places,
-    stop: threading.Event,
-) -> Recorded:
-    """Distribute members without a program over as many as have room; write and return the record.
+def plan_programs(ray: Any, session: Session, packs: Sequence[Pack], cluster: Cluster, places: Places) -> None:
+    """Distribute members without a program over as many as have room, and record the programs.
 
     A machine of the cluster measures how many members fit into a program.
     """
-    run_dirs = {one.number: member_dir(path, one) for one in recorded.members}
-    new = [unplaced(pack, recorded.programs, run_dirs) for pack in packs if pack.compiled]
+    new = [session.unplaced(pack) for pack in packs if pack.compiled]
     left = [[task.member for task in tasks] for tasks in new if tasks]
     if not left:
-        return recorded
+        return
     room = places.room()
     most = -(-sum(map(len, left)) // room.programs)
     # max_calls=1: the process ends with the call, so that workers get its memory, which on a GPU is all of it
     ask = ray.remote(max_calls=1, **cluster.resources)(size_of_programs)
     given = process_context(cluster.cpus)
     asked = [ask.remote(given, tuple(members), most, room.together) for members in left]
-    programs = list(recorded.programs)
+    programs = list(session.recorded.programs)
     for members, answer in zip(left, asked, strict=True):
         while not ray.wait([answer], timeout=LOOK_SECONDS)[0]:
-            if stop.is_set():
+            if session.stop.is_set():
                 raise Stopped
         try:
             size = ray.get(answer)
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         programs += [tuple(m.number for m in members[at : at + size]) for at in range(0, len(members), size)]
-    recorded = recorded._replace(programs=tuple(programs))
-    directory.write_programs(path, recorded)
-    return recorded
+    session.record(programs=tuple(programs))
 
 
-def placed_of(recorded: Recorded, packs: Sequence[Pack]) -> list[Placed]:
+def placed_of(session: Session, packs: Sequence[Pack]) -> list[Placed]:
     """Return the programs of all packs."""
     placed = []
     for pack in packs:
         by_number = {task.member.number: task for task in pack.tasks}
-        known = [numbers for numbers in recorded.programs if set(numbers) <= by_number.keys()]
-        largest = max(map(len, known), default=0) if pack.compiled else 0
-        groups = known if pack.compiled else [(number,) for number in by_number]
+        groups = session.programs_of(pack) if pack.compiled else [(number,) for number in by_number]
+        largest = max(map(len, groups), default=0) if pack.compiled else 0
         placed += [Placed([by_number[number] for number in numbers], largest) for numbers in groups]
     return placed
 
 
 def train(
-    ray: Any,
-    cluster: Cluster,
-    path: Path,
-    recorded: Recorded,
-    packs: Sequence[Pack],
-    until: int,
-    progress: Progress,
-    stop: threading.Event,
-) -> Recorded:
+    ray: Any, cluster: Cluster, session: Session, packs: Sequence[Pack], searching: Searching, until: int
+) -> None:
     """Train all packs on the cluster to iteration `until`, with programs as recorded and new ones for other members.
 
-    Returns the record with these programs.
-
-    Raises Stopped after a signal, when all programs have saved; ProcessLost where a program has lost more workers than
-    `cluster.retries`; ConfigError where no machine has the resources of a program.
+    The search is not asked: it decides between stages, in the driver. Raises Stopped after a signal, when all programs
+    have saved; ProcessLost where a program has lost more workers than `cluster.retries`; ConfigError where no machine
+    has the resources of a program.
     """
     places = Places(ray, cluster)
-    recorded = planned(ray, path, recorded, packs, cluster, places, stop)
-    Driver(ray, path, recorded, cluster, until, places, progress, stop).train(placed_of(recorded, packs))
-    return recorded
+    plan_programs(ray, session, packs, cluster, places)
+    Driver(ray, session, cluster, until, places).train(placed_of(session, packs))
 
 
 class Driver:
     """Programs that train at the same time on a cluster, each in a worker of its own."""
 
-    def __init__(
-        self,
-        ray: Any,
-        path: Path,
-        recorded: Recorded,
-        cluster: Cluster,
-        until: int,
-        places: Places,
-        progress: Progress,
-        stop: threading.Event,
-    ):
-        self._ray, self._path, self._recorded, self._cluster = ray, path, recorded, cluster
-        self._until = until
-        self._places, self._progress, self._merged, self._stop = places, progress, Merged(progress), stop
-        self._root = path / MEMBERS
+    def __init__(self, ray: Any, session: Session, cluster: Cluster, until: int, places: Places):
+        self._ray, self._session, self._cluster, self._until, self._places = ray, session, cluster, until, places
+        self._progress, self._merged, self._stop = session.progress, MergedProgress(session.progress), session.stop
+        self._root = session.path / MEMBERS
         self._root.mkdir(exist_ok=True)
         self._running: dict[Any, Placed] = {}  # by the reference of the awaited answer
         self._waiting: collections.deque[Placed] = collections.deque()
@@ -251,7 +211,7 @@ class Driver:
             placed.worker, placed.begun = self._worker.remote(), False
             given = process_context(self._cluster.cpus)
             iterations = planned_iterations(placed.tasks[0].env, placed.tasks[0].run)
-            job = Job(given, self._recorded.plan, members, placed.largest, self._until, iterations, begun)
+            job = Job(given, self._session.recorded.plan, members, placed.largest, self._until, iterations, begun)
             self._running[placed.worker.begin.remote(job)] = placed
 
     def _poll(self) -> None:
@@ -308,7 +268,8 @@ class Driver:
             return
         self._error = ProcessLost(
             f"{lost} {placed.lost} times, and {RAY}.retries = {self._cluster.retries}: {reason}; `ppax resume "
-            f"{self._path}{trust_flags(self._recorded)}` continues from the last checkpoints, with --{RAY} or without"
+            f"{self._session.path}{trust_flags(self._session.recorded)}` continues from the last checkpoints, with "
+            f"--{RAY} or without"
         )
 
     def _finish(self) -> None:
@@ -332,4 +293,24 @@ class Driver:
         return done(self._dir_of(task), self._until, planned_iterations(task.env, task.run))
 
     def _dir_of(self, task: Task) -> Path:
-        return member_dir(self._path, task.member)
+        return member_dir(self._session.path, task.member)
+
+
+class MergedProgress:
+    """Progress of programs that train at the same time, as that of one."""
+
+    def __init__(self, progress: Progress):
+        self._progress, self._since = progress, time.monotonic()
+        self._changed, self._env_steps, self._rows = False, 0, list[Row]()
+
+    def add(self, env_steps: int, rows: Sequence[Row]) -> None:
+        """Add what the members of one program have done."""
+        self._changed, self._env_steps = True, self._env_steps + env_steps
+        self._rows += rows
+
+    def show(self, reached: Mapping[int, int]) -> None:
+        """Count as progress what was added since the last call; `reached` are the members that still train."""
+        if self._changed:
+            now = time.monotonic()
+            self._progress.add(reached, self._env_steps, now - self._since, self._rows)
+            self._since, self._changed, self._env_steps, self._rows = now, False, 0, []

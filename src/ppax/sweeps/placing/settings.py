@@ -17,7 +17,6 @@ from ppax.core.parts import ADDRESS
 from ppax.core.protocols import Search
 from ppax.core.types import ConfigError
 from ppax.devices.clusters import AUTO
-from ppax.sweeps.search import Grid
 
 RAY = "ray"  # key of the table
 OPTIONS = {
@@ -77,7 +76,7 @@ def of_file(given: Mapping[str, Any] | None) -> Cluster | None:
     """
     cluster = read(given)
     table = {OPTIONS[name].path: value for name, value in checked(given).items()}
-    imports.require_asked(config.named(table, OPTIONS.values()))
+    imports.require_asked(config.outside_values(table, OPTIONS.values()))
     return cluster
 
 
@@ -90,8 +89,8 @@ def checked(given: Any) -> Mapping[str, Any]:
 
 
 def check(cluster: Cluster | None, search: Search) -> None:
-    """Raise ConfigError for a search whose decisions depend on which programs train in one process, in which order."""
-    if cluster is not None and not isinstance(search, Grid) and not search.waits:
+    """Raise ConfigError for a search that decides within each program: on a cluster programs train apart."""
+    if cluster is not None and search.perturbs:
         name = type(search).__name__.lower()
         raise ConfigError(
             f"search.part = {name!r}: it decides over the members of each program as they come, and on a cluster "

@@ -30,15 +30,14 @@ from ppax.devices.footprint import explained, footprint
 from ppax.run.directory import MEMBERS
 from ppax.run.signals import stopped_by
 from ppax.storage.cache import kept_programs
+from ppax.sweeps.decisions import Searching
 from ppax.sweeps.directory import member_dir
 from ppax.sweeps.packing import packed
-from ppax.sweeps.packs import Programs, chunks_of, train_alone, train_programs
 from ppax.sweeps.placing import transport
 from ppax.sweeps.placing.transport import Outbox, Snapshot
 from ppax.sweeps.plan import Member, Plan
 from ppax.sweeps.progress import MEANS, NO_STEPS
-from ppax.sweeps.searching import Searching
-from ppax.sweeps.training import Stopped
+from ppax.sweeps.training import Programs, Stopped, train_alone
 
 WAIT_SECONDS = 0.5  # longest wait for an event before a request of the driver is answered
 ERRORS: dict[str, type[Exception]] = {one.__name__: one for one in (ConfigError, MemoryError, OSError)}
@@ -121,7 +120,7 @@ def size_of_programs(given: ProcessContext, members: tuple[Member, ...], most: i
         enter(given, stack)
         (pack,) = packed(members)
         with explained(footprint(pack.shapes)):
-            chunks = chunks_of(pack, pack.tasks, Programs(), most, sharing)
+            chunks = Programs().chunks_of(pack, pack.tasks, most, sharing)
         return max(map(len, chunks))
 
 
@@ -207,8 +206,8 @@ class Worker:
                 return
             searching = Searching(self._folder, job.plan, job.members, job.iterations)
             with explained(footprint(pack.shapes)):
-                chunks, until = [tuple(run_dirs)], job.until
-                train_programs(pack, chunks, job.largest, run_dirs, searching, until, self, self._stop, Programs())
+                chunks = [tuple(run_dirs)]
+                Programs().train_chunks(pack, chunks, job.largest, run_dirs, searching, job.until, self, self._stop)
 
 
 def run_of(member: Member) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,17 +12,15 @@ from ppax.core.imports import Untrusted
 from ppax.core.protocols import Copy, Standings, Stop
 from ppax.core.types import ConfigError
 from ppax.reports.statistics import iqm
-from ppax.sweeps import directory, plan
-from ppax.sweeps.decisions import Decisions
+from ppax.run.directory import read_evaluation
+from ppax.sweeps import plan
+from ppax.sweeps.decisions import Decisions, Searching, checked_total
 from ppax.sweeps.directory import Recorded, member_dir
-from ppax.sweeps.member import complete, result_of, stop
+from ppax.sweeps.member import complete, stop
 from ppax.sweeps.packing import Pack, packed
-from ppax.sweeps.packs import Place, train_stages
 from ppax.sweeps.plan import Member
-from ppax.sweeps.progress import Progress
-from ppax.sweeps.searching import Searching, checked_total
 from ppax.sweeps.studies.study import Best, Proposed, Study
-from ppax.sweeps.training import Stopped
+from ppax.sweeps.training import Session, Stopped
 
 WAIT_SECONDS = 2.0  # interval at which the trials of other workers are polled
 LOST = "repeated by another worker, after a pause here"
@@ -36,45 +33,41 @@ class Batch(NamedTuple):
     packs: Sequence[Pack]
 
 
-def train_study(
-    path: Path, recorded: Recorded, place: Place, progress: Progress, stopping: threading.Event
-) -> tuple[Recorded, Best | None]:
-    """Train trials until the study's budget is spent and no worker trains; return the record and the best trial."""
-    with Study(path, recorded.plan, recorded.run_config) as study:
+def train_study(session: Session) -> Best | None:
+    """Train trials until the study's budget is spent and no worker trains; return the best trial."""
+    with Study(session.path, session.recorded.plan, session.recorded.run_config) as study:
         while True:
-            recorded, batch = _next_batch(path, recorded, study)
+            batch = _next_batch(session, study)
             if batch.trials:
-                recorded = _train(path, recorded, batch, study, place, progress, stopping)
+                _train(session, batch, study)
             elif not study.others():
                 break
-            elif stopping.wait(WAIT_SECONDS):
+            elif session.stop.wait(WAIT_SECONDS):
                 raise Stopped
-        if not recorded.members:
+        if not session.recorded.members:
             raise ConfigError(
                 f"search.study = {study.settings.study!r}: its {study.settings.trials} trials are done; raise "
                 "search.trials, or name another study"
             )
-        return recorded, study.best()
+        return study.best()
 
 
-def _next_batch(path: Path, recorded: Recorded, study: Study) -> tuple[Recorded, Batch]:
-    """Return the trials that this directory has begun, else new ones, and the record with them."""
+def _next_batch(session: Session, study: Study) -> Batch:
+    """Return the trials that this directory has begun, else new ones, which are recorded."""
     begun: dict[int, tuple[Member, ...]] = {}
-    for member in recorded.members:
+    for member in session.recorded.members:
         begun[member.setting] = (*begun.get(member.setting, ()), member)
     left = {number: members for number, members in begun.items() if study.runs(number)}
     for number in begun.keys() - left.keys():
-        _give_up(path, begun[number])
+        _give_up(session.path, begun[number])
     if left:
-        return recorded, Batch(left, packed(one for members in left.values() for one in members))
+        return Batch(left, packed(one for members in left.values() for one in members))
     asked = study.unrecorded(begun)
     count = study.settings.batch - len(asked)
     asked += study.ask(count) if count > 0 else []
-    batch = _built(recorded, asked, study)
-    members = tuple(one for own in batch.trials.values() for one in own)
-    recorded = recorded._replace(members=(*recorded.members, *members))
-    directory.write_programs(path, recorded)
-    return recorded, batch
+    batch = _built(session.recorded, asked, study)
+    session.record(members=(*session.recorded.members, *(one for own in batch.trials.values() for one in own)))
+    return batch
 
 
 def _give_up(path: Path, members: Sequence[Member]) -> None:
@@ -108,16 +101,9 @@ def _built(recorded: Recorded, asked: Sequence[Proposed], study: Study) -> Batch
     return Batch(trials, packed(member for own in trials.values() for member in own))
 
 
-def _train(
-    path: Path,
-    recorded: Recorded,
-    batch: Batch,
-    study: Study,
-    place: Place,
-    progress: Progress,
-    stopping: threading.Event,
-) -> Recorded:
+def _train(session: Session, batch: Batch, study: Study) -> None:
     """Train the members of a batch to their ends and tell the values of its trials."""
+    recorded = session.recorded
     total = checked_total(recorded.plan, batch.packs)
     of_member = {member.number: number for number, members in batch.trials.items() for member in members}
 
@@ -128,15 +114,13 @@ def _train(
         ended = study.prunes({trial: math.fsum(own) / len(own) for trial, own in scores.items()}, standings.iteration)
         return [Stop(member, ended[of_member[member]]) for member in standings.scores if of_member[member] in ended]
 
-    searching = Searching(path, recorded.plan, recorded.members, total, decide)
-    recorded = train_stages(path, recorded, batch.packs, searching, place, progress, stopping)
-    stops = Decisions(path).stops()
+    session.train_stages(batch.packs, Searching(session.path, recorded.plan, recorded.members, total, decide))
+    run_dirs, stops = session.run_dirs(), Decisions(session.path).stops()
     for number, members in batch.trials.items():
         stopped = next((stops[member.number].reason for member in members if member.number in stops), "")
-        scores = [_score(result_of(member_dir(path, member))) for member in members]
+        scores = [_score(read_evaluation(run_dirs[member.number])) for member in members]
         dropped = "" if all(map(math.isfinite, scores)) else "a member was dropped, or has no score"
-        study.tell(number, iqm(scores), stopped or dropped, member_dir(path, members[0]))
-    return recorded
+        study.tell(number, iqm(scores), stopped or dropped, run_dirs[members[0].number])
 
 
 def _score(evaluation: Mapping[str, Any]) -> float:

@@ -95,7 +95,7 @@ def _root(path: str) -> str:
     return path.partition(".")[0]
 
 
-def own_class(kind: str, name: str, place: str) -> type | None:
+def user_class(kind: str, name: str, place: str) -> type | None:
     """Return the class of a part that is not in the catalogue; None where `name` is neither a path nor registered.
 
     Raises Untrusted before anything is imported, ConfigError where the name stands for no part of this kind.
@@ -114,7 +114,7 @@ def own_class(kind: str, name: str, place: str) -> type | None:
     return _checked(found, kind, text)
 
 
-def own_name(part: Any) -> str:
+def user_class_name(part: Any) -> str:
     """Return the name of the class of a part that is not in the catalogue: its import path, if it can be imported.
 
     Otherwise module and class with a dot, which is no name that a run file can use.

@@ -24,7 +24,7 @@ from ppax.networks.heads import CategoricalHead
 from ppax.policy.spec import spec_of
 from ppax.ppo.losses import ClippedSurrogate
 from ppax.ppo.minibatches import Shuffle
-from ppax.run import checkpoint, record
+from ppax.run import checkpoint, python_objects
 from ppax.run.directory import RunDirectory
 from ppax.run.restore import state_shapes
 
@@ -53,7 +53,7 @@ def untrained(path, agent, env):
     state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), dataclasses.replace(shapes, learner=(), key=()))
     state = dataclasses.replace(state, learner=learner, key=jax.random.key(0))
     settings = config.describe_run(agent, env, run)
-    objects = record.objects(agent, env, settings)
+    objects = python_objects.objects(agent, env, settings)
     settings |= {config.OBJECTS: objects} if objects else {}
     policy = spec_of(agent, env, shapes.actor.action_mask, {}).to_data()
     with RunDirectory.create(path, settings, policy) as directory:

@@ -14,7 +14,7 @@ from ppax.agents.arguments import is_env
 from ppax.checks import environment, rollout
 from ppax.checks import host as on_host
 from ppax.checks.context import CheckContext, context_from_rollouts
-from ppax.checks.report import Check, Finding, Report, attempt, not_tried
+from ppax.checks.report import Check, CheckResult, Report, attempt, not_tried
 from ppax.core.names import refusing_unknown
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, Key
@@ -64,13 +64,13 @@ def all_checks(vector: VectorEnv, key: Key) -> list[Check]:
     checks = declared_checks(vector, next(keys))
     contexts: list[CheckContext] = []
 
-    def play(key: Key) -> Finding:
+    def play(key: Key) -> CheckResult:
         contexts.append(context_from_rollouts(PPO(mlp(vector, hidden=(8,)), num_epochs=1), vector, STEPS, key))
         ends = int(contexts[0].rollout.steps.ended.sum())
         rows = f"{STEPS} steps of {vector.num_envs} environments with random actions"
-        return Finding(True, f"{rows}: {ends} episodes ended in the last rollout", float(ends))
+        return CheckResult(True, f"{rows}: {ends} episodes ended in the last rollout", float(ends))
 
-    more: dict[str, tuple[Callable[..., Finding], Any]] = {
+    more: dict[str, tuple[Callable[..., CheckResult], Any]] = {
         "types": (environment.check_types, vector),
         "keys": (environment.check_keys, vector),
         "environment": (environment.check_repeats, vector),

@@ -19,7 +19,7 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.checks import environment
 from ppax.checks.elements import distinct, once, outside, parts, same
-from ppax.checks.report import Check, Finding, attempt, last_lines, none_of, not_tried, skip
+from ppax.checks.report import Check, CheckResult, attempt, last_lines, none_of, not_tried, skip
 from ppax.core.types import ConfigError, Key
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import MaskForm, choices_of, leaves_of, space_mismatches
@@ -219,7 +219,7 @@ def _kind(out: Any) -> str:
 FLAGS = ("terminated", "truncated")
 
 
-def check_shapes(trace: EnvTrace) -> Finding:
+def check_shapes(trace: EnvTrace) -> CheckResult:
     """Check shapes and structure of observations, rewards and flags."""
     problems = once(_misshapen(subject, event) for subject, event in trace.all())
     return none_of(
@@ -230,7 +230,7 @@ def check_shapes(trace: EnvTrace) -> Finding:
     )
 
 
-def check_types(trace: EnvTrace) -> Finding:
+def check_types(trace: EnvTrace) -> CheckResult:
     """Check types that NumPy casts without an error: harmless in ppax, but not in other libraries."""
     problems = once(_mistyped(subject, event) for subject, event in trace.all())
     return none_of(
@@ -240,7 +240,7 @@ def check_types(trace: EnvTrace) -> Finding:
     )
 
 
-def check_finite(trace: EnvTrace) -> Finding:
+def check_finite(trace: EnvTrace) -> CheckResult:
     """Check that observations and rewards have no NaN or infinity."""
 
     def problems_of(subject: Subject, event: EnvEvent) -> Iterator[str]:
@@ -260,7 +260,7 @@ def check_finite(trace: EnvTrace) -> Finding:
     )
 
 
-def check_inside(trace: EnvTrace) -> Finding:
+def check_inside(trace: EnvTrace) -> CheckResult:
     """Check that observations are inside their space."""
 
     def problems_of(subject: Subject, event: EnvEvent) -> Iterator[str]:
@@ -274,7 +274,7 @@ def check_inside(trace: EnvTrace) -> Finding:
     )
 
 
-def check_masks(trace: EnvTrace) -> Finding:
+def check_masks(trace: EnvTrace) -> CheckResult:
     """Check that action masks have the layout of arrays/masks.py, come with every observation, and allow an action."""
     if all(mask is None for subject, event in trace.all() for _, mask in subject.masks_of(event.info)):
         return skip('the environment gives no info["action_mask"], and has no method action_masks()')
@@ -304,7 +304,7 @@ def check_masks(trace: EnvTrace) -> Finding:
     )
 
 
-def check_episode_stats(trace: EnvTrace) -> Finding:
+def check_episode_stats(trace: EnvTrace) -> CheckResult:
     """Check that `info["episode_stats"]` comes with every reset and step, or with none."""
     given = ["episode_stats" in event.info for _, event in trace.all()]
     if not any(given):
@@ -318,7 +318,7 @@ def check_episode_stats(trace: EnvTrace) -> Finding:
     )
 
 
-def check_seeds(trace: EnvTrace) -> Finding:
+def check_seeds(trace: EnvTrace) -> CheckResult:
     """Check that the same seed and actions give the same episode, in another environment and in the same one."""
     one, problems = trace.events[0], [*_shared_generators(trace)]
     first = one[0].obs
@@ -340,14 +340,14 @@ def check_seeds(trace: EnvTrace) -> Finding:
     )
 
 
-def check_resets(trace: EnvTrace) -> Finding:
+def check_resets(trace: EnvTrace) -> CheckResult:
     """Check that episodes start differently, with different seeds and without seed."""
     seeded, unseeded = (distinct([event.obs for event in group]) for group in (trace.starts, trace.unseeded))
     starts = len(trace.starts)
     text = f"{starts} seeds give {seeded} different starts, {len(trace.unseeded)} resets without seed {unseeded}"
     if seeded == unseeded == 1:
         return skip(f"all episodes start alike: {text}")
-    return Finding(
+    return CheckResult(
         unseeded > 1,
         text,
         float(unseeded),
@@ -356,7 +356,7 @@ def check_resets(trace: EnvTrace) -> Finding:
     )
 
 
-def check_episodes(trace: EnvTrace) -> Finding:
+def check_episodes(trace: EnvTrace) -> CheckResult:
     """Check that episodes end, and that reset starts new ones."""
     problems, lengths, ends = [], [], 0
     for subject, events in zip(trace.subjects, trace.events, strict=True):
@@ -377,7 +377,7 @@ def check_episodes(trace: EnvTrace) -> Finding:
                 f"the last observation of an episode of environment {subject.number} is the first of the next one"
             )
     if ends:
-        return Finding(True, f"{ends} episodes ended", float(ends))
+        return CheckResult(True, f"{ends} episodes ended", float(ends))
     if not lengths:
         steps = sum(event.step is not None for events in trace.events for event in events)
         return skip(f"no episode ended in {steps} steps: if none ever does, give the environment a time limit")
@@ -479,13 +479,13 @@ def all_checks(env: HostEnv | gymnasium.Env, key: Key) -> list[Check]:
         except ConfigError as error:
             return not_created(error)
 
-    def play() -> Finding:
+    def play() -> CheckResult:
         try:
             traces.append(record_trace(subjects, STEPS, RESETS, int(jax.random.bits(key)) >> 1))
         except ProtocolError as error:
-            return Finding(False, str(error), None, INTERFACE)
+            return CheckResult(False, str(error), None, INTERFACE)
         count = sum(len(events) for events in traces[0].events)
-        return Finding(True, f"{count} resets and steps of {len(subjects)} with random actions", float(count))
+        return CheckResult(True, f"{count} resets and steps of {len(subjects)} with random actions", float(count))
 
     try:
         checks = [attempt("declared", environment.check_declared, subjects[0]), attempt("interface", play)]

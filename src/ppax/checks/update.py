@@ -13,7 +13,7 @@ from jax import Array
 
 from ppax.arrays.sequences import to_sequences
 from ppax.checks.context import CheckContext, differing_leaves, fast_compiled, gradient, named_leaves
-from ppax.checks.report import Finding, none_of, skip, within
+from ppax.checks.report import CheckResult, none_of, skip, within
 from ppax.core.types import Batch, Key, LearnerState, PyTree, Rollout, Targets, Transition
 from ppax.devices import sharding
 from ppax.devices.layout import product_dtype
@@ -181,7 +181,7 @@ EQUAL = 1e-3  # relative tolerance of a gradient
 DRIFT = 0.02  # tolerance between one device and two, as a share of the update: sums differ in rounding
 
 
-def check_targets(context: CheckContext, key: Key) -> Finding:
+def check_targets(context: CheckContext, key: Key) -> CheckResult:
     """Compare advantages and value targets with a float64 computation."""
     weights = weights_of(context.agent.advantage)
     if weights is None:
@@ -203,7 +203,7 @@ def check_targets(context: CheckContext, key: Key) -> Finding:
     )
 
 
-def check_ends(context: CheckContext, key: Key) -> Finding:
+def check_ends(context: CheckContext, key: Key) -> CheckResult:
     """Check that targets bootstrap from the next value after a truncation, and not after a termination."""
     steps, next_value = _with_ends(context, key)
     estimate = _estimate(context.agent)
@@ -224,7 +224,7 @@ def check_ends(context: CheckContext, key: Key) -> Finding:
     )
 
 
-def check_coverage(context: CheckContext, env: Any, num_steps: int, key: Key) -> Finding:
+def check_coverage(context: CheckContext, env: Any, num_steps: int, key: Key) -> CheckResult:
     """Check the minibatches of two epochs: valid indices, different orders, and each sequence once if shuffled."""
     agent = context.agent
     length = agent.sequence_length(num_steps)
@@ -262,7 +262,7 @@ def check_coverage(context: CheckContext, env: Any, num_steps: int, key: Key) ->
     )
 
 
-def check_gradients(context: CheckContext, key: Key) -> Finding:
+def check_gradients(context: CheckContext, key: Key) -> CheckResult:
     """Check that every parameter gets a finite gradient."""
     gradients = gradient(context, context.rollout, key)
     broken = [path for path, x in gradients.items() if not np.isfinite(x).all()]
@@ -277,7 +277,7 @@ def check_gradients(context: CheckContext, key: Key) -> Finding:
     )
 
 
-def check_empty_rows(context: CheckContext, key: Key) -> Finding:
+def check_empty_rows(context: CheckContext, key: Key) -> CheckResult:
     """Check that invalid rows have no influence on an update, whatever their values are."""
     steps, invalid = context.rollout.steps, ~context.rollout.steps.valid
     if not invalid.any():
@@ -312,7 +312,7 @@ def check_empty_rows(context: CheckContext, key: Key) -> Finding:
     )
 
 
-def check_repeats(context: CheckContext, key: Key) -> Finding:
+def check_repeats(context: CheckContext, key: Key) -> CheckResult:
     """Check that the same update twice gives the same finite parameters."""
     one, other = (context.update(context.learner, context.rollout, jax.random.clone(key)).learner for _ in range(2))
     broken = [path for path, x in named_leaves(other) if not np.isfinite(x).all()]
@@ -324,7 +324,7 @@ def check_repeats(context: CheckContext, key: Key) -> Finding:
     )
 
 
-def check_devices(context: CheckContext, num_steps: int, key: Key) -> Finding:
+def check_devices(context: CheckContext, num_steps: int, key: Key) -> CheckResult:
     """Check that an iteration on two devices gives the parameters of one device."""
     agent, env, learner = context.agent, context.env, context.learner
     minibatch = agent.minibatch.size(num_steps * env.num_streams // agent.sequence_length(num_steps))

@@ -12,8 +12,8 @@ from ppax.core.options import check_limits
 from ppax.core.types import ConfigError
 from ppax.envs import Env, for_evaluation
 from ppax.policy.hub import PREFIX
-from ppax.run import record
-from ppax.run.directory import find
+from ppax.run import python_objects
+from ppax.run.directory import read_run_config
 from ppax.run.loading import load
 from ppax.run.matches import Sides, distinct, match
 
@@ -55,9 +55,9 @@ def _env_of(target: str) -> Env:
     path = Path(target)
     within: list[Path] = []
     if path.is_dir():
-        run_config, within = find(path), [path]
-        record.require(run_config, True, None, target, "ppax.match(policies, {arguments}) in Python")
-        run_config = record.recorded(run_config)
+        run_config, within = read_run_config(path), [path]
+        python_objects.require(run_config, True, None, target, "ppax.match(policies, {arguments}) in Python")
+        run_config = python_objects.recorded(run_config)
     elif path.suffix == ".zip" or target.startswith(PREFIX):
         run_config = load(target).spec.config
     else:

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from ppax.arrays import masks
 from ppax.core.types import ConfigError
 from ppax.envs.hosting.arrays import Leaf, element_of, leaves_of, number_mismatches, space_mismatches
-from ppax.policy.actor import Path, reduced, reduced_space
+from ppax.policy.actor import ArrayPath, reduced, reduced_space
 from ppax.policy.spec import PolicySpec
 
 # Reader of one agent's observations: one or a batch, checked as training checks them.
@@ -114,7 +114,7 @@ def _cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 class Inputs:
     """Reader of observations and masks of a policy, and writer of its actions."""
 
-    def __init__(self, spec: PolicySpec, unread: frozenset[Path] = frozenset()):
+    def __init__(self, spec: PolicySpec, unread: frozenset[ArrayPath] = frozenset()):
         """Read what a policy with this specification takes, and ignore the arrays of observations at paths `unread`."""
         self._whole, self._unread = spec.observation_space, unread
         self.space = reduced_space(spec.observation_space, unread)
@@ -324,7 +324,7 @@ class Inputs:
         )
 
 
-def _require(obs: Any, path: Path) -> None:
+def _require(obs: Any, path: ArrayPath) -> None:
     """Raise ConfigError where an observation has no array at `path`."""
     for i, step in enumerate(path):
         where = "".join(f"[{one!r}]" for one in path[:i])

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from ppax.core.types import printable
-from ppax.reports.groups import SEED, Group, differences, groups_of, short_names
+from ppax.reports.formatting import count_text, duration_text, number_text, short_count, shortened, value_text
 from ppax.reports.page import return_text
+from ppax.reports.settings import SEED, Setting, differences, settings_of, short_names
 from ppax.reports.statistics import Standing
-from ppax.reports.words import count_text, duration_text, number_text, short_count, shortened, value_text
 from ppax.run.records import EVALUATED, RETURN, Record
 
 # Tables for the terminal: aligned columns, in several blocks where the terminal is narrow.
@@ -74,7 +74,7 @@ def long_table(records: Sequence[Record]) -> dict[str, list[Any]]:
     lacks a metric has NaN there.
     """
     options = {path: values for path, values in differences(records).items() if path not in ("env", SEED)}
-    settings = {id(record): group.label for group in groups_of(records) for record in group.records}
+    settings = {id(record): group.label for group in settings_of(records) for record in group.records}
     metrics = list(dict.fromkeys(name for record in records for name in record.columns))
     columns: dict[str, list[Any]] = {name: [] for name in (*KEYS, *options, *metrics)}
     for place, record in enumerate(records):
@@ -160,7 +160,7 @@ class Comparison(NamedTuple):
 
 def of_records(records: Sequence[Record]) -> Comparison:
     """Comparison of the runs of `records`."""
-    groups = groups_of(records)
+    groups = settings_of(records)
     ranked = [record for group in groups for record in sorted(group.records, key=_worse)]
     numbers = {
         "evaluation_return": [record.result("mean_return") for record in ranked],
@@ -204,7 +204,7 @@ def _worse(record: Record) -> float:
     return -record.final_return if math.isfinite(record.final_return) else math.inf
 
 
-def _ranked(group: Group) -> Ranked:
+def _ranked(group: Setting) -> Ranked:
     return Ranked(group.env, group.label, list(map(_name, group.records)), group.standing, return_text(group))
 
 

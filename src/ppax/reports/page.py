@@ -13,10 +13,7 @@ import numpy as np
 from ppax.reports import health
 from ppax.reports.charts import NO_BAND, Band, Line, chart, final_text, look_of, swatch
 from ppax.reports.curves import CONFIDENCE, RANGE, common
-from ppax.reports.groups import SEED, Group, by_env, changed, differences, groups_of, options_of, short_names
-from ppax.reports.markup import Markup, element, joined, table
-from ppax.reports.statistics import statistics_of
-from ppax.reports.words import (
+from ppax.reports.formatting import (
     UNKNOWN,
     count_text,
     counted,
@@ -27,6 +24,9 @@ from ppax.reports.words import (
     shortened,
     value_text,
 )
+from ppax.reports.markup import Markup, element, joined, table
+from ppax.reports.settings import SEED, Setting, by_env, changed, differences, options_of, settings_of, short_names
+from ppax.reports.statistics import statistics_of
 from ppax.run.records import EVALUATED, RETURN, Record
 
 # Building blocks of sections: headings, curves of groups in their colours, small charts.
@@ -40,12 +40,12 @@ def section(title: str, intro: str, *content: object) -> Markup:
     return element("section", element("h2", title), element("p", intro, class_="intro"), *content)
 
 
-def marked(text: str, group: Group) -> Markup:
+def marked(text: str, group: Setting) -> Markup:
     """Text behind a piece of the line of a setting."""
     return joined((swatch(group.place), text))
 
 
-def lines_of(groups: Sequence[Group], metric: str, points: int, band: str = RANGE) -> list[Line]:
+def lines_of(groups: Sequence[Setting], metric: str, points: int, band: str = RANGE) -> list[Line]:
     """Line of each group that has `metric`, in the colour and style of the group; `band` as in `curves.averaged`."""
     curves = [common(group.records, metric, points, band) for group in groups]
     return [
@@ -56,7 +56,7 @@ def lines_of(groups: Sequence[Group], metric: str, points: int, band: str = RANG
 
 
 def cards(
-    groups: Sequence[Group],
+    groups: Sequence[Setting],
     metric: str,
     title: str,
     unit: str,
@@ -108,14 +108,14 @@ RESULTS = (
 )
 
 
-class Film(NamedTuple):
+class EpisodeFilm(NamedTuple):
     """Rendered episode as a GIF, or the reason why there is none."""
 
     gif: bytes  # empty: none
     caption: str
 
 
-def learning(groups: Sequence[Group], band: str) -> Markup:
+def learning(groups: Sequence[Setting], band: str) -> Markup:
     """Learning curves, one chart for each environment, and a table of the settings, best first."""
     parts, drawn, envs = [], [], by_env(groups)
     for env, own in envs.items():
@@ -134,7 +134,7 @@ def learning(groups: Sequence[Group], band: str) -> Markup:
     return section("Learning", _explained(groups, drawn, band), *parts)
 
 
-def return_lines(groups: Sequence[Group], band: str) -> list[Line]:
+def return_lines(groups: Sequence[Setting], band: str) -> list[Line]:
     """Learning curves: returns of evaluations, with those of training episodes faint behind them; else the latter.
 
     The best settings are drawn last, above the others, and only they have bands.
@@ -152,13 +152,13 @@ def _layered(lines: Sequence[Line]) -> list[Line]:
     return [line._replace(faint=place >= CLEAR) for place, line in enumerate(lines)][::-1]
 
 
-def _axis_title(groups: Sequence[Group]) -> str:
+def _axis_title(groups: Sequence[Setting]) -> str:
     if any(record.has(EVALUATED) for group in groups for record in group.records):
         return "Return of evaluations during training; faint: training episodes"
     return "Return of training episodes"
 
 
-def _explained(groups: Sequence[Group], lines: Sequence[Line], band: str) -> str:
+def _explained(groups: Sequence[Setting], lines: Sequence[Line], band: str) -> str:
     many = any(group.records[1:] for group in groups)
     of_band = {
         CONFIDENCE: "the interquartile mean (IQM) over the seeds of a setting, its band the 95 % bootstrap interval",
@@ -171,7 +171,7 @@ def _explained(groups: Sequence[Group], lines: Sequence[Line], band: str) -> str
     return f"{text} Higher is better.".strip()
 
 
-def legend(groups: Sequence[Group]) -> Markup:
+def legend(groups: Sequence[Setting]) -> Markup:
     """Table of the settings of one environment, best first: final return, line, seeds, steps and time."""
     rows = []
     for group in groups:
@@ -184,7 +184,7 @@ def legend(groups: Sequence[Group]) -> Markup:
     return table(head, rows, class_="settings")
 
 
-def episode(film: Film) -> Markup:
+def episode(film: EpisodeFilm) -> Markup:
     """Rendered episode."""
     if not film.gif:
         return section("An episode", film.caption)
@@ -192,7 +192,7 @@ def episode(film: Film) -> Markup:
     return section("An episode", film.caption, element("img", src=data, alt="rendered episode", class_="film"))
 
 
-def evaluation(groups: Sequence[Group]) -> Markup:
+def evaluation(groups: Sequence[Setting]) -> Markup:
     """Table of the evaluations at the end and during training, one row per run."""
     pairs = [(group, record) for group in groups for record in group.records]
     own = list(dict.fromkeys(name for _, record in pairs for name in _own_metrics(record)))[:COLUMNS]
@@ -222,7 +222,7 @@ def _left_out(count: int) -> str:
     return f" The first {TABLE_RUNS} of {count} runs are listed." if count > TABLE_RUNS else ""
 
 
-def signs(groups: Sequence[Group]) -> Markup:
+def signs(groups: Sequence[Setting]) -> Markup:
     """Charts of the metrics that show whether training is sound, with their healthy ranges."""
     records = [record for group in groups for record in group.records]
     found, well, judged = [], 0, 0
@@ -239,7 +239,7 @@ def signs(groups: Sequence[Group]) -> Markup:
     return section("Health", f"The green area is the healthy range. {count}".strip(), grid(found))
 
 
-def losses(groups: Sequence[Group]) -> Markup:
+def losses(groups: Sequence[Setting]) -> Markup:
     """Charts of the losses and the learning rate."""
     records = [record for group in groups for record in group.records]
     more = [name for record in records for name in record.columns if name.endswith("_loss")]
@@ -249,7 +249,7 @@ def losses(groups: Sequence[Group]) -> Markup:
     return section("Losses", text, grid(found))
 
 
-def others(groups: Sequence[Group]) -> Markup:
+def others(groups: Sequence[Setting]) -> Markup:
     """Charts of all metrics that no other section has, folded."""
     records = [record for group in groups for record in group.records]
     done = {*COUNTERS, *LOSSES, *(sign.metric for sign in health.SIGNS), RETURN, EVALUATED}
@@ -262,7 +262,7 @@ def others(groups: Sequence[Group]) -> Markup:
     return element("section", element("details", title, intro, found)) if names else Markup("")
 
 
-def speed(groups: Sequence[Group]) -> Markup:
+def speed(groups: Sequence[Setting]) -> Markup:
     """Steps per second over the run, and the machine of each run."""
     pairs = [(group, record) for group in groups for record in group.records]
     sentence = "Environment steps per second of training, without compilation, evaluation and saving."
@@ -292,19 +292,19 @@ def _machine(record: Record) -> Iterator[str]:
 ENVS, LISTED = 3, 3  # maximum number of environments whose results are in words, and of settings that are named
 
 
-def title_of(groups: Sequence[Group]) -> str:
+def title_of(groups: Sequence[Setting]) -> str:
     """Names of the environments."""
     names = list(dict.fromkeys(shortened(record.env) for group in groups for record in group.records))
     return listed(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} other environments"
 
 
-def paragraph(groups: Sequence[Group]) -> str:
+def paragraph(groups: Sequence[Setting]) -> str:
     """Environment, steps, time, result and end of the runs, in a few sentences."""
     records = [record for group in groups for record in group.records]
     return f"{_which(groups)} {_how_long(records)} {_result(groups)} {_end(records)}".replace("  ", " ").strip()
 
 
-def tiles(groups: Sequence[Group]) -> list[tuple[str, str, str]]:
+def tiles(groups: Sequence[Setting]) -> list[tuple[str, str, str]]:
     """Headline figures of the runs: (name, figure, remark); the return is that of the best setting."""
     records, best = [record for group in groups for record in group.records], groups[0]
     evaluated = math.isfinite(best.records[0].result("mean_return"))
@@ -332,7 +332,7 @@ def mean_of(records: Sequence[Record], number: Callable[[Record], float]) -> flo
     return float(np.mean(values)) if values else math.nan
 
 
-def return_text(group: Group) -> str:
+def return_text(group: Setting) -> str:
     """Final return of a setting: IQM over its seeds with the 95 % interval, and seeds without a return."""
     final = [record.final_return for record in group.records]
     failed = sum(not math.isfinite(value) for value in final)
@@ -343,7 +343,7 @@ def return_text(group: Group) -> str:
     return f"{text}, {failed} of {len(final)} without a return" if failed and final[1:] else text
 
 
-def _which(groups: Sequence[Group]) -> str:
+def _which(groups: Sequence[Setting]) -> str:
     if len(groups) == 1 and not groups[0].records[1:]:
         record = groups[0].records[0]
         return f"PPO on {shortened(record.env)}, seed {value_text(record.config.get(SEED, '?'))}."
@@ -373,7 +373,7 @@ def _how_long(records: Sequence[Record]) -> str:
     return f"Each trained for {span} environment steps, in {seconds} on average ({speed} steps per second)."
 
 
-def _result(groups: Sequence[Group]) -> str:
+def _result(groups: Sequence[Setting]) -> str:
     envs = by_env(groups)
     if len(envs) == 1:
         return _best(groups)
@@ -381,7 +381,7 @@ def _result(groups: Sequence[Group]) -> str:
     return " ".join(shown + ([f"{len(envs) - ENVS} more environments are below."] if len(envs) > ENVS else []))
 
 
-def _best(groups: Sequence[Group]) -> str:
+def _best(groups: Sequence[Setting]) -> str:
     """Result of the best setting on one environment."""
     best = groups[0]
     values = [record.final_return for record in best.records if math.isfinite(record.final_return)]
@@ -412,7 +412,7 @@ FILES = 20  # maximum number of run files in a report
 UNSAID = (SEED, "log.")  # options left out: they concern a single run, or its display
 
 
-def configuration(groups: Sequence[Group]) -> Markup:
+def configuration(groups: Sequence[Setting]) -> Markup:
     """Differences between the groups, options that differ from their defaults, and the whole run files, folded."""
     firsts = [group.records[0] for group in groups]
     rows = {path: values for path, values in differences(firsts).items() if path != SEED}
@@ -440,7 +440,7 @@ def configuration(groups: Sequence[Group]) -> Markup:
     return section("Configuration", intro, *parts)
 
 
-def _file(group: Group) -> Markup:
+def _file(group: Setting) -> Markup:
     title = element("summary", marked(f"run.toml of {shortened(group.records[0].name)}", group))
     return element("details", title, element("pre", group.records[0].run_file))
 
@@ -453,9 +453,9 @@ def _code(path: str) -> Markup:
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-def page(records: Sequence[Record], film: Film | None, made: str, band: str = CONFIDENCE) -> str:
+def page(records: Sequence[Record], film: EpisodeFilm | None, made: str, band: str = CONFIDENCE) -> str:
     """Whole page of at least one run; `made` is the time at which it was made, `band` as in `curves.averaged`."""
-    groups = groups_of(records)
+    groups = settings_of(records)
     title = title_of(groups)
     main = [
         learning(groups, band),

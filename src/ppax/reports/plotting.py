@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ppax.core.types import ConfigError
 from ppax.reports.curves import CONFIDENCE, checked_band
-from ppax.reports.groups import by_env, groups_of
+from ppax.reports.formatting import short_count
 from ppax.reports.page import POINTS, lines_of
 from ppax.reports.report import RunLike, records_of
-from ppax.reports.words import short_count
+from ppax.reports.settings import by_env, settings_of
 from ppax.run.records import Record
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def figure_of(records: Sequence[Record], metric: str, band: str) -> Figure:
 
     Raises ConfigError for a metric that no run has logged.
     """
-    drawn = {env: lines_of(own, metric, POINTS, band) for env, own in by_env(groups_of(records)).items()}
+    drawn = {env: lines_of(own, metric, POINTS, band) for env, own in by_env(settings_of(records)).items()}
     drawn = {env: lines for env, lines in drawn.items() if lines}
     if not drawn:
         names = sorted({name for record in records for name in record.columns if record.has(name)})

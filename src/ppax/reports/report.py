@@ -14,9 +14,9 @@ from ppax.core.types import ConfigError
 from ppax.reports import comparison
 from ppax.reports.comparison import Comparison, long_table
 from ppax.reports.curves import CONFIDENCE, checked_band
-from ppax.reports.page import Film, page
+from ppax.reports.page import EpisodeFilm, page
 from ppax.run import records
-from ppax.run.films import Played, play, require_video, write_video
+from ppax.run.films import RenderedEpisodes, play, require_video, write_video
 from ppax.run.records import Record
 from ppax.run.restore import load_run, load_state
 from ppax.run.result import TrainedRun
@@ -46,23 +46,23 @@ class Smaller(NamedTuple):
 SIZES = (Smaller(1, 1), Smaller(2, 1), Smaller(2, 2), Smaller(4, 2), Smaller(4, 4), Smaller(8, 4))
 
 
-def film_of(run: str | Path | TrainedRun, name: str) -> Film:
+def film_of(run: str | Path | TrainedRun, name: str) -> EpisodeFilm:
     """Rendered episode of the last policy of the run `name`, or the reason why there is none."""
     try:
         require_video(Path("episode.gif"))
         played = _play(run)
     except Exception as error:  # suites and their renderers raise anything; the report is made without it
-        return Film(b"", f"No episode is rendered: {error}"[:LONGEST])
+        return EpisodeFilm(b"", f"No episode is rendered: {error}"[:LONGEST])
     for smaller in SIZES:
         gif = _gif(played.frames, smaller)
         if len(gif) <= GIF_BYTES:
             steps = f"{played.lengths[0]:,} steps"
             length = steps if played.finished else f"the first {steps} of an episode"
-            return Film(gif, f"The final policy of {name}: {length}, return {played.returns_text(0)}.")
-    return Film(b"", f"No episode is rendered: its pictures take more than {GIF_BYTES:,} bytes.")
+            return EpisodeFilm(gif, f"The final policy of {name}: {length}, return {played.returns_text(0)}.")
+    return EpisodeFilm(b"", f"No episode is rendered: its pictures take more than {GIF_BYTES:,} bytes.")
 
 
-def _play(run: str | Path | TrainedRun) -> Played:
+def _play(run: str | Path | TrainedRun) -> RenderedEpisodes:
     if isinstance(run, TrainedRun):
         agent, env, learner, deterministic = run.agent, run.env, run.state.learner, True
     else:

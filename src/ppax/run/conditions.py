@@ -304,7 +304,7 @@ FORMS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Function:
+class CallbackCondition:
     """Stop condition of a callback: met at the rows for which it returns True."""
 
     call: Callback
@@ -350,7 +350,7 @@ def as_condition(given: Any) -> StopCondition:
         return given
     if not callable(given):
         raise ConfigError(f"callback {given!r}: {FORMS}")
-    return Function(given)
+    return CallbackCondition(given)
 
 
 # Parser of stop conditions as one line of text, for run files and the command line; `GRAMMAR` has the syntax.
@@ -366,7 +366,7 @@ VERBS = (">=", "<=", "plateaus", "stops")
 TOKEN = re.compile(r"\s*(\(|\)|[<>=]+|[^\s()<>=]+)")
 
 
-def parse(text: str) -> StopCondition:
+def parse_condition(text: str) -> StopCondition:
     """Parse a stop condition; ConfigError, with the syntax, if `text` is not one. ROWS in it counts log rows."""
     parser = _Parser(text)
     condition = parser.disjunction()

@@ -128,7 +128,7 @@ class RunDirectory:
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
         """Open the directory of an existing run; ConfigError where there is none."""
-        find(path)
+        read_run_config(path)
         return cls(path)
 
     def _moved_aside(self, earlier: Earlier) -> RunDirectory:
@@ -154,7 +154,7 @@ class RunDirectory:
         """Write another `total_steps` to the run file; return the record of it, {} if they are the same."""
         if before == after:
             return {}
-        self.write_config(find(self.path) | {"total_steps": after})
+        self.write_config(read_run_config(self.path) | {"total_steps": after})
         return {"total_steps": {"before": before, "after": after}}
 
     def write_config(self, config: Config) -> None:
@@ -210,7 +210,7 @@ def require_named(run_dir: object, overwrite: bool) -> None:
         )
 
 
-def find(path: Path) -> Config:
+def read_run_config(path: Path) -> Config:
     """Configuration of the run in `path`; ConfigError where there is no run or the directory contains links."""
     if path.name == RUN_FILE and path.is_file():
         raise ConfigError(f"{path} is a run file, not a run directory; nearest valid value: {path.parent}")

@@ -87,7 +87,7 @@ def _write_mp4(path: Path, pictures: list[np.ndarray], frames_per_second: float)
 # Play a policy in one environment and render whole episodes.
 
 
-class Played(NamedTuple):
+class RenderedEpisodes(NamedTuple):
     """Rendered episodes, one after the other, with the return of each agent."""
 
     frames: list[np.ndarray]  # [H, W, 3] each; one for every state, first and final ones included
@@ -116,7 +116,7 @@ def play(
     deterministic: bool = True,
     max_steps: int = 2000,
     max_seconds: float = math.inf,
-) -> Played:
+) -> RenderedEpisodes:
     """Play `episodes` episodes in one environment, at most `max_steps` steps in all, and render every state.
 
     After `max_seconds` seconds no further step is played.
@@ -128,7 +128,7 @@ def play(
         return _film(scene, env.num_agents, episodes, max_steps, max_seconds)._replace(names=env.agent_names)
 
 
-def _film(scene: Scene, agents: int, episodes: int, max_steps: int, max_seconds: float) -> Played:
+def _film(scene: Scene, agents: int, episodes: int, max_steps: int, max_seconds: float) -> RenderedEpisodes:
     begin = time.monotonic()
     frames, returns, lengths, ended = [scene.picture()], [np.zeros(agents)], [0], False
     for t in range(max_steps):
@@ -142,7 +142,7 @@ def _film(scene: Scene, agents: int, episodes: int, max_steps: int, max_seconds:
         ended = result.ended
         if (ended and len(lengths) == episodes) or time.monotonic() - begin > max_seconds:
             break
-    return Played(frames, np.stack(returns), np.array(lengths), ended and len(lengths) == episodes)
+    return RenderedEpisodes(frames, np.stack(returns), np.array(lengths), ended and len(lengths) == episodes)
 
 
 # Films during training: every N iterations the current policy plays one episode in a separate environment.

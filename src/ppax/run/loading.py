@@ -26,11 +26,11 @@ from ppax.policy.bundle.reading import read_bundle
 from ppax.policy.hub import PREFIX, fetch
 from ppax.policy.policy import Policy, Source
 from ppax.policy.spec import PolicySpec, spec_of
-from ppax.run import checkpoint, record
+from ppax.run import checkpoint, python_objects
 from ppax.run import directory as run_dirs
 from ppax.run.conditions import policy_of
 from ppax.run.directory import ROWS
-from ppax.run.ending import BEST
+from ppax.run.monitor import BEST
 from ppax.run.restore import load_best_policy, load_state, state_shapes
 from ppax.run.result import TrainedRun
 from ppax.storage import state_arrays
@@ -64,7 +64,7 @@ def checkpoints(run: str | Path | TrainedRun) -> list[SavedState]:
     path = run.run_dir if isinstance(run, TrainedRun) else to_path(run, "run")
     if path is None:
         raise ConfigError("run: it has no directory; train with ppax.fit(..., run_dir='runs/mine')")
-    metric = dict(flatten(run_dirs.find(path))).get("best.metric", "none")
+    metric = dict(flatten(run_dirs.read_run_config(path))).get("best.metric", "none")
     found = [(one, name == BEST) for name in (CHECKPOINTS, BEST) for one in checkpoint.list_checkpoints(path / name)]
     iterations, rows, evaluated = {int(one.name) for one, _ in found}, dict[int, Row](), False
     for row in rows_until(path / ROWS, 2**63):
@@ -141,12 +141,12 @@ def load(
 
 def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env: Env | None) -> Policy:
     checkpoint.require_format(path)
-    run_config = run_dirs.find(path)
+    run_config = run_dirs.read_run_config(path)
     spec = None if env is not None else _saved_spec(path, run_config)
-    record.require(
-        record.to_act(run_config), agent, env or spec, str(path), "policy = ppax.load({where!r}, {arguments})"
+    python_objects.require(
+        python_objects.to_act(run_config), agent, env or spec, str(path), "policy = ppax.load({where!r}, {arguments})"
     )
-    buildable = record.without_learning(record.recorded(run_config))
+    buildable = python_objects.without_learning(python_objects.recorded(run_config))
     if spec is None:  # the environment is made where nothing else tells its spaces
         with config.build_env(buildable) if env is None else contextlib.nullcontext(env) as made:
             agent = agent or config.build_agent(buildable, made)

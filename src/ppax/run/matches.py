@@ -31,7 +31,7 @@ from ppax.run.loading import load
 from ppax.run.result import TrainedRun
 from ppax.training.evaluation import MAX_STEPS, Evaluation, Evaluator, evaluation_key
 
-Source = Policy | TrainedRun | str | Path
+PolicyLike = Policy | TrainedRun | str | Path
 Sides = Mapping[str, Sequence[str | int]]
 
 
@@ -178,7 +178,7 @@ class Match:
 
 @refusing_unknown
 def match(
-    policies: Mapping[str, Source] | Sequence[Source],
+    policies: Mapping[str, PolicyLike] | Sequence[PolicyLike],
     env: Env,
     episodes: int = 100,
     *,
@@ -227,7 +227,7 @@ def match(
     return Match(tuple(loaded), tuple(order), tuple(seatings))
 
 
-def _named(policies: Mapping[str, Source] | Sequence[Source]) -> dict[str, Policy]:
+def _named(policies: Mapping[str, PolicyLike] | Sequence[PolicyLike]) -> dict[str, Policy]:
     """Load all policies; those of a list are named by their paths."""
     if isinstance(policies, str | Path | Policy | TrainedRun) or len(policies) < 2:
         raise ConfigError("policies: must be at least two, as ['runs/a', 'runs/b']; ppax.evaluate plays a single one")
@@ -243,14 +243,14 @@ def distinct(names: Sequence[str]) -> list[str]:
     return [name if count == 1 else f"{name} #{count}" for name, count in zip(names, counts, strict=True)]
 
 
-def _name(source: Source, place: int) -> str:
+def _name(source: PolicyLike, place: int) -> str:
     run_dir = source.run_dir if isinstance(source, TrainedRun) else None
     if isinstance(source, Policy):
         run_dir = source.source and source.source.run_dir
     return str(source) if isinstance(source, str | Path) else str(run_dir or f"policy_{place}")
 
 
-def _loaded(source: Source) -> Policy:
+def _loaded(source: PolicyLike) -> Policy:
     if isinstance(source, Policy):
         return source
     return source.policy() if isinstance(source, TrainedRun) else load(source)

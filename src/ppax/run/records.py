@@ -109,7 +109,7 @@ def read(path: Path) -> Record:
                 f"{path} is not a run directory: it has no {RUN_FILE}; nearest: {path / inside[0]}, "
                 f"one of {len(inside)} runs in it"
             )
-    tables = run_dirs.find(path)
+    tables = run_dirs.read_run_config(path)
     run_file = untrusted.read_text(path / RUN_FILE, untrusted.RUN_FILE_LIMIT)
     starts = [start for start in run_dirs.read_about(path).get("starts", []) if isinstance(start, dict)]
     columns = columns_of(thinned(rows_until(path / ROWS, 2**63)))

@@ -24,9 +24,9 @@ from ppax.devices.footprint import Footprint, footprint, require_room
 from ppax.devices.layout import run_once_options
 from ppax.devices.tracing import current
 from ppax.envs import Env
-from ppax.run import checkpoint, record
+from ppax.run import checkpoint, python_objects
 from ppax.run import directory as run_dirs
-from ppax.run.ending import Best, load_best
+from ppax.run.monitor import BestPolicy, load_best
 from ppax.run.warm_start import WarmStart, prepare
 from ppax.training.backends import backend_of
 from ppax.training.loop import annealed_env, make_key, num_devices, place, start
@@ -81,9 +81,9 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None, 
     loggers are needed in `training` alone.
     """
     checkpoint.require_format(run_dir)
-    run_config = run_dirs.find(run_dir)
-    record.require(run_config, agent, env, str(run_dir))
-    run_config = record.recorded(run_config)
+    run_config = run_dirs.read_run_config(run_dir)
+    python_objects.require(run_config, agent, env, str(run_dir))
+    run_config = python_objects.recorded(run_config)
     passed = {"agent": agent is not None, "groups": agent is not None, "env": env is not None}
     passed["schedule"] = env is not None and env.settings.schedule is not None
     paths = config.import_paths(run_config)
@@ -120,8 +120,8 @@ def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = Tr
     if state is None and (skipped or not fresh):
         raise checkpoint.CheckpointError(f"{run_dir} has no checkpoint that can be loaded")
     if state is None:
-        run_config = run_dirs.find(run_dir)
-        record.require_no_source_in_memory(run_config, str(run_dir))
+        run_config = run_dirs.read_run_config(run_dir)
+        python_objects.require_no_source_in_memory(run_config, str(run_dir))
         with imports.trusting(within=[run_dir]):
             config.require_asked(run_config, "init_from")
         return initial_state(agent, env, run, prepare(agent, shapes, run.init_from))
@@ -168,7 +168,7 @@ def _scheduled_numbers(agent: Agent, env: Env, state: TrainState, total: int) ->
     return numbers if env.settings.schedule is None else numbers | dict(annealed_env(env, state, total).numbers)
 
 
-def load_best_policy(run_dir: Path, agent: Agent, env: Env, run: Run) -> Best:
+def load_best_policy(run_dir: Path, agent: Agent, env: Env, run: Run) -> BestPolicy:
     """Load the best policy of a run; ConfigError where none was kept."""
     best = load_best(run_dir, state_shapes(agent, env, run), run_dirs.read_about(run_dir).get("id"))
     if best is None:

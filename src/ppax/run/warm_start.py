@@ -24,12 +24,12 @@ from ppax.ppo.normalization import is_stats
 from ppax.run import checkpoint
 from ppax.run import directory as run_dirs
 from ppax.run.conditions import policy_of
-from ppax.run.ending import BEST
+from ppax.run.monitor import BEST
 from ppax.run.result import TrainedRun
 from ppax.storage import state_arrays
 from ppax.training.loop import place
 
-__all__ = ["Source", "WarmStart", "prepare", "settings_and_object"]
+__all__ = ["SavedLearner", "WarmStart", "prepare", "settings_and_object"]
 
 
 # Comparison of two learners, array by array: which arrays of another run's learner fit this one.
@@ -45,7 +45,7 @@ ROWS = 40  # largest number of rows in a message
 Names = dict[str, Any]
 
 
-class Row(NamedTuple):
+class ArrayRow(NamedTuple):
     """One array of the two learners."""
 
     path: str
@@ -59,9 +59,11 @@ class Row(NamedTuple):
         return self.verdict == SAME
 
 
-def compare(learners: Mapping[str, LearnerState], there: Mapping[str, np.ndarray], keep: Collection[str]) -> list[Row]:
+def compare(
+    learners: Mapping[str, LearnerState], there: Mapping[str, np.ndarray], keep: Collection[str]
+) -> list[ArrayRow]:
     """Compare the fields `keep` of learners by group ("" without groups; shapes suffice) with the arrays `there`."""
-    rows: list[Row] = []
+    rows: list[ArrayRow] = []
     known: list[str] = []  # names of fields, of all learners
     for group, learner in learners.items():
         known += [joined(group, field) for field in LearnerState._fields]
@@ -78,7 +80,7 @@ def compare(learners: Mapping[str, LearnerState], there: Mapping[str, np.ndarray
     others = set(LearnerState._fields) - set(keep)
     unknown = [name for name in sorted(there) if not any(_below(name, prefix) for prefix in known)]
     strange = [name for name in unknown if not others & set(name.split("."))]
-    return rows + [Row(name, "-", text(there[name]), ONLY_THERE) for name in strange]
+    return rows + [ArrayRow(name, "-", text(there[name]), ONLY_THERE) for name in strange]
 
 
 def joined(*names: str) -> str:
@@ -96,10 +98,10 @@ def text(x: Any) -> str:
     return f"{np.dtype(x.dtype).name}{list(x.shape)}"
 
 
-def table(rows: Collection[Row]) -> str:
+def table(rows: Collection[ArrayRow]) -> str:
     """Rows as text, those that differ first."""
     ordered = sorted(rows, key=lambda row: row.taken)
-    shown = [Row("array", "here", "there", ""), *ordered[:ROWS]]
+    shown = [ArrayRow("array", "here", "there", ""), *ordered[:ROWS]]
     widths = [max(len(row[i]) for row in shown) for i in range(3)]
     lines = ["  " + "  ".join(x.ljust(n) for x, n in zip(row, [*widths, 0], strict=True)).rstrip() for row in shown]
     return "\n".join([*lines, *([f"  and {len(ordered) - ROWS} more"] if len(ordered) > ROWS else [])])
@@ -125,17 +127,19 @@ def _trained(path: str, prefix: str) -> bool:
 
 def _of_extensions(
     prefix: str, states: Mapping[str, PyTree], there: Mapping[str, np.ndarray], usable: bool
-) -> Iterator[Row]:
+) -> Iterator[ArrayRow]:
     """Yield the rows of a learner's extensions: each is taken or left as a whole."""
     for name, state in states.items():
         yield from _of_field("extension", joined(prefix, name), state, there, usable)
     others = (
         x for x in sorted(there) if _below(x, prefix) and not any(_below(x, f"{prefix}.{name}") for name in states)
     )
-    yield from (Row(name, "-", text(there[name]), ONLY_THERE) for name in others)
+    yield from (ArrayRow(name, "-", text(there[name]), ONLY_THERE) for name in others)
 
 
-def _of_field(field: str, prefix: str, tree: PyTree, there: Mapping[str, np.ndarray], usable: bool) -> Iterator[Row]:
+def _of_field(
+    field: str, prefix: str, tree: PyTree, there: Mapping[str, np.ndarray], usable: bool
+) -> Iterator[ArrayRow]:
     """Yield the rows of one field of a learner, or of one extension."""
     units = list(_units(prefix, tree, field))
     expected = {joined(prefix, dotted(path)) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]}
@@ -146,9 +150,9 @@ def _of_field(field: str, prefix: str, tree: PyTree, there: Mapping[str, np.ndar
         fits = usable and set(verdicts.values()) == {SAME} and not (whole and extra)
         for name, leaf in unit.items():
             verdict = BESIDE if verdicts[name] == SAME and not fits else verdicts[name]
-            yield Row(name, text(leaf), text(there[name]) if name in there else "-", verdict)
+            yield ArrayRow(name, text(leaf), text(there[name]) if name in there else "-", verdict)
     for name in extra:
-        yield Row(name, "-", text(there[name]), ONLY_THERE)
+        yield ArrayRow(name, "-", text(there[name]), ONLY_THERE)
 
 
 def _units(prefix: str, tree: PyTree, field: str) -> Iterator[Names]:
@@ -181,7 +185,7 @@ LEARNER, CURRENT = "learner.", "current."  # prefixes of names in a checkpoint; 
 OF_SELF_PLAY = "num_snapshots"  # field that only SelfPlayState has
 
 
-class Source(NamedTuple):
+class SavedLearner(NamedTuple):
     """Learner of another run; of self-play, the current learners of the groups."""
 
     name: str  # run directory, or the class of an object in memory
@@ -207,7 +211,7 @@ def settings_and_object(given: object) -> tuple[InitFrom, TrainedRun | TrainStat
     )
 
 
-def read(settings: InitFrom, given: TrainedRun | TrainState | None) -> Source:
+def read(settings: InitFrom, given: TrainedRun | TrainState | None) -> SavedLearner:
     """Read the learner of the run directory `settings.run`, or that of the object `given`.
 
     Raises ConfigError where there is no such run or policy, CheckpointError where no checkpoint can be loaded.
@@ -216,23 +220,25 @@ def read(settings: InitFrom, given: TrainedRun | TrainState | None) -> Source:
         return _of_object(given, settings.best)
     path = Path(str(settings.run))
     try:
-        run_dirs.find(path)
+        run_dirs.read_run_config(path)
     except ConfigError as error:
         raise ConfigError(f"init_from.run = {str(path)!r}: {error}") from error
     return _of_directory(path, settings.best)
 
 
-def _of_directory(path: Path, best: bool) -> Source:
+def _of_directory(path: Path, best: bool) -> SavedLearner:
     """Learner of the newest intact checkpoint, or of the best policy."""
     run_id, limit = str(run_dirs.read_about(path).get("id", "")), available_bytes()
 
-    def read_one(one: Path) -> Source:
+    def read_one(one: Path) -> SavedLearner:
         saved = checkpoint.read_arrays(one, run_id, limit)
         arrays = _of_learner(saved.arrays)
         broken = _not_finite(arrays)
         if broken:
             raise checkpoint.DamagedCheckpoint(f"{one} is not finite: {', '.join(broken)}")
-        return Source(str(path), arrays, run_id, saved.manifest["iteration"], int(saved.manifest.get("env_steps", 0)))
+        return SavedLearner(
+            str(path), arrays, run_id, saved.manifest["iteration"], int(saved.manifest.get("env_steps", 0))
+        )
 
     source, skipped = checkpoint.newest(path / (BEST if best else "checkpoints"), read_one)
     for sentence in skipped:
@@ -246,7 +252,7 @@ def _of_directory(path: Path, best: bool) -> Source:
     return source
 
 
-def _of_object(given: TrainedRun | TrainState, best: bool) -> Source:
+def _of_object(given: TrainedRun | TrainState, best: bool) -> SavedLearner:
     """Learner of an object in memory."""
     name = type(given).__name__
     if isinstance(given, TrainState):
@@ -265,7 +271,7 @@ def _of_object(given: TrainedRun | TrainState, best: bool) -> Source:
     broken = _not_finite(arrays)
     if broken:
         raise ConfigError(f"init_from: the learner of {name} is not finite: {', '.join(broken)}")
-    return Source(name, arrays, "", int(state.iteration), counter.to_int(jax.device_get(state.env_steps)))
+    return SavedLearner(name, arrays, "", int(state.iteration), counter.to_int(jax.device_get(state.env_steps)))
 
 
 def _of_learner(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -292,8 +298,8 @@ def _not_finite(arrays: dict[str, Any]) -> list[str]:
 class WarmStart(NamedTuple):
     """Learner of another run, and the comparison with the one that starts from it."""
 
-    source: Source
-    rows: tuple[Row, ...]
+    source: SavedLearner
+    rows: tuple[ArrayRow, ...]
     best: bool
 
     def apply(self, agent: Agent, env: Env, state: TrainState) -> TrainState:
@@ -316,7 +322,7 @@ class WarmStart(NamedTuple):
         return place(agent, env, dataclasses.replace(state, learner=learner))
 
     @property
-    def left(self) -> list[Row]:
+    def left(self) -> list[ArrayRow]:
         """Rows of the arrays that are not taken."""
         return [row for row in self.rows if not row.taken]
 

@@ -30,13 +30,13 @@ from ppax.devices.platforms import rules
 from ppax.devices.tracing import renewed
 from ppax.envs import Env, EnvError, for_evaluation
 from ppax.run.fit import fit_run
-from ppax.run.origin import versions_and_hardware
+from ppax.run.provenance import versions_and_hardware
 from ppax.run.restore import fresh_state, planned_iterations
 from ppax.run.result import NumericalError
 from ppax.scores import results
 from ppax.scores.curves import draw
-from ppax.scores.results import FAILED, Member, Score, fingerprint, with_members
-from ppax.scores.suite import Row, choose
+from ppax.scores.results import FAILED, Score, SeedResult, fingerprint, with_members
+from ppax.scores.suite import SuiteRow, choose
 from ppax.storage.cache import kept_programs
 from ppax.training.backends import backend_of
 from ppax.training.evaluation import Evaluation, evaluate, evaluation_key
@@ -65,7 +65,7 @@ Play = Callable[[PyTree, int, bool], Evaluation]  # arguments: learner, seed, an
 
 def members_of(
     backend: str, built: Built, seeds: Sequence[int], episodes: int, sampled: bool
-) -> Iterator[tuple[Member, ...]]:
+) -> Iterator[tuple[SeedResult, ...]]:
     """Train and evaluate each seed; yield the members that are done at the same time."""
     agent, env, run = built
     if run.init_from.run is not None:
@@ -83,7 +83,7 @@ def members_of(
         yield from TRAIN[backend](Built(agent, env, run), seeds, play, not sampled)
 
 
-def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Iterator[tuple[Member, ...]]:
+def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Iterator[tuple[SeedResult, ...]]:
     """Train all seeds in one program."""
     agent, env, run = built
     members = _filled(seeds)
@@ -111,7 +111,7 @@ def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Ite
     )
 
 
-def _one_by_one(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Iterator[tuple[Member, ...]]:
+def _one_by_one(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Iterator[tuple[SeedResult, ...]]:
     """Train one seed after the other in environments on the host, and close them."""
     agent, run = built.agent, built.run
     env: Any = built.env
@@ -131,7 +131,7 @@ def _one_by_one(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> I
         env.close()
 
 
-TRAIN: dict[str, Callable[..., Iterator[tuple[Member, ...]]]] = {"compiled": _together, "host": _one_by_one}
+TRAIN: dict[str, Callable[..., Iterator[tuple[SeedResult, ...]]]] = {"compiled": _together, "host": _one_by_one}
 
 
 def _filled(seeds: Sequence[int]) -> list[int]:
@@ -158,9 +158,9 @@ def _of(learners: PyTree, member: int) -> PyTree:
 
 def _member(
     seed: int, result: Evaluation, random: float, env_steps: int, seconds: float, curve: list[tuple[int, float]]
-) -> Member:
+) -> SeedResult:
     rounded = tuple((steps, float(f"{value:.6g}")) for steps, value in curve)
-    return Member(
+    return SeedResult(
         seed,
         result.mean_return,
         result.std_return,
@@ -198,7 +198,7 @@ def score(
 
 
 def measure(
-    row: Row,
+    row: SuiteRow,
     seeds: int | Sequence[int] | None = None,
     episodes: int = EPISODES,
     known: Score | None = None,
@@ -260,10 +260,10 @@ def seeds_of(seeds: int | Sequence[int] | None, backend: str) -> tuple[int, ...]
 # Rows of a suite, one after the other, with a file each: an interrupted campaign continues where it was.
 
 
-class Outcome(NamedTuple):
+class RowOutcome(NamedTuple):
     """Outcome of a row: its score, or the error that ended it."""
 
-    row: Row
+    row: SuiteRow
     score: Score | None
     error: str = ""
 
@@ -274,12 +274,12 @@ class Outcome(NamedTuple):
 
 
 def score_rows(
-    rows: Sequence[Row],
+    rows: Sequence[SuiteRow],
     out: Path,
     seeds: int | None = None,
     episodes: int = EPISODES,
     say: Callable[[str], None] = lambda text: None,
-) -> list[Outcome]:
+) -> list[RowOutcome]:
     """Measure the rows that `out` has no complete result of; write results and learning curves there.
 
     A library that is missing, a numerical fault or an environment that fails ends its row only.
@@ -291,10 +291,10 @@ def score_rows(
             known = results.load(row, out)
             score = measure(row, seeds, episodes, known, partial(results.save, out=out), say)
         except (ImportError, NumericalError, EnvError, NotEnoughMemory) as error:
-            outcomes.append(Outcome(row, None, str(error)))
+            outcomes.append(RowOutcome(row, None, str(error)))
             say(f"{row.name}: {error}")
             continue
-        outcomes.append(Outcome(row, score))
+        outcomes.append(RowOutcome(row, score))
         _draw(score, out)
         say(f"{row.name}: IQM {score.statistics.iqm:.4g}, {score.status}")
     return outcomes

@@ -22,9 +22,9 @@ import numpy as np
 from ppax.core.options import Config
 from ppax.core.protocols import Agent, Row
 from ppax.core.types import TrainState
-from ppax.run.origin import changes
+from ppax.run.logging import Timing, measured, next_row, row_intervals, untrained_row
+from ppax.run.provenance import changes
 from ppax.run.restore import planned_iterations
-from ppax.run.rows import Timing, measured, next_row, row_intervals, untrained_row
 from ppax.run.saving import PATIENCE
 from ppax.storage.backoff import Backoff
 from ppax.storage.manifest import CheckpointError

@@ -20,7 +20,7 @@ from gymnasium import spaces
 import ppax
 from ppax.cli import main
 from ppax.policy import PolicySpec
-from ppax.policy.bundle import DamagedBundle, NumpyPolicy, archive, program
+from ppax.policy.bundle import DamagedBundle, NumpyPolicy, archive, numpy_format
 from ppax.policy.bundle.numpy_policy import safetensors as arrays_of
 from ppax.storage.manifest import sealed
 
@@ -62,9 +62,9 @@ def stored(files, compression=zipfile.ZIP_STORED):
 
 
 def with_program(files, change):
-    program = json.loads(files[archive.PROGRAM])
-    change(program)
-    return stored(described(files | {archive.PROGRAM: json.dumps(program).encode()}))
+    numpy_format = json.loads(files[archive.PROGRAM])
+    change(numpy_format)
+    return stored(described(files | {archive.PROGRAM: json.dumps(numpy_format).encode()}))
 
 
 def with_weights(files, header, numbers=b""):
@@ -107,7 +107,7 @@ def changed_spec(files, **changes):
 
 def operation(name, params):
     def change(program):
-        program["operations"].append([name, params, [0], [0]])
+        numpy_format["operations"].append([name, params, [0], [0]])
 
     return change
 
@@ -231,7 +231,7 @@ def test_the_reader_of_a_later_version_is_a_warning(good, tmp_path):
 def test_the_reader_of_an_earlier_release_is_accepted(good, tmp_path, monkeypatch):
     path, other = tmp_path / "bundle.zip", good[archive.READER] + b"#"
     path.write_bytes(stored(described(good | {archive.READER: other}, ppax="0.0.9")))
-    monkeypatch.setattr(program, "EARLIER_READERS", {hashlib.sha256(other).hexdigest()})
+    monkeypatch.setattr(numpy_format, "EARLIER_READERS", {hashlib.sha256(other).hexdigest()})
     assert ppax.load(path).act(np.zeros((3, 2))).shape == (3,)
 
 

@@ -167,6 +167,6 @@ def test_the_table_names_paths_and_shapes_those_that_differ_first():
 @pytest.mark.parametrize(("count", "last"), [(warm_start.ROWS, "same"), (warm_start.ROWS + 2, "and 2 more")])
 def test_a_long_table_is_cut(count, last):
     rows = compare({"": learner(params=[zeros(1)] * count)}, {f"params.{i}": zeros(1) for i in range(count)}, "params")
-    rows = [row._replace(verdict=SAME) for row in rows] or [warm_start.Row("x", "-", "-", SAME)] * count
+    rows = [row._replace(verdict=SAME) for row in rows] or [warm_start.ArrayRow("x", "-", "-", SAME)] * count
     assert table(rows).endswith(last)
     assert len(table(rows).splitlines()) <= warm_start.ROWS + 2

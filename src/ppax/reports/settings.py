@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from ppax import config as configs
 from ppax.core.options import NONE, Option
 from ppax.core.types import ConfigError
+from ppax.reports.formatting import shortened, value_text
 from ppax.reports.statistics import Standing, standing_of
-from ppax.reports.words import shortened, value_text
 from ppax.run.records import Record
 
 SEED = "seed"
@@ -20,7 +20,7 @@ NAMED = 3  # maximum number of options in the name of a group
 MISSING = "not set"
 
 
-class Group(NamedTuple):
+class Setting(NamedTuple):
     """Runs that differ by their seed alone."""
 
     label: str  # options that set the group apart, as "learning_rate = 0.001"; the environment if there is one group
@@ -48,7 +48,7 @@ class Group(NamedTuple):
         )
 
 
-def groups_of(records: Sequence[Record]) -> list[Group]:
+def settings_of(records: Sequence[Record]) -> list[Setting]:
     """Groups of `records`: environment by environment in the order of their first runs, in each the best first."""
     members: dict[tuple[str, int], list[Record]] = {}
     for place, record in enumerate(records):
@@ -56,14 +56,14 @@ def groups_of(records: Sequence[Record]) -> list[Group]:
         alone = any("." in name and name in record.config for name in record.columns)
         members.setdefault((_key(record.config), place if alone else -1), []).append(record)
     labels = _labels([runs[0] for runs in members.values()])
-    groups = [Group(label, runs) for label, runs in zip(labels, members.values(), strict=True)]
+    groups = [Setting(label, runs) for label, runs in zip(labels, members.values(), strict=True)]
     ranked = [group for own in by_env(groups).values() for group in sorted(own, key=lambda x: x.standing, reverse=True)]
     return [group._replace(place=place) for place, group in enumerate(ranked)]
 
 
-def by_env(groups: Sequence[Group]) -> dict[str, list[Group]]:
+def by_env(groups: Sequence[Setting]) -> dict[str, list[Setting]]:
     """Groups by the name of their environment: returns of different environments cannot be compared."""
-    found: dict[str, list[Group]] = {}
+    found: dict[str, list[Setting]] = {}
     for group in groups:
         found.setdefault(group.env, []).append(group)
     return found

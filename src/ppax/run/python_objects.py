@@ -58,8 +58,8 @@ def objects(
     """
     differences = [*_of_env(env, run_config), *_of_agent(agent, env, run_config)]
     names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in callbacks)
-    named = {"callbacks": names, SOURCE: "" if source is None else type(source).__name__}
-    return differences + [f"{place} ({name}), which resume does not need" for place, name in named.items() if name]
+    not_needed = {"callbacks": names, SOURCE: "" if source is None else type(source).__name__}
+    return differences + [f"{place} ({name}), which resume does not need" for place, name in not_needed.items() if name]
 
 
 RESUME = "run = ppax.resume({where!r}, {arguments}), then run.evaluate(); or policy = ppax.load({where!r}, {arguments})"
@@ -102,7 +102,7 @@ def trust_flags(run_configs: Iterable[Config], *without: str) -> str:
 
     The paths and addresses in the tables `without` are not read by it.
     """
-    return imports.flags(named(run_configs, *without))
+    return imports.flags(names_to_trust(run_configs, *without))
 
 
 def require_no_source_in_memory(run_config: Config, where: str) -> None:
@@ -155,7 +155,7 @@ def recorded(run_config: Config) -> Config:
     return unflatten(config.without_parts(flat, user_defined))
 
 
-def same(value: Any, other: Any) -> bool:
+def same_value(value: Any, other: Any) -> bool:
     """Return whether two values of a configuration are the same; numbers in float32, as programs compute with them."""
     return not list(_differences(value, other, ""))
 
@@ -169,7 +169,7 @@ def _of_env(env: Any, run_config: Config) -> list[str]:
     if factories is not None:  # rebuilding it could start processes
         by_name = env.name.partition("/")[0] in envs.HOST_SUITES and all(map(_of_library, factories))
         own = config.own_environment(env)
-        by_path = bool(own) and same(own, {name: run_config.get(name) for name in own})
+        by_path = bool(own) and same_value(own, {name: run_config.get(name) for name in own})
         return [] if by_name or by_path or env.settings.by_name else [f"env ({env.name})"]
     try:
         with _as_given(run_config):
@@ -188,10 +188,10 @@ def _without_agents(run_config: Config) -> Config:
 
 def _as_given(run_config: Config) -> contextlib.AbstractContextManager[None]:
     """Context that trusts the packages, paths and addresses of a configuration which describes the user's objects."""
-    return imports.trusting(named([run_config]))
+    return imports.trusting(names_to_trust([run_config]))
 
 
-def named(run_configs: Iterable[Config], *without: str) -> set[str]:
+def names_to_trust(run_configs: Iterable[Config], *without: str) -> set[str]:
     """Return the packages, paths and addresses that configurations name, as `trust` takes them.
 
     Paths and addresses in the tables `without` are left out.

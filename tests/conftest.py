@@ -113,7 +113,7 @@ def _compiled():
 def shared_programs(_compiled, monkeypatch):
     """Runs of one file whose agent, environment and state have the same structure share one compiled program."""
     from ppax.envs import HostEnv
-    from ppax.training import compilation, compiled
+    from ppax.training import compilation
     from ppax.training.loop import num_devices
 
     compile_ = compilation.compile
@@ -128,7 +128,7 @@ def shared_programs(_compiled, monkeypatch):
             _compiled[key] = compile_(agent, env, state, stop)
         return _compiled[key]
 
-    monkeypatch.setattr(compiled, "compile", compile_once)
+    monkeypatch.setattr(compilation, "compile", compile_once)
 
 
 DAILY_CASES = json.loads((Path(__file__).parent / "daily_cases.json").read_text())  # written by daily.py

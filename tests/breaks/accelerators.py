@@ -284,7 +284,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a run resumes in this machine's precision",
-        "decided(agent, recorded_dtype(run_dirs.read_run_config(run_dir), None if saved == UNKNOWN else saved.products))",
+        "decided(agent, recorded_dtype(run_config, None if saved == UNKNOWN else saved.products))",
         "decided(agent)",
         (PRECISION + "test_a_run_goes_on_in_its_own_precision_on_another_machine",),
         "run/provenance.py",

@@ -18,7 +18,7 @@ from ppax.config import BestSettings, Log
 from ppax.loggers import last_row
 from ppax.run import checkpoint, fit
 from ppax.run.directory import RunDirectory
-from ppax.training import compiled
+from ppax.training import compilation
 
 pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs", "shared_programs")
 
@@ -51,7 +51,7 @@ def failing(monkeypatch):
     def fail(*_):
         raise RuntimeError("the compiler has failed")
 
-    monkeypatch.setattr(compiled, "compile", fail)
+    monkeypatch.setattr(compilation, "compile", fail)
     return monkeypatch.undo
 
 

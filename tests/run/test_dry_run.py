@@ -15,7 +15,7 @@ from ppax.cli import main
 from ppax.core.types import part
 from ppax.envs import VectorEnv
 from ppax.run.dry_run import dry_run
-from ppax.training import compiled, sweeps
+from ppax.training import compilation, sweeps
 
 pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs", "shared_programs")
 
@@ -29,7 +29,7 @@ def nothing(monkeypatch, tmp_path):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "compile", lambda *_: pytest.fail("compiled"))
+        patch.setattr(compilation, "compile", lambda *_: pytest.fail("compiled"))
         patch.setattr(sweeps.MembersTraining, "__init__", lambda *_: pytest.fail("compiled"))
         yield
     assert os.listdir(tmp_path / "here") == []

@@ -109,7 +109,7 @@ def test_a_numerical_fault_is_recorded(tmp_path):
     ids=("stop", "stops", "best", "condition", "callback"),
 )
 def test_an_unknown_metric_is_refused_before_compilation(wrong, tmp_path, monkeypatch):
-    monkeypatch.setattr(ppax.training.compiled, "compile", None)  # would fail
+    monkeypatch.setattr(ppax.training.compilation, "compile", None)  # would fail
     with pytest.raises(ConfigError, match="no metric 'episode_returns' is logged; did you mean 'episode_return'"):
         fit(tmp_path / "run", **wrong)
     assert not (tmp_path / "run").exists()

@@ -18,7 +18,7 @@ from ppax.core.options import Config
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError
 from ppax.envs import Env
-from ppax.envs.wrappers.agent_groups import Group, default_names
+from ppax.envs.wrappers.agent_groups import Group
 from ppax.policy.actor import Actor
 
 # Gymnasium spaces as plain data, for JSON files, and back. Nothing in the data is executed.
@@ -287,7 +287,7 @@ class PolicySpec:
                 action_space=from_data(data["action_space"], f"{where}: action_space"),
                 masked=bool(data["masked"]),
                 memory=memory,
-                unread=tuple(map(str, data.get("unread", ()))),  # absent in the data of earlier versions
+                unread=tuple(map(str, data["unread"])),
                 num_agents=int(data["num_agents"]),
                 sizes=tuple((str(name), int(size)) for name, size in data["sizes"]),
                 names=tuple(map(str, data["names"])),
@@ -303,8 +303,7 @@ class PolicySpec:
                 raise ConfigError(f"{where}: a name has control characters")
             if not spec._agents_fit():
                 raise ConfigError(f"{where}: agents, groups and their spaces contradict each other")
-            # of groups, older files have no names of agents
-            return dataclasses.replace(spec, names=spec.names or default_names(dict(spec.sizes) or spec.num_agents))
+            return spec
         except ConfigError:
             raise
         except untrusted.MALFORMED as error:
@@ -312,7 +311,9 @@ class PolicySpec:
 
     def _agents_fit(self) -> bool:
         """Return whether numbers and names of agents fit each other, and the groups the spaces."""
-        if self.sharing not in SHARING or len(self.names) not in (0, self.num_agents):
+        if self.sharing not in SHARING or len(self.names) != (
+            self.num_agents if self.num_agents > 1 or self.sizes else 0
+        ):
             return False
         if not 1 <= self.num_agents <= MOST_AGENTS or not self.sizes:
             return 1 <= self.num_agents <= MOST_AGENTS

@@ -227,18 +227,16 @@ def read_about(path: Path) -> dict[str, Any]:
     return about if valid else {}
 
 
-def read_policy(path: Path) -> dict[str, Any] | None:
-    """Content of policy.json of the run in `path`; None where it is missing, as in runs of earlier versions."""
+def read_policy(path: Path) -> dict[str, Any]:
+    """Content of policy.json of the run in `path`; ConfigError where it is missing or damaged."""
     try:
         policy = untrusted.read_json(path / POLICY, ABOUT_LIMIT)
         if not isinstance(policy, dict):
             raise ValueError("no table")
         return policy
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{path / POLICY} is damaged: {error}; remove it to read the spaces from the environment"
+            f"{path / POLICY} is missing or damaged: {error}; ppax.load(RUN, env=env) takes the spaces from env"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""`ppax.load` and `ppax.checkpoints`: the policies of a run directory."""
+"""`ppax.load` and `ppax.checkpoints`: the policies that a run directory holds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ppax import config
 from ppax.config import Run
-from ppax.core.options import Config, flatten, require_whole
+from ppax.core.options import flatten, require_whole
 from ppax.core.protocols import Agent, Row
 from ppax.core.types import OF_LEARNING, ConfigError, PyTree, TrainState
 from ppax.devices.footprint import available_bytes
@@ -30,13 +29,11 @@ from ppax.run import checkpoint, python_objects
 from ppax.run import directory as run_dirs
 from ppax.run.conditions import policy_of
 from ppax.run.directory import ROWS
-from ppax.run.monitor import BEST
-from ppax.run.restore import load_best_policy, load_state, state_shapes
+from ppax.run.monitor import BEST, load_best
+from ppax.run.restore import load_state, state_shapes
 from ppax.run.result import TrainedRun
 from ppax.storage import state_arrays
 from ppax.storage.paths import to_path
-
-# `ppax.checkpoints`: the states and the best policy that a run directory holds, with their steps and scores.
 
 CHECKPOINTS = "checkpoints"
 
@@ -104,10 +101,6 @@ def find_step(run_dir: Path, step: int) -> SavedState:
     )
 
 
-LEARNER, CURRENT = "learner.", "learner.current."  # prefixes of the arrays in a checkpoint; the second with self-play
-SELF_PLAY = "learner.num_snapshots"  # array that only self-play has
-
-
 def load(
     source: str | Path,
     best: bool = False,
@@ -142,47 +135,33 @@ def load(
 def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env: Env | None) -> Policy:
     checkpoint.require_format(path)
     run_config = run_dirs.read_run_config(path)
-    spec = None if env is not None else _saved_spec(path, run_config)
+    policy = run_dirs.read_policy(path) | {"config": run_config} if env is None else {}
+    spaces = PolicySpec.from_data(policy, str(path / run_dirs.POLICY)) if env is None else env
     python_objects.require(
-        python_objects.to_act(run_config), agent, env or spec, str(path), "policy = ppax.load({where!r}, {arguments})"
+        python_objects.to_act(run_config), agent, spaces, str(path), "policy = ppax.load({where!r}, {arguments})"
     )
     buildable = python_objects.without_learning(python_objects.recorded(run_config))
-    if spec is None:  # the environment is made where nothing else tells its spaces
-        with config.build_env(buildable) if env is None else contextlib.nullcontext(env) as made:
-            agent = agent or config.build_agent(buildable, made)
-            _, _, mask = jax.eval_shape(made.reset, jax.random.key(0))
-            spec = spec_of(agent, made, mask, run_config)
-    agent = agent or config.build_agent(buildable, spec)
-    loaded = _learner(path, best, step, agent, spec)
-    return Policy(agent, loaded.learner, spec, Source(path, loaded.iteration, loaded.env_steps))
+    agent = agent or config.build_agent(buildable, spaces)
+    if isinstance(spaces, PolicySpec):
+        spec = spaces
+    else:
+        _, _, mask = jax.eval_shape(spaces.reset, jax.random.key(0))
+        spec = spec_of(agent, spaces, mask, run_config)
+    learner, source = _acting_learner(path, best, step, agent, spec)
+    return Policy(agent, learner, spec, source)
 
 
-def _saved_spec(path: Path, run_config: Config) -> PolicySpec | None:
-    data = run_dirs.read_policy(path)
-    if data is None:
-        return None
-    return PolicySpec.from_data(data | {"config": run_config}, str(path / run_dirs.POLICY))
-
-
-class Loaded(NamedTuple):
-    """Learner of a checkpoint, stripped to what acting needs, and its place in the run."""
-
-    learner: PyTree
-    iteration: int
-    env_steps: int
-
-
-def _learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicySpec) -> Loaded:
+def _acting_learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicySpec) -> tuple[PyTree, Source]:
     """Load what acting needs of a learner from the newest intact checkpoint, the best policy, or that of a step."""
     base = agent if agent.pool is None else agent.agent
     init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
     like, run_id, room = acting(base, init).learner, run_dirs.read_about(path).get("id"), available_bytes()
 
-    def read(one: Path) -> Loaded:
+    def read(one: Path) -> tuple[PyTree, Source]:
         saved = checkpoint.read_arrays(one, run_id, room)
         steps = saved.manifest.get("env_steps")
         learner = acting_arrays(one, like, saved.arrays)
-        return Loaded(learner, saved.manifest["iteration"], steps if type(steps) is int else 0)
+        return learner, Source(path, saved.manifest["iteration"], steps if type(steps) is int else 0)
 
     if step is not None:
         return read(find_step(path, step).path)
@@ -200,13 +179,18 @@ def load_chosen(run_dir: Path, agent: Agent, env: Env, run: Run, best: bool, ste
     """Load the newest state of a run, its best policy, or the state at a step; ConfigError where there is none."""
     if best and step is not None:
         raise ConfigError(f"--best and --step {step}: choose one of them")
+    run_id = run_dirs.read_about(run_dir).get("id")
     if best:
-        return load_best_policy(run_dir, agent, env, run).policy
+        kept = load_best(run_dir, state_shapes(agent, env, run), run_id)
+        if kept is None:
+            raise ConfigError(
+                f"{run_dir} has no best policy: train with --best.metric episode_return, or leave out --best"
+            )
+        return kept.policy
     if step is None:
         return load_state(run_dir, agent, env, run, fresh=False)
     saved, shapes = find_step(run_dir, step), state_shapes(agent, env, run)
-    like = policy_of(shapes) if saved.best else shapes
-    return checkpoint.load(saved.path, like, run_dirs.read_about(run_dir).get("id"))
+    return checkpoint.load(saved.path, policy_of(shapes) if saved.best else shapes, run_id)
 
 
 def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
@@ -214,15 +198,14 @@ def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> Py
 
     Raises CheckpointError where they do not fit, DamagedCheckpoint where they are not finite.
     """
-    prefix = CURRENT if SELF_PLAY in arrays else LEARNER
-    own = {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
     place = 1 if isinstance(like, dict) else 0  # of the field in a name, behind that of the group
-    own = {name: x for name, x in own.items() if name.split(".")[place] not in OF_LEARNING}
+    learner = checkpoint.learner_arrays(arrays)
+    own = {name: x for name, x in learner.items() if name.split(".")[place] not in OF_LEARNING}
     expected = state_arrays.named_leaves(like)
     problems = state_arrays.differences(expected, own)
     if problems:
         raise checkpoint.CheckpointError(f"{path} does not fit this agent:\n  " + "\n  ".join(problems))
-    broken = [n for n, x in own.items() if jnp.issubdtype(x.dtype, jnp.floating) and not np.isfinite(x).all()]
+    broken = checkpoint.arrays_not_finite(own)
     if broken:
         raise checkpoint.DamagedCheckpoint(f"{path} is not finite: {', '.join(broken)}")
     return jax.tree.unflatten(jax.tree.structure(like), [own[name] for name in expected])

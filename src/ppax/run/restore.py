@@ -1,4 +1,4 @@
-"""Restore a run: agent, environment and settings from its run file, the newest state, the best policy."""
+"""State of a run: a new one, or that of its newest checkpoint, with agent and environment from its run file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from ppax.devices.tracing import current
 from ppax.envs import Env
 from ppax.run import checkpoint, python_objects
 from ppax.run import directory as run_dirs
-from ppax.run.monitor import BestPolicy, load_best
 from ppax.run.warm_start import WarmStart, prepare
 from ppax.training.backends import backend_of
 from ppax.training.loop import annealed_env, make_key, num_devices, place, start
@@ -166,11 +165,3 @@ def _scheduled_numbers(agent: Agent, env: Env, state: TrainState, total: int) ->
     progress = jnp.float32(int(state.iteration) / total)
     numbers = annealed_numbers(agent, progress, counter.to_float(state.env_steps))
     return numbers if env.settings.schedule is None else numbers | dict(annealed_env(env, state, total).numbers)
-
-
-def load_best_policy(run_dir: Path, agent: Agent, env: Env, run: Run) -> BestPolicy:
-    """Load the best policy of a run; ConfigError where none was kept."""
-    best = load_best(run_dir, state_shapes(agent, env, run), run_dirs.read_about(run_dir).get("id"))
-    if best is None:
-        raise ConfigError(f"{run_dir} has no best policy: train with --best.metric episode_return, or leave out --best")
-    return best

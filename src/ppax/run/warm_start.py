@@ -181,9 +181,6 @@ def _below(name: str, prefix: str) -> bool:
 
 # Learner from which a warm start takes: of a run directory, a TrainedRun or a TrainState, as arrays by name.
 
-LEARNER, CURRENT = "learner.", "current."  # prefixes of names in a checkpoint; the second with self-play
-OF_SELF_PLAY = "num_snapshots"  # field that only SelfPlayState has
-
 
 class SavedLearner(NamedTuple):
     """Learner of another run; of self-play, the current learners of the groups."""
@@ -232,8 +229,8 @@ def _of_directory(path: Path, best: bool) -> SavedLearner:
 
     def read_one(one: Path) -> SavedLearner:
         saved = checkpoint.read_arrays(one, run_id, limit)
-        arrays = _of_learner(saved.arrays)
-        broken = _not_finite(arrays)
+        arrays = checkpoint.learner_arrays(saved.arrays)
+        broken = checkpoint.arrays_not_finite(arrays)
         if broken:
             raise checkpoint.DamagedCheckpoint(f"{one} is not finite: {', '.join(broken)}")
         return SavedLearner(
@@ -267,29 +264,11 @@ def _of_object(given: TrainedRun | TrainState, best: bool) -> SavedLearner:
             f"init_from: a TrainState of {len(state.iteration)} members of a sweep: must be that of one run; choose a "
             "member, jax.tree.map(lambda x: x[0], states)"
         )
-    arrays = _of_learner(state_arrays.to_arrays(policy_of(state)).arrays)
-    broken = _not_finite(arrays)
+    arrays = checkpoint.learner_arrays(state_arrays.to_arrays(policy_of(state)).arrays)
+    broken = checkpoint.arrays_not_finite(arrays)
     if broken:
         raise ConfigError(f"init_from: the learner of {name} is not finite: {', '.join(broken)}")
     return SavedLearner(name, arrays, "", int(state.iteration), counter.to_int(jax.device_get(state.env_steps)))
-
-
-def _of_learner(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays of the learner by their names in it; of self-play, those of the current learners."""
-    own = {name.removeprefix(LEARNER): x for name, x in arrays.items() if name.startswith(LEARNER)}
-    if OF_SELF_PLAY not in own:
-        return own
-    return {name.removeprefix(CURRENT): x for name, x in own.items() if name.startswith(CURRENT)}
-
-
-def _not_finite(arrays: dict[str, Any]) -> list[str]:
-    """Names of arrays that are not finite; in optimiser states, only NaN counts."""
-    return [
-        name
-        for name, x in arrays.items()
-        if jnp.issubdtype(x.dtype, jnp.floating)
-        and bool((np.isnan(x) if "opt_state" in name.split(".") else ~np.isfinite(x)).any())
-    ]
 
 
 # Start of a run with arrays of another run's learner; refusal, with a table, where the two learners differ.

@@ -56,7 +56,7 @@ def test_other_objects_are_refused_with_the_accepted_forms(wrong):
 
 
 def test_fit_refuses_before_it_compiles(tmp_path, monkeypatch):
-    monkeypatch.setattr(ppax.training.compiled, "compile", None)  # would fail
+    monkeypatch.setattr(ppax.training.compilation, "compile", None)  # would fail
     env = ppax.make("probe/Constant", 2)
     with pytest.raises(ConfigError, match="callback 3: must be a function"):
         ppax.fit(ppax.PPO(ppax.networks.mlp(env, (2,))), env, 16, num_steps=4, run_dir=tmp_path / "run", callbacks=[3])

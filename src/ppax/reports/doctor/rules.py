@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 
 from ppax import config
 from ppax.core.options import Config, flatten
@@ -176,28 +175,19 @@ class ExaminedRun(NamedTuple):
 def record_of(run: TrainedRun | str | Path) -> ExaminedRun:
     """Return the record of a run directory, or of a run in memory; ConfigError where there is no run or no row."""
     if isinstance(run, TrainedRun) and run.run_dir is None:
-        rows, options, space, result = run.history, _options_of(run), run.env.action_space, None
+        rows, options, space = run.history, _options_of(run), run.env.action_space
+        evaluated = math.nan
     else:
         path = Path(run.run_dir or "") if isinstance(run, TrainedRun) else to_path(run, "run")
         options = config.resolve(config.plain(python_objects.recorded(read_run_config(path))))
-        rows, space = thinned(rows_until(path / ROWS, LAST)), _action_space(path)
+        rows = thinned(rows_until(path / ROWS, LAST))
+        space = from_data(read_policy(path)["action_space"], f"{path / POLICY}: action_space")
         result = finite_or_none(read_evaluation(path).get("mean_return"))
+        evaluated = math.nan if result is None else result
     if not rows:
         raise ConfigError(f"{run}: has no log rows yet; the first is written after log.every iterations")
     finite = [{name: finite_or_none(value) for name, value in row.items()} for row in rows]
-    evaluated = math.nan if result is None else result
-    return ExaminedRun(
-        finite,
-        dict(flatten(options)),
-        off_scale="" if space is None else needs_squashing(space),
-        evaluated=evaluated,
-    )
-
-
-def _action_space(path: Path) -> spaces.Space | None:
-    """Return the action space of a run directory; None where its policy is not described."""
-    policy = read_policy(path)
-    return from_data(policy["action_space"], f"{path / POLICY}: action_space") if policy else None
+    return ExaminedRun(finite, dict(flatten(options)), off_scale=needs_squashing(space), evaluated=evaluated)
 
 
 def _options_of(run: TrainedRun) -> Config:

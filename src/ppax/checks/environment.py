@@ -26,8 +26,6 @@ from ppax.envs.wrappers.partial_view import PartialView
 from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.networks.observations import entries
 
-# Checks that run no step: interface, declared spaces, weak types, and side effects of tracing.
-
 MISSING = object()
 METHODS = {
     "reset": "reset(key) -> ppax.core.types.EnvReset(state, obs)",

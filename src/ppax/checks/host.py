@@ -31,8 +31,6 @@ from ppax.envs.hosting.parallel_env import Team
 from ppax.envs.hosting.sampling import joined, sampled
 from ppax.envs.hosting.spec import env_errors, new_env
 
-# Traces of host environments: resets and steps of a few of them with random actions, before any training.
-
 FEW = 3  # environments in a trace
 READ = ("action_mask", "episode_stats", "agent_first", "over")  # entries of `info` that are checked
 SECONDS = 10.0  # time limit for all of them
@@ -213,8 +211,6 @@ def _kind(out: Any) -> str:
         return f"a tuple of {len(out)}: {', '.join(type(x).__name__ for x in out)}"
     return f"a {type(out).__name__}"
 
-
-# Checks of environments on the host: recorded resets and steps against their spaces and Gymnasium's interface.
 
 FLAGS = ("terminated", "truncated")
 
@@ -449,8 +445,6 @@ def _count(trace: EnvTrace) -> str:
 def _path(path: tuple[str | int, ...]) -> str:
     return "".join(f"[{step!r}]" for step in path)
 
-
-# Checks of environments on the host, in their order; nothing is compiled.
 
 STEPS, RESETS = 1000, 8
 CHECKS = {

@@ -20,8 +20,6 @@ from ppax.devices.layout import product_dtype
 from ppax.training.collection import stream_keys
 from ppax.training.host.policy import NumpyPolicy, PolicyInputs, make_policy
 
-# Checks of the policy: replay of the stored rollout, memory resets, log-probabilities and action masks.
-
 EXACT = {
     "float32": 1e-6,
     "bfloat16": 5e-2,
@@ -183,8 +181,6 @@ def check_masks(context: CheckContext) -> CheckResult:
         "decide must pass the mask to the distribution (Categorical.masked), which must not sample forbidden actions.",
     )
 
-
-# Checks of a stored rollout: finite values, bounds of spaces, final observations, alignment of rows.
 
 ROWS = 64  # number of rows tested one by one with `space.contains`
 JUMP = 2.0  # last step over an ordinary step, in observation space, above which the environment may have reset itself

@@ -18,7 +18,28 @@ from ppax.core.types import OF_LEARNING, Decision, ForwardPass, Key, LearnerStat
 from ppax.devices.tracing import renewed
 from ppax.envs.hosting.arrays import leaves_of
 
-# The part of an agent and its learner that acting needs: current networks, parameters and statistics.
+
+class Stepped(NamedTuple):
+    """Result of one step of all streams."""
+
+    carry: PyTree  # [B, ...] memory after this observation; () if the policy has none
+    action: PyTree  # [B, ...] as the environment takes it: clipped or squashed, with the starts of Discrete
+    log_prob: Array  # [B] log-probability of the action as sampled, before clipping
+
+
+def step(
+    agent: Agent | Actor, learner: Any, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None, key: Key | None
+) -> Stepped:
+    """Act for all streams [B, ...]: the mode of the distribution without `key`, else a sample; `key` is [] or [B].
+
+    Arguments are those of `Agent.act`; with groups they are dicts by group, except for `first` [B].
+    """
+    if key is None:
+        out = agent.policy(learner, carry, obs, first, mask)
+        action = out.distribution.mode()
+        return Stepped(out.carry, out.distribution.env_action(action), out.distribution.log_prob(action))
+    decision = agent.act(learner, carry, obs, first, mask, key)
+    return Stepped(decision.carry, decision.env_action, decision.log_prob)
 
 
 class ActingAgent(NamedTuple):
@@ -29,7 +50,10 @@ class ActingAgent(NamedTuple):
 
 
 def acting(agent: Any, learner: Any) -> ActingAgent:
-    """Return the part of `agent` and `learner` that acting needs; leaves of `learner` may be anything."""
+    """Return the part of `agent` and `learner` that acting needs: the current networks, parameters and statistics.
+
+    Leaves of `learner` may be anything.
+    """
     if agent.pool is not None:  # self-play: the current learners act, as in evaluations
         agent, learner = agent.agent, learner.current
     return ActingAgent(agent, jax.tree.map(_needed, learner, is_leaf=_is_learner))
@@ -239,29 +263,3 @@ def mask_shapes(space: Any, lead: tuple[int, ...]) -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(mask_shapes(inner, lead) for inner in space.spaces)
     return jax.ShapeDtypeStruct((*lead, masks.size_of(space) or 1), np.dtype(bool))
-
-
-# One step of a policy as a pure function, with parameters as an argument.
-
-
-class Stepped(NamedTuple):
-    """Result of one step of all streams."""
-
-    carry: PyTree  # [B, ...] memory after this observation; () if the policy has none
-    action: PyTree  # [B, ...] as the environment takes it: clipped or squashed, with the starts of Discrete
-    log_prob: Array  # [B] log-probability of the action as sampled, before clipping
-
-
-def step(
-    agent: Agent | Actor, learner: Any, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None, key: Key | None
-) -> Stepped:
-    """Act for all streams [B, ...]: the mode of the distribution without `key`, else a sample; `key` is [] or [B].
-
-    Arguments are those of `Agent.act`; with groups they are dicts by group, except for `first` [B].
-    """
-    if key is None:
-        out = agent.policy(learner, carry, obs, first, mask)
-        action = out.distribution.mode()
-        return Stepped(out.carry, out.distribution.env_action(action), out.distribution.log_prob(action))
-    decision = agent.act(learner, carry, obs, first, mask, key)
-    return Stepped(decision.carry, decision.env_action, decision.log_prob)

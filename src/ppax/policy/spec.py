@@ -21,200 +21,6 @@ from ppax.envs import Env
 from ppax.envs.wrappers.agent_groups import Group
 from ppax.policy.actor import Actor
 
-# Gymnasium spaces as plain data, for JSON files, and back. Nothing in the data is executed.
-
-FLOATS = ("float16", "float32", "float64")
-DTYPES = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), *FLOATS)
-LARGEST = 2**24  # numbers in all arrays of a space; far above any observation, far below the memory
-MOST = 2**12  # spaces inside a space
-DEEPEST = 16  # limit on the nesting of spaces
-
-
-def to_data(space: spaces.Space) -> dict[str, Any]:
-    """Return `space` as a JSON-compatible dict; ConfigError for a kind of space that ppax does not train on."""
-    if isinstance(space, spaces.Dict):
-        return {"space": "Dict", "spaces": {str(name): to_data(inner) for name, inner in space.spaces.items()}}
-    if isinstance(space, spaces.Tuple):
-        return {"space": "Tuple", "spaces": [to_data(inner) for inner in space.spaces]}
-    if isinstance(space, spaces.Discrete):
-        return {"space": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": str(space.dtype)}
-    if isinstance(space, spaces.MultiDiscrete):
-        numbers = {"nvec": space.nvec.tolist(), "start": np.asarray(space.start).tolist()}
-        return {"space": "MultiDiscrete", **numbers, "dtype": str(space.dtype)}
-    if isinstance(space, spaces.MultiBinary):
-        return {"space": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.shape)}
-    if isinstance(space, spaces.Box):
-        bounds = {"low": _bounds(space.low), "high": _bounds(space.high)}
-        return {"space": "Box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
-    raise ConfigError(
-        f"{space}: only Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these have a form as data"
-    )
-
-
-def from_data(data: Any, where: str = "space", depth: int = 0) -> spaces.Space:
-    """Return the space that `data` describes, the inverse of `to_data`; ConfigError, naming `where`, if invalid."""
-    try:
-        if depth == 0:  # before anything is allocated
-            _require_small(list(itertools.islice(_sizes(data, where), MOST + 1)), where)
-        return _from_data(data, where, depth)
-    except ConfigError:
-        raise
-    except untrusted.MALFORMED as error:
-        raise ConfigError(f"{where}: not a space as ppax writes it: {type(error).__name__}: {error}") from error
-
-
-def _sizes(data: Any, where: str, depth: int = 0) -> Iterator[int]:
-    """Yield how many numbers each elementary space in `data` has; of what is no space, nothing."""
-    if not isinstance(data, Mapping) or depth > DEEPEST:
-        return
-    if data.get("space") in ("Dict", "Tuple"):
-        inner = data["spaces"]
-        for one in inner.values() if isinstance(inner, Mapping) else inner:
-            yield from _sizes(one, where, depth + 1)
-    else:  # the numbers of other spaces than Box stand in the file itself
-        yield math.prod(_shape(data, where)) if data.get("space") == "Box" else 1
-
-
-def _require_small(sizes: list[int], where: str) -> None:
-    if len(sizes) > MOST or sum(sizes) > LARGEST:
-        raise ConfigError(f"{where}: must be at most {MOST:,} spaces, of together at most {LARGEST:,} numbers")
-
-
-def _from_data(data: Any, where: str, depth: int) -> spaces.Space:
-    if not isinstance(data, Mapping) or depth > DEEPEST:
-        raise ConfigError(f"{where}: must be a table, at most {DEEPEST} deep")
-    kind = data.get("space")
-    if kind == "Dict":
-        named = data["spaces"].items()
-        # pairs: Gymnasium sorts the entries of a dict
-        return spaces.Dict([(str(name), from_data(x, f"{where}[{name!r}]", depth + 1)) for name, x in named])
-    if kind == "Tuple":
-        return spaces.Tuple([from_data(x, f"{where}[{i}]", depth + 1) for i, x in enumerate(data["spaces"])])
-    if kind == "Discrete":
-        return spaces.Discrete(int(data["n"]), start=int(data["start"]), dtype=_dtype(data, where))
-    if kind == "MultiDiscrete":
-        nvec = np.array(data["nvec"], np.int64)
-        return spaces.MultiDiscrete(nvec, start=np.array(data["start"], np.int64), dtype=_dtype(data, where))
-    if kind == "MultiBinary":
-        shape = _shape({"shape": [data["n"]] if isinstance(data["n"], int) else data["n"]}, where)
-        return spaces.MultiBinary(data["n"] if isinstance(data["n"], int) else shape)
-    if kind == "Box":
-        shape, dtype = _shape(data, where), _dtype(data, where)
-        low, high = (_array(data[name], shape, dtype) for name in ("low", "high"))
-        return spaces.Box(low, high, shape, dtype)
-    raise ConfigError(f"{where}: space = {kind!r}: must be Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple")
-
-
-def _bounds(x: np.ndarray) -> Any:
-    """Return a bound as one number if all are equal, else as nested lists; infinities as text, which JSON lacks."""
-    same = x.size > 0 and bool((x == x.flat[0]).all())
-    return _number(x.flat[0].item()) if same else _nested(x.tolist())
-
-
-def _nested(x: Any) -> Any:
-    return [_nested(inner) for inner in x] if isinstance(x, list) else _number(x)
-
-
-def _number(x: Any) -> Any:
-    return str(x) if isinstance(x, float) and math.isinf(x) else x
-
-
-def _array(data: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    kind: Any = float if np.dtype(dtype).kind == "f" else int
-    flat = [kind(x) for x in np.asarray(data, object).ravel().tolist()]
-    numbers = np.array(flat, dtype)
-    return np.full(shape, numbers[0], dtype) if len(numbers) == 1 else numbers.reshape(shape)
-
-
-def _shape(data: Any, where: str) -> tuple[int, ...]:
-    shape = tuple(int(n) for n in data["shape"])
-    if min(shape, default=0) < 0 or math.prod(shape) > LARGEST:
-        raise ConfigError(f"{where}: shape = {list(shape)}: must be sizes of together at most {LARGEST} numbers")
-    return shape
-
-
-def _dtype(data: Any, where: str) -> Any:
-    if data["dtype"] not in DTYPES:
-        raise ConfigError(f"{where}: dtype = {data['dtype']!r}: must be one of {', '.join(DTYPES)}")
-    return np.dtype(data["dtype"]).type
-
-
-# Inputs and outputs of a policy in words.
-
-WIDEST = 6  # most numbers of a vector that are shown
-
-
-def described(spec: Any) -> str:
-    """Return a line for each property of a PolicySpec."""
-    lines = {
-        "environment": spec.env or "of your own",
-        "observation": observations(spec),
-        "action": actions(spec),
-        "mask": "required: True where an action is allowed" if spec.masked else "none in training",
-        "memory": _memory(spec),
-        "agents": _agents(spec),
-        "trained with": f"ppax {spec.version}" if spec.version else "ppax",
-    }
-    return "\n".join(f"{name:<13}{text}" for name, text in lines.items())
-
-
-def observations(spec: Any) -> str:
-    """Return the form of one observation."""
-    text = _of_space(spec.observation_space)
-    spare = ", ".join(map(repr, spec.unread))
-    return text + (f" ({spare} may be left out: acting does not read it)" if spare else "")
-
-
-def actions(spec: Any) -> str:
-    """Return the form of one action."""
-    return _of_space(spec.action_space)
-
-
-def _of_space(space: spaces.Space) -> str:
-    if isinstance(space, spaces.Dict):
-        return "dict of " + ", ".join(f"{name!r}: {_of_space(inner)}" for name, inner in space.spaces.items())
-    if isinstance(space, spaces.Tuple):
-        return "tuple of " + ", ".join(map(_of_space, space.spaces))
-    if isinstance(space, spaces.Discrete):
-        return f"integer from {space.start} to {space.start + space.n - 1}"
-    if isinstance(space, spaces.MultiDiscrete):
-        last = np.asarray(space.start) + space.nvec - 1
-        return f"{space.dtype}{list(space.shape)}, integers from {_numbers(space.start)} to {_numbers(last)}"
-    if isinstance(space, spaces.MultiBinary):
-        return f"{space.dtype}{list(space.shape)} of 0 and 1"
-    low, high = _numbers(space.low), _numbers(space.high)
-    limits = "" if (low, high) == ("-inf", "inf") else f" from {low} to {high}"
-    return f"{space.dtype}{list(space.shape)}{limits}"
-
-
-def _numbers(x: Any) -> str:
-    """Return one number where all are equal, else the list, abbreviated."""
-    flat = np.unique(x)
-    if len(flat) == 1:
-        return f"{flat[0]:g}"
-    shown = ", ".join(f"{one:g}" for one in np.ravel(x)[:WIDEST])
-    return f"[{shown}{', ...' if np.size(x) > WIDEST else ''}]"
-
-
-def _memory(spec: Any) -> str:
-    if not spec.memory:
-        return "none"
-    size = sum(int(np.prod(one.shape)) for one in spec.memory.values())
-    return f"{size} numbers for each stream; call reset where an episode begins"
-
-
-def _agents(spec: Any) -> str:
-    if spec.sizes:
-        sizes = ", ".join(f"{name!r} ({size})" for name, size in spec.sizes)
-        return f"groups {sizes}; observations and actions are dicts by agent, or by group, [agents, ...] each"
-    if spec.num_agents == 1:
-        return "one"
-    names = f"{spec.names[0]!r} to {spec.names[-1]!r}"
-    if spec.sharing == "independent":
-        return f"{names}, each with parameters of its own: observations [{spec.num_agents}, ...], or dicts by agent"
-    return f"{names}, one policy for all: the observation of one agent, a batch, or a dict by agent"
-
-
 FORMAT = 1  # version of the plain data
 MOST_AGENTS = 2**20  # limit on agents in one environment; far above any
 SHARING = ("shared", "independent")
@@ -360,3 +166,193 @@ def memory_of(agent: Agent | Actor, num_agents: int) -> dict[str, MemoryShape]:
         jax.tree_util.keystr(path, simple=True, separator="."): MemoryShape(x.shape[1:], np.dtype(x.dtype).name)
         for path, x in leaves
     }
+
+
+WIDEST = 6  # most numbers of a vector that are shown
+
+
+def described(spec: Any) -> str:
+    """Return a line for each property of a PolicySpec."""
+    lines = {
+        "environment": spec.env or "of your own",
+        "observation": observations(spec),
+        "action": actions(spec),
+        "mask": "required: True where an action is allowed" if spec.masked else "none in training",
+        "memory": _memory(spec),
+        "agents": _agents(spec),
+        "trained with": f"ppax {spec.version}" if spec.version else "ppax",
+    }
+    return "\n".join(f"{name:<13}{text}" for name, text in lines.items())
+
+
+def observations(spec: Any) -> str:
+    """Return the form of one observation."""
+    text = _of_space(spec.observation_space)
+    spare = ", ".join(map(repr, spec.unread))
+    return text + (f" ({spare} may be left out: acting does not read it)" if spare else "")
+
+
+def actions(spec: Any) -> str:
+    """Return the form of one action."""
+    return _of_space(spec.action_space)
+
+
+def _of_space(space: spaces.Space) -> str:
+    if isinstance(space, spaces.Dict):
+        return "dict of " + ", ".join(f"{name!r}: {_of_space(inner)}" for name, inner in space.spaces.items())
+    if isinstance(space, spaces.Tuple):
+        return "tuple of " + ", ".join(map(_of_space, space.spaces))
+    if isinstance(space, spaces.Discrete):
+        return f"integer from {space.start} to {space.start + space.n - 1}"
+    if isinstance(space, spaces.MultiDiscrete):
+        last = np.asarray(space.start) + space.nvec - 1
+        return f"{space.dtype}{list(space.shape)}, integers from {_numbers(space.start)} to {_numbers(last)}"
+    if isinstance(space, spaces.MultiBinary):
+        return f"{space.dtype}{list(space.shape)} of 0 and 1"
+    low, high = _numbers(space.low), _numbers(space.high)
+    limits = "" if (low, high) == ("-inf", "inf") else f" from {low} to {high}"
+    return f"{space.dtype}{list(space.shape)}{limits}"
+
+
+def _numbers(x: Any) -> str:
+    """Return one number where all are equal, else the list, abbreviated."""
+    flat = np.unique(x)
+    if len(flat) == 1:
+        return f"{flat[0]:g}"
+    shown = ", ".join(f"{one:g}" for one in np.ravel(x)[:WIDEST])
+    return f"[{shown}{', ...' if np.size(x) > WIDEST else ''}]"
+
+
+def _memory(spec: Any) -> str:
+    if not spec.memory:
+        return "none"
+    size = sum(int(np.prod(one.shape)) for one in spec.memory.values())
+    return f"{size} numbers for each stream; call reset where an episode begins"
+
+
+def _agents(spec: Any) -> str:
+    if spec.sizes:
+        sizes = ", ".join(f"{name!r} ({size})" for name, size in spec.sizes)
+        return f"groups {sizes}; observations and actions are dicts by agent, or by group, [agents, ...] each"
+    if spec.num_agents == 1:
+        return "one"
+    names = f"{spec.names[0]!r} to {spec.names[-1]!r}"
+    if spec.sharing == "independent":
+        return f"{names}, each with parameters of its own: observations [{spec.num_agents}, ...], or dicts by agent"
+    return f"{names}, one policy for all: the observation of one agent, a batch, or a dict by agent"
+
+
+FLOATS = ("float16", "float32", "float64")
+DTYPES = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), *FLOATS)
+LARGEST = 2**24  # numbers in all arrays of a space; far above any observation, far below the memory
+MOST = 2**12  # spaces inside a space
+DEEPEST = 16  # limit on the nesting of spaces
+
+
+def to_data(space: spaces.Space) -> dict[str, Any]:
+    """Return a Gymnasium space as a JSON-compatible dict; ConfigError for a kind on which ppax does not train."""
+    if isinstance(space, spaces.Dict):
+        return {"space": "Dict", "spaces": {str(name): to_data(inner) for name, inner in space.spaces.items()}}
+    if isinstance(space, spaces.Tuple):
+        return {"space": "Tuple", "spaces": [to_data(inner) for inner in space.spaces]}
+    if isinstance(space, spaces.Discrete):
+        return {"space": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": str(space.dtype)}
+    if isinstance(space, spaces.MultiDiscrete):
+        numbers = {"nvec": space.nvec.tolist(), "start": np.asarray(space.start).tolist()}
+        return {"space": "MultiDiscrete", **numbers, "dtype": str(space.dtype)}
+    if isinstance(space, spaces.MultiBinary):
+        return {"space": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.shape)}
+    if isinstance(space, spaces.Box):
+        bounds = {"low": _bounds(space.low), "high": _bounds(space.high)}
+        return {"space": "Box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
+    raise ConfigError(
+        f"{space}: only Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these have a form as data"
+    )
+
+
+def from_data(data: Any, where: str = "space", depth: int = 0) -> spaces.Space:
+    """Return the space that `data` describes, the inverse of `to_data`; ConfigError, naming `where`, if invalid."""
+    try:
+        if depth == 0:  # before anything is allocated
+            _require_small(list(itertools.islice(_sizes(data, where), MOST + 1)), where)
+        return _from_data(data, where, depth)
+    except ConfigError:
+        raise
+    except untrusted.MALFORMED as error:
+        raise ConfigError(f"{where}: not a space as ppax writes it: {type(error).__name__}: {error}") from error
+
+
+def _sizes(data: Any, where: str, depth: int = 0) -> Iterator[int]:
+    """Yield how many numbers each elementary space in `data` has; of what is no space, nothing."""
+    if not isinstance(data, Mapping) or depth > DEEPEST:
+        return
+    if data.get("space") in ("Dict", "Tuple"):
+        inner = data["spaces"]
+        for one in inner.values() if isinstance(inner, Mapping) else inner:
+            yield from _sizes(one, where, depth + 1)
+    else:  # the numbers of other spaces than Box stand in the file itself
+        yield math.prod(_shape(data, where)) if data.get("space") == "Box" else 1
+
+
+def _require_small(sizes: list[int], where: str) -> None:
+    if len(sizes) > MOST or sum(sizes) > LARGEST:
+        raise ConfigError(f"{where}: must be at most {MOST:,} spaces, of together at most {LARGEST:,} numbers")
+
+
+def _from_data(data: Any, where: str, depth: int) -> spaces.Space:
+    if not isinstance(data, Mapping) or depth > DEEPEST:
+        raise ConfigError(f"{where}: must be a table, at most {DEEPEST} deep")
+    kind = data.get("space")
+    if kind == "Dict":
+        named = data["spaces"].items()
+        # pairs: Gymnasium sorts the entries of a dict
+        return spaces.Dict([(str(name), from_data(x, f"{where}[{name!r}]", depth + 1)) for name, x in named])
+    if kind == "Tuple":
+        return spaces.Tuple([from_data(x, f"{where}[{i}]", depth + 1) for i, x in enumerate(data["spaces"])])
+    if kind == "Discrete":
+        return spaces.Discrete(int(data["n"]), start=int(data["start"]), dtype=_dtype(data, where))
+    if kind == "MultiDiscrete":
+        nvec = np.array(data["nvec"], np.int64)
+        return spaces.MultiDiscrete(nvec, start=np.array(data["start"], np.int64), dtype=_dtype(data, where))
+    if kind == "MultiBinary":
+        shape = _shape({"shape": [data["n"]] if isinstance(data["n"], int) else data["n"]}, where)
+        return spaces.MultiBinary(data["n"] if isinstance(data["n"], int) else shape)
+    if kind == "Box":
+        shape, dtype = _shape(data, where), _dtype(data, where)
+        low, high = (_array(data[name], shape, dtype) for name in ("low", "high"))
+        return spaces.Box(low, high, shape, dtype)
+    raise ConfigError(f"{where}: space = {kind!r}: must be Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple")
+
+
+def _bounds(x: np.ndarray) -> Any:
+    """Return a bound as one number if all are equal, else as nested lists; infinities as text, which JSON lacks."""
+    same = x.size > 0 and bool((x == x.flat[0]).all())
+    return _number(x.flat[0].item()) if same else _nested(x.tolist())
+
+
+def _nested(x: Any) -> Any:
+    return [_nested(inner) for inner in x] if isinstance(x, list) else _number(x)
+
+
+def _number(x: Any) -> Any:
+    return str(x) if isinstance(x, float) and math.isinf(x) else x
+
+
+def _array(data: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    kind: Any = float if np.dtype(dtype).kind == "f" else int
+    flat = [kind(x) for x in np.asarray(data, object).ravel().tolist()]
+    numbers = np.array(flat, dtype)
+    return np.full(shape, numbers[0], dtype) if len(numbers) == 1 else numbers.reshape(shape)
+
+
+def _shape(data: Any, where: str) -> tuple[int, ...]:
+    shape = tuple(int(n) for n in data["shape"])
+    if min(shape, default=0) < 0 or math.prod(shape) > LARGEST:
+        raise ConfigError(f"{where}: shape = {list(shape)}: must be sizes of together at most {LARGEST} numbers")
+    return shape
+
+
+def _dtype(data: Any, where: str) -> Any:
+    if data["dtype"] not in DTYPES:
+        raise ConfigError(f"{where}: dtype = {data['dtype']!r}: must be one of {', '.join(DTYPES)}")
+    return np.dtype(data["dtype"]).type

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppax.reports.curves import Curve
-from ppax.reports.formatting import number_text, short_count
+from ppax.reports.formatting import short_count
 from ppax.reports.markup import Markup, element
 
 # Readable on white and on black, and apart for readers who do not see all colours
@@ -184,8 +184,3 @@ def _line(frame: Frame, line: Line) -> Iterator[Markup]:
 
 def _path(x: np.ndarray, y: np.ndarray) -> str:
     return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(x, y, strict=True))
-
-
-def final_text(line: Line) -> str:
-    """Last value of a line, in words."""
-    return number_text(float(line.curve.value[-1]))

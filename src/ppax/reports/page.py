@@ -1,4 +1,4 @@
-"""HTML page of a report: one file that loads nothing."""
+"""HTML page of a report: a summary in words and figures, and a section for each subject; it loads nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppax.reports import health
-from ppax.reports.charts import NO_BAND, Band, Line, chart, final_text, look_of, swatch
+from ppax.reports.charts import NO_BAND, Band, Line, chart, look_of, swatch
 from ppax.reports.curves import CONFIDENCE, RANGE, common
 from ppax.reports.formatting import (
     UNKNOWN,
@@ -29,83 +29,8 @@ from ppax.reports.settings import SEED, Setting, by_env, changed, differences, o
 from ppax.reports.statistics import statistics_of
 from ppax.run.records import EVALUATED, RETURN, Record
 
-# Building blocks of sections: headings, curves of groups in their colours, small charts.
-
-SMALL = (340, 190)  # width and height of small charts, in pixels
-POINTS, SMALL_POINTS = 400, 150  # maximum number of points of a curve
-
-
-def section(title: str, intro: str, *content: object) -> Markup:
-    """Section with a heading and a sentence."""
-    return element("section", element("h2", title), element("p", intro, class_="intro"), *content)
-
-
-def marked(text: str, group: Setting) -> Markup:
-    """Text behind a piece of the line of a setting."""
-    return joined((swatch(group.place), text))
-
-
-def lines_of(groups: Sequence[Setting], metric: str, points: int, band: str = RANGE) -> list[Line]:
-    """Line of each group that has `metric`, in the colour and style of the group; `band` as in `curves.averaged`."""
-    curves = [common(group.records, metric, points, band) for group in groups]
-    return [
-        Line(curve, f"{group.label}: {metric}", *look_of(group.place))
-        for group, curve in zip(groups, curves, strict=True)
-        if len(curve.steps)
-    ]
-
-
-def cards(
-    groups: Sequence[Setting],
-    metric: str,
-    title: str,
-    unit: str,
-    sentence: str,
-    band: Band = NO_BAND,
-    badge: tuple[str, bool] | None = None,
-) -> list[Markup]:
-    """Small chart of one metric for each environment that has it, with title, unit and a sentence."""
-    envs, drawn = by_env(groups), []
-    for env, own in envs.items():
-        lines = lines_of(own, metric, SMALL_POINTS)
-        if lines:
-            name = shortened(f"{title}, {env}" if len(envs) > 1 else title)
-            mark = element("span", badge[0], class_="badge well" if badge[1] else "badge ill") if badge else ""
-            below = element("span", unit or (f"last {final_text(lines[0])}" if len(lines) == 1 else ""), class_="unit")
-            picture = chart(lines, *SMALL, f"{name} over environment steps", band)
-            text = element("p", sentence) if sentence else ""
-            drawn += [
-                element("figure", element("figcaption", element("b", name), mark, below), picture, text, class_="card")
-            ]
-    return drawn
-
-
-def grid(cards: Sequence[Markup]) -> Markup:
-    """Cards side by side, as many as fit."""
-    return element("div", *cards, class_="grid")
-
-
-# Sections of a report: learning, an episode, evaluation, health, losses, speed, and all other metrics.
-
-WIDE, NARROW = (1000, 360), (380, 270)  # width and height of charts, in pixels
-CLEAR = 8  # number of settings, the best, whose learning curves are drawn strongly and with bands
-DOTS = 60  # maximum number of evaluations that are drawn as dots
-SHOWN = 48  # maximum number of charts of other metrics
-COLUMNS = 6  # maximum number of metrics of the environment in the table of evaluations
-TABLE_RUNS = 60  # maximum number of runs in a table
-COUNTERS = ("iteration", "env_steps", "seconds", "steps_per_second")
-LOSSES = {
-    "policy_loss": "Term of the policy. Near 0 by construction; its size says little.",
-    "value_loss": "Error of the critic. It grows while returns grow, and should fall once they are level.",
-    "learning_rate": "Learning rate after schedule and KL control.",
-    "kl_coef": "Weight of the KL penalty, as its control sets it.",
-    "ent_coef": "Weight of the entropy bonus, as its target or a schedule sets it.",
-}
-# Entries of evaluation.json that are no metric of the environment
-RESULTS = (
-    *("mean_return", "std_return", "mean_length", "episodes", "unplayed", "env_steps", "total_steps", "iterations"),
-    *("steps_per_second", "train_seconds", "started_at", "compile_seconds"),
-)
+# Even if text of a run were taken for markup, no browser would run it or load anything
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 class EpisodeFilm(NamedTuple):
@@ -113,6 +38,166 @@ class EpisodeFilm(NamedTuple):
 
     gif: bytes  # empty: none
     caption: str
+
+
+def page(records: Sequence[Record], film: EpisodeFilm | None, made: str, band: str = CONFIDENCE) -> str:
+    """Whole page of at least one run; `made` is the time at which it was made, `band` as in `curves.averaged`."""
+    groups = settings_of(records)
+    title = title_of(groups)
+    main = [
+        learning(groups, band),
+        episode(film) if film is not None else "",
+        evaluation(groups),
+        signs(groups),
+        losses(groups),
+        speed(groups),
+        configuration(groups),
+        others(groups),
+    ]
+    names = ", ".join(record.name for record in records[:8]) + (", ..." if records[8:] else "")
+    footer = element("footer", f"Made by ppax report on {made} from {names}. This page loads nothing from the network.")
+    header = element(
+        "header",
+        element("p", "ppax report", class_="eyebrow"),
+        element("h1", title),
+        element("p", paragraph(groups), class_="lead"),
+        element("dl", *(_tile(*tile) for tile in tiles(groups)), class_="tiles"),
+    )
+    body = element("body", element("main", header, *main, footer))
+    return f"<!DOCTYPE html>\n{element('html', _head(title), body, lang='en')}\n"
+
+
+def _head(title: str) -> Markup:
+    style = Markup((resources.files("ppax.reports") / "page.css").read_text(encoding="utf-8"))
+    return element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("title", f"{title} · ppax report"),
+        element("style", style),
+    )
+
+
+def _tile(name: str, figure: str, remark: str) -> Markup:
+    return element("div", element("dt", name), joined((element("dd", figure), element("dd", remark, class_="remark"))))
+
+
+def title_of(groups: Sequence[Setting]) -> str:
+    """Names of the environments."""
+    names = list(dict.fromkeys(shortened(record.env) for group in groups for record in group.records))
+    return listed(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} other environments"
+
+
+def paragraph(groups: Sequence[Setting]) -> str:
+    """Environment, steps, time, result and end of the runs, in a few sentences."""
+    records = [record for group in groups for record in group.records]
+    return f"{_which(groups)} {_how_long(records)} {_result(groups)} {_end(records)}".replace("  ", " ").strip()
+
+
+def _which(groups: Sequence[Setting]) -> str:
+    if len(groups) == 1 and not groups[0].records[1:]:
+        record = groups[0].records[0]
+        return f"PPO on {shortened(record.env)}, seed {value_text(record.config.get(SEED, '?'))}."
+    count = sum(len(group.records) for group in groups)
+    runs = f"{counted(count, 'run')} of PPO on {title_of(groups)}"
+    if len(groups) == 1:
+        seeds = {value_text(record.config.get(SEED, "?")) for record in groups[0].records}
+        if len(seeds) < count:
+            return f"{runs} with the same settings; some have the same seed, too, and are one run repeated."
+        return f"{runs}, which differ by their seed alone."
+    settings = f"{runs} in {counted(len(groups), 'setting').lower()}"
+    if len(groups) > LISTED:
+        return f"{settings}."
+    return f"{settings}: {listed([f'{group.label} ({group.seeds})' for group in groups])}."
+
+
+def _how_long(records: Sequence[Record]) -> str:
+    steps = [record.last("env_steps") for record in records if record.has("env_steps")]
+    if not steps:
+        return "There are no log rows yet."
+    speed = short_count(mean_of(records, lambda record: record.steps_per_second))
+    seconds = duration_text(mean_of(records, lambda record: record.last("seconds")))
+    if not records[1:]:
+        return f"It trained for {count_text(steps[0])} environment steps in {seconds} ({speed} steps per second)."
+    low, high = short_count(min(steps)), short_count(max(steps))
+    span = f"about {low}" if low == high else f"{low} to {high}"
+    return f"Each trained for {span} environment steps, in {seconds} on average ({speed} steps per second)."
+
+
+def _result(groups: Sequence[Setting]) -> str:
+    envs = by_env(groups)
+    if len(envs) == 1:
+        return _best(groups)
+    shown = [f"On {shortened(env)}: {_best(own)}" for env, own in list(envs.items())[:ENVS]]
+    return " ".join(shown + ([f"{len(envs) - ENVS} more environments are below."] if len(envs) > ENVS else []))
+
+
+def _best(groups: Sequence[Setting]) -> str:
+    """Result of the best setting on one environment."""
+    best = groups[0]
+    values = [record.final_return for record in best.records if math.isfinite(record.final_return)]
+    if not values:
+        return "No episode has ended yet."
+    record, figure = best.records[0], return_text(best)
+    episodes = record.result("episodes")
+    place = f"over {count_text(episodes)} evaluation episodes" if math.isfinite(episodes) else "at the last measurement"
+    if not best.records[1:] and math.isfinite(record.result("std_return")):
+        place += f" (standard deviation {number_text(record.result('std_return'))})"
+    of_seeds = "an interquartile mean over the seeds [95 % interval]" if best.records[1:] else "a mean return"
+    if len(groups) > 1:
+        return f"The best setting is {best.label}, with {of_seeds} of {figure} {place}."
+    return f"The policy reaches {of_seeds} of {figure} {place}."
+
+
+def _end(records: Sequence[Record]) -> str:
+    ends = [record.end for record in records]
+    if not records[1:]:
+        return f"It ended: {shortened(ends[0])}." if records[0].stopped else "The run goes on, or was killed."
+    going = sum(not record.stopped for record in records)
+    return f"Still running, or killed: {going} of {len(records)} runs." if going else ""
+
+
+ENVS, LISTED = 3, 3  # maximum number of environments whose results are in words, and of settings that are named
+
+
+def tiles(groups: Sequence[Setting]) -> list[tuple[str, str, str]]:
+    """Headline figures of the runs: (name, figure, remark); the return is that of the best setting."""
+    records, best = [record for group in groups for record in group.records], groups[0]
+    evaluated = math.isfinite(best.records[0].result("mean_return"))
+    name = "final evaluation" if evaluated else "last return"
+    remark = ""
+    if len(by_env(groups)) > 1:
+        remark = f"best setting on {shortened(best.env)}"
+    elif len(groups) > 1:
+        remark = "best of the settings"
+    elif best.records[1:]:
+        remark = f"IQM of {len(best.records)} seeds"
+    elif evaluated:
+        remark = f"± {number_text(best.records[0].result('std_return'))} over episodes"
+    shown = [(name, number_text(best.standing.iqm), remark)]
+    each = "per run" if records[1:] else ""
+    shown.append(("environment steps", short_count(mean_of(records, lambda record: record.last("env_steps"))), each))
+    shown.append(("training time", duration_text(mean_of(records, lambda record: record.last("seconds"))), each))
+    speed = short_count(mean_of(records, lambda record: record.steps_per_second))
+    return [*shown, ("steps per second", speed, "without compilation")]
+
+
+def mean_of(records: Sequence[Record], number: Callable[[Record], float]) -> float:
+    """Mean of a number over the runs that have it; NaN where none has."""
+    values = [value for value in map(number, records) if math.isfinite(value)]
+    return float(np.mean(values)) if values else math.nan
+
+
+def return_text(group: Setting) -> str:
+    """Final return of a setting: IQM over its seeds with the 95 % interval, and seeds without a return."""
+    final = [record.final_return for record in group.records]
+    failed = sum(not math.isfinite(value) for value in final)
+    text = number_text(group.standing.iqm)
+    if final[1:] and not failed:
+        s = statistics_of(final)
+        text += f" [{number_text(s.low)}, {number_text(s.high)}]"
+    return f"{text}, {failed} of {len(final)} without a return" if failed and final[1:] else text
 
 
 def learning(groups: Sequence[Setting], band: str) -> Markup:
@@ -249,19 +334,6 @@ def losses(groups: Sequence[Setting]) -> Markup:
     return section("Losses", text, grid(found))
 
 
-def others(groups: Sequence[Setting]) -> Markup:
-    """Charts of all metrics that no other section has, folded."""
-    records = [record for group in groups for record in group.records]
-    done = {*COUNTERS, *LOSSES, *(sign.metric for sign in health.SIGNS), RETURN, EVALUATED}
-    names = [name for name in dict.fromkeys(name for record in records for name in record.columns) if name not in done]
-    names = [name for name in names if not name.endswith("_loss") and any(record.has(name) for record in records)]
-    left = f" The first {SHOWN} of {len(names)} are drawn." if len(names) > SHOWN else ""
-    found = grid([one for name in names[:SHOWN] for one in cards(groups, name, name, "", "")])
-    title = element("summary", f"{counted(len(names), 'other metric')}")
-    intro = element("p", f"docs/metrics.md defines each of them.{left}", class_="intro")
-    return element("section", element("details", title, intro, found)) if names else Markup("")
-
-
 def speed(groups: Sequence[Setting]) -> Markup:
     """Steps per second over the run, and the machine of each run."""
     pairs = [(group, record) for group in groups for record in group.records]
@@ -286,127 +358,6 @@ def _machine(record: Record) -> Iterator[str]:
     yield shortened(", ".join(f"{name} {known[name]}" for name in ("ppax", "jax") if known.get(name)) or UNKNOWN)
     yield str(start.get("git_commit") or UNKNOWN)[:10]
 
-
-# Summary of runs: a paragraph, and the figures that a reader looks for first.
-
-ENVS, LISTED = 3, 3  # maximum number of environments whose results are in words, and of settings that are named
-
-
-def title_of(groups: Sequence[Setting]) -> str:
-    """Names of the environments."""
-    names = list(dict.fromkeys(shortened(record.env) for group in groups for record in group.records))
-    return listed(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} other environments"
-
-
-def paragraph(groups: Sequence[Setting]) -> str:
-    """Environment, steps, time, result and end of the runs, in a few sentences."""
-    records = [record for group in groups for record in group.records]
-    return f"{_which(groups)} {_how_long(records)} {_result(groups)} {_end(records)}".replace("  ", " ").strip()
-
-
-def tiles(groups: Sequence[Setting]) -> list[tuple[str, str, str]]:
-    """Headline figures of the runs: (name, figure, remark); the return is that of the best setting."""
-    records, best = [record for group in groups for record in group.records], groups[0]
-    evaluated = math.isfinite(best.records[0].result("mean_return"))
-    name = "final evaluation" if evaluated else "last return"
-    remark = ""
-    if len(by_env(groups)) > 1:
-        remark = f"best setting on {shortened(best.env)}"
-    elif len(groups) > 1:
-        remark = "best of the settings"
-    elif best.records[1:]:
-        remark = f"IQM of {len(best.records)} seeds"
-    elif evaluated:
-        remark = f"± {number_text(best.records[0].result('std_return'))} over episodes"
-    shown = [(name, number_text(best.standing.iqm), remark)]
-    each = "per run" if records[1:] else ""
-    shown.append(("environment steps", short_count(mean_of(records, lambda record: record.last("env_steps"))), each))
-    shown.append(("training time", duration_text(mean_of(records, lambda record: record.last("seconds"))), each))
-    speed = short_count(mean_of(records, lambda record: record.steps_per_second))
-    return [*shown, ("steps per second", speed, "without compilation")]
-
-
-def mean_of(records: Sequence[Record], number: Callable[[Record], float]) -> float:
-    """Mean of a number over the runs that have it; NaN where none has."""
-    values = [value for value in map(number, records) if math.isfinite(value)]
-    return float(np.mean(values)) if values else math.nan
-
-
-def return_text(group: Setting) -> str:
-    """Final return of a setting: IQM over its seeds with the 95 % interval, and seeds without a return."""
-    final = [record.final_return for record in group.records]
-    failed = sum(not math.isfinite(value) for value in final)
-    text = number_text(group.standing.iqm)
-    if final[1:] and not failed:
-        s = statistics_of(final)
-        text += f" [{number_text(s.low)}, {number_text(s.high)}]"
-    return f"{text}, {failed} of {len(final)} without a return" if failed and final[1:] else text
-
-
-def _which(groups: Sequence[Setting]) -> str:
-    if len(groups) == 1 and not groups[0].records[1:]:
-        record = groups[0].records[0]
-        return f"PPO on {shortened(record.env)}, seed {value_text(record.config.get(SEED, '?'))}."
-    count = sum(len(group.records) for group in groups)
-    runs = f"{counted(count, 'run')} of PPO on {title_of(groups)}"
-    if len(groups) == 1:
-        seeds = {value_text(record.config.get(SEED, "?")) for record in groups[0].records}
-        if len(seeds) < count:
-            return f"{runs} with the same settings; some have the same seed, too, and are one run repeated."
-        return f"{runs}, which differ by their seed alone."
-    settings = f"{runs} in {counted(len(groups), 'setting').lower()}"
-    if len(groups) > LISTED:
-        return f"{settings}."
-    return f"{settings}: {listed([f'{group.label} ({group.seeds})' for group in groups])}."
-
-
-def _how_long(records: Sequence[Record]) -> str:
-    steps = [record.last("env_steps") for record in records if record.has("env_steps")]
-    if not steps:
-        return "There are no log rows yet."
-    speed = short_count(mean_of(records, lambda record: record.steps_per_second))
-    seconds = duration_text(mean_of(records, lambda record: record.last("seconds")))
-    if not records[1:]:
-        return f"It trained for {count_text(steps[0])} environment steps in {seconds} ({speed} steps per second)."
-    low, high = short_count(min(steps)), short_count(max(steps))
-    span = f"about {low}" if low == high else f"{low} to {high}"
-    return f"Each trained for {span} environment steps, in {seconds} on average ({speed} steps per second)."
-
-
-def _result(groups: Sequence[Setting]) -> str:
-    envs = by_env(groups)
-    if len(envs) == 1:
-        return _best(groups)
-    shown = [f"On {shortened(env)}: {_best(own)}" for env, own in list(envs.items())[:ENVS]]
-    return " ".join(shown + ([f"{len(envs) - ENVS} more environments are below."] if len(envs) > ENVS else []))
-
-
-def _best(groups: Sequence[Setting]) -> str:
-    """Result of the best setting on one environment."""
-    best = groups[0]
-    values = [record.final_return for record in best.records if math.isfinite(record.final_return)]
-    if not values:
-        return "No episode has ended yet."
-    record, figure = best.records[0], return_text(best)
-    episodes = record.result("episodes")
-    place = f"over {count_text(episodes)} evaluation episodes" if math.isfinite(episodes) else "at the last measurement"
-    if not best.records[1:] and math.isfinite(record.result("std_return")):
-        place += f" (standard deviation {number_text(record.result('std_return'))})"
-    of_seeds = "an interquartile mean over the seeds [95 % interval]" if best.records[1:] else "a mean return"
-    if len(groups) > 1:
-        return f"The best setting is {best.label}, with {of_seeds} of {figure} {place}."
-    return f"The policy reaches {of_seeds} of {figure} {place}."
-
-
-def _end(records: Sequence[Record]) -> str:
-    ends = [record.end for record in records]
-    if not records[1:]:
-        return f"It ended: {shortened(ends[0])}." if records[0].stopped else "The run goes on, or was killed."
-    going = sum(not record.stopped for record in records)
-    return f"Still running, or killed: {going} of {len(records)} runs." if going else ""
-
-
-# Section of a report on the configuration: differences between runs, changes from the defaults, the run files.
 
 FILES = 20  # maximum number of run files in a report
 UNSAID = (SEED, "log.")  # options left out: they concern a single run, or its display
@@ -449,48 +400,93 @@ def _code(path: str) -> Markup:
     return element("code", shortened(path))
 
 
-# Even if text of a run were taken for markup, no browser would run it or load anything
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+def others(groups: Sequence[Setting]) -> Markup:
+    """Charts of all metrics that no other section has, folded."""
+    records = [record for group in groups for record in group.records]
+    done = {*COUNTERS, *LOSSES, *(sign.metric for sign in health.SIGNS), RETURN, EVALUATED}
+    names = [name for name in dict.fromkeys(name for record in records for name in record.columns) if name not in done]
+    names = [name for name in names if not name.endswith("_loss") and any(record.has(name) for record in records)]
+    left = f" The first {SHOWN} of {len(names)} are drawn." if len(names) > SHOWN else ""
+    found = grid([one for name in names[:SHOWN] for one in cards(groups, name, name, "", "")])
+    title = element("summary", f"{counted(len(names), 'other metric')}")
+    intro = element("p", f"docs/metrics.md defines each of them.{left}", class_="intro")
+    return element("section", element("details", title, intro, found)) if names else Markup("")
 
 
-def page(records: Sequence[Record], film: EpisodeFilm | None, made: str, band: str = CONFIDENCE) -> str:
-    """Whole page of at least one run; `made` is the time at which it was made, `band` as in `curves.averaged`."""
-    groups = settings_of(records)
-    title = title_of(groups)
-    main = [
-        learning(groups, band),
-        episode(film) if film is not None else "",
-        evaluation(groups),
-        signs(groups),
-        losses(groups),
-        speed(groups),
-        configuration(groups),
-        others(groups),
+SMALL = (340, 190)  # width and height of small charts, in pixels
+POINTS, SMALL_POINTS = 400, 150  # maximum number of points of a curve
+
+
+def section(title: str, intro: str, *content: object) -> Markup:
+    """Section with a heading and a sentence."""
+    return element("section", element("h2", title), element("p", intro, class_="intro"), *content)
+
+
+def marked(text: str, group: Setting) -> Markup:
+    """Text behind a piece of the line of a setting."""
+    return joined((swatch(group.place), text))
+
+
+def lines_of(groups: Sequence[Setting], metric: str, points: int, band: str = RANGE) -> list[Line]:
+    """Line of each group that has `metric`, in the colour and style of the group; `band` as in `curves.averaged`."""
+    curves = [common(group.records, metric, points, band) for group in groups]
+    return [
+        Line(curve, f"{group.label}: {metric}", *look_of(group.place))
+        for group, curve in zip(groups, curves, strict=True)
+        if len(curve.steps)
     ]
-    names = ", ".join(record.name for record in records[:8]) + (", ..." if records[8:] else "")
-    footer = element("footer", f"Made by ppax report on {made} from {names}. This page loads nothing from the network.")
-    header = element(
-        "header",
-        element("p", "ppax report", class_="eyebrow"),
-        element("h1", title),
-        element("p", paragraph(groups), class_="lead"),
-        element("dl", *(_tile(*tile) for tile in tiles(groups)), class_="tiles"),
-    )
-    body = element("body", element("main", header, *main, footer))
-    return f"<!DOCTYPE html>\n{element('html', _head(title), body, lang='en')}\n"
 
 
-def _head(title: str) -> Markup:
-    style = Markup((resources.files("ppax.reports") / "page.css").read_text(encoding="utf-8"))
-    return element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        element("title", f"{title} · ppax report"),
-        element("style", style),
-    )
+def cards(
+    groups: Sequence[Setting],
+    metric: str,
+    title: str,
+    unit: str,
+    sentence: str,
+    band: Band = NO_BAND,
+    badge: tuple[str, bool] | None = None,
+) -> list[Markup]:
+    """Small chart of one metric for each environment that has it, with title, unit and a sentence."""
+    envs, drawn = by_env(groups), []
+    for env, own in envs.items():
+        lines = lines_of(own, metric, SMALL_POINTS)
+        if lines:
+            name = shortened(f"{title}, {env}" if len(envs) > 1 else title)
+            mark = element("span", badge[0], class_="badge well" if badge[1] else "badge ill") if badge else ""
+            below = element(
+                "span",
+                unit or (f"last {number_text(float(lines[0].curve.value[-1]))}" if len(lines) == 1 else ""),
+                class_="unit",
+            )
+            picture = chart(lines, *SMALL, f"{name} over environment steps", band)
+            text = element("p", sentence) if sentence else ""
+            drawn += [
+                element("figure", element("figcaption", element("b", name), mark, below), picture, text, class_="card")
+            ]
+    return drawn
 
 
-def _tile(name: str, figure: str, remark: str) -> Markup:
-    return element("div", element("dt", name), joined((element("dd", figure), element("dd", remark, class_="remark"))))
+def grid(cards: Sequence[Markup]) -> Markup:
+    """Cards side by side, as many as fit."""
+    return element("div", *cards, class_="grid")
+
+
+WIDE, NARROW = (1000, 360), (380, 270)  # width and height of charts, in pixels
+CLEAR = 8  # number of settings, the best, whose learning curves are drawn strongly and with bands
+DOTS = 60  # maximum number of evaluations that are drawn as dots
+SHOWN = 48  # maximum number of charts of other metrics
+COLUMNS = 6  # maximum number of metrics of the environment in the table of evaluations
+TABLE_RUNS = 60  # maximum number of runs in a table
+COUNTERS = ("iteration", "env_steps", "seconds", "steps_per_second")
+LOSSES = {
+    "policy_loss": "Term of the policy. Near 0 by construction; its size says little.",
+    "value_loss": "Error of the critic. It grows while returns grow, and should fall once they are level.",
+    "learning_rate": "Learning rate after schedule and KL control.",
+    "kl_coef": "Weight of the KL penalty, as its control sets it.",
+    "ent_coef": "Weight of the entropy bonus, as its target or a schedule sets it.",
+}
+# Entries of evaluation.json that are no metric of the environment
+RESULTS = (
+    *("mean_return", "std_return", "mean_length", "episodes", "unplayed", "env_steps", "total_steps", "iterations"),
+    *("steps_per_second", "train_seconds", "started_at", "compile_seconds"),
+)

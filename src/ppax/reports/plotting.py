@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Matplotlib figure of learning curves.
+def plot(runs: RunLike | Sequence[RunLike], metric: str = "episode_return", band: str = CONFIDENCE) -> Figure:
+    """Matplotlib figure of a metric over environment steps, with the curves of `report`, environment by environment.
+
+    `runs` and `band` as in `report`. Save it with `savefig`; notebooks display it. Raises ConfigError for a metric that
+    no run has logged, ImportError without matplotlib.
+    """
+    return figure_of(records_of(runs), metric, checked_band(band))
 
 
 def figure_of(records: Sequence[Record], metric: str, band: str) -> Figure:
@@ -55,12 +61,3 @@ def _require_matplotlib() -> Any:
     except ImportError as error:
         raise ImportError('ppax.plot needs matplotlib: pip install "ppax[plot]"') from error
     return pyplot
-
-
-def plot(runs: RunLike | Sequence[RunLike], metric: str = "episode_return", band: str = CONFIDENCE) -> Figure:
-    """Matplotlib figure of a metric over environment steps, with the curves of `report`, environment by environment.
-
-    `runs` and `band` as in `report`. Save it with `savefig`; notebooks display it. Raises ConfigError for a metric that
-    no run has logged, ImportError without matplotlib.
-    """
-    return figure_of(records_of(runs), metric, checked_band(band))

@@ -30,189 +30,6 @@ from ppax.storage.paths import require_place, to_path
 from ppax.training.backends import backend_of
 from ppax.training.loop import make_key
 
-# Video files from frames: GIF with Pillow, MP4 with imageio-ffmpeg.
-
-FORMATS = (".gif", ".mp4")
-
-
-def require_video(path: Path) -> None:
-    """Raise ConfigError for a format other than .gif and .mp4, ImportError where its encoder is not installed."""
-    if path.suffix not in FORMATS:
-        raise ConfigError(f"{path}: write a video as .gif or .mp4; nearest valid value: {path.with_suffix('.gif')}")
-    try:
-        if path.suffix == ".gif":
-            import PIL.Image  # noqa: F401
-        else:
-            import imageio_ffmpeg  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f'{path.suffix} needs {error.name}: pip install "ppax[video]"') from error
-
-
-def write_video(path: Path, frames: Iterable[np.ndarray], frames_per_second: float) -> int:
-    """Write frames, uint8 [H, W, 3] and all of one size, as a video; returns their number.
-
-    The suffix of `path` chooses the format: .gif or .mp4. Raises as `require_video` does.
-    """
-    require_video(path)
-    pictures = list(frames)
-    with safe_files.replacing(path) as partial:
-        write = _write_gif if path.suffix == ".gif" else _write_mp4
-        write(partial, pictures, frames_per_second)
-    return len(pictures)
-
-
-def _write_gif(path: Path, pictures: list[np.ndarray], frames_per_second: float) -> None:
-    from PIL import Image
-
-    # one palette for all frames: a palette for each would flicker
-    palette = Image.fromarray(np.concatenate(pictures[:: max(1, len(pictures) // 8)])).quantize(128)
-    images = [Image.fromarray(x).quantize(palette=palette, dither=Image.Dither.NONE) for x in pictures]
-    duration = round(1000 / frames_per_second)
-    images[0].save(path, save_all=True, append_images=images[1:], duration=duration, loop=0)
-
-
-def _write_mp4(path: Path, pictures: list[np.ndarray], frames_per_second: float) -> None:
-    import imageio_ffmpeg
-
-    height, width = (side + side % 2 for side in pictures[0].shape[:2])  # the codec requires even sizes
-    writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=frames_per_second, macro_block_size=2)
-    with warnings.catch_warnings():  # JAX warns of every fork; the child runs ffmpeg and no JAX
-        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-        writer.send(None)
-    for x in pictures:
-        writer.send(np.pad(x, ((0, height - x.shape[0]), (0, width - x.shape[1]), (0, 0)), mode="edge").tobytes())
-    writer.close()
-
-
-# Play a policy in one environment and render whole episodes.
-
-
-class RenderedEpisodes(NamedTuple):
-    """Rendered episodes, one after the other, with the return of each agent."""
-
-    frames: list[np.ndarray]  # [H, W, 3] each; one for every state, first and final ones included
-    returns: np.ndarray  # [episodes, A]
-    lengths: np.ndarray  # [episodes] in steps
-    finished: bool  # False: the last episode had not ended after `max_steps` or `max_seconds`
-    names: tuple[str, ...] = ()  # [A] of the agents; () for one
-
-    def returns_text(self, episode: int) -> str:
-        """Return the return of each agent in one episode, with its name."""
-        return named_returns(self.names, self.returns[episode])
-
-
-def named_returns(names: Sequence[str], returns: np.ndarray) -> str:
-    """Return the returns [A] of one episode as text, each with the name of its agent; () for one agent."""
-    words = [f"{name} " for name in names] or [""]
-    return ", ".join(f"{word}{x:.2f}" for word, x in zip(words, returns, strict=True))
-
-
-def play(
-    agent: Agent,
-    env: Env,
-    learner: LearnerState,
-    key: Key,
-    episodes: int = 1,
-    deterministic: bool = True,
-    max_steps: int = 2000,
-    max_seconds: float = math.inf,
-) -> RenderedEpisodes:
-    """Play `episodes` episodes in one environment, at most `max_steps` steps in all, and render every state.
-
-    After `max_seconds` seconds no further step is played.
-
-    A host environment is constructed again with `render_mode = "rgb_array"`. Raises ConfigError where the environment
-    cannot be rendered.
-    """
-    with backend_of(env).scene(agent, learner, key, deterministic) as scene:
-        return _film(scene, env.num_agents, episodes, max_steps, max_seconds)._replace(names=env.agent_names)
-
-
-def _film(scene: Scene, agents: int, episodes: int, max_steps: int, max_seconds: float) -> RenderedEpisodes:
-    begin = time.monotonic()
-    frames, returns, lengths, ended = [scene.picture()], [np.zeros(agents)], [0], False
-    for t in range(max_steps):
-        result = scene.move(t)
-        frames.append(scene.picture())
-        if ended:  # this step was the autoreset
-            returns.append(np.zeros(agents))
-            lengths.append(0)
-        returns[-1] = returns[-1] + result.reward
-        lengths[-1] += result.counts
-        ended = result.ended
-        if (ended and len(lengths) == episodes) or time.monotonic() - begin > max_seconds:
-            break
-    return RenderedEpisodes(frames, np.stack(returns), np.array(lengths), ended and len(lengths) == episodes)
-
-
-# Films during training: every N iterations the current policy plays one episode in a separate environment.
-
-FOLDER = "films"  # folder of the films in a run directory
-FRAMES_PER_SECOND = 30.0
-MAX_SECONDS = 60.0  # time limit for playing and drawing one film; later steps are left out
-
-
-class FilmRecorder:
-    """Recorder of a run's films. All begin with the same key, in the same first state, so that they can be compared."""
-
-    def __init__(self, agent: Agent, env: Env, run: Run):
-        """Record as `run.film` says, with actions as in evaluations."""
-        self._agent, self._env, self._every, self._max_steps = agent, env, run.film.every, run.film.max_steps
-        self._deterministic, self._seed = run.eval.deterministic, run.seed
-        self._films = -1  # number of the latest film: iteration // every
-
-    def check(self, run_dir: object) -> None:
-        """Draw one state; ConfigError, or ImportError with the extra to install, if there can be no films."""
-        if self._every is None:
-            return
-        if run_dir is None:
-            raise ConfigError(
-                f"film.every = {self._every}: films are written to the run directory, and there is none; pass "
-                'run_dir="runs/mine", or leave it out'
-            )
-        require_video(Path("film.gif"))
-        try:
-            backend_of(self._env).first_picture(make_key(self._seed))
-        except ConfigError as error:
-            raise ConfigError(f"film.every = {self._every}: {error}") from error
-
-    def resume(self, iteration: int) -> None:
-        """Count the films up to `iteration` as made."""
-        if self._every is not None and iteration:
-            self._films = iteration // self._every
-
-    def due(self, state: TrainState, run_dir: Path | None) -> Artifact | None:
-        """Record a film if none was made since the latest multiple of `every` iterations; else None."""
-        iteration = int(state.iteration)
-        if self._every is None or run_dir is None or iteration // self._every <= self._films:
-            return None
-        self._films = iteration // self._every
-        path = run_dir / FOLDER / f"{iteration:010d}.gif"
-        try:
-            self._record(state, path)
-        except Exception as error:  # any exception of a renderer; training goes on
-            self._every = None
-            trace = "".join(traceback.format_exception(error)).rstrip()
-            warnings.warn(f"film of iteration {iteration} failed ({error}); no more are made\n{trace}", stacklevel=2)
-            return None
-        return Artifact("film", {path.name: path}, counter.to_int(state.env_steps))
-
-    def _record(self, state: TrainState, path: Path) -> None:
-        played = play(
-            self._agent,
-            self._env,
-            sharding.local(state.learner),
-            make_key(self._seed),
-            deterministic=self._deterministic,
-            max_steps=self._max_steps,
-            max_seconds=MAX_SECONDS,
-        )
-        path.parent.mkdir(exist_ok=True)
-        write_video(path, played.frames, FRAMES_PER_SECOND)
-
-
-# `ppax.film`: a trained policy plays whole episodes, and their frames become a video file.
-
 
 class Film(NamedTuple):
     """Video file of whole episodes, with the return of each agent."""
@@ -226,7 +43,13 @@ class Film(NamedTuple):
 
     def returns_text(self, episode: int) -> str:
         """Return the return of each agent in one episode, with its name."""
-        return named_returns(self.names, self.returns[episode])
+        return returns_text(self.names, self.returns[episode])
+
+
+def returns_text(names: Sequence[str], returns: np.ndarray) -> str:
+    """Return the returns [A] of one episode as text, each with the name of its agent; () for one agent."""
+    words = [f"{name} " for name in names] or [""]
+    return ", ".join(f"{word}{x:.2f}" for word, x in zip(words, returns, strict=True))
 
 
 def film(
@@ -294,3 +117,170 @@ def _player(source: str | Path | TrainedRun | Policy, env: Env | None, best: boo
     require_arguments(source.agent, env)
     require_fit(source.agent, env)
     return Player(source.agent, env, source.learner)
+
+
+class RenderedEpisodes(NamedTuple):
+    """Rendered episodes, one after the other, with the return of each agent."""
+
+    frames: list[np.ndarray]  # [H, W, 3] each; one for every state, first and final ones included
+    returns: np.ndarray  # [episodes, A]
+    lengths: np.ndarray  # [episodes] in steps
+    finished: bool  # False: the last episode had not ended after `max_steps` or `max_seconds`
+    names: tuple[str, ...] = ()  # [A] of the agents; () for one
+
+
+def play(
+    agent: Agent,
+    env: Env,
+    learner: LearnerState,
+    key: Key,
+    episodes: int = 1,
+    deterministic: bool = True,
+    max_steps: int = 2000,
+    max_seconds: float = math.inf,
+) -> RenderedEpisodes:
+    """Play `episodes` episodes in one environment, at most `max_steps` steps in all, and render every state.
+
+    After `max_seconds` seconds no further step is played.
+
+    A host environment is constructed again with `render_mode = "rgb_array"`. Raises ConfigError where the environment
+    cannot be rendered.
+    """
+    with backend_of(env).scene(agent, learner, key, deterministic) as scene:
+        return _film(scene, env.num_agents, episodes, max_steps, max_seconds)._replace(names=env.agent_names)
+
+
+def _film(scene: Scene, agents: int, episodes: int, max_steps: int, max_seconds: float) -> RenderedEpisodes:
+    begin = time.monotonic()
+    frames, returns, lengths, ended = [scene.picture()], [np.zeros(agents)], [0], False
+    for t in range(max_steps):
+        result = scene.move(t)
+        frames.append(scene.picture())
+        if ended:  # this step was the autoreset
+            returns.append(np.zeros(agents))
+            lengths.append(0)
+        returns[-1] = returns[-1] + result.reward
+        lengths[-1] += result.counts
+        ended = result.ended
+        if (ended and len(lengths) == episodes) or time.monotonic() - begin > max_seconds:
+            break
+    return RenderedEpisodes(frames, np.stack(returns), np.array(lengths), ended and len(lengths) == episodes)
+
+
+FOLDER = "films"  # folder of the films in a run directory
+FRAMES_PER_SECOND = 30.0
+MAX_SECONDS = 60.0  # time limit for playing and drawing one film; later steps are left out
+
+
+class FilmRecorder:
+    """Recorder of a run's films: every N iterations the current policy plays one episode in a separate environment.
+
+    All begin with the same key, in the same first state, so that they can be compared.
+    """
+
+    def __init__(self, agent: Agent, env: Env, run: Run):
+        """Record as `run.film` says, with actions as in evaluations."""
+        self._agent, self._env, self._every, self._max_steps = agent, env, run.film.every, run.film.max_steps
+        self._deterministic, self._seed = run.eval.deterministic, run.seed
+        self._films = -1  # number of the latest film: iteration // every
+
+    def check(self, run_dir: object) -> None:
+        """Draw one state; ConfigError, or ImportError with the extra to install, if there can be no films."""
+        if self._every is None:
+            return
+        if run_dir is None:
+            raise ConfigError(
+                f"film.every = {self._every}: films are written to the run directory, and there is none; pass "
+                'run_dir="runs/mine", or leave it out'
+            )
+        require_video(Path("film.gif"))
+        try:
+            backend_of(self._env).first_picture(make_key(self._seed))
+        except ConfigError as error:
+            raise ConfigError(f"film.every = {self._every}: {error}") from error
+
+    def resume(self, iteration: int) -> None:
+        """Count the films up to `iteration` as made."""
+        if self._every is not None and iteration:
+            self._films = iteration // self._every
+
+    def due(self, state: TrainState, run_dir: Path | None) -> Artifact | None:
+        """Record a film if none was made since the latest multiple of `every` iterations; else None."""
+        iteration = int(state.iteration)
+        if self._every is None or run_dir is None or iteration // self._every <= self._films:
+            return None
+        self._films = iteration // self._every
+        path = run_dir / FOLDER / f"{iteration:010d}.gif"
+        try:
+            self._record(state, path)
+        except Exception as error:  # any exception of a renderer; training goes on
+            self._every = None
+            trace = "".join(traceback.format_exception(error)).rstrip()
+            warnings.warn(f"film of iteration {iteration} failed ({error}); no more are made\n{trace}", stacklevel=2)
+            return None
+        return Artifact("film", {path.name: path}, counter.to_int(state.env_steps))
+
+    def _record(self, state: TrainState, path: Path) -> None:
+        played = play(
+            self._agent,
+            self._env,
+            sharding.local(state.learner),
+            make_key(self._seed),
+            deterministic=self._deterministic,
+            max_steps=self._max_steps,
+            max_seconds=MAX_SECONDS,
+        )
+        path.parent.mkdir(exist_ok=True)
+        write_video(path, played.frames, FRAMES_PER_SECOND)
+
+
+FORMATS = (".gif", ".mp4")
+
+
+def require_video(path: Path) -> None:
+    """Raise ConfigError for a format other than .gif and .mp4, ImportError where its encoder is not installed."""
+    if path.suffix not in FORMATS:
+        raise ConfigError(f"{path}: write a video as .gif or .mp4; nearest valid value: {path.with_suffix('.gif')}")
+    try:
+        if path.suffix == ".gif":
+            import PIL.Image  # noqa: F401
+        else:
+            import imageio_ffmpeg  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f'{path.suffix} needs {error.name}: pip install "ppax[video]"') from error
+
+
+def write_video(path: Path, frames: Iterable[np.ndarray], frames_per_second: float) -> int:
+    """Write frames, uint8 [H, W, 3] and all of one size, as a video; returns their number.
+
+    The suffix of `path` chooses the format: .gif or .mp4. Raises as `require_video` does.
+    """
+    require_video(path)
+    pictures = list(frames)
+    with safe_files.replacing(path) as partial:
+        write = _write_gif if path.suffix == ".gif" else _write_mp4
+        write(partial, pictures, frames_per_second)
+    return len(pictures)
+
+
+def _write_gif(path: Path, pictures: list[np.ndarray], frames_per_second: float) -> None:
+    from PIL import Image
+
+    # one palette for all frames: a palette for each would flicker
+    palette = Image.fromarray(np.concatenate(pictures[:: max(1, len(pictures) // 8)])).quantize(128)
+    images = [Image.fromarray(x).quantize(palette=palette, dither=Image.Dither.NONE) for x in pictures]
+    duration = round(1000 / frames_per_second)
+    images[0].save(path, save_all=True, append_images=images[1:], duration=duration, loop=0)
+
+
+def _write_mp4(path: Path, pictures: list[np.ndarray], frames_per_second: float) -> None:
+    import imageio_ffmpeg
+
+    height, width = (side + side % 2 for side in pictures[0].shape[:2])  # the codec requires even sizes
+    writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=frames_per_second, macro_block_size=2)
+    with warnings.catch_warnings():  # JAX warns of every fork; the child runs ffmpeg and no JAX
+        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+        writer.send(None)
+    for x in pictures:
+        writer.send(np.pad(x, ((0, height - x.shape[0]), (0, width - x.shape[1]), (0, 0)), mode="edge").tobytes())
+    writer.close()

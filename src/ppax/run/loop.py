@@ -25,7 +25,7 @@ from ppax.run.directory import EVALUATION, RUN_FILE, STOPPED
 from ppax.run.evaluations import Evaluations
 from ppax.run.faults import NETWORK, locate, lost_processes
 from ppax.run.films import FilmRecorder
-from ppax.run.logging import RunLoggers, Timing, logged_run, measured, next_row, row_intervals, untrained_row
+from ppax.run.logging import RunLoggers, logged_run, measured, next_row, row_intervals, untrained_row
 from ppax.run.monitor import RunMonitor
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
@@ -171,8 +171,14 @@ class Loop:
             return Chunk(state, {}, grad_norm, error, seconds)
         # a host loop may stop inside a chunk: the state has the iterations that are done
         iteration = int(state.iteration)
-        timing = Timing(program.compile_seconds, program.collect_seconds)
-        own = measured(timing, seconds, iteration - done, env_steps - steps_before, seconds_before)
+        own = measured(
+            seconds,
+            iteration - done,
+            env_steps - steps_before,
+            seconds_before,
+            program.compile_seconds,
+            program.collect_seconds,
+        )
         row = {"iteration": iteration, "env_steps": env_steps} | row | own
         return Chunk(state, row, grad_norm, error, seconds)
 

@@ -107,9 +107,8 @@ def saved_origin(run_dir: Path) -> Origin:
 
 def in_saved_precision(run_dir: Path, saved: Origin, agent: Agent) -> Agent:
     """Return `agent` with the precision of its run where it has compute_dtype `auto`."""
-    return decided(
-        agent, recorded_dtype(run_dirs.read_run_config(run_dir), None if saved == UNKNOWN else saved.products)
-    )
+    run_config = run_dirs.read_run_config(run_dir)
+    return decided(agent, recorded_dtype(run_config, None if saved == UNKNOWN else saved.products))
 
 
 def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
@@ -183,9 +182,6 @@ def warn_of_other_objects(run_dir: Path, agent: Agent, env: Env, run: Run) -> No
             f"{', '.join(words)}; the run goes on with those passed, not as the uninterrupted run would",
             stacklevel=3,
         )
-
-
-# Versions, hardware and git commit
 
 
 def versions_and_hardware() -> dict[str, Any]:

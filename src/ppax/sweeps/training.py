@@ -22,7 +22,7 @@ import numpy as np
 from ppax.core.options import Config
 from ppax.core.protocols import Agent, Row
 from ppax.core.types import TrainState
-from ppax.run.logging import Timing, measured, next_row, row_intervals, untrained_row
+from ppax.run.logging import measured, next_row, row_intervals, untrained_row
 from ppax.run.provenance import changes
 from ppax.run.restore import planned_iterations
 from ppax.run.saving import PATIENCE
@@ -221,14 +221,14 @@ class Together:
     ) -> None:
         """Log a row for each member, of `count` iterations up to `done`; end those that are done or not finite."""
         training, rows, steps, ends = self.training, list[Row](), 0, dict[int, str]()
-        share, timing = seconds / len(training), Timing(program.compile_seconds)  # each member's part of the time
+        share = seconds / len(training)  # each member's part of the time
         for place in training:
             member, iteration = self.runs[place], int(states.iterations[place])
             if iteration > member.iteration:
                 new = states.env_steps(place) - member.env_steps
                 row: Row = {"iteration": iteration, "env_steps": member.env_steps + new}
                 row |= {name: float(x[place]) for name, x in columns.items()}
-                row |= measured(timing, share, iteration - member.iteration, new, member.seconds)
+                row |= measured(share, iteration - member.iteration, new, member.seconds, program.compile_seconds)
                 rows, steps = [*rows, row], steps + new
                 if member.log(row, states, place):
                     ends[place] = "stopped"

@@ -55,7 +55,6 @@ INLINED = {
     "from ppax.training.host.operations import functions\n": ("ppax.training.host", "operations.py"),
     "from ppax.storage.zip_directory import require_short_directory\n": ("ppax.storage", "zip_directory.py"),
 }
-EARLIER_READERS: frozenset[str] = frozenset()  # SHA-256 of the readers of releases before this one
 FUTURE = "from __future__ import annotations\n"
 
 

@@ -5,7 +5,6 @@ Every file of the bundle is verified, also those that are not used here; none is
 
 from __future__ import annotations
 
-import hashlib
 import re
 import warnings
 from pathlib import Path
@@ -51,8 +50,7 @@ def _require_reader(path: Path, description: dict[str, Any], files: dict[str, by
     """
     if archive.READER not in files:
         return
-    digest = hashlib.sha256(files[archive.READER]).hexdigest()
-    if files[archive.READER] == numpy_format.reader_text().encode() or digest in numpy_format.EARLIER_READERS:
+    if files[archive.READER] == numpy_format.reader_text().encode():
         return
     version = printable(str(description.get("ppax")))[:20]
     if not _later(version):

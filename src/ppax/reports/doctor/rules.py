@@ -1,4 +1,4 @@
-"""Rules of the doctor: on the policy's steps, the critic, and the environment."""
+"""Rules of the doctor on the policy's steps, the critic and the environment, and what they read and find."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from ppax.run import python_objects
 from ppax.run.directory import POLICY, ROWS, read_evaluation, read_policy, read_run_config
 from ppax.run.result import TrainedRun
 from ppax.storage.paths import to_path
-
-# Findings of the doctor, the rules that make them, and the diagnosis of a run.
 
 FAULT, WARNING, NOTICE = "fault", "warning", "notice"  # in the order in which they are shown
 SEVERITIES = (FAULT, WARNING, NOTICE)
@@ -120,8 +118,6 @@ def rounded(x: float) -> float:
     return float(f"{x:.2g}")
 
 
-# Log rows and options of a run, as the rules of the doctor read them.
-
 LAST = 2**63  # an iteration that no run reaches
 # Least rise of the return of a run that learns, in usual changes between two rows. Returns that only fluctuate around a
 # mean rise as much in 2 % of the runs of which a tenth of the rows is one row, and in fewer of the longer ones
@@ -130,7 +126,7 @@ EPISODES = 10  # fewest episodes whose mean return is judged
 
 
 class ExaminedRun(NamedTuple):
-    """Rows and options of a run; `group` chooses the agent's metrics and options in runs with groups."""
+    """Log rows and options of a run, as the rules read them; with groups of agents, those of `group`."""
 
     rows: Sequence[Row]
     options: Mapping[str, Any]  # value of every option by its path
@@ -257,8 +253,6 @@ def contradiction(record: ExaminedRun) -> float:
     comparable = not record.group or record.has(f"eval_return/{record.group}")
     return evaluated if comparable and rose(record) and evaluated < (begin + end) / 2.0 else math.nan
 
-
-# Rules on the policy's steps: entropy, KL, clipping, the first ratio, and the number of gradient steps.
 
 # Of two actions with 5 % of the entropy of a fair coin one is taken in 99.4 % of the cases; a standard deviation of 5 %
 # of the first no longer leaves the neighbourhood of the mean action
@@ -465,10 +459,6 @@ POLICY_RULES = (
         clip_fraction_high,
     ),
 )
-
-
-# Rules on the critic: explained variance, scale of its targets, its share of the gradient.
-
 EXPLAINED = 0.1  # a critic that predicts a constant explains 0
 # Error of V over the mean target below which a low explained variance means nothing: on a solved CartPole all targets
 # are alike, and what is left of their variance is rounding (measured: explained variance -3, error 0.2 %)
@@ -573,10 +563,6 @@ CRITIC_RULES = (
         value_loss_dominates,
     ),
 )
-
-
-# Rules on the environment: scale of observations, lengths and ends of episodes, rewards.
-
 # Largest absolute entry. Inputs far beyond 1 saturate the first layer; Acrobot is learned with velocities of 28
 OBS_LARGE = 50.0
 # Episodes over horizons 1 / (1 - gamma). Common and well: MuJoCo's 1000 steps at gamma 0.99 are 10, the presets at most

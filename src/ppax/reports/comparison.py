@@ -80,8 +80,8 @@ class Comparison(NamedTuple):
 
 def of_records(records: Sequence[Record]) -> Comparison:
     """Comparison of the runs of `records`."""
-    groups = settings_of(records)
-    ranked = [record for group in groups for record in sorted(group.records, key=_worse)]
+    settings = settings_of(records)
+    ranked = [record for setting in settings for record in sorted(setting.records, key=_worse)]
     numbers = {
         "evaluation_return": [record.result("mean_return") for record in ranked],
         EVALUATED: [record.last(EVALUATED) for record in ranked],
@@ -92,8 +92,9 @@ def of_records(records: Sequence[Record]) -> Comparison:
         "seconds": [record.last("seconds") for record in ranked],
         "steps_per_second": [record.steps_per_second for record in ranked],
     }
-    settings = [_ranked(group) for group in groups]
-    return Comparison(list(map(_name, ranked)), differences(ranked), numbers, [x.end for x in ranked], settings)
+    return Comparison(
+        list(map(_name, ranked)), differences(ranked), numbers, [x.end for x in ranked], list(map(_ranked, settings))
+    )
 
 
 class Column(NamedTuple):
@@ -124,8 +125,8 @@ def _worse(record: Record) -> float:
     return -record.final_return if math.isfinite(record.final_return) else math.inf
 
 
-def _ranked(group: Setting) -> Ranked:
-    return Ranked(group.env, group.label, list(map(_name, group.records)), group.standing, return_text(group))
+def _ranked(setting: Setting) -> Ranked:
+    return Ranked(setting.env, setting.label, list(map(_name, setting.records)), setting.standing, return_text(setting))
 
 
 def _table(columns: Sequence[Sequence[str]], key: str, width: int | None) -> str:
@@ -157,12 +158,12 @@ def long_table(records: Sequence[Record]) -> dict[str, list[Any]]:
     lacks a metric has NaN there.
     """
     options = {path: values for path, values in differences(records).items() if path not in ("env", SEED)}
-    settings = {id(record): group.label for group in settings_of(records) for record in group.records}
+    labels = {id(record): setting.label for setting in settings_of(records) for record in setting.records}
     metrics = list(dict.fromkeys(name for record in records for name in record.columns))
     columns: dict[str, list[Any]] = {name: [] for name in (*KEYS, *options, *metrics)}
     for place, record in enumerate(records):
         rows = len(next(iter(record.columns.values()), ()))
-        first = (str(record.path or record.name), record.env, settings[id(record)], record.config.get(SEED))
+        first = (str(record.path or record.name), record.env, labels[id(record)], record.config.get(SEED))
         constant = dict(zip(KEYS, first, strict=True)) | {path: values[place] for path, values in options.items()}
         for name, value in constant.items():
             columns[name] += [value] * rows

@@ -42,17 +42,17 @@ class EpisodeFilm(NamedTuple):
 
 def page(records: Sequence[Record], film: EpisodeFilm | None, made: str, band: str = CONFIDENCE) -> str:
     """Whole page of at least one run; `made` is the time at which it was made, `band` as in `curves.averaged`."""
-    groups = settings_of(records)
-    title = title_of(groups)
+    settings = settings_of(records)
+    title = title_of(settings)
     main = [
-        learning(groups, band),
+        learning(settings, band),
         episode(film) if film is not None else "",
-        evaluation(groups),
-        signs(groups),
-        losses(groups),
-        speed(groups),
-        configuration(groups),
-        others(groups),
+        evaluation(settings),
+        signs(settings),
+        losses(settings),
+        speed(settings),
+        configuration(settings),
+        others(settings),
     ]
     names = ", ".join(record.name for record in records[:8]) + (", ..." if records[8:] else "")
     footer = element("footer", f"Made by ppax report on {made} from {names}. This page loads nothing from the network.")
@@ -60,8 +60,8 @@ def page(records: Sequence[Record], film: EpisodeFilm | None, made: str, band: s
         "header",
         element("p", "ppax report", class_="eyebrow"),
         element("h1", title),
-        element("p", paragraph(groups), class_="lead"),
-        element("dl", *(_tile(*tile) for tile in tiles(groups)), class_="tiles"),
+        element("p", paragraph(settings), class_="lead"),
+        element("dl", *(_tile(*tile) for tile in tiles(settings)), class_="tiles"),
     )
     body = element("body", element("main", header, *main, footer))
     return f"<!DOCTYPE html>\n{element('html', _head(title), body, lang='en')}\n"
@@ -83,33 +83,33 @@ def _tile(name: str, figure: str, remark: str) -> Markup:
     return element("div", element("dt", name), joined((element("dd", figure), element("dd", remark, class_="remark"))))
 
 
-def title_of(groups: Sequence[Setting]) -> str:
+def title_of(settings: Sequence[Setting]) -> str:
     """Names of the environments."""
-    names = list(dict.fromkeys(shortened(record.env) for group in groups for record in group.records))
+    names = list(dict.fromkeys(shortened(record.env) for setting in settings for record in setting.records))
     return listed(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} other environments"
 
 
-def paragraph(groups: Sequence[Setting]) -> str:
+def paragraph(settings: Sequence[Setting]) -> str:
     """Environment, steps, time, result and end of the runs, in a few sentences."""
-    records = [record for group in groups for record in group.records]
-    return f"{_which(groups)} {_how_long(records)} {_result(groups)} {_end(records)}".replace("  ", " ").strip()
+    records = [record for setting in settings for record in setting.records]
+    return f"{_which(settings)} {_how_long(records)} {_result(settings)} {_end(records)}".replace("  ", " ").strip()
 
 
-def _which(groups: Sequence[Setting]) -> str:
-    if len(groups) == 1 and not groups[0].records[1:]:
-        record = groups[0].records[0]
+def _which(settings: Sequence[Setting]) -> str:
+    if len(settings) == 1 and not settings[0].records[1:]:
+        record = settings[0].records[0]
         return f"PPO on {shortened(record.env)}, seed {value_text(record.config.get(SEED, '?'))}."
-    count = sum(len(group.records) for group in groups)
-    runs = f"{counted(count, 'run')} of PPO on {title_of(groups)}"
-    if len(groups) == 1:
-        seeds = {value_text(record.config.get(SEED, "?")) for record in groups[0].records}
+    count = sum(len(setting.records) for setting in settings)
+    runs = f"{counted(count, 'run')} of PPO on {title_of(settings)}"
+    if len(settings) == 1:
+        seeds = {value_text(record.config.get(SEED, "?")) for record in settings[0].records}
         if len(seeds) < count:
             return f"{runs} with the same settings; some have the same seed, too, and are one run repeated."
         return f"{runs}, which differ by their seed alone."
-    settings = f"{runs} in {counted(len(groups), 'setting').lower()}"
-    if len(groups) > LISTED:
-        return f"{settings}."
-    return f"{settings}: {listed([f'{group.label} ({group.seeds})' for group in groups])}."
+    text = f"{runs} in {counted(len(settings), 'setting').lower()}"
+    if len(settings) > LISTED:
+        return f"{text}."
+    return f"{text}: {listed([f'{setting.label} ({setting.seeds})' for setting in settings])}."
 
 
 def _how_long(records: Sequence[Record]) -> str:
@@ -125,17 +125,17 @@ def _how_long(records: Sequence[Record]) -> str:
     return f"Each trained for {span} environment steps, in {seconds} on average ({speed} steps per second)."
 
 
-def _result(groups: Sequence[Setting]) -> str:
-    envs = by_env(groups)
+def _result(settings: Sequence[Setting]) -> str:
+    envs = by_env(settings)
     if len(envs) == 1:
-        return _best(groups)
+        return _best(settings)
     shown = [f"On {shortened(env)}: {_best(own)}" for env, own in list(envs.items())[:ENVS]]
     return " ".join(shown + ([f"{len(envs) - ENVS} more environments are below."] if len(envs) > ENVS else []))
 
 
-def _best(groups: Sequence[Setting]) -> str:
+def _best(settings: Sequence[Setting]) -> str:
     """Result of the best setting on one environment."""
-    best = groups[0]
+    best = settings[0]
     values = [record.final_return for record in best.records if math.isfinite(record.final_return)]
     if not values:
         return "No episode has ended yet."
@@ -145,7 +145,7 @@ def _best(groups: Sequence[Setting]) -> str:
     if not best.records[1:] and math.isfinite(record.result("std_return")):
         place += f" (standard deviation {number_text(record.result('std_return'))})"
     of_seeds = "an interquartile mean over the seeds [95 % interval]" if best.records[1:] else "a mean return"
-    if len(groups) > 1:
+    if len(settings) > 1:
         return f"The best setting is {best.label}, with {of_seeds} of {figure} {place}."
     return f"The policy reaches {of_seeds} of {figure} {place}."
 
@@ -161,15 +161,15 @@ def _end(records: Sequence[Record]) -> str:
 ENVS, LISTED = 3, 3  # maximum number of environments whose results are in words, and of settings that are named
 
 
-def tiles(groups: Sequence[Setting]) -> list[tuple[str, str, str]]:
+def tiles(settings: Sequence[Setting]) -> list[tuple[str, str, str]]:
     """Headline figures of the runs: (name, figure, remark); the return is that of the best setting."""
-    records, best = [record for group in groups for record in group.records], groups[0]
+    records, best = [record for setting in settings for record in setting.records], settings[0]
     evaluated = math.isfinite(best.records[0].result("mean_return"))
     name = "final evaluation" if evaluated else "last return"
     remark = ""
-    if len(by_env(groups)) > 1:
+    if len(by_env(settings)) > 1:
         remark = f"best setting on {shortened(best.env)}"
-    elif len(groups) > 1:
+    elif len(settings) > 1:
         remark = "best of the settings"
     elif best.records[1:]:
         remark = f"IQM of {len(best.records)} seeds"
@@ -189,20 +189,20 @@ def mean_of(records: Sequence[Record], number: Callable[[Record], float]) -> flo
     return float(np.mean(values)) if values else math.nan
 
 
-def return_text(group: Setting) -> str:
+def return_text(setting: Setting) -> str:
     """Final return of a setting: IQM over its seeds with the 95 % interval, and seeds without a return."""
-    final = [record.final_return for record in group.records]
+    final = [record.final_return for record in setting.records]
     failed = sum(not math.isfinite(value) for value in final)
-    text = number_text(group.standing.iqm)
+    text = number_text(setting.standing.iqm)
     if final[1:] and not failed:
         s = statistics_of(final)
         text += f" [{number_text(s.low)}, {number_text(s.high)}]"
     return f"{text}, {failed} of {len(final)} without a return" if failed and final[1:] else text
 
 
-def learning(groups: Sequence[Setting], band: str) -> Markup:
+def learning(settings: Sequence[Setting], band: str) -> Markup:
     """Learning curves, one chart for each environment, and a table of the settings, best first."""
-    parts, drawn, envs = [], [], by_env(groups)
+    parts, drawn, envs = [], [], by_env(settings)
     for env, own in envs.items():
         lines = return_lines(own, band)
         if lines:
@@ -212,20 +212,20 @@ def learning(groups: Sequence[Setting], band: str) -> Markup:
             ]
             title = (f"{shortened(env)}. " if len(envs) > 1 else "") + _axis_title(own)
             parts += [element("figure", element("figcaption", title), *charts, class_="plot")]
-            parts += [legend(own)] if len(groups) > 1 else []
+            parts += [legend(own)] if len(settings) > 1 else []
             drawn += lines
     if not drawn:
         return section("Learning", "No episode has ended yet: there is no return to draw.")
-    return section("Learning", _explained(groups, drawn, band), *parts)
+    return section("Learning", _explained(settings, drawn, band), *parts)
 
 
-def return_lines(groups: Sequence[Setting], band: str) -> list[Line]:
+def return_lines(settings: Sequence[Setting], band: str) -> list[Line]:
     """Learning curves: returns of evaluations, with those of training episodes faint behind them; else the latter.
 
     The best settings are drawn last, above the others, and only they have bands.
     """
-    evaluated = lines_of(groups, EVALUATED, POINTS, band)
-    trained = lines_of(groups, RETURN, POINTS, band)
+    evaluated = lines_of(settings, EVALUATED, POINTS, band)
+    trained = lines_of(settings, RETURN, POINTS, band)
     if not evaluated:
         return _layered(trained)
     dotted_lines = [line._replace(dots=len(line.curve.steps) <= DOTS) for line in evaluated]
@@ -237,14 +237,14 @@ def _layered(lines: Sequence[Line]) -> list[Line]:
     return [line._replace(faint=place >= CLEAR) for place, line in enumerate(lines)][::-1]
 
 
-def _axis_title(groups: Sequence[Setting]) -> str:
-    if any(record.has(EVALUATED) for group in groups for record in group.records):
+def _axis_title(settings: Sequence[Setting]) -> str:
+    if any(record.has(EVALUATED) for setting in settings for record in setting.records):
         return "Return of evaluations during training; faint: training episodes"
     return "Return of training episodes"
 
 
-def _explained(groups: Sequence[Setting], lines: Sequence[Line], band: str) -> str:
-    many = any(group.records[1:] for group in groups)
+def _explained(settings: Sequence[Setting], lines: Sequence[Line], band: str) -> str:
+    many = any(setting.records[1:] for setting in settings)
     of_band = {
         CONFIDENCE: "the interquartile mean (IQM) over the seeds of a setting, its band the 95 % bootstrap interval",
         RANGE: "the mean over the seeds of a setting, its band their whole range",
@@ -256,15 +256,15 @@ def _explained(groups: Sequence[Setting], lines: Sequence[Line], band: str) -> s
     return f"{text} Higher is better.".strip()
 
 
-def legend(groups: Sequence[Setting]) -> Markup:
+def legend(settings: Sequence[Setting]) -> Markup:
     """Table of the settings of one environment, best first: final return, line, seeds, steps and time."""
     rows = []
-    for group in groups:
-        steps = mean_of(group.records, lambda record: record.last("env_steps"))
-        seconds = mean_of(group.records, lambda record: record.last("seconds"))
-        speed = short_count(mean_of(group.records, lambda record: record.steps_per_second))
-        setting = marked(group.label, group)
-        rows.append([return_text(group), setting, group.seeds, short_count(steps), duration_text(seconds), speed])
+    for setting in settings:
+        steps = mean_of(setting.records, lambda record: record.last("env_steps"))
+        seconds = mean_of(setting.records, lambda record: record.last("seconds"))
+        speed = short_count(mean_of(setting.records, lambda record: record.steps_per_second))
+        line = marked(setting.label, setting)
+        rows.append([return_text(setting), line, setting.seeds, short_count(steps), duration_text(seconds), speed])
     head = ("IQM of the final return [95 %]", "setting", "runs", "steps", "time", "steps/s")
     return table(head, rows, class_="settings")
 
@@ -277,9 +277,9 @@ def episode(film: EpisodeFilm) -> Markup:
     return section("An episode", film.caption, element("img", src=data, alt="rendered episode", class_="film"))
 
 
-def evaluation(groups: Sequence[Setting]) -> Markup:
+def evaluation(settings: Sequence[Setting]) -> Markup:
     """Table of the evaluations at the end and during training, one row per run."""
-    pairs = [(group, record) for group in groups for record in group.records]
+    pairs = [(setting, record) for setting in settings for record in setting.records]
     own = list(dict.fromkeys(name for _, record in pairs for name in _own_metrics(record)))[:COLUMNS]
     at_end = any(record.evaluation for _, record in pairs)
     during = any(record.has(EVALUATED) for _, record in pairs)
@@ -289,9 +289,9 @@ def evaluation(groups: Sequence[Setting]) -> Markup:
         intro = "No final evaluation is recorded: ppax train writes one when a run ends."
         return section("Evaluation", f"{intro} The returns above are those of training, with sampled actions.")
     rows = []
-    for group, record in pairs[:TABLE_RUNS]:
+    for setting, record in pairs[:TABLE_RUNS]:
         results = [number_text(record.result(name)) for name in ("mean_return", "std_return", "mean_length", *own)]
-        row = [marked(shortened(record.name), group), value_text(record.config.get(SEED, "?"))]
+        row = [marked(shortened(record.name), setting), value_text(record.config.get(SEED, "?"))]
         row += [count_text(record.result("episodes")), *results] if at_end else []
         evaluated = (record.last(EVALUATED), record.highest(EVALUATED)) if during else ()
         rows.append([*row, *map(number_text, evaluated)])
@@ -307,9 +307,9 @@ def _left_out(count: int) -> str:
     return f" The first {TABLE_RUNS} of {count} runs are listed." if count > TABLE_RUNS else ""
 
 
-def signs(groups: Sequence[Setting]) -> Markup:
+def signs(settings: Sequence[Setting]) -> Markup:
     """Charts of the metrics that show whether training is sound, with their healthy ranges."""
-    records = [record for group in groups for record in group.records]
+    records = [record for setting in settings for record in setting.records]
     found, well, judged = [], 0, 0
     for sign in health.SIGNS:
         share = health.share_in_range(sign, records)
@@ -317,29 +317,29 @@ def signs(groups: Sequence[Setting]) -> Markup:
         if badge is not None:
             judged, well = judged + 1, well + badge[1]
         band = health.band_of(sign, records)
-        found += cards(groups, sign.metric, sign.title, sign.unit, sign.sentence, band, badge)
+        found += cards(settings, sign.metric, sign.title, sign.unit, sign.sentence, band, badge)
     if not found:
         return section("Health", "These runs have logged none of the metrics that show it.")
     count = f"{well} of the {judged} metrics that have one stay within it." if judged else ""
     return section("Health", f"The green area is the healthy range. {count}".strip(), grid(found))
 
 
-def losses(groups: Sequence[Setting]) -> Markup:
+def losses(settings: Sequence[Setting]) -> Markup:
     """Charts of the losses and the learning rate."""
-    records = [record for group in groups for record in group.records]
+    records = [record for setting in settings for record in setting.records]
     more = [name for record in records for name in record.columns if name.endswith("_loss")]
     names = list(dict.fromkeys([*LOSSES, *more]))[:SHOWN]
-    found = [one for name in names for one in cards(groups, name, name, "", LOSSES.get(name, ""))]
+    found = [one for name in names for one in cards(settings, name, name, "", LOSSES.get(name, ""))]
     text = "Terms that gradient steps minimise, as means over log rows." if found else "These runs have logged none."
     return section("Losses", text, grid(found))
 
 
-def speed(groups: Sequence[Setting]) -> Markup:
+def speed(settings: Sequence[Setting]) -> Markup:
     """Steps per second over the run, and the machine of each run."""
-    pairs = [(group, record) for group in groups for record in group.records]
+    pairs = [(setting, record) for setting in settings for record in setting.records]
     sentence = "Environment steps per second of training, without compilation, evaluation and saving."
-    picture = grid(cards(groups, "steps_per_second", "Throughput", "steps per second", "", Band((0.0,))))
-    rows = [[marked(shortened(record.name), group), *_machine(record)] for group, record in pairs[:TABLE_RUNS]]
+    picture = grid(cards(settings, "steps_per_second", "Throughput", "steps per second", "", Band((0.0,))))
+    rows = [[marked(shortened(record.name), setting), *_machine(record)] for setting, record in pairs[:TABLE_RUNS]]
     head = ("run", "started", "training", "compilation", "device", "versions", "commit")
     return section("Speed", sentence + _left_out(len(pairs)), picture, table(head, rows))
 
@@ -363,16 +363,16 @@ FILES = 20  # maximum number of run files in a report
 UNSAID = (SEED, "log.")  # options left out: they concern a single run, or its display
 
 
-def configuration(groups: Sequence[Setting]) -> Markup:
-    """Differences between the groups, options that differ from their defaults, and the whole run files, folded."""
-    firsts = [group.records[0] for group in groups]
+def configuration(settings: Sequence[Setting]) -> Markup:
+    """Differences between the settings, options that differ from their defaults, and the whole run files, folded."""
+    firsts = [setting.records[0] for setting in settings]
     rows = {path: values for path, values in differences(firsts).items() if path != SEED}
     parts: list[Any] = []
     if rows:
         names = short_names(list(rows))
         head = ["setting", *(element("code", shortened(names[path]), title=path) for path in rows)]
         own_values = [
-            [marked(str(x.place + 1), x), *(value_text(row[x.place]) for row in rows.values())] for x in groups
+            [marked(str(x.place + 1), x), *(value_text(row[x.place]) for row in rows.values())] for x in settings
         ]
         parts += [element("h3", "Differences between the settings"), table(head, own_values)]
     own = {path: pair for path, pair in changed(firsts[0]).items() if path not in rows and not path.startswith(UNSAID)}
@@ -386,28 +386,28 @@ def configuration(groups: Sequence[Setting]) -> Markup:
         parts += [table(("option", "value", "default", "meaning"), cells)]
     else:
         parts += [element("p", "Nothing: every option has its default.")]
-    parts += [_file(group) for group in groups[:FILES]]
+    parts += [_file(setting) for setting in settings[:FILES]]
     intro = "All other options have their defaults; the run files below have every one."
     return section("Configuration", intro, *parts)
 
 
-def _file(group: Setting) -> Markup:
-    title = element("summary", marked(f"run.toml of {shortened(group.records[0].name)}", group))
-    return element("details", title, element("pre", group.records[0].run_file))
+def _file(setting: Setting) -> Markup:
+    title = element("summary", marked(f"run.toml of {shortened(setting.records[0].name)}", setting))
+    return element("details", title, element("pre", setting.records[0].run_file))
 
 
 def _code(path: str) -> Markup:
     return element("code", shortened(path))
 
 
-def others(groups: Sequence[Setting]) -> Markup:
+def others(settings: Sequence[Setting]) -> Markup:
     """Charts of all metrics that no other section has, folded."""
-    records = [record for group in groups for record in group.records]
+    records = [record for setting in settings for record in setting.records]
     done = {*COUNTERS, *LOSSES, *(sign.metric for sign in health.SIGNS), RETURN, EVALUATED}
     names = [name for name in dict.fromkeys(name for record in records for name in record.columns) if name not in done]
     names = [name for name in names if not name.endswith("_loss") and any(record.has(name) for record in records)]
     left = f" The first {SHOWN} of {len(names)} are drawn." if len(names) > SHOWN else ""
-    found = grid([one for name in names[:SHOWN] for one in cards(groups, name, name, "", "")])
+    found = grid([one for name in names[:SHOWN] for one in cards(settings, name, name, "", "")])
     title = element("summary", f"{counted(len(names), 'other metric')}")
     intro = element("p", f"docs/metrics.md defines each of them.{left}", class_="intro")
     return element("section", element("details", title, intro, found)) if names else Markup("")
@@ -422,23 +422,23 @@ def section(title: str, intro: str, *content: object) -> Markup:
     return element("section", element("h2", title), element("p", intro, class_="intro"), *content)
 
 
-def marked(text: str, group: Setting) -> Markup:
+def marked(text: str, setting: Setting) -> Markup:
     """Text behind a piece of the line of a setting."""
-    return joined((swatch(group.place), text))
+    return joined((swatch(setting.place), text))
 
 
-def lines_of(groups: Sequence[Setting], metric: str, points: int, band: str = RANGE) -> list[Line]:
-    """Line of each group that has `metric`, in the colour and style of the group; `band` as in `curves.averaged`."""
-    curves = [common(group.records, metric, points, band) for group in groups]
+def lines_of(settings: Sequence[Setting], metric: str, points: int, band: str = RANGE) -> list[Line]:
+    """Line of each setting that has `metric`, in its colour and style; `band` as in `curves.averaged`."""
+    curves = [common(setting.records, metric, points, band) for setting in settings]
     return [
-        Line(curve, f"{group.label}: {metric}", *look_of(group.place))
-        for group, curve in zip(groups, curves, strict=True)
+        Line(curve, f"{setting.label}: {metric}", *look_of(setting.place))
+        for setting, curve in zip(settings, curves, strict=True)
         if len(curve.steps)
     ]
 
 
 def cards(
-    groups: Sequence[Setting],
+    settings: Sequence[Setting],
     metric: str,
     title: str,
     unit: str,
@@ -447,7 +447,7 @@ def cards(
     badge: tuple[str, bool] | None = None,
 ) -> list[Markup]:
     """Small chart of one metric for each environment that has it, with title, unit and a sentence."""
-    envs, drawn = by_env(groups), []
+    envs, drawn = by_env(settings), []
     for env, own in envs.items():
         lines = lines_of(own, metric, SMALL_POINTS)
         if lines:

@@ -67,8 +67,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "environments share an axis",
-        "found.setdefault(group.env, []).append(group)",
-        'found.setdefault("", []).append(group)',
+        "found.setdefault(setting.env, []).append(setting)",
+        'found.setdefault("", []).append(setting)',
         (PAGE + "test_each_environment_has_axes_of_its_own",),
         "reports/settings.py",
     ),

@@ -219,7 +219,7 @@ def test_resume_continues_with_the_object(run):
 )
 def test_only_objects_that_are_not_passed_are_required(given, text):
     plan = {"env": "", config.OBJECTS: ["env (Counter)", "callbacks (f)"]}
-    ask = partial(python_objects.require, plan, given.get("agent"), given.get("env"), "runs/x")
+    ask = partial(python_objects.require_passed, plan, given.get("agent"), given.get("env"), "runs/x")
     if text is None:
         ask()
     else:
@@ -230,7 +230,7 @@ def test_only_objects_that_are_not_passed_are_required(given, text):
 @pytest.mark.parametrize("wrong", [3, "agent", [1], {"agent": 1}])
 def test_objects_that_are_not_texts_are_refused(wrong):
     with pytest.raises(ConfigError, match="objects"):
-        python_objects.require({"env": "CartPole-v1", config.OBJECTS: wrong}, None, None, "runs/x")
+        python_objects.require_passed({"env": "CartPole-v1", config.OBJECTS: wrong}, None, None, "runs/x")
 
 
 def test_the_line_that_resumes_a_run_trusts_what_its_file_names_and_nothing_else(monkeypatch):
@@ -249,5 +249,5 @@ def test_the_line_that_resumes_a_run_trusts_what_its_file_names_and_nothing_else
 
 def test_callbacks_alone_need_no_object():
     plan = {"env": "CartPole-v1", "num_envs": 4, config.OBJECTS: ["callbacks (f)"]}
-    python_objects.require(plan, None, None, "runs/x")
+    python_objects.require_passed(plan, None, None, "runs/x")
     assert config.build(plan).env.num_envs == 4

@@ -58,7 +58,7 @@ def _checks_of(env: Any, key: Key) -> list[Check]:
         return ALL[backend_of(subject).name](subject, key)
 
 
-def all_checks(vector: VectorEnv, key: Key) -> list[Check]:
+def compiled_checks(vector: VectorEnv, key: Key) -> list[Check]:
     """Run all checks of compiled environments."""
     keys = iter(jax.random.split(key, 16))
     checks = declared_checks(vector, next(keys))
@@ -118,5 +118,5 @@ def require_sound(env: Env) -> None:
 
 
 # By `Backend.name`
-ALL: dict[str, Callable[..., list[Check]]] = {"compiled": all_checks, "host": on_host.all_checks}
+ALL: dict[str, Callable[..., list[Check]]] = {"compiled": compiled_checks, "host": on_host.all_checks}
 DECLARED: dict[str, Callable[..., list[Check]]] = {"compiled": declared_checks, "host": on_host.declared_checks}

@@ -193,7 +193,7 @@ def check_shapes(env: VectorEnv, key: Key) -> CheckResult:
     )
 
 
-def all_checks(env: VectorEnv, key: Key) -> list[Check]:
+def checks_without_agent(env: VectorEnv, key: Key) -> list[Check]:
     """Run the checks of an environment alone that `selftest` makes."""
     checks = {"shapes": check_shapes, "keys": check_keys, "environment": check_repeats, "resets": check_resets}
     keys = jax.random.split(key, len(checks))

@@ -29,7 +29,7 @@ class EnvChecks(NamedTuple):
 
 
 ENV_CHECKS = {  # by `Backend.name`
-    "compiled": EnvChecks(environment.all_checks, {}, {}),
+    "compiled": EnvChecks(environment.checks_without_agent, {}, {}),
     "host": EnvChecks(
         host.all_checks,
         {"on the host": rollout.check_host_policy},

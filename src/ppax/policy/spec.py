@@ -72,7 +72,7 @@ class PolicySpec:
         """Return the specification as a JSON-compatible dict."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         for name in ("observation_space", "action_space"):
-            fields[name] = to_data(fields[name])
+            fields[name] = space_to_data(fields[name])
         fields["memory"] = {name: {"shape": list(x.shape), "dtype": x.dtype} for name, x in self.memory.items()}
         fields["sizes"] = [list(x) for x in self.sizes]
         lists = {name: list(getattr(self, name)) for name in ("names", "actor_obs", "unread")}
@@ -89,8 +89,8 @@ class PolicySpec:
                 for name, x in data["memory"].items()
             }
             spec = cls(
-                observation_space=from_data(data["observation_space"], f"{where}: observation_space"),
-                action_space=from_data(data["action_space"], f"{where}: action_space"),
+                observation_space=space_from_data(data["observation_space"], f"{where}: observation_space"),
+                action_space=space_from_data(data["action_space"], f"{where}: action_space"),
                 masked=bool(data["masked"]),
                 memory=memory,
                 unread=tuple(map(str, data["unread"])),
@@ -249,12 +249,12 @@ MOST = 2**12  # spaces inside a space
 DEEPEST = 16  # limit on the nesting of spaces
 
 
-def to_data(space: spaces.Space) -> dict[str, Any]:
+def space_to_data(space: spaces.Space) -> dict[str, Any]:
     """Return a Gymnasium space as a JSON-compatible dict; ConfigError for a kind on which ppax does not train."""
     if isinstance(space, spaces.Dict):
-        return {"space": "Dict", "spaces": {str(name): to_data(inner) for name, inner in space.spaces.items()}}
+        return {"space": "Dict", "spaces": {str(name): space_to_data(inner) for name, inner in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):
-        return {"space": "Tuple", "spaces": [to_data(inner) for inner in space.spaces]}
+        return {"space": "Tuple", "spaces": [space_to_data(inner) for inner in space.spaces]}
     if isinstance(space, spaces.Discrete):
         return {"space": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": str(space.dtype)}
     if isinstance(space, spaces.MultiDiscrete):
@@ -270,8 +270,8 @@ def to_data(space: spaces.Space) -> dict[str, Any]:
     )
 
 
-def from_data(data: Any, where: str = "space", depth: int = 0) -> spaces.Space:
-    """Return the space that `data` describes, the inverse of `to_data`; ConfigError, naming `where`, if invalid."""
+def space_from_data(data: Any, where: str = "space", depth: int = 0) -> spaces.Space:
+    """Return the space that `data` describes, the inverse of `space_to_data`; ConfigError if it is invalid."""
     try:
         if depth == 0:  # before anything is allocated
             _require_small(list(itertools.islice(_sizes(data, where), MOST + 1)), where)
@@ -306,9 +306,9 @@ def _from_data(data: Any, where: str, depth: int) -> spaces.Space:
     if kind == "Dict":
         named = data["spaces"].items()
         # pairs: Gymnasium sorts the entries of a dict
-        return spaces.Dict([(str(name), from_data(x, f"{where}[{name!r}]", depth + 1)) for name, x in named])
+        return spaces.Dict([(str(name), space_from_data(x, f"{where}[{name!r}]", depth + 1)) for name, x in named])
     if kind == "Tuple":
-        return spaces.Tuple([from_data(x, f"{where}[{i}]", depth + 1) for i, x in enumerate(data["spaces"])])
+        return spaces.Tuple([space_from_data(x, f"{where}[{i}]", depth + 1) for i, x in enumerate(data["spaces"])])
     if kind == "Discrete":
         return spaces.Discrete(int(data["n"]), start=int(data["start"]), dtype=_dtype(data, where))
     if kind == "MultiDiscrete":

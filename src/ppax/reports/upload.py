@@ -58,7 +58,7 @@ def push_to_hub(
     record = None
     if source is not None and source.run_dir is not None:
         record = records.read(source.run_dir)._replace(evaluation=read_evaluation(source.run_dir, source.iteration))
-    curve = None if record is None else curve_of(record)
+    curve = None if record is None else curve_picture(record)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         scores = {} if record is None else scores_of(record)
@@ -79,7 +79,7 @@ def scores_of(record: Record) -> dict[str, float]:
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
-def curve_of(record: Record) -> bytes | None:
+def curve_picture(record: Record) -> bytes | None:
     """Learning curve as PNG; None without log rows."""
     metric = next((name for name in CURVES if record.has(name)), None)
     if metric is None:

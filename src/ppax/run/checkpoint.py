@@ -69,7 +69,7 @@ def save(
         "origin": origin or {},
     }
     directory.mkdir(parents=True, exist_ok=True)
-    sweep(directory)
+    remove_temporary(directory)
     final = directory / f"{int(state.iteration):010d}"
     if final.exists() and _holds(final, manifest["sha256"]):
         return final  # the same state is saved already
@@ -95,10 +95,10 @@ def replace(final: Path, files: dict[str, bytes]) -> None:
         os.replace(partial, final)
         safe_files.flush_directory(directory)
     finally:
-        sweep(directory)
+        remove_temporary(directory)
 
 
-def sweep(directory: Path) -> None:
+def remove_temporary(directory: Path) -> None:
     """Remove temporary directories of a killed writer; the caller holds the lock of the run."""
     for leftover in directory.glob(".tmp-*"):
         shutil.rmtree(leftover, ignore_errors=True)

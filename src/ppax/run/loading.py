@@ -74,7 +74,7 @@ def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env
     run_config = run_dirs.read_run_config(path)
     policy = run_dirs.read_policy(path) | {"config": run_config} if env is None else {}
     spaces = PolicySpec.from_data(policy, str(path / run_dirs.POLICY)) if env is None else env
-    python_objects.require(
+    python_objects.require_passed(
         python_objects.to_act(run_config), agent, spaces, str(path), "policy = ppax.load({where!r}, {arguments})"
     )
     buildable = python_objects.without_learning(python_objects.recorded(run_config))

@@ -218,11 +218,11 @@ def _named(policies: Mapping[str, PolicyLike] | Sequence[PolicyLike]) -> dict[st
         raise ConfigError("policies: must be at least two, as ['runs/a', 'runs/b']; ppax.evaluate plays a single one")
     if isinstance(policies, Mapping):
         return {str(name): _loaded(source) for name, source in policies.items()}
-    names = distinct([_name(source, place) for place, source in enumerate(policies)])
+    names = distinct_names([_name(source, place) for place, source in enumerate(policies)])
     return {name: _loaded(source) for name, source in zip(names, policies, strict=True)}
 
 
-def distinct(names: Sequence[str]) -> list[str]:
+def distinct_names(names: Sequence[str]) -> list[str]:
     """Return the names of policies with " #2" behind one that is the second of its name."""
     counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
     return [name if count == 1 else f"{name} #{count}" for name, count in zip(names, counts, strict=True)]

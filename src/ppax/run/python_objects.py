@@ -65,7 +65,7 @@ def objects(
 RESUME = "run = ppax.resume({where!r}, {arguments}), then run.evaluate(); or policy = ppax.load({where!r}, {arguments})"
 
 
-def require(run_config: Config, agent: Any, env: Any, where: str, call: str = RESUME) -> None:
+def require_passed(run_config: Config, agent: Any, env: Any, where: str, call: str = RESUME) -> None:
     """Raise ConfigError, with the `call` to write, if the run `where` needs an object that was not passed."""
     passed = {"agent": agent is not None, "env": env is not None} | dict.fromkeys(NOT_NEEDED, True)
     lacking = [place for place in config.objects_of(run_config) if not passed.get(_root(place), False)]

@@ -48,8 +48,8 @@ def prepare(
     _check(settings, given, groups)
     if given is None and settings.run is None:
         return None
-    source = read(settings, given)
-    warm = WarmStart(source, tuple(compare(groups, source.arrays, settings.keep)), settings.best)
+    source = read_learner(settings, given)
+    warm = WarmStart(source, tuple(compare_learners(groups, source.arrays, settings.keep)), settings.best)
     if not warm.rows:
         kept = ", ".join(map('"{}"'.format, settings.keep))
         raise ConfigError(f'init_from.keep = [{kept}]: neither run has such arrays; nearest: ["params"]')
@@ -79,7 +79,7 @@ def _refusal(warm: WarmStart) -> str:
     """Message of a refusal."""
     return (
         f"init_from {warm.source.name}: {len(warm.left)} of {len(warm.rows)} arrays do not fit this agent:\n"
-        f"{table(warm.rows)}\n"
+        f"{table_of(warm.rows)}\n"
         "Give this run the network, normalisation and critic of that one (its run file has them), or leave the field "
         "out of init_from.keep, or take the arrays that are the same: --init-from.partial, in Python "
         "ppax.InitFrom(run, partial=True)"
@@ -102,7 +102,7 @@ class WarmStart(NamedTuple):
 
         def one(group: str, learner: LearnerState) -> LearnerState:
             started: LearnerState = jax.tree_util.tree_map_with_path(
-                lambda path, leaf: taken.get(joined(group, dotted(path)), leaf), learner
+                lambda path, leaf: taken.get(dotted_name(group, dotted(path)), leaf), learner
             )
             return started
 
@@ -121,7 +121,7 @@ class WarmStart(NamedTuple):
         count = sum(row.taken for row in self.rows)
         which = "best policy, " if self.best else ""
         text = f"init_from {self.source.name} ({which}iteration {self.source.iteration:,}): {count} arrays taken"
-        return f"{text}, {len(self.left)} not:\n{table(self.left)}" if self.left else text
+        return f"{text}, {len(self.left)} not:\n{table_of(self.left)}" if self.left else text
 
     def record(self) -> dict[str, Any]:
         """Plain data for about.json: where the learner comes from, what was taken and what was not."""
@@ -168,7 +168,7 @@ class SavedLearner(NamedTuple):
     env_steps: int
 
 
-def read(settings: InitFrom, given: TrainedRun | TrainState | None) -> SavedLearner:
+def read_learner(settings: InitFrom, given: TrainedRun | TrainState | None) -> SavedLearner:
     """Read the learner of the run directory `settings.run`, or that of the object `given`.
 
     Raises ConfigError where there is no such run or policy, CheckpointError where no checkpoint can be loaded.
@@ -252,7 +252,7 @@ class ArrayRow(NamedTuple):
         return self.verdict == SAME
 
 
-def compare(
+def compare_learners(
     learners: Mapping[str, LearnerState], there: Mapping[str, np.ndarray], keep: Collection[str]
 ) -> list[ArrayRow]:
     """Compare the fields `keep` of learners by group ("" without groups; shapes suffice) with the arrays `there`.
@@ -264,12 +264,12 @@ def compare(
     rows: list[ArrayRow] = []
     known: list[str] = []  # names of fields, of all learners
     for group, learner in learners.items():
-        known += [joined(group, field) for field in LearnerState._fields]
+        known += [dotted_name(group, field) for field in LearnerState._fields]
         left = {field for field in _with_weights({group: learner}) if field not in keep}
         kept = [field for field in LearnerState._fields if field in keep]
         # weights first: moments depend on them, those of the optimiser on the weights of extensions, too
         for field in sorted(kept, key=lambda field: len(WEIGHTS.get(field, ()))):
-            usable, prefix = left.isdisjoint(WEIGHTS.get(field, ())), joined(group, field)
+            usable, prefix = left.isdisjoint(WEIGHTS.get(field, ())), dotted_name(group, field)
             rows_of = _of_extensions if field == "extensions" else partial(_of_field, field)
             own = list(rows_of(prefix, getattr(learner, field), there, usable))
             rows += own
@@ -278,10 +278,10 @@ def compare(
     others = set(LearnerState._fields) - set(keep)
     unknown = [name for name in sorted(there) if not any(_below(name, prefix) for prefix in known)]
     strange = [name for name in unknown if not others & set(name.split("."))]
-    return rows + [ArrayRow(name, "-", text(there[name]), ONLY_THERE) for name in strange]
+    return rows + [ArrayRow(name, "-", array_text(there[name]), ONLY_THERE) for name in strange]
 
 
-def joined(*names: str) -> str:
+def dotted_name(*names: str) -> str:
     """Join the names that are not empty by dots."""
     return ".".join(filter(None, names))
 
@@ -291,12 +291,12 @@ def dotted(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
-def text(x: Any) -> str:
+def array_text(x: Any) -> str:
     """Type and shape of an array."""
     return f"{np.dtype(x.dtype).name}{list(x.shape)}"
 
 
-def table(rows: Collection[ArrayRow]) -> str:
+def table_of(rows: Collection[ArrayRow]) -> str:
     """Rows as text, those that differ first."""
     ordered = sorted(rows, key=lambda row: row.taken)
     shown = [ArrayRow("array", "here", "there", ""), *ordered[:ROWS]]
@@ -328,11 +328,11 @@ def _of_extensions(
 ) -> Iterator[ArrayRow]:
     """Yield the rows of a learner's extensions: each is taken or left as a whole."""
     for name, state in states.items():
-        yield from _of_field("extension", joined(prefix, name), state, there, usable)
+        yield from _of_field("extension", dotted_name(prefix, name), state, there, usable)
     others = (
         x for x in sorted(there) if _below(x, prefix) and not any(_below(x, f"{prefix}.{name}") for name in states)
     )
-    yield from (ArrayRow(name, "-", text(there[name]), ONLY_THERE) for name in others)
+    yield from (ArrayRow(name, "-", array_text(there[name]), ONLY_THERE) for name in others)
 
 
 def _of_field(
@@ -340,7 +340,7 @@ def _of_field(
 ) -> Iterator[ArrayRow]:
     """Yield the rows of one field of a learner, or of one extension."""
     units = list(_units(prefix, tree, field))
-    expected = {joined(prefix, dotted(path)) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]}
+    expected = {dotted_name(prefix, dotted(path)) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]}
     extra = [name for name in sorted(there) if _below(name, prefix) and name not in expected]
     whole = field not in ("params", "obs_stats")
     for unit in units:
@@ -348,9 +348,9 @@ def _of_field(
         fits = usable and set(verdicts.values()) == {SAME} and not (whole and extra)
         for name, leaf in unit.items():
             verdict = BESIDE if verdicts[name] == SAME and not fits else verdicts[name]
-            yield ArrayRow(name, text(leaf), text(there[name]) if name in there else "-", verdict)
+            yield ArrayRow(name, array_text(leaf), array_text(there[name]) if name in there else "-", verdict)
     for name in extra:
-        yield ArrayRow(name, "-", text(there[name]), ONLY_THERE)
+        yield ArrayRow(name, "-", array_text(there[name]), ONLY_THERE)
 
 
 def _units(prefix: str, tree: PyTree, field: str) -> Iterator[Names]:
@@ -358,7 +358,7 @@ def _units(prefix: str, tree: PyTree, field: str) -> Iterator[Names]:
     is_leaf = {"params": None, "obs_stats": is_stats}.get(field, lambda _: True)
     for path, node in jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)[0]:
         inner, _ = jax.tree_util.tree_flatten_with_path(node)
-        unit = {joined(prefix, dotted(path), dotted(within)): leaf for within, leaf in inner if not _is_key(leaf)}
+        unit = {dotted_name(prefix, dotted(path), dotted(within)): leaf for within, leaf in inner if not _is_key(leaf)}
         if unit:
             yield unit
 

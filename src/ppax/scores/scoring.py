@@ -100,7 +100,7 @@ def measure(
     result = Score(row, built.run.env, backend, episodes, known.members if known else (), about, mark)
     how = "in one program" if backend == "compiled" else "one after the other"
     say(f"{row.name}: {row.target}, {built.run.total_steps:,} steps, {len(missing)} seeds {how}")
-    for more in members_of(backend, built, missing, episodes, row.sampled):
+    for more in train_seeds(backend, built, missing, episodes, row.sampled):
         result = dataclasses.replace(result, members=with_members(result.members, more))
         keep(result)
     return _of_seeds(result, wanted)
@@ -183,7 +183,7 @@ POINTS = 100  # most points of a learning curve
 Play = Callable[[PyTree, int, bool], Evaluation]  # arguments: learner, seed, and whether actions are the mode
 
 
-def members_of(
+def train_seeds(
     backend: str, built: Built, seeds: Sequence[int], episodes: int, sampled: bool
 ) -> Iterator[tuple[SeedResult, ...]]:
     """Train and evaluate each seed; yield the members that are done at the same time."""

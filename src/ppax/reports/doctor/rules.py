@@ -18,7 +18,7 @@ from ppax.core.types import ConfigError
 from ppax.devices.layout import AUTO, WHERE_SAFE
 from ppax.loggers.files import finite_or_none, rows_until, thinned
 from ppax.networks.heads import needs_squashing
-from ppax.policy.spec import from_data
+from ppax.policy.spec import space_from_data
 from ppax.run import python_objects
 from ppax.run.directory import POLICY, ROWS, read_evaluation, read_policy, read_run_config
 from ppax.run.result import TrainedRun
@@ -177,7 +177,7 @@ def record_of(run: TrainedRun | str | Path) -> ExaminedRun:
         path = Path(run.run_dir or "") if isinstance(run, TrainedRun) else to_path(run, "run")
         options = config.resolve(config.plain(python_objects.recorded(read_run_config(path))))
         rows = thinned(rows_until(path / ROWS, LAST))
-        space = from_data(read_policy(path)["action_space"], f"{path / POLICY}: action_space")
+        space = space_from_data(read_policy(path)["action_space"], f"{path / POLICY}: action_space")
         result = finite_or_none(read_evaluation(path).get("mean_return"))
         evaluated = math.nan if result is None else result
     if not rows:

@@ -18,7 +18,6 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.checks import environment
-from ppax.checks.elements import distinct, once, outside, parts, same
 from ppax.checks.report import Check, CheckResult, attempt, last_lines, none_of, not_tried, skip
 from ppax.core.types import ConfigError, Key
 from ppax.envs import EnvError, HostEnv
@@ -34,6 +33,7 @@ from ppax.envs.hosting.spec import env_errors, new_env
 FEW = 3  # environments in a trace
 READ = ("action_mask", "episode_stats", "agent_first", "over")  # entries of `info` that are checked
 SECONDS = 10.0  # time limit for all of them
+CLOSE = 1e-5  # relative tolerance, between two runs of the same episode
 
 
 class EnvEvent(NamedTuple):
@@ -217,7 +217,7 @@ FLAGS = ("terminated", "truncated")
 
 def check_shapes(trace: EnvTrace) -> CheckResult:
     """Check shapes and structure of observations, rewards and flags."""
-    problems = once(_misshapen(subject, event) for subject, event in trace.all())
+    problems = _once(_misshapen(subject, event) for subject, event in trace.all())
     return none_of(
         problems,
         f"observations, rewards and flags of {_count(trace)} are as declared",
@@ -228,7 +228,7 @@ def check_shapes(trace: EnvTrace) -> CheckResult:
 
 def check_types(trace: EnvTrace) -> CheckResult:
     """Check types that NumPy casts without an error: harmless in ppax, but not in other libraries."""
-    problems = once(_mistyped(subject, event) for subject, event in trace.all())
+    problems = _once(_mistyped(subject, event) for subject, event in trace.all())
     return none_of(
         problems,
         "observations have the types of their spaces, rewards are floats and flags are bools",
@@ -249,7 +249,7 @@ def check_finite(trace: EnvTrace) -> CheckResult:
             yield f"the reward is {event.step[0]}"
 
     return none_of(
-        once(problems_of(subject, event) for subject, event in trace.all()),
+        _once(problems_of(subject, event) for subject, event in trace.all()),
         f"all observations and rewards of {_count(trace)} are",
         "One NaN reaches every weight: look for a division by zero, a root or logarithm of a negative number, or an "
         "unstable simulation.",
@@ -260,11 +260,11 @@ def check_inside(trace: EnvTrace) -> CheckResult:
     """Check that observations are inside their space."""
 
     def problems_of(subject: Subject, event: EnvEvent) -> Iterator[str]:
-        for name, space, x in parts(subject.observation_space, event.obs, "obs"):
-            yield from outside(name, space, np.asarray(x))
+        for name, space, x in _parts(subject.observation_space, event.obs, "obs"):
+            yield from _outside(name, space, np.asarray(x))
 
     return none_of(
-        once(problems_of(subject, event) for subject, event in trace.all()),
+        _once(problems_of(subject, event) for subject, event in trace.all()),
         "observations are inside their space",
         "Declare the bounds that hold; infinite ones are allowed. Categories count from the space's start.",
     )
@@ -293,7 +293,7 @@ def check_masks(trace: EnvTrace) -> CheckResult:
                 yield f"it allows nothing after {event.where}"
 
     return none_of(
-        once(problems_of(subject, event) for subject, event in trace.all()),
+        _once(problems_of(subject, event) for subject, event in trace.all()),
         "masks come with every observation, fit the actions and allow at least one",
         'Give info["action_mask"] at every reset and step: 1 for each action that is allowed, for a MultiDiscrete one '
         "component after the other. Where no action is possible, end the episode; after its end a mask may be all 0.",
@@ -307,7 +307,7 @@ def check_episode_stats(trace: EnvTrace) -> CheckResult:
         return skip('the environment gives no info["episode_stats"]')
     missing = [f"there is none after {event.where}" for _, event in trace.all() if "episode_stats" not in event.info]
     return none_of(
-        once(iter([problem]) for problem in missing),
+        _once(iter([problem]) for problem in missing),
         f"it comes with all {len(given)} resets and steps",
         'Give info["episode_stats"] = (reward, ended) at every reset and step: episode_return and episode_length are '
         "computed from it alone.",
@@ -319,13 +319,13 @@ def check_seeds(trace: EnvTrace) -> CheckResult:
     one, problems = trace.events[0], [*_shared_generators(trace)]
     first = one[0].obs
     for subject, events in zip(trace.subjects[1:], trace.events[1:], strict=True):
-        if subject.factory is trace.subjects[0].factory and not same(first, events[0].obs):
+        if subject.factory is trace.subjects[0].factory and not _same(first, events[0].obs):
             problems.append(f"environment {subject.number} starts differently from environment 0 with the same seed")
-    if not same(first, trace.repeated[0].obs):
+    if not _same(first, trace.repeated[0].obs):
         problems.append("the first observation differs when it is reset with the same seed again")
     else:
         for t, (a, b) in enumerate(zip(one, trace.repeated, strict=False)):
-            if not (same(a.obs, b.obs) and same(a.step, b.step)):
+            if not (_same(a.obs, b.obs) and _same(a.step, b.step)):
                 problems.append(f"step {t} differs when the same seed and actions are given again")
                 break
     return none_of(
@@ -338,7 +338,7 @@ def check_seeds(trace: EnvTrace) -> CheckResult:
 
 def check_resets(trace: EnvTrace) -> CheckResult:
     """Check that episodes start differently, with different seeds and without seed."""
-    seeded, unseeded = (distinct([event.obs for event in group]) for group in (trace.starts, trace.unseeded))
+    seeded, unseeded = (_distinct([event.obs for event in group]) for group in (trace.starts, trace.unseeded))
     starts = len(trace.starts)
     text = f"{starts} seeds give {seeded} different starts, {len(trace.unseeded)} resets without seed {unseeded}"
     if seeded == unseeded == 1:
@@ -367,7 +367,7 @@ def check_episodes(trace: EnvTrace) -> CheckResult:
                 at_once += before.step is None
         if at_once > 1 and at_once >= len(lengths) - 1 and max(lengths) > 1:
             problems.append(f"after the first episode of environment {subject.number}, the first step ends all others")
-        alike = [same(a.obs, b.obs) for a, b in _around_ends(events)]
+        alike = [_same(a.obs, b.obs) for a, b in _around_ends(events)]
         if len(alike) > 1 and all(alike) and not _alike(trace.unseeded):
             problems.append(
                 f"the last observation of an episode of environment {subject.number} is the first of the next one"
@@ -427,7 +427,7 @@ def _mistyped(subject: Subject, event: EnvEvent) -> Iterator[str]:
 
 
 def _alike(events: tuple[EnvEvent, ...]) -> bool:
-    return distinct([event.obs for event in events]) == 1
+    return _distinct([event.obs for event in events]) == 1
 
 
 def _around_ends(events: tuple[EnvEvent, ...]) -> Iterator[tuple[EnvEvent, EnvEvent]]:
@@ -444,6 +444,67 @@ def _count(trace: EnvTrace) -> str:
 
 def _path(path: tuple[str | int, ...]) -> str:
     return "".join(f"[{step!r}]" for step in path)
+
+
+def _parts(space: spaces.Space, element: Any, name: str) -> Iterator[tuple[str, spaces.Space, Any]]:
+    """Yield (name, space, value) for every leaf of an element of Dict and Tuple spaces."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for key, inner in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
+            yield from _parts(inner, element[key], f"{name}[{key!r}]")
+    else:
+        yield name, space, element
+
+
+def _outside(name: str, space: spaces.Space, x: np.ndarray) -> Iterator[str]:
+    """Yield a message for the first number outside `space`; `x` may have batch axes."""
+    if isinstance(space, spaces.Box):
+        low, high = space.low, space.high
+    elif isinstance(space, spaces.Discrete):
+        low, high = space.start, space.start + space.n - 1
+    elif isinstance(space, spaces.MultiDiscrete):
+        low, high = space.start, space.start + space.nvec - 1
+    elif isinstance(space, spaces.MultiBinary):
+        low, high = 0, 1
+    else:
+        return
+    beyond = (x < low) | (x > high)
+    if beyond.any():
+        where = tuple(map(int, np.argwhere(beyond)[0]))
+        lowest, highest = (np.broadcast_to(bound, x.shape)[where] for bound in (low, high))
+        place = list(where) if where else ""
+        yield f"{name}{place} = {x[where]:g} is outside [{lowest:g}, {highest:g}]"
+
+
+def _once(problems: Iterator[Iterator[str]]) -> list[str]:
+    """Keep the first message of each kind; messages that differ only after " = " are of one kind."""
+    first: dict[str, str] = {}
+    for messages in problems:
+        for message in messages:
+            first.setdefault(message.partition(" = ")[0], message)
+    return list(first.values())
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two trees hold the same numbers, up to rounding."""
+    if one is None or other is None:
+        return one is other
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    a, b = np.asarray(one), np.asarray(other)
+    if a.shape != b.shape:
+        return False
+    return bool(np.allclose(a, b, CLOSE, CLOSE, equal_nan=True)) if a.dtype.kind == "f" else bool((a == b).all())
+
+
+def _distinct(elements: list[Any]) -> int:
+    """Number of distinct elements."""
+    kept: list[Any] = []
+    for element in elements:
+        if not any(_same(element, other) for other in kept):
+            kept.append(element)
+    return len(kept)
 
 
 STEPS, RESETS = 1000, 8

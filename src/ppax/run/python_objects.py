@@ -27,7 +27,6 @@ from ppax.core.parts import name_of, slot_chains
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError
 from ppax.envs import Env
-from ppax.storage.manifest import CheckpointError
 from ppax.storage.paths import quoted, relative
 from ppax.training.backends import backend_of
 
@@ -103,14 +102,6 @@ def trust_flags(run_configs: Iterable[Config], *without: str) -> str:
     The paths and addresses in the tables `without` are not read by it.
     """
     return imports.flags(names_to_trust(run_configs, *without))
-
-
-def require_no_source_in_memory(run_config: Config, where: str) -> None:
-    """Raise CheckpointError if the run `where`, which has no checkpoint, started from an object in memory."""
-    if any(_root(place) == SOURCE for place in config.objects_of(run_config)):
-        raise CheckpointError(
-            f"{where} has no checkpoint, and it started from an object in memory (init_from): start it again in Python"
-        )
 
 
 def to_act(run_config: Config) -> Config:

@@ -120,7 +120,11 @@ def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = Tr
         raise checkpoint.CheckpointError(f"{run_dir} has no checkpoint that can be loaded")
     if state is None:
         run_config = run_dirs.read_run_config(run_dir)
-        python_objects.require_no_source_in_memory(run_config, str(run_dir))
+        if any(place.startswith(python_objects.SOURCE) for place in config.objects_of(run_config)):
+            raise checkpoint.CheckpointError(
+                f"{run_dir} has no checkpoint, and it started from an object in memory (init_from): start it again in "
+                "Python"
+            )
         with imports.trusting(within=[run_dir]):
             config.require_asked(run_config, "init_from")
         return initial_state(agent, env, run, prepare(agent, shapes, run.init_from))

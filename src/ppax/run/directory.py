@@ -42,7 +42,8 @@ from ppax.storage import safe_files
 from ppax.storage.paths import absolute, quoted, relative
 
 RUN_FILE, SWEEP_FILE, LOCK, OWNER = configs.RUN_FILE, configs.SWEEP_FILE, ".lock", ".owner"
-FOLDERS = ("checkpoints", "best")  # directories that hold checkpoints
+CHECKPOINTS, BEST = "checkpoints", "best"
+FOLDERS = (CHECKPOINTS, BEST)  # directories that hold checkpoints
 ABOUT, ROWS, STOPPED, EVALUATION = "about.json", "metrics.jsonl", "stopped.json", "evaluation.json"
 POLICY = "policy.json"
 OF_START = (ROWS, "metrics.csv", STOPPED, EVALUATION, "mlflow.json")  # files of a start that has trained nothing yet
@@ -181,7 +182,7 @@ class RunDirectory:
     @property
     def checkpoints(self) -> Path:
         """Directory of the checkpoints."""
-        return self.path / "checkpoints"
+        return self.path / CHECKPOINTS
 
     def close(self) -> None:
         """Release the lock."""
@@ -410,7 +411,7 @@ def read_evaluation(path: Path, iteration: int | None = None) -> dict[str, Any]:
 
 def _newest_iteration(path: Path) -> int | None:
     """Return the iteration of the newest policy: of the last checkpoint or the run's end; None without either."""
-    folder, end = path / FOLDERS[0], untrusted.read_table(path / STOPPED, TABLE_LIMIT).get("iteration")
+    folder, end = path / CHECKPOINTS, untrusted.read_table(path / STOPPED, TABLE_LIMIT).get("iteration")
     names = [one.name for one in folder.iterdir()] if folder.is_dir() and not folder.is_symlink() else []
     saved = [int(name) for name in names if name.isascii() and name.isdigit() and len(name) == DIGITS]
     return max([*saved, *([end] if type(end) is int else [])], default=None)

@@ -28,14 +28,12 @@ from ppax.policy.spec import PolicySpec, spec_of
 from ppax.run import checkpoint, python_objects
 from ppax.run import directory as run_dirs
 from ppax.run.conditions import policy_of
-from ppax.run.directory import ROWS
-from ppax.run.monitor import BEST, load_best
+from ppax.run.directory import BEST, CHECKPOINTS, ROWS
+from ppax.run.monitor import load_best
 from ppax.run.restore import load_state, state_shapes
 from ppax.run.result import TrainedRun
 from ppax.storage import state_arrays
 from ppax.storage.paths import to_path
-
-CHECKPOINTS = "checkpoints"
 
 
 def load(

@@ -22,7 +22,7 @@ from ppax.run.directory import ROWS, RUN_FILE, read_about
 from ppax.run.result import TrainedRun
 from ppax.training.loop import MEASURED
 
-LAST, BEST = "policy.zip", "best.zip"  # bundles in the run directory
+LAST_BUNDLE, BEST_BUNDLE = "policy.zip", "best.zip"  # bundles in the run directory
 FORMATS = ("numpy", "stablehlo")  # of these bundles: ONNX takes long to write; `ppax export` writes it
 SCORES = ("episode_return", "eval_return")  # columns of the policy's row that its bundle holds
 
@@ -143,10 +143,10 @@ def export_policies(run: TrainedRun, run_dir: Path) -> Artifact:
     """Write bundles of the last policy and of the best one into the run directory."""
     row = run.history[-1] if run.history else {}
     scores = {name: row[name] for name in SCORES if name in row}
-    files = {LAST: run.policy().export(run_dir / LAST, FORMATS, scores).path}
+    files = {LAST_BUNDLE: run.policy().export(run_dir / LAST_BUNDLE, FORMATS, scores).path}
     if run.best is not None and run.best.learner is not None:
         scores = {name: run.best.row[name] for name in SCORES if name in run.best.row} if run.best.row else {}
-        files[BEST] = run.policy(best=True).export(run_dir / BEST, FORMATS, scores).path
+        files[BEST_BUNDLE] = run.policy(best=True).export(run_dir / BEST_BUNDLE, FORMATS, scores).path
     return Artifact("policy", files, run.env_steps)
 
 

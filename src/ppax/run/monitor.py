@@ -23,13 +23,12 @@ from ppax.envs.hosting.spec import SUCCESS
 from ppax.loggers.files import finite_or_none, rows_until
 from ppax.run import checkpoint
 from ppax.run.conditions import MODES, KeepBest, parse_condition, policy_of
-from ppax.run.directory import ROWS, STOPPED
+from ppax.run.directory import BEST, ROWS, STOPPED
 from ppax.storage import safe_files
 from ppax.training.compilation import metric_names
 from ppax.training.evaluation import COLUMNS
 from ppax.training.loop import MEASURED
 
-BEST = "best"
 REASONS = {
     "done": "total_steps are done",
     "signal": "a signal asked it to stop; it can be resumed",

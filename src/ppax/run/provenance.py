@@ -98,7 +98,7 @@ def record_start(
 
 def saved_origin(run_dir: Path) -> Origin:
     """Origin of the newest checkpoint in `run_dir` that can be read; missing entries as in UNKNOWN."""
-    manifest, _ = checkpoint.newest(run_dir / "checkpoints", checkpoint.read_manifest)
+    manifest, _ = checkpoint.newest(run_dir / run_dirs.CHECKPOINTS, checkpoint.read_manifest)
     entries = (manifest or {}).get("origin", {})
     return Origin(
         *(entries[name] if type(entries.get(name)) is type(x) else x for name, x in UNKNOWN._asdict().items())

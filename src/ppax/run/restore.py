@@ -113,7 +113,7 @@ def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = Tr
             raise checkpoint.DamagedCheckpoint(f"{path} is not finite: {', '.join(names)}")
         return state
 
-    state, skipped = checkpoint.newest(run_dir / "checkpoints", read)
+    state, skipped = checkpoint.newest(run_dir / run_dirs.CHECKPOINTS, read)
     for sentence in skipped:
         warnings.warn(f"skipped a damaged checkpoint: {sentence}", stacklevel=2)
     if state is None and (skipped or not fresh):

@@ -24,7 +24,7 @@ from ppax.ppo.normalization import is_stats
 from ppax.run import checkpoint
 from ppax.run import directory as run_dirs
 from ppax.run.conditions import policy_of
-from ppax.run.monitor import BEST
+from ppax.run.directory import BEST, CHECKPOINTS
 from ppax.run.result import TrainedRun
 from ppax.storage import state_arrays
 from ppax.training.loop import place
@@ -197,7 +197,7 @@ def _of_directory(path: Path, best: bool) -> SavedLearner:
             str(path), arrays, run_id, saved.manifest["iteration"], int(saved.manifest.get("env_steps", 0))
         )
 
-    source, skipped = checkpoint.newest(path / (BEST if best else "checkpoints"), read_one)
+    source, skipped = checkpoint.newest(path / (BEST if best else CHECKPOINTS), read_one)
     for sentence in skipped:
         warnings.warn(f"skipped a damaged checkpoint: {sentence}", stacklevel=2)
     if source is None and best and not skipped:

@@ -79,28 +79,22 @@ def film(
         require_whole(value, name)
     check_value(Option("fps", float, limits={"low": 1.0}), fps)
     require_video(target)
-    player = _player(source, env, best, step)
+    agent, env, learner = _player(source, env, best, step)
     require_place(target, "play.gif")
     key = make_key(seed)
-    played = play(player.agent, player.env, player.learner, key, episodes, deterministic, max_steps)
+    played = play(agent, env, learner, key, episodes, deterministic, max_steps)
     count = write_video(target, played.frames, fps)
     return Film(target, count, played.returns, played.lengths, played.finished, played.names)
 
 
-class Player(NamedTuple):
-    """Agent with what acting reads of its learner, and its environment."""
-
-    agent: Agent
-    env: Env
-    learner: Any  # of a policy on the host
-
-
-def _player(source: str | Path | TrainedRun | Policy, env: Env | None, best: bool, step: int | None) -> Player:
-    """Return the policy of `source` and the environment in which it plays; ConfigError where there is none."""
+def _player(
+    source: str | Path | TrainedRun | Policy, env: Env | None, best: bool, step: int | None
+) -> tuple[Agent, Env, Any]:
+    """Return agent, environment and learner with which `source` plays; ConfigError where there are none."""
     if isinstance(source, str | Path):
         if env is None:
             agent, env, run = load_run(Path(source))
-            return Player(agent, env, load_chosen(Path(source), agent, env, run, best, step).learner)
+            return agent, env, load_chosen(Path(source), agent, env, run, best, step).learner
         source, best, step = load(source, best, step=step), False, None
     if step is not None:
         raise ConfigError(f"step = {step}: pass the run directory, whose checkpoints have steps")
@@ -116,7 +110,7 @@ def _player(source: str | Path | TrainedRun | Policy, env: Env | None, best: boo
     env = in_groups_of(source, env)
     require_arguments(source.agent, env)
     require_fit(source.agent, env)
-    return Player(source.agent, env, source.learner)
+    return source.agent, env, source.learner
 
 
 class RenderedEpisodes(NamedTuple):

@@ -62,27 +62,26 @@ def match(
     require_env(env)
     require_whole(episodes, "episodes")
     loaded, agents = _named(policies), _sides(env, sides)
-    table, order = _split(env, loaded, agents), list(agents)
+    split, units = _split(env, loaded, agents)
+    order = list(agents)
     members = {
-        (name, unit.group): _member(name, policy, env, unit, table.env)
-        for name, policy in loaded.items()
-        for unit in table.units
+        (name, unit.group): _member(name, policy, env, unit, split) for name, policy in loaded.items() for unit in units
     }
     programs, seatings = dict[Any, Evaluator](), []
     with contextlib.ExitStack() as stack:
         for chosen in _seatings(len(loaded), len(order)):
             names = tuple(list(loaded)[i] for i in chosen)
-            playing = {unit.group: members[names[order.index(unit.side)], unit.group] for unit in table.units}
-            agent = Groups({group: one for group, (one, _) in playing.items()}, table.env.sizes)
+            playing = {unit.group: members[names[order.index(unit.side)], unit.group] for unit in units}
+            agent = Groups({group: one for group, (one, _) in playing.items()}, split.sizes)
             learner = {group: one for group, (_, one) in playing.items()}
             which = _program_key(agent, learner)
             if which not in programs:  # policies that differ in their weights alone share a program
-                require_arguments(agent, table.env)
-                require_fit(agent, table.env)
-                one = Evaluator(agent, table.env, learner, episodes * env.num_agents, deterministic, max_steps)
+                require_arguments(agent, split)
+                require_fit(agent, split)
+                one = Evaluator(agent, split, learner, episodes * env.num_agents, deterministic, max_steps)
                 programs[which] = stack.enter_context(one)
             evaluation = programs[which](learner, evaluation_key(seed))
-            seatings.append(_seating(names, evaluation, table, order, episodes))
+            seatings.append(_seating(names, evaluation, units, order, episodes))
     return Match(tuple(loaded), tuple(order), tuple(seatings))
 
 
@@ -249,13 +248,6 @@ class Unit(NamedTuple):
     agents: tuple[int, ...]  # places in the environment that was passed
 
 
-class GroupedEnv(NamedTuple):
-    """Environment with a group for each unit, in the order of `units`."""
-
-    env: Env
-    units: tuple[Unit, ...]
-
-
 def _sides(env: Env, sides: Sides | None) -> dict[str, tuple[int, ...]]:
     """Return the places of each side's agents among the agents of `env`; ConfigError for sides that cannot be."""
     ends = np.cumsum([size for _, size in env.sizes]).tolist()
@@ -286,8 +278,8 @@ def _sides(env: Env, sides: Sides | None) -> dict[str, tuple[int, ...]]:
     return chosen
 
 
-def _split(env: Env, policies: Mapping[str, Policy], sides: Mapping[str, tuple[int, ...]]) -> GroupedEnv:
-    """Return `env` with groups of agents that are on one side and in one group of every policy."""
+def _split(env: Env, policies: Mapping[str, Policy], sides: Mapping[str, tuple[int, ...]]) -> tuple[Env, list[Unit]]:
+    """Return `env` with a group for each unit: agents that are on one side and in one group of every policy."""
     side_of = {agent: side for side, agents in sides.items() for agent in agents}
     groups: dict[Any, list[int]] = {}
     own = _group_of_each(env)
@@ -302,7 +294,7 @@ def _split(env: Env, policies: Mapping[str, Policy], sides: Mapping[str, tuple[i
         units.append(Unit(name if alone else f"{name}_{len(units)}", side_of[agents[0]], tuple(agents)))
     if not env.sizes:
         env = grouped(env, {unit.group: unit.agents for unit in units})
-    return GroupedEnv(env, tuple(units))
+    return env, units
 
 
 def _role(name: str, policy: Policy, env: Env, agent: int) -> str:
@@ -391,7 +383,7 @@ def _program_key(agent: Agent, learner: PyTree) -> Any:
 
 
 def _seating(
-    names: tuple[str, ...], evaluation: Evaluation, table: GroupedEnv, sides: Sequence[str], games: int
+    names: tuple[str, ...], evaluation: Evaluation, units: Sequence[Unit], sides: Sequence[str], games: int
 ) -> Seating:
     """Return the games of a seating: the mean return of each side's agents in each game that has ended."""
     num_agents = evaluation.num_agents
@@ -402,6 +394,6 @@ def _seating(
     kept = np.isin(numbers, whole)
     returns = np.zeros((len(whole), num_agents))  # 0 for an agent that did not appear in a game
     np.add.at(returns, (np.searchsorted(whole, numbers[kept]), agents[kept]), evaluation.returns[kept])
-    columns = [unit.side for unit in table.units for _ in unit.agents]
+    columns = [unit.side for unit in units for _ in unit.agents]
     means = [returns[:, [one == side for one in columns]].mean(axis=1) for side in sides]
     return Seating(names, np.stack(means, axis=1), games - len(whole))

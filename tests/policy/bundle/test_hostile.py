@@ -19,7 +19,7 @@ from gymnasium import spaces
 import ppax
 from ppax.cli import main
 from ppax.policy import PolicySpec
-from ppax.policy.bundle import DamagedBundle, NumpyPolicy, archive, numpy_format
+from ppax.policy.bundle import DamagedBundle, NumpyPolicy, archive
 from ppax.policy.bundle.numpy_policy import safetensors as arrays_of
 from ppax.storage.manifest import sealed
 
@@ -61,9 +61,9 @@ def stored(files, compression=zipfile.ZIP_STORED):
 
 
 def with_program(files, change):
-    numpy_format = json.loads(files[archive.PROGRAM])
-    change(numpy_format)
-    return stored(described(files | {archive.PROGRAM: json.dumps(numpy_format).encode()}))
+    program = json.loads(files[archive.PROGRAM])
+    change(program)
+    return stored(described(files | {archive.PROGRAM: json.dumps(program).encode()}))
 
 
 def with_weights(files, header, numbers=b""):
@@ -106,7 +106,7 @@ def changed_spec(files, **changes):
 
 def operation(name, params):
     def change(program):
-        numpy_format["operations"].append([name, params, [0], [0]])
+        program["operations"].append([name, params, [0], [0]])
 
     return change
 

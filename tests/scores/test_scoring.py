@@ -64,7 +64,7 @@ def test_python_takes_presets_rows_and_options(monkeypatch):
         asked.update(steps=built.run.total_steps, length=built.run.env_params, gamma=built.agent.gamma, seeds=seeds)
         yield tuple(map(member, seeds))
 
-    monkeypatch.setattr(scoring, "members_of", trained)
+    monkeypatch.setattr(scoring, "train_seeds", trained)
     score = ppax.score("CartPole-v1", options={"agent": {"gamma": 0.5}, "total_steps": 77})
     assert (asked["gamma"], asked["seeds"], score.row.threshold) == (0.5, [1000, 1001, 1002, 1003, 1004], 475.0)
     assert asked["steps"] == 77
@@ -89,7 +89,7 @@ def trainings(monkeypatch):
         for seed in seeds:
             yield (member(seed),)
 
-    monkeypatch.setattr(scoring, "members_of", trained)
+    monkeypatch.setattr(scoring, "train_seeds", trained)
     return calls
 
 
@@ -115,7 +115,7 @@ def test_seeds_that_are_added_have_the_precision_of_those_before(tmp_path, monke
         dtypes.append(built.agent.compute_dtype)
         yield tuple(map(member, seeds))
 
-    monkeypatch.setattr(scoring, "members_of", trained)
+    monkeypatch.setattr(scoring, "train_seeds", trained)
     row = SuiteRow(name="A", target="CartPole-v1")
     for seeds, machine in ((1, "bfloat16_where_safe"), (2, "float32"), (3, "bfloat16_where_safe")):
         monkeypatch.setattr(scoring, "here", lambda machine=machine: machine)
@@ -152,7 +152,7 @@ def test_an_error_ends_its_row_only(tmp_path, monkeypatch):
             raise ppax.NumericalError("seed 1000: iteration 3 is not finite")
         yield tuple(map(member, seeds))
 
-    monkeypatch.setattr(scoring, "members_of", trained)
+    monkeypatch.setattr(scoring, "train_seeds", trained)
     rows = [SuiteRow(name="A", target="Pendulum-v1"), SuiteRow(name="B", target="CartPole-v1")]
     first, second = scoring.score_rows(rows, tmp_path, seeds=1)
     assert (first.failed, second.failed) == (True, False)

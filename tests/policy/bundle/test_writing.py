@@ -16,7 +16,7 @@ import ppax
 from ppax.core.types import ConfigError, part, static
 from ppax.networks import mlp, network
 from ppax.policy import Policy, PolicySpec
-from ppax.policy.bundle import archive, numpy_format, onnx_format, write_bundle, writing
+from ppax.policy.bundle import archive, numpy_format, onnx_format, writing
 from ppax.policy.bundle.interface import Interface
 from ppax.policy.bundle.numpy_policy import NumpyPolicy, safetensors
 from ppax.policy.bundle.onnx_format import replayed
@@ -174,7 +174,7 @@ def test_parts_of_the_user_are_exported_and_needed_again_by_load(tmp_path):
     spec = PolicySpec(exported.VECTOR, spaces.Discrete(3), config={"env": "own"})
     agent = ppax.PPO(Sorted(mlp(spec, hidden=(8,))), normalize_obs=True)
     policy = Policy(agent, agent.init(spec.observation_space, jax.random.key(0)), spec)
-    monkey = write_bundle(policy, tmp_path / "b.zip", ["stablehlo"])
+    monkey = writing.write_bundle(policy, tmp_path / "b.zip", ["stablehlo"])
     assert list(monkey.differences) == ["stablehlo"]
     with pytest.raises(ConfigError, match="no NumPy version of the operation sort"):
         policy.export(tmp_path / "c.zip", NUMPY)

@@ -177,13 +177,18 @@ def record_of(run: TrainedRun | str | Path) -> ExaminedRun:
         path = Path(run.run_dir or "") if isinstance(run, TrainedRun) else to_path(run, "run")
         options = config.resolve(config.plain(python_objects.recorded(read_run_config(path))))
         rows = thinned(rows_until(path / ROWS, LAST))
-        space = space_from_data(read_policy(path)["action_space"], f"{path / POLICY}: action_space")
+        described = (path / POLICY).is_file()  # not in a directory that another program has written
+        space = (
+            space_from_data(read_policy(path)["action_space"], f"{path / POLICY}: action_space") if described else None
+        )
         result = finite_or_none(read_evaluation(path).get("mean_return"))
         evaluated = math.nan if result is None else result
     if not rows:
         raise ConfigError(f"{run}: has no log rows yet; the first is written after log.every iterations")
     finite = [{name: finite_or_none(value) for name, value in row.items()} for row in rows]
-    return ExaminedRun(finite, dict(flatten(options)), off_scale=needs_squashing(space), evaluated=evaluated)
+    return ExaminedRun(
+        finite, dict(flatten(options)), off_scale="" if space is None else needs_squashing(space), evaluated=evaluated
+    )
 
 
 def _options_of(run: TrainedRun) -> Config:

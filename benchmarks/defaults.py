@@ -83,13 +83,13 @@ def score(run_config: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
     """Scores of the seeds' final policies, of the untrained policy, and the seconds of the whole."""
     from ppax import config
     from ppax.reports import statistics
-    from ppax.scores.scoring import members_of
+    from ppax.scores.scoring import train_seeds
     from ppax.training.backends import backend_of
 
     begin = time.perf_counter()
     built = config.build(run_config)
     sampled = not built.run.eval.deterministic
-    parts = members_of(backend_of(built.env).name, built, seeds, EPISODES, sampled)
+    parts = train_seeds(backend_of(built.env).name, built, seeds, EPISODES, sampled)
     members = [member for part in parts for member in part]
     scores, seconds = [member.score for member in members], time.perf_counter() - begin
     random = float(np.mean([member.random for member in members]))

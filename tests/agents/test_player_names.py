@@ -1,5 +1,7 @@
 """Names that an environment gives its agents: in metrics, evaluations and films."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from ppax.cli.output import evaluation_text
 from ppax.core.types import ConfigError, EnvReset, EnvStep, part, static
 from ppax.envs import TimeLimit, VectorEnv, grouped, host
 from ppax.networks import network
-from ppax.run.films import Played
+from ppax.run.films import Film
 from ppax.training.backends import backend_of
 
 COLORS = ("red_0", "red_1", "blue_0", "blue_1")
@@ -135,6 +137,6 @@ def test_an_evaluation_has_the_names_of_the_agents():
 
 
 def test_a_film_names_the_agents_beside_their_returns():
-    played = Played([], np.array([[1.0, 2.5]]), np.array([3]), True, ("red_0", "blue_0"))
-    assert played.returns_text(0) == "red_0 1.00, blue_0 2.50"
-    assert played._replace(returns=np.array([[4.0]]), names=()).returns_text(0) == "4.00"
+    made = Film(Path("play.gif"), 4, np.array([[1.0, 2.5]]), np.array([3]), True, ("red_0", "blue_0"))
+    assert made.returns_text(0) == "red_0 1.00, blue_0 2.50"
+    assert made._replace(returns=np.array([[4.0]]), names=()).returns_text(0) == "4.00"

@@ -284,10 +284,10 @@ MUTATIONS = [
     ),
     Mutation(
         "a run resumes in this machine's precision",
-        "decide_dtype(agent, recorded_dtype(run_dirs.find(run_dir)))",
+        "decide_dtype(agent, recorded_dtype(run_dirs.read_run_config(run_dir)))",
         "decide_dtype(agent)",
         (PRECISION + "test_a_run_goes_on_in_its_own_precision_on_another_machine",),
-        "run/origin.py",
+        "run/provenance.py",
     ),
     Mutation(
         "a run file does not say in which precision it was trained",
@@ -336,6 +336,6 @@ MUTATIONS = [
         'if backend_of(env).repeatable else "float32"',
         "",
         (PRECISION + "test_policies_and_hosts_compute_in_float32",),
-        "run/origin.py",
+        "run/provenance.py",
     ),
 ]

@@ -153,7 +153,7 @@ SWEEPS = [
 ]
 
 GROUPS = "tests/agents/test_groups.py::"
-RECORD = "tests/run/test_record.py::"
+RECORD = "tests/run/test_python_objects.py::"
 OVERRIDES = GROUPS + "test_a_command_line_overrides_groups_of_a_file"
 MERGED = GROUPS + "test_a_group_takes_numbers_of_the_same_part_alone"
 FILES = [
@@ -199,28 +199,28 @@ RECORDS = [
         'return list(_differences(agent, rebuilt, "agent"))',
         "return []",
         (RECORD + "test_agents_that_the_run_file_cannot_rebuild_are_listed",),
-        "ppax/run/record.py",
+        "ppax/run/python_objects.py",
     ),
     Mutation(
         "a wrapped environment is recorded by its name",
         'return list(_differences(given, rebuilt, "env"))',
         "return []",
         (RECORD + "test_environments_that_the_run_file_cannot_rebuild_are_listed",),
-        "ppax/run/record.py",
+        "ppax/run/python_objects.py",
     ),
     Mutation(
         "numbers of objects are not compared",
         "yield from () if same else (path,)",
         "yield from ()",
         (RECORD + "test_environments_that_the_run_file_cannot_rebuild_are_listed",),
-        "ppax/run/record.py",
+        "ppax/run/python_objects.py",
     ),
     Mutation(
         "a run goes on without the objects that it was made from",
         "if not lacking:",
         "if True:",
         (RECORD + "test_only_objects_that_are_not_passed_are_required",),
-        "ppax/run/record.py",
+        "ppax/run/python_objects.py",
     ),
     Mutation(
         "the file of a run with own objects trains another",

@@ -17,8 +17,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "arrays of an extension are taken one by one",
-        '_of_field("extension", joined(prefix, name)',
-        '_of_field("params", joined(prefix, name)',
+        '_of_field("extension", dotted_name(prefix, name)',
+        '_of_field("params", dotted_name(prefix, name)',
         (MATCHING + "test_extensions_are_taken_or_left_each_as_a_whole",),
         "run/warm_start.py",
     ),

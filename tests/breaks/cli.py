@@ -214,7 +214,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "resume reads the length of a run that has none",
-        "before = config.settings(record.recorded(recorded)).total_steps",
+        "before = config.settings(python_objects.recorded(recorded)).total_steps",
         'before = recorded["total_steps"]',
         ("tests/cli/test_main.py::test_a_new_length_of_a_run_whose_file_has_none",),
         "cli/main.py",

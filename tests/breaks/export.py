@@ -57,7 +57,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "StableHLO of another platform is accepted",
-        "if platforms != stablehlo.PLATFORMS:",
+        "if platforms != stablehlo_format.PLATFORMS:",
         "if False:",
         (HOSTILE + "[another platform]",),
         "bundle/reading.py",
@@ -67,7 +67,7 @@ MUTATIONS: list[Mutation] = [
         'raise ValueError(f"unknown operation {name!r}") from error',
         "continue",
         (HOSTILE + "[an unknown operation]",),
-        "bundle/program.py",
+        "bundle/numpy_format.py",
     ),
     Mutation(
         "a format with other numbers is written",

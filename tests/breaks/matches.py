@@ -17,8 +17,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a film puts the agents into groups by their places",
-        "players[_group(policy, stream)].append(streams.index(stream))",
-        "players[_group(policy, stream)].append(stream)",
+        "players[group].append(streams.index(stream))",
+        "players[group].append(stream)",
         ("tests/tools/test_film.py::test_a_policy_of_groups_is_filmed_in_the_environment_with_and_without_its_groups",),
         "run/matches.py",
     ),

@@ -50,7 +50,7 @@ MUTATIONS = [
         "the time of a rollout is counted from the start of the run",
         "first, until, self.collect_seconds = int(state.iteration), time.monotonic() + self.chunk_seconds, 0.0",
         "first, until = int(state.iteration), time.monotonic() + self.chunk_seconds",
-        ("tests/run/test_rows.py::test_times_of_a_row_add_up[host]",),
+        ("tests/run/test_logging.py::test_times_of_a_row_add_up[host]",),
     ),
     Mutation(
         "native metrics: every step counts, not only the last of an episode",

@@ -105,8 +105,8 @@ MUTATIONS = [
         "an environment is built with the agent's options",
         "config.build_env(_without_agents(recorded(run_config)))",
         "config.build_env(run_config)",
-        ("tests/run/test_record.py::test_a_subclass_of_ppo_without_an_import_path_is_the_only_object",),
-        "run/record.py",
+        ("tests/run/test_python_objects.py::test_a_subclass_of_ppo_without_an_import_path_is_the_only_object",),
+        "run/python_objects.py",
     ),
     Mutation(
         "an agent that JAX cannot trace begins to train",

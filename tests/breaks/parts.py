@@ -50,17 +50,17 @@ MUTATIONS = [
     ),
     Mutation(
         "numbers of a passed agent are compared in more digits than programs have",
-        "not record.same(was.get(path), now.get(path))",
+        "not python_objects.same_value(was.get(path), now.get(path))",
         "was.get(path) != now.get(path)",
         (DIRECTORY + "test_the_same_agent_and_environment_are_resumed_without_a_warning",),
-        "run/origin.py",
+        "run/provenance.py",
     ),
     Mutation(
         "objects beside the run file are not compared at a resume",
-        "set(objects) ^ set(record.objects(agent, env, given))",
+        "set(objects) ^ set(python_objects.objects(agent, env, given))",
         "set()",
         (DIRECTORY + "test_resume_warns_of_another_agent_or_environment_than_the_recorded_one",),
-        "run/origin.py",
+        "run/provenance.py",
     ),
     Mutation(
         "the numbers of a head are static",

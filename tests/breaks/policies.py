@@ -132,7 +132,7 @@ MUTATIONS = [
         "return every, run.log.checkpoint_every or every",
         "return every, every",
         (LOADING + "test_checkpoints_have_steps_and_scores",),
-        "run/rows.py",
+        "run/logging.py",
     ),
     Mutation(
         "an entry without an element cannot be acted on",

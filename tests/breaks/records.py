@@ -44,7 +44,7 @@ MUTATIONS: list[Mutation] = [
         "        self._files.pop(name, None)",
         "        pass",
         (FAILING + "test_a_logger_that_cannot_store_a_file_gets_no_more_files",),
-        "run/rows.py",
+        "run/logging.py",
     ),
     Mutation(
         "MLflow gets the rows after a checkpoint twice",

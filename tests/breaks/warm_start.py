@@ -31,8 +31,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an optimiser's state goes to other weights",
-        "usable, prefix = left.isdisjoint(WEIGHTS.get(field, ())), joined",
-        "usable, prefix = True, joined",
+        "usable, prefix = left.isdisjoint(WEIGHTS.get(field, ())), dotted_name",
+        "usable, prefix = True, dotted_name",
         (MATCHING + "test_an_optimisers_state_is_taken_with_all_of_its_weights_only",),
         "run/warm_start.py",
     ),

@@ -290,7 +290,7 @@ def test_a_loss_that_is_no_mean():
 def test_an_update_that_does_not_repeat():
     world, results = world_of(Counter(), plain), iter((1.0, 2.0))
 
-    def update(learner, rollout, key):
+    def unequal(learner, rollout, key):
         return Update(learner._replace(params={"w": jnp.float32(next(results))}), {})
 
-    assert "['w'] differs" in failed(update.check_repeats, world._replace(update=update), key())
+    assert "['w'] differs" in failed(update.check_repeats, world._replace(update=unequal), key())

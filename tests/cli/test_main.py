@@ -21,7 +21,7 @@ from ppax.cli import main, options, sweep
 from ppax.cli.arguments import number_or_text
 from ppax.cli.common import fail, print_line
 from ppax.core.options import LISTS
-from ppax.run import checkpoint, record
+from ppax.run import checkpoint, python_objects
 from ppax.storage.manifest import CheckpointError
 
 TINY = ["--num-envs", "4", "--num-steps", "8", "--total-steps", "96", "--eval.episodes", "4"]
@@ -808,7 +808,7 @@ def test_objects_of_a_run_are_one_line_without_control_characters(tmp_path, caps
     assert "agent.loss (x" in err
     assert "\x1b" not in err
     recorded = {"objects": [f"callbacks ({SPOOF})"]}
-    assert record.callbacks_of(recorded).isprintable()
+    assert python_objects.callbacks_of(recorded).isprintable()
 
 
 def test_help_with_the_values_of_a_file_has_no_control_characters(tmp_path, capsys):

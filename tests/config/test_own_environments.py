@@ -13,7 +13,7 @@ import ppax
 from ppax import config
 from ppax.core import imports
 from ppax.envs import PartialView, TimeLimit, VectorEnv, host
-from ppax.run import record
+from ppax.run import python_objects
 
 WORLDS = """
 import functools
@@ -139,7 +139,7 @@ def recorded(env):
     """Options of the environment in the run file, read back, and its objects that the file does not hold."""
     agent = ppax.PPO(ppax.networks.mlp(env, hidden=(4,)))
     plan = tomllib.loads(config.to_toml(config.describe_run(agent, env, config.Run(**env.settings.run_fields()))))
-    return plan, [place for place in record.objects(agent, env, plan) if place.startswith("env")]
+    return plan, [place for place in python_objects.objects(agent, env, plan) if place.startswith("env")]
 
 
 COMPILED = {

@@ -9,7 +9,7 @@ import ppax
 from ppax import config
 from ppax.cli import options
 from ppax.core import imports
-from ppax.run import record
+from ppax.run import python_objects
 
 PARTS = """
 import dataclasses
@@ -211,7 +211,7 @@ def test_an_agent_made_in_python_is_recorded_by_its_path():
     for one, change in ((agent, {}), (ppax.Independent(agent, 1), {"agents": "independent"})):
         plan = config.describe_run(one, env, config.Run(**env.settings.run_fields(), **change))
         assert (plan["env"], plan["agent"]["part"], plan["agent"]["bonus"]) == ("CartPole-v1", "own_library:Agent", 2.0)
-        assert record.objects(one, env, plan) == []
+        assert python_objects.objects(one, env, plan) == []
         assert config.build(plan).agent == one
 
 

@@ -13,7 +13,7 @@ from ppax.cli.envs import describe
 from ppax.cli.main import main
 from ppax.core import imports
 from ppax.envs import HostEnv, VectorEnv, host
-from ppax.run import record
+from ppax.run import python_objects
 
 COMPILED = """
 import dataclasses
@@ -341,7 +341,11 @@ def recorded(env):
     """Options of the environment in the run file of a run made in Python, and the objects that it lacks."""
     agent = ppax.PPO(ppax.networks.mlp(env))
     plan = config.describe_run(agent, env, config.Run(**env.settings.run_fields()))
-    return plan["env"], plan.get("env_params", {}), [x for x in record.objects(agent, env, plan) if x.startswith("env")]
+    return (
+        plan["env"],
+        plan.get("env_params", {}),
+        [x for x in python_objects.objects(agent, env, plan) if x.startswith("env")],
+    )
 
 
 def test_environments_made_in_python_are_recorded_by_import_path(monkeypatch):

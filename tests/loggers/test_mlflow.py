@@ -152,7 +152,7 @@ def test_a_run_of_the_command_line_and_its_resume(part, client, tmp_path):
     options = [*sizes, *uri, "--film.every", "2", "--film.max-steps", "3", "--no-log.console", "--no-cache"]
     run_dir = tmp_path / "whole"
     assert main(["train", "CartPole-v1", *options, "--run-dir", str(run_dir)]) == 0
-    rows = [r for r in ppax.run.ending.rows_until(run_dir / "metrics.jsonl", 2**63) if r["loss"] is not None]
+    rows = [r for r in ppax.run.monitor.rows_until(run_dir / "metrics.jsonl", 2**63) if r["loss"] is not None]
     run_id = recorded_id(run_dir)
     assert history(client, run_id, "loss") == [(r["env_steps"], r["loss"]) for r in rows]
     assert client.get_run(run_id).data.params["agent.gamma"] == "0.99"

@@ -35,14 +35,14 @@ def facts(space):
 
 @pytest.mark.parametrize("space", EVERY.values(), ids=EVERY)
 def test_a_space_is_the_same_after_json(space):
-    text = json.dumps(spec.to_data(space), allow_nan=False)
-    again = spec.from_data(json.loads(text))
+    text = json.dumps(spec.space_to_data(space), allow_nan=False)
+    again = spec.space_from_data(json.loads(text))
     assert facts(again) == facts(space)
     assert again == space
 
 
 def test_equal_bounds_are_one_number():
-    assert len(json.dumps(spec.to_data(spaces.Box(0, 255, (84, 84, 4), np.uint8)))) < 120
+    assert len(json.dumps(spec.space_to_data(spaces.Box(0, 255, (84, 84, 4), np.uint8)))) < 120
 
 
 BOX = {"space": "Box", "shape": [2], "dtype": "float32", "low": 0.0, "high": 1.0}
@@ -74,7 +74,7 @@ BOX = {"space": "Box", "shape": [2], "dtype": "float32", "low": 0.0, "high": 1.0
 )
 def test_other_data_is_refused(data, words):
     with pytest.raises(ConfigError, match=words):
-        spec.from_data(data)
+        spec.space_from_data(data)
 
 
 def test_deep_nesting_is_refused():
@@ -82,18 +82,18 @@ def test_deep_nesting_is_refused():
     for _ in range(2000):
         data = {"space": "Tuple", "spaces": [data]}
     with pytest.raises(ConfigError, match="at most 16 deep"):
-        spec.from_data(data)
+        spec.space_from_data(data)
 
 
 def test_unknown_spaces_have_no_data():
     with pytest.raises(ConfigError, match="Text"):
-        spec.to_data(spaces.Text(3))
+        spec.space_to_data(spaces.Text(3))
 
 
 def test_all_spaces_together_are_small():
     """Each of them fits, and all together would take gigabytes."""
     one = BOX | {"shape": [2**22]}
     with pytest.raises(ConfigError, match=r"at most 4,096 spaces, of together at most 16,777,216 numbers"):
-        spec.from_data({"space": "Tuple", "spaces": [one] * 8})
+        spec.space_from_data({"space": "Tuple", "spaces": [one] * 8})
     with pytest.raises(ConfigError, match=r"at most 4,096 spaces"):
-        spec.from_data({"space": "Dict", "spaces": {str(i): {"space": "Discrete"} for i in range(5000)}})
+        spec.space_from_data({"space": "Dict", "spaces": {str(i): {"space": "Discrete"} for i in range(5000)}})

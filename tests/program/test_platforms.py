@@ -20,7 +20,7 @@ from ppax.ppo.minibatches import Shuffle
 CHUNKS = platforms.Chunks(4096, 256, 2**20, 1024, 128, {"float32": 3})
 SOURCE = Path(ppax.__file__).parent
 # Facts of the machine, which no measurement changes: threads and memory of a CPU, its AMX unit, what a record says
-FACTS = {"devices/sharding.py", "run/restore.py", "run/origin.py", "training/bench.py"}
+FACTS = {"devices/sharding.py", "run/restore.py", "run/provenance.py", "training/bench.py"}
 
 
 @pytest.fixture

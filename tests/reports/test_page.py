@@ -8,8 +8,8 @@ import pytest
 
 from ppax import config
 from ppax.reports import health
-from ppax.reports.groups import groups_of
-from ppax.reports.page import Film, page, paragraph
+from ppax.reports.page import EpisodeFilm, page, paragraph
+from ppax.reports.settings import settings_of
 from ppax.run.records import Record, of_history
 
 ATTACK = "<script>alert('x')</script><img src=x onerror=alert(1)>\"&\u202e\x1b[2J\ud800"
@@ -53,7 +53,7 @@ def test_no_text_of_a_run_becomes_markup():
         run_file=ATTACK, starts=[start], stopped={"why": ATTACK}, evaluation={"mean_return": 1.0, ATTACK: 2.0}
     )
     other = hostile._replace(tables=tables | {"num_envs": ATTACK})
-    text = page([hostile, other], Film(b"GIF", ATTACK), ATTACK)
+    text = page([hostile, other], EpisodeFilm(b"GIF", ATTACK), ATTACK)
     found = Elements(text)
     assert found.names <= set(ELEMENTS.split())
     assert not {name for name in found.attributes if name.startswith("on")}
@@ -63,7 +63,7 @@ def test_no_text_of_a_run_becomes_markup():
 
 
 def test_the_page_loads_nothing():
-    text = page([run(), run("other", num_envs=8)], Film(b"GIF89a", "caption"), "today")
+    text = page([run(), run("other", num_envs=8)], EpisodeFilm(b"GIF89a", "caption"), "today")
     assert not re.search(r"https?:|//|url\(|@import|<script|<link|<iframe", text)
     assert set(re.findall(r'(?:src|href)="(.{5})', text)) == {"data:"}
     assert "default-src &#x27;none&#x27;" in text
@@ -85,7 +85,7 @@ def test_a_long_run_makes_a_small_page():
 
 def test_one_run_in_words():
     evaluated = run(rows=4)._replace(evaluation={"mean_return": 487.25, "std_return": 12.0, "episodes": 128})
-    assert paragraph(groups_of([evaluated])) == (
+    assert paragraph(settings_of([evaluated])) == (
         "PPO on CartPole-v1, seed 0. It trained for 400 environment steps in 1.0 s (400 steps per second). "
         "The policy reaches a mean return of 487.2 over 128 evaluation episodes (standard deviation 12). "
         "It ended: total_steps are done."
@@ -94,7 +94,7 @@ def test_one_run_in_words():
 
 def test_several_runs_in_words():
     slow = [run(seed=seed)._replace(evaluation={"mean_return": 10.0 + seed, "episodes": 8}) for seed in (0, 2)]
-    text = paragraph(groups_of([*slow, run(num_envs=8)._replace(stopped={})]))
+    text = paragraph(settings_of([*slow, run(num_envs=8)._replace(stopped={})]))
     assert text == (
         "Three runs of PPO on CartPole-v1 in two settings: num_envs = 8 (seed 0) and num_envs = 64 (2 seeds: 0, 2). "
         "Each trained for about 500 environment steps, in 1.2 s on average (400 steps per second). "

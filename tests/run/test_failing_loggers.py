@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from ppax.core.protocols import Artifact, LoggedRun
-from ppax.run.rows import RunLoggers
+from ppax.run.logging import RunLoggers
 
 RUN = LoggedRun("mine", None, "", {}, "", 0, 0)
 FILM = Artifact("film", {}, 0)

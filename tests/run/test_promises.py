@@ -16,7 +16,7 @@ from sweeping import compiled_once, signalling
 
 import ppax
 from ppax import config
-from ppax.run import checkpoint, origin
+from ppax.run import checkpoint, provenance
 from ppax.run.directory import RunDirectory
 from ppax.run.fit import fit_run
 from ppax.sweeps import member, runs, training
@@ -213,7 +213,7 @@ def records_each_start(kind, path, **_):
 
 def tells_another_machine(kind, path, monkeypatch, **_):
     def of_another_version(run_dir):
-        return origin.saved_origin(run_dir)._replace(jax="0.0.1")
+        return provenance.saved_origin(run_dir)._replace(jax="0.0.1")
 
     monkeypatch.setattr("ppax.run.fit.saved_origin", of_another_version)
     monkeypatch.setattr(member, "saved_origin", of_another_version)

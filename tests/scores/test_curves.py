@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from ppax.scores import curves, scoring
-from ppax.scores.results import Member, Score
-from ppax.scores.suite import Row
+from ppax.scores.results import Score, SeedResult
+from ppax.scores.suite import SuiteRow
 
 
 def score(*lines, **row):
-    members = tuple(Member(1000 + i, line[-1][1], 0.0, 1.0, 0.0, 300, 1.0, line) for i, line in enumerate(lines))
-    row = Row(name="A", target="CartPole-v1", threshold=475.0, reference=490.0, **row)
+    members = tuple(SeedResult(1000 + i, line[-1][1], 0.0, 1.0, 0.0, 300, 1.0, line) for i, line in enumerate(lines))
+    row = SuiteRow(name="A", target="CartPole-v1", threshold=475.0, reference=490.0, **row)
     return Score(row, "CartPole-v1", "compiled", 128, members, {}, "mark")
 
 

@@ -8,23 +8,23 @@ import pytest
 import ppax
 from ppax import config
 from ppax.scores import recorded, results
-from ppax.scores.results import Member, Score
-from ppax.scores.suite import Row, choose
+from ppax.scores.results import Score, SeedResult
+from ppax.scores.suite import SuiteRow, choose
 
 
 def score(row):
-    members = tuple(Member(1000 + i, 498.0 + i, 0.0, 1.0, 0.0, 499_000 + i, 12.0, ()) for i in range(5))
+    members = tuple(SeedResult(1000 + i, 498.0 + i, 0.0, 1.0, 0.0, 499_000 + i, 12.0, ()) for i in range(5))
     return Score(row, "CartPole-v1", "compiled", 128, members, {"time": "2026-01-01"}, "mark")
 
 
 def test_scores_with_the_settings_of_a_target_alone():
     rows = [
-        Row(name="A", target="CartPole-v1", steps=400_000),
-        Row(name="B", target="CartPole-v1", steps=500_000),  # the target's own budget goes before others
-        Row(name="C", target="CartPole-v1", steps=600_000),
-        Row(name="D", target="Pendulum-v1", steps=499_999),
-        Row(name="E", target="MountainCar-v0", options={"agent": {"gamma": 0.5}}),
-        Row(name="F", target="gymnax/Acrobot-v1", at_most=3.0),
+        SuiteRow(name="A", target="CartPole-v1", steps=400_000),
+        SuiteRow(name="B", target="CartPole-v1", steps=500_000),  # the target's own budget goes before others
+        SuiteRow(name="C", target="CartPole-v1", steps=600_000),
+        SuiteRow(name="D", target="Pendulum-v1", steps=499_999),
+        SuiteRow(name="E", target="MountainCar-v0", options={"agent": {"gamma": 0.5}}),
+        SuiteRow(name="F", target="gymnax/Acrobot-v1", at_most=3.0),
     ]
     seeds = [score(row) for row in rows]
     seeds[1] = dataclasses.replace(seeds[1], about={"time": "2026-11-23 02:00:00"})

@@ -7,15 +7,15 @@ import math
 import pytest
 
 from ppax.scores import results
-from ppax.scores.results import Member, Score
-from ppax.scores.suite import Row
+from ppax.scores.results import Score, SeedResult
+from ppax.scores.suite import SuiteRow
 
 CURVE = ((100, math.nan), (200, 20.0))
 
 
 def score(scores, **fields):
-    row = Row(**{"name": "A", "target": "CartPole-v1", "threshold": 475.0} | fields)
-    members = tuple(Member(1000 + i, x, 1.0, 20.0, 25.0, 200 + i, 2.5, CURVE) for i, x in enumerate(scores))
+    row = SuiteRow(**{"name": "A", "target": "CartPole-v1", "threshold": 475.0} | fields)
+    members = tuple(SeedResult(1000 + i, x, 1.0, 20.0, 25.0, 200 + i, 2.5, CURVE) for i, x in enumerate(scores))
     return Score(row, "CartPole-v1", "compiled", 128, members, {"time": "now"}, "mark")
 
 
@@ -69,11 +69,11 @@ def test_a_result_is_judged_by_the_present_threshold(tmp_path):
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"members": []}', '{"members": [{"seed": 1}]}', '{"members": 3}'])
 def test_a_file_of_something_else_is_no_result(text, tmp_path):
     (tmp_path / "A.json").write_text(text)
-    assert results.load(Row(name="A", target="CartPole-v1"), tmp_path) is None
+    assert results.load(SuiteRow(name="A", target="CartPole-v1"), tmp_path) is None
 
 
 def test_fingerprints_change_with_what_is_learned_or_evaluated():
-    row = Row(name="A", target="CartPole-v1", threshold=475.0)
+    row = SuiteRow(name="A", target="CartPole-v1", threshold=475.0)
     mark = results.fingerprint(row, 128, "1.0")
     same = [{"threshold": 5.0}, {"name": "B"}, {"options": {"seed": 3}}, {"options": {"log": {"every": 7}}}]
     for fields in same:

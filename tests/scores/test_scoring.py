@@ -8,14 +8,14 @@ import pytest
 
 import ppax
 from ppax.scores import results, scoring, tables
-from ppax.scores.results import Member
-from ppax.scores.suite import Row
+from ppax.scores.results import SeedResult
+from ppax.scores.suite import SuiteRow
 
 TINY = {"num_envs": 4, "num_steps": 32, "agent": {"network": {"hidden": [8]}, "num_epochs": 1}}
 
 
 def member(seed, score=1.0):
-    return Member(seed, score, 0.0, 1.0, 0.0, 10, 1.0, ((10, score),))
+    return SeedResult(seed, score, 0.0, 1.0, 0.0, 10, 1.0, ((10, score),))
 
 
 # ---------------------------------------------------------------- against runs of their own
@@ -25,7 +25,7 @@ def member(seed, score=1.0):
 @pytest.mark.parametrize(("name", "sampled"), [("CartPole-v1", False), ("gymnasium/CartPole-v1", True)])
 def test_members_equal_separate_runs(name, sampled):
     """Three seeds, on two devices: one is filled up. Three iterations, before rounding can tell them apart."""
-    row = Row(name="A", target=name, steps=384, sampled=sampled, options=TINY | {"agent": TINY["agent"]})
+    row = SuiteRow(name="A", target=name, steps=384, sampled=sampled, options=TINY | {"agent": TINY["agent"]})
     out = scoring.measure(row, seeds=[0, 1, 2], episodes=6)
     assert out.seeds == (0, 1, 2)
     for one in out.members[:: 2 if sampled else 1]:
@@ -64,7 +64,7 @@ def test_python_takes_presets_rows_and_options(monkeypatch):
         asked.update(steps=built.run.total_steps, length=built.run.env_params, gamma=built.agent.gamma, seeds=seeds)
         yield tuple(map(member, seeds))
 
-    monkeypatch.setattr(scoring, "members_of", trained)
+    monkeypatch.setattr(scoring, "train_seeds", trained)
     score = ppax.score("CartPole-v1", options={"agent": {"gamma": 0.5}, "total_steps": 77})
     assert (asked["gamma"], asked["seeds"], score.row.threshold) == (0.5, [1000, 1001, 1002, 1003, 1004], 475.0)
     assert asked["steps"] == 77
@@ -89,12 +89,12 @@ def trainings(monkeypatch):
         for seed in seeds:
             yield (member(seed),)
 
-    monkeypatch.setattr(scoring, "members_of", trained)
+    monkeypatch.setattr(scoring, "train_seeds", trained)
     return calls
 
 
 def test_only_missing_seeds_are_trained(trainings, tmp_path):
-    row = Row(name="A", target="CartPole-v1")
+    row = SuiteRow(name="A", target="CartPole-v1")
     scoring.score_rows([row], tmp_path, seeds=2)
     scoring.score_rows([row], tmp_path, seeds=2)
     (outcome,) = scoring.score_rows([row], tmp_path, seeds=3)
@@ -103,7 +103,7 @@ def test_only_missing_seeds_are_trained(trainings, tmp_path):
     (fewer,) = scoring.score_rows([row], tmp_path, seeds=1)
     assert fewer.score.seeds == (1000,)
     assert results.load(row, tmp_path).seeds == (1000, 1001, 1002)
-    scoring.score_rows([Row(name="A", target="CartPole-v1", steps=5)], tmp_path, seeds=1)
+    scoring.score_rows([SuiteRow(name="A", target="CartPole-v1", steps=5)], tmp_path, seeds=1)
     assert trainings[2:] == [[1000]]
 
 
@@ -115,8 +115,8 @@ def test_seeds_that_are_added_have_the_precision_of_those_before(tmp_path, monke
         dtypes.append(built.agent.compute_dtype)
         yield tuple(map(member, seeds))
 
-    monkeypatch.setattr(scoring, "members_of", trained)
-    row = Row(name="A", target="CartPole-v1")
+    monkeypatch.setattr(scoring, "train_seeds", trained)
+    row = SuiteRow(name="A", target="CartPole-v1")
     for seeds, machine in ((1, "bfloat16_where_safe"), (2, "float32"), (3, "bfloat16_where_safe")):
         monkeypatch.setattr(scoring, "machine_dtype", lambda machine=machine: machine)
         scoring.score_rows([row], tmp_path, seeds=seeds)
@@ -129,7 +129,7 @@ def test_seeds_that_are_added_have_the_precision_of_those_before(tmp_path, monke
 
 
 def test_seeds_that_were_done_before_an_interruption_are_kept(trainings, tmp_path, monkeypatch):
-    row = Row(name="A", target="CartPole-v1")
+    row = SuiteRow(name="A", target="CartPole-v1")
     save, files = results.save, []
 
     def interrupted(score, out):
@@ -152,8 +152,8 @@ def test_an_error_ends_its_row_only(tmp_path, monkeypatch):
             raise ppax.NumericalError("seed 1000: iteration 3 is not finite")
         yield tuple(map(member, seeds))
 
-    monkeypatch.setattr(scoring, "members_of", trained)
-    rows = [Row(name="A", target="Pendulum-v1"), Row(name="B", target="CartPole-v1")]
+    monkeypatch.setattr(scoring, "train_seeds", trained)
+    rows = [SuiteRow(name="A", target="Pendulum-v1"), SuiteRow(name="B", target="CartPole-v1")]
     first, second = scoring.score_rows(rows, tmp_path, seeds=1)
     assert (first.failed, second.failed) == (True, False)
     text = tables.terminal_table([first, second], color=False)
@@ -162,7 +162,10 @@ def test_an_error_ends_its_row_only(tmp_path, monkeypatch):
 
 
 def test_rows_that_fall_short_are_red(trainings, tmp_path):
-    rows = [Row(name="A", target="CartPole-v1", threshold=0.5), Row(name="B", target="CartPole-v1", threshold=2.0)]
+    rows = [
+        SuiteRow(name="A", target="CartPole-v1", threshold=0.5),
+        SuiteRow(name="B", target="CartPole-v1", threshold=2.0),
+    ]
     lines = tables.terminal_table(scoring.score_rows(rows, tmp_path), color=True).splitlines()
     assert [line.startswith("\033[31m") for line in lines] == [False, False, True]
     assert "passed" in lines[1]

@@ -27,8 +27,8 @@ from ppax.policy.spec import spec_of
 from ppax.reports.page import page
 from ppax.run import checkpoint, records
 from ppax.run.directory import RunDirectory, read_evaluation
-from ppax.run.ending import RunMonitor
-from ppax.run.origin import origin_of
+from ppax.run.monitor import RunMonitor
+from ppax.run.provenance import origin_of
 from ppax.run.restore import load_run, load_state, state_shapes
 from ppax.scores import results, suite
 from ppax.storage.manifest import sealed
@@ -190,7 +190,7 @@ def read_demonstrations(path):
 
 
 def read_result(path):
-    results.load(suite.Row(name="A", target="CartPole-v1"), path.parent)
+    results.load(suite.SuiteRow(name="A", target="CartPole-v1"), path.parent)
 
 
 CHECKPOINT = "run/checkpoints/0000000000"

@@ -11,7 +11,7 @@ from trained import policy_of
 
 import ppax
 from ppax import config
-from ppax.run.ending import OWN_ROWS
+from ppax.run.monitor import OWN_ROWS
 from ppax.training.backends import backend_of
 from ppax.training.evaluation import COLUMNS
 from ppax.training.loop import STAGES

@@ -10,7 +10,7 @@ import ppax
 from ppax import config
 from ppax.core.options import flatten, unflatten
 from ppax.reports.doctor import RULES, diagnosed
-from ppax.reports.doctor.rules import Record, learned
+from ppax.reports.doctor.rules import ExaminedRun, learned
 
 NAMES = [rule.name for rule in RULES]
 
@@ -79,7 +79,7 @@ def record(columns=None, options=None, off_scale=""):
     counts = [{"iteration": 5 * (i + 1), "env_steps": 5 * 8 * 64 * (i + 1)} for i in range(ROWS)]
     given = unflatten(OPTIONS | (options or {}))
     rows = [a | b for a, b in zip(counts, rows, strict=True)]
-    return Record(rows, dict(flatten(config.resolve(given))), off_scale=off_scale)
+    return ExaminedRun(rows, dict(flatten(config.resolve(given))), off_scale=off_scale)
 
 
 def column(value, count, other):

@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 from ppax.checks import environment, rollout
 from ppax.checks import host as on_host
 from ppax.checks.context import CheckContext, context_from_rollouts
-from ppax.checks.report import Check, Finding, Report, attempt, not_tried
+from ppax.checks.report import Check, CheckResult, Report, attempt, not_tried
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, Key
 from ppax.core.unknown_names import refusing_unknown
@@ -58,19 +58,19 @@ def _checks_of(env: Any, key: Key) -> list[Check]:
         return ALL[backend_of(subject).name](subject, key)
 
 
-def all_checks(vector: VectorEnv, key: Key) -> list[Check]:
+def compiled_checks(vector: VectorEnv, key: Key) -> list[Check]:
     """Run all checks of compiled environments."""
     keys = iter(jax.random.split(key, 16))
     checks = declared_checks(vector, next(keys))
     contexts: list[CheckContext] = []
 
-    def play(key: Key) -> Finding:
+    def play(key: Key) -> CheckResult:
         contexts.append(context_from_rollouts(PPO(mlp(vector, hidden=(8,)), num_epochs=1), vector, STEPS, key))
         ends = int(contexts[0].rollout.steps.ended.sum())
         rows = f"{STEPS} steps of {vector.num_envs} environments with random actions"
-        return Finding(True, f"{rows}: {ends} episodes ended in the last rollout", float(ends))
+        return CheckResult(True, f"{rows}: {ends} episodes ended in the last rollout", float(ends))
 
-    more: dict[str, tuple[Callable[..., Finding], Any]] = {
+    more: dict[str, tuple[Callable[..., CheckResult], Any]] = {
         "types": (environment.check_types, vector),
         "keys": (environment.check_keys, vector),
         "environment": (environment.check_repeats, vector),
@@ -118,5 +118,5 @@ def require_sound(env: Env) -> None:
 
 
 # By `Backend.name`
-ALL: dict[str, Callable[..., list[Check]]] = {"compiled": all_checks, "host": on_host.all_checks}
+ALL: dict[str, Callable[..., list[Check]]] = {"compiled": compiled_checks, "host": on_host.all_checks}
 DECLARED: dict[str, Callable[..., list[Check]]] = {"compiled": declared_checks, "host": on_host.declared_checks}

@@ -17,7 +17,7 @@ from jax import Array
 
 from ppax.arrays import masks
 from ppax.checks.context import differing_leaves, named_leaves
-from ppax.checks.report import Check, Finding, attempt, none_of, skip
+from ppax.checks.report import Check, CheckResult, attempt, none_of, skip
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree
 from ppax.envs.hosting.arrays import element_of, in_32_bits, leaves_of
 from ppax.envs.vector import VectorEnv, narrow
@@ -26,8 +26,6 @@ from ppax.envs.wrappers.partial_view import PartialView
 from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.networks.observations import entries
 
-# Checks that run no step: interface, declared spaces, weak types, and side effects of tracing.
-
 MISSING = object()
 METHODS = {
     "reset": "reset(key) -> ppax.core.types.EnvReset(state, obs)",
@@ -35,7 +33,7 @@ METHODS = {
 }
 
 
-def check_protocol(env: VectorEnv, key: Key) -> Finding:
+def check_protocol(env: VectorEnv, key: Key) -> CheckResult:
     """Check that the environment is a part with the methods and attributes of the `Environment` protocol."""
     inner: Any = env.env
     while isinstance(inner, TimeLimit | ActionRepeat | PartialView):  # check the user's environment, not our wrappers
@@ -58,7 +56,7 @@ def check_protocol(env: VectorEnv, key: Key) -> Finding:
     )
 
 
-def check_declared(env: Any) -> Finding:
+def check_declared(env: Any) -> CheckResult:
     """Check that networks can read the declared observations and heads can produce the declared actions."""
     problems = list(_actions(env.action_space))
     try:
@@ -73,7 +71,7 @@ def check_declared(env: Any) -> Finding:
     )
 
 
-def check_types(env: VectorEnv, key: Key) -> Finding:
+def check_types(env: VectorEnv, key: Key) -> CheckResult:
     """Check that no leaf of state and observation has a weak type."""
     begin, after = jax.eval_shape(lambda key: reset_and_step(env, key), key)
     problems = []
@@ -93,7 +91,7 @@ def check_types(env: VectorEnv, key: Key) -> Finding:
     )
 
 
-def check_side_effects(env: VectorEnv, key: Key) -> Finding:
+def check_side_effects(env: VectorEnv, key: Key) -> CheckResult:
     """Check that tracing reset and step changes no attribute of the environment."""
     inner: Any = env.env
     before = {name: _short(value) for name, value in vars(inner).items()}
@@ -168,7 +166,7 @@ RESETS = 16
 DRAWS = {"random_bits", "threefry2x32", "rng_bit_generator", "random_gamma"}
 
 
-def check_shapes(env: VectorEnv, key: Key) -> Finding:
+def check_shapes(env: VectorEnv, key: Key) -> CheckResult:
     """Check shapes and types of observations, rewards, flags, masks and state against the spaces and the protocol."""
     begin, step = jax.eval_shape(lambda key: reset_and_step(env, key), key)
     axis = () if env.env.num_agents is None else (env.num_agents,)
@@ -195,14 +193,14 @@ def check_shapes(env: VectorEnv, key: Key) -> Finding:
     )
 
 
-def all_checks(env: VectorEnv, key: Key) -> list[Check]:
+def checks_without_agent(env: VectorEnv, key: Key) -> list[Check]:
     """Run the checks of an environment alone that `selftest` makes."""
     checks = {"shapes": check_shapes, "keys": check_keys, "environment": check_repeats, "resets": check_resets}
     keys = jax.random.split(key, len(checks))
     return [attempt(name, check, env, key) for (name, check), key in zip(checks.items(), keys, strict=True)]
 
 
-def check_keys(env: VectorEnv, key: Key) -> Finding:
+def check_keys(env: VectorEnv, key: Key) -> CheckResult:
     """Check that `reset` and `step` use each PRNG key once."""
     problems = []
     with jax.debug_key_reuse(True):
@@ -217,7 +215,7 @@ def check_keys(env: VectorEnv, key: Key) -> Finding:
     )
 
 
-def check_repeats(env: VectorEnv, key: Key) -> Finding:
+def check_repeats(env: VectorEnv, key: Key) -> CheckResult:
     """Check that the same key and action give the same step, in another compiled program, too."""
     # a new function each time, so that both are traced and state kept in Python between traces shows
     one, other = (jax.jit(lambda key: reset_and_step(env, key))(jax.random.clone(key)) for _ in range(2))
@@ -229,7 +227,7 @@ def check_repeats(env: VectorEnv, key: Key) -> Finding:
     )
 
 
-def check_resets(env: VectorEnv, key: Key) -> Finding:
+def check_resets(env: VectorEnv, key: Key) -> CheckResult:
     """Check that different keys give different initial states, if reset is random at all."""
     begin = jax.jit(jax.vmap(env.env.reset))(jax.random.split(key, RESETS))
     rows = [x.reshape(RESETS, -1) for _, x in named_leaves(_without_keys((begin.state, begin.obs)))]
@@ -237,13 +235,13 @@ def check_resets(env: VectorEnv, key: Key) -> Finding:
     if distinct == 1:
         if not _is_random(jax.make_jaxpr(env.env.reset)(jax.random.key(0)).jaxpr):
             return skip("reset draws nothing at random: all episodes start in the same state")
-        return Finding(
+        return CheckResult(
             False,
             f"{RESETS} keys give the same start",
             1.0,
             "reset draws random numbers, but not from the key that it is given: use that key, not one made inside.",
         )
-    return Finding(True, f"{RESETS} keys give {distinct} different starts", float(distinct))
+    return CheckResult(True, f"{RESETS} keys give {distinct} different starts", float(distinct))
 
 
 def reset_and_step(env: VectorEnv, key: Key) -> tuple[EnvReset, EnvStep]:

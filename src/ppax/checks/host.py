@@ -18,8 +18,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.checks import environment
-from ppax.checks.elements import distinct, once, outside, parts, same
-from ppax.checks.report import Check, Finding, attempt, last_lines, none_of, not_tried, skip
+from ppax.checks.report import Check, CheckResult, attempt, last_lines, none_of, not_tried, skip
 from ppax.core.types import ConfigError, Key
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import MaskForm, choices_of, leaves_of, space_mismatches
@@ -31,11 +30,10 @@ from ppax.envs.hosting.parallel_env import Team
 from ppax.envs.hosting.sampling import joined, sampled
 from ppax.envs.hosting.spec import env_errors, new_env
 
-# Traces of host environments: resets and steps of a few of them with random actions, before any training.
-
 FEW = 3  # environments in a trace
 READ = ("action_mask", "episode_stats", "agent_first", "over")  # entries of `info` that are checked
 SECONDS = 10.0  # time limit for all of them
+CLOSE = 1e-5  # relative tolerance, between two runs of the same episode
 
 
 class EnvEvent(NamedTuple):
@@ -214,14 +212,12 @@ def _kind(out: Any) -> str:
     return f"a {type(out).__name__}"
 
 
-# Checks of environments on the host: recorded resets and steps against their spaces and Gymnasium's interface.
-
 FLAGS = ("terminated", "truncated")
 
 
-def check_shapes(trace: EnvTrace) -> Finding:
+def check_shapes(trace: EnvTrace) -> CheckResult:
     """Check shapes and structure of observations, rewards and flags."""
-    problems = once(_misshapen(subject, event) for subject, event in trace.all())
+    problems = _once(_misshapen(subject, event) for subject, event in trace.all())
     return none_of(
         problems,
         f"observations, rewards and flags of {_count(trace)} are as declared",
@@ -230,9 +226,9 @@ def check_shapes(trace: EnvTrace) -> Finding:
     )
 
 
-def check_types(trace: EnvTrace) -> Finding:
+def check_types(trace: EnvTrace) -> CheckResult:
     """Check types that NumPy casts without an error: harmless in ppax, but not in other libraries."""
-    problems = once(_mistyped(subject, event) for subject, event in trace.all())
+    problems = _once(_mistyped(subject, event) for subject, event in trace.all())
     return none_of(
         problems,
         "observations have the types of their spaces, rewards are floats and flags are bools",
@@ -240,7 +236,7 @@ def check_types(trace: EnvTrace) -> Finding:
     )
 
 
-def check_finite(trace: EnvTrace) -> Finding:
+def check_finite(trace: EnvTrace) -> CheckResult:
     """Check that observations and rewards have no NaN or infinity."""
 
     def problems_of(subject: Subject, event: EnvEvent) -> Iterator[str]:
@@ -253,28 +249,28 @@ def check_finite(trace: EnvTrace) -> Finding:
             yield f"the reward is {event.step[0]}"
 
     return none_of(
-        once(problems_of(subject, event) for subject, event in trace.all()),
+        _once(problems_of(subject, event) for subject, event in trace.all()),
         f"all observations and rewards of {_count(trace)} are",
         "One NaN reaches every weight: look for a division by zero, a root or logarithm of a negative number, or an "
         "unstable simulation.",
     )
 
 
-def check_inside(trace: EnvTrace) -> Finding:
+def check_inside(trace: EnvTrace) -> CheckResult:
     """Check that observations are inside their space."""
 
     def problems_of(subject: Subject, event: EnvEvent) -> Iterator[str]:
-        for name, space, x in parts(subject.observation_space, event.obs, "obs"):
-            yield from outside(name, space, np.asarray(x))
+        for name, space, x in _parts(subject.observation_space, event.obs, "obs"):
+            yield from _outside(name, space, np.asarray(x))
 
     return none_of(
-        once(problems_of(subject, event) for subject, event in trace.all()),
+        _once(problems_of(subject, event) for subject, event in trace.all()),
         "observations are inside their space",
         "Declare the bounds that hold; infinite ones are allowed. Categories count from the space's start.",
     )
 
 
-def check_masks(trace: EnvTrace) -> Finding:
+def check_masks(trace: EnvTrace) -> CheckResult:
     """Check that action masks have the layout of arrays/masks.py, come with every observation, and allow an action."""
     if all(mask is None for subject, event in trace.all() for _, mask in subject.masks_of(event.info)):
         return skip('the environment gives no info["action_mask"], and has no method action_masks()')
@@ -297,39 +293,39 @@ def check_masks(trace: EnvTrace) -> Finding:
                 yield f"it allows nothing after {event.where}"
 
     return none_of(
-        once(problems_of(subject, event) for subject, event in trace.all()),
+        _once(problems_of(subject, event) for subject, event in trace.all()),
         "masks come with every observation, fit the actions and allow at least one",
         'Give info["action_mask"] at every reset and step: 1 for each action that is allowed, for a MultiDiscrete one '
         "component after the other. Where no action is possible, end the episode; after its end a mask may be all 0.",
     )
 
 
-def check_episode_stats(trace: EnvTrace) -> Finding:
+def check_episode_stats(trace: EnvTrace) -> CheckResult:
     """Check that `info["episode_stats"]` comes with every reset and step, or with none."""
     given = ["episode_stats" in event.info for _, event in trace.all()]
     if not any(given):
         return skip('the environment gives no info["episode_stats"]')
     missing = [f"there is none after {event.where}" for _, event in trace.all() if "episode_stats" not in event.info]
     return none_of(
-        once(iter([problem]) for problem in missing),
+        _once(iter([problem]) for problem in missing),
         f"it comes with all {len(given)} resets and steps",
         'Give info["episode_stats"] = (reward, ended) at every reset and step: episode_return and episode_length are '
         "computed from it alone.",
     )
 
 
-def check_seeds(trace: EnvTrace) -> Finding:
+def check_seeds(trace: EnvTrace) -> CheckResult:
     """Check that the same seed and actions give the same episode, in another environment and in the same one."""
     one, problems = trace.events[0], [*_shared_generators(trace)]
     first = one[0].obs
     for subject, events in zip(trace.subjects[1:], trace.events[1:], strict=True):
-        if subject.factory is trace.subjects[0].factory and not same(first, events[0].obs):
+        if subject.factory is trace.subjects[0].factory and not _same(first, events[0].obs):
             problems.append(f"environment {subject.number} starts differently from environment 0 with the same seed")
-    if not same(first, trace.repeated[0].obs):
+    if not _same(first, trace.repeated[0].obs):
         problems.append("the first observation differs when it is reset with the same seed again")
     else:
         for t, (a, b) in enumerate(zip(one, trace.repeated, strict=False)):
-            if not (same(a.obs, b.obs) and same(a.step, b.step)):
+            if not (_same(a.obs, b.obs) and _same(a.step, b.step)):
                 problems.append(f"step {t} differs when the same seed and actions are given again")
                 break
     return none_of(
@@ -340,14 +336,14 @@ def check_seeds(trace: EnvTrace) -> Finding:
     )
 
 
-def check_resets(trace: EnvTrace) -> Finding:
+def check_resets(trace: EnvTrace) -> CheckResult:
     """Check that episodes start differently, with different seeds and without seed."""
-    seeded, unseeded = (distinct([event.obs for event in group]) for group in (trace.starts, trace.unseeded))
+    seeded, unseeded = (_distinct([event.obs for event in group]) for group in (trace.starts, trace.unseeded))
     starts = len(trace.starts)
     text = f"{starts} seeds give {seeded} different starts, {len(trace.unseeded)} resets without seed {unseeded}"
     if seeded == unseeded == 1:
         return skip(f"all episodes start alike: {text}")
-    return Finding(
+    return CheckResult(
         unseeded > 1,
         text,
         float(unseeded),
@@ -356,7 +352,7 @@ def check_resets(trace: EnvTrace) -> Finding:
     )
 
 
-def check_episodes(trace: EnvTrace) -> Finding:
+def check_episodes(trace: EnvTrace) -> CheckResult:
     """Check that episodes end, and that reset starts new ones."""
     problems, lengths, ends = [], [], 0
     for subject, events in zip(trace.subjects, trace.events, strict=True):
@@ -371,13 +367,13 @@ def check_episodes(trace: EnvTrace) -> Finding:
                 at_once += before.step is None
         if at_once > 1 and at_once >= len(lengths) - 1 and max(lengths) > 1:
             problems.append(f"after the first episode of environment {subject.number}, the first step ends all others")
-        alike = [same(a.obs, b.obs) for a, b in _around_ends(events)]
+        alike = [_same(a.obs, b.obs) for a, b in _around_ends(events)]
         if len(alike) > 1 and all(alike) and not _alike(trace.unseeded):
             problems.append(
                 f"the last observation of an episode of environment {subject.number} is the first of the next one"
             )
     if ends:
-        return Finding(True, f"{ends} episodes ended", float(ends))
+        return CheckResult(True, f"{ends} episodes ended", float(ends))
     if not lengths:
         steps = sum(event.step is not None for events in trace.events for event in events)
         return skip(f"no episode ended in {steps} steps: if none ever does, give the environment a time limit")
@@ -431,7 +427,7 @@ def _mistyped(subject: Subject, event: EnvEvent) -> Iterator[str]:
 
 
 def _alike(events: tuple[EnvEvent, ...]) -> bool:
-    return distinct([event.obs for event in events]) == 1
+    return _distinct([event.obs for event in events]) == 1
 
 
 def _around_ends(events: tuple[EnvEvent, ...]) -> Iterator[tuple[EnvEvent, EnvEvent]]:
@@ -450,7 +446,66 @@ def _path(path: tuple[str | int, ...]) -> str:
     return "".join(f"[{step!r}]" for step in path)
 
 
-# Checks of environments on the host, in their order; nothing is compiled.
+def _parts(space: spaces.Space, element: Any, name: str) -> Iterator[tuple[str, spaces.Space, Any]]:
+    """Yield (name, space, value) for every leaf of an element of Dict and Tuple spaces."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for key, inner in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
+            yield from _parts(inner, element[key], f"{name}[{key!r}]")
+    else:
+        yield name, space, element
+
+
+def _outside(name: str, space: spaces.Space, x: np.ndarray) -> Iterator[str]:
+    """Yield a message for the first number outside `space`; `x` may have batch axes."""
+    if isinstance(space, spaces.Box):
+        low, high = space.low, space.high
+    elif isinstance(space, spaces.Discrete):
+        low, high = space.start, space.start + space.n - 1
+    elif isinstance(space, spaces.MultiDiscrete):
+        low, high = space.start, space.start + space.nvec - 1
+    elif isinstance(space, spaces.MultiBinary):
+        low, high = 0, 1
+    else:
+        return
+    beyond = (x < low) | (x > high)
+    if beyond.any():
+        where = tuple(map(int, np.argwhere(beyond)[0]))
+        lowest, highest = (np.broadcast_to(bound, x.shape)[where] for bound in (low, high))
+        place = list(where) if where else ""
+        yield f"{name}{place} = {x[where]:g} is outside [{lowest:g}, {highest:g}]"
+
+
+def _once(problems: Iterator[Iterator[str]]) -> list[str]:
+    """Keep the first message of each kind; messages that differ only after " = " are of one kind."""
+    first: dict[str, str] = {}
+    for messages in problems:
+        for message in messages:
+            first.setdefault(message.partition(" = ")[0], message)
+    return list(first.values())
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two trees hold the same numbers, up to rounding."""
+    if one is None or other is None:
+        return one is other
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    a, b = np.asarray(one), np.asarray(other)
+    if a.shape != b.shape:
+        return False
+    return bool(np.allclose(a, b, CLOSE, CLOSE, equal_nan=True)) if a.dtype.kind == "f" else bool((a == b).all())
+
+
+def _distinct(elements: list[Any]) -> int:
+    """Number of distinct elements."""
+    kept: list[Any] = []
+    for element in elements:
+        if not any(_same(element, other) for other in kept):
+            kept.append(element)
+    return len(kept)
+
 
 STEPS, RESETS = 1000, 8
 CHECKS = {
@@ -479,13 +534,13 @@ def all_checks(env: HostEnv | gymnasium.Env, key: Key) -> list[Check]:
         except ConfigError as error:
             return not_created(error)
 
-    def play() -> Finding:
+    def play() -> CheckResult:
         try:
             traces.append(record_trace(subjects, STEPS, RESETS, int(jax.random.bits(key)) >> 1))
         except ProtocolError as error:
-            return Finding(False, str(error), None, INTERFACE)
+            return CheckResult(False, str(error), None, INTERFACE)
         count = sum(len(events) for events in traces[0].events)
-        return Finding(True, f"{count} resets and steps of {len(subjects)} with random actions", float(count))
+        return CheckResult(True, f"{count} resets and steps of {len(subjects)} with random actions", float(count))
 
     try:
         checks = [attempt("declared", environment.check_declared, subjects[0]), attempt("interface", play)]

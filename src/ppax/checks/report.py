@@ -15,7 +15,7 @@ SHOWN = 2  # number of traceback frames in a failure
 WIDTH = 12  # width of the column of check names, in characters
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """Result of one check."""
 
     passed: bool | None  # None: does not apply
@@ -25,7 +25,7 @@ class Finding(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Finding with the name of its check."""
+    """Result of a check, with the name of its check."""
 
     name: str
     passed: bool | None
@@ -75,22 +75,22 @@ def _finite(number: float | None) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-def within(number: float, allowed: float, text: str, advice: str) -> Finding:
-    """Finding that passes if `number` is at most `allowed`; NaN fails."""
-    return Finding(number <= allowed, f"{text} {number:.2g} (allowed {allowed:.2g})", number, advice)
+def within(number: float, allowed: float, text: str, advice: str) -> CheckResult:
+    """Result that passes if `number` is at most `allowed`; NaN fails."""
+    return CheckResult(number <= allowed, f"{text} {number:.2g} (allowed {allowed:.2g})", number, advice)
 
 
-def none_of(problems: list[str], text: str, advice: str) -> Finding:
-    """Finding that passes if there are no problems; else its text has the first three."""
+def none_of(problems: list[str], text: str, advice: str) -> CheckResult:
+    """Result that passes if there are no problems; else its text has the first three."""
     if not problems:
-        return Finding(True, text, 0.0)
+        return CheckResult(True, text, 0.0)
     more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
-    return Finding(False, "; ".join(problems[:3]) + more, float(len(problems)), advice)
+    return CheckResult(False, "; ".join(problems[:3]) + more, float(len(problems)), advice)
 
 
-def skip(why: str) -> Finding:
-    """Finding of a check that does not apply."""
-    return Finding(None, f"does not apply: {why}")
+def skip(why: str) -> CheckResult:
+    """Result of a check that does not apply."""
+    return CheckResult(None, f"does not apply: {why}")
 
 
 def not_tried(name: str, why: str = "an earlier check failed") -> Check:
@@ -98,12 +98,12 @@ def not_tried(name: str, why: str = "an earlier check failed") -> Check:
     return Check(name, None, f"not tried: {why}", None, "")
 
 
-def attempt(name: str, check: Callable[..., Finding], *arguments: Any) -> Check:
+def attempt(name: str, check: Callable[..., CheckResult], *arguments: Any) -> Check:
     """Run one check; an exception, often from the user's code, is a failure."""
     try:
         finding = check(*arguments)
     except (Exception, SystemExit) as error:
-        finding = Finding(False, f"raised {type(error).__name__}", None, last_lines(error))
+        finding = CheckResult(False, f"raised {type(error).__name__}", None, last_lines(error))
     passed = None if finding.passed is None else bool(finding.passed)
     return Check(name, passed, finding.text, finding.number, finding.advice if passed is False else "")
 

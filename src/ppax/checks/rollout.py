@@ -14,13 +14,11 @@ from jax import Array
 from ppax.arrays.sequences import to_rows
 from ppax.checks import update
 from ppax.checks.context import CheckContext, fast_compiled, max_difference, named_leaves, replayed
-from ppax.checks.report import Finding, none_of, skip, within
+from ppax.checks.report import CheckResult, none_of, skip, within
 from ppax.core.types import Key, LearnerState, PyTree, Transition
 from ppax.devices.layout import product_dtype
 from ppax.training.collection import stream_keys
 from ppax.training.host.policy import HostNumpyPolicy, PolicyInputs, make_policy
-
-# Checks of the policy: replay of the stored rollout, memory resets, log-probabilities and action masks.
 
 EXACT = {
     "float32": 1e-6,
@@ -30,7 +28,7 @@ CLOSE = {"float32": 1e-5, "bfloat16": 5e-2}  # relative tolerance
 STATES = 16  # number of observations that are compared
 
 
-def check_ratio(context: CheckContext, key: Key) -> Finding:
+def check_ratio(context: CheckContext, key: Key) -> CheckResult:
     """Check that the probability ratio is 1 before the first gradient step, on every row."""
     metrics = context.probe(context.learner, context.rollout, key).metrics
     if "ratio_first_max_dev" not in metrics:
@@ -47,7 +45,7 @@ def check_ratio(context: CheckContext, key: Key) -> Finding:
     )
 
 
-def check_host_policy(context: CheckContext) -> Finding:
+def check_host_policy(context: CheckContext) -> CheckResult:
     """Check that the host policy (NumPy or compiled) gives the actions of the network."""
     env, steps = context.env, context.rollout.steps
     policy = make_policy(context.agent, env, context.learner, deterministic=True)
@@ -74,7 +72,7 @@ def check_host_policy(context: CheckContext) -> Finding:
     )
 
 
-def check_replay(context: CheckContext) -> Finding:
+def check_replay(context: CheckContext) -> CheckResult:
     """Check that acting again, step by step from the memory at the rollout's start, gives the stored values."""
     steps, again = context.rollout.steps, replayed(context)
     valid = np.asarray(steps.valid)
@@ -95,7 +93,7 @@ def check_replay(context: CheckContext) -> Finding:
     )
 
 
-def check_memory(context: CheckContext) -> Finding:
+def check_memory(context: CheckContext) -> CheckResult:
     """Check that memory is reset where an episode begins."""
     agent, steps, carry = context.agent, context.rollout.steps, context.actor.carry
     if not jax.tree.leaves(agent.initial_carry(1)):
@@ -131,7 +129,7 @@ def _from(begin: int, steps: Transition) -> np.ndarray:
     return after
 
 
-def check_distribution(context: CheckContext, key: Key) -> Finding:
+def check_distribution(context: CheckContext, key: Key) -> CheckResult:
     """Check that log_prob is the density of the samples: the mean score E[d log p / d network] is 0."""
     again, steps = replayed(context), context.rollout.steps
     valid = np.asarray(steps.valid)
@@ -156,7 +154,7 @@ def check_distribution(context: CheckContext, key: Key) -> Finding:
     return found._replace(number=float(worst))
 
 
-def check_masks(context: CheckContext) -> Finding:
+def check_masks(context: CheckContext) -> CheckResult:
     """Check that no forbidden action is taken, and that the mask changes the distribution in learning, too."""
     steps = context.rollout.steps
     if steps.action_mask is None:
@@ -184,8 +182,6 @@ def check_masks(context: CheckContext) -> Finding:
     )
 
 
-# Checks of a stored rollout: finite values, bounds of spaces, final observations, alignment of rows.
-
 ROWS = 64  # number of rows tested one by one with `space.contains`
 JUMP = 2.0  # last step over an ordinary step, in observation space, above which the environment may have reset itself
 MOST = 0.75  # share of final observations that look like first ones, above which it may have reset itself
@@ -193,7 +189,7 @@ REACH = 2.0  # largest distance to a first observation, over the distance among 
 RESETS = 256
 
 
-def check_finite(context: CheckContext) -> Finding:
+def check_finite(context: CheckContext) -> CheckResult:
     """Check that observations and rewards have no NaN or infinity."""
     steps = context.rollout.steps
     problems = []
@@ -211,7 +207,7 @@ def check_finite(context: CheckContext) -> Finding:
     )
 
 
-def check_inside(context: CheckContext) -> Finding:
+def check_inside(context: CheckContext) -> CheckResult:
     """Check that observations, and the actions that the environment receives, are inside their spaces."""
     env, steps = context.env, context.rollout.steps
     action = to_rows(replayed(context).env_action)
@@ -227,7 +223,7 @@ def check_inside(context: CheckContext) -> Finding:
     )
 
 
-def check_final(context: CheckContext) -> Finding:
+def check_final(context: CheckContext) -> CheckResult:
     """Check that final observations belong to the episode that ends: the environment must not reset itself in step."""
     steps = context.rollout.steps
     begin = fast_compiled(jax.vmap(context.env.env.reset))(jax.random.split(jax.random.key(0), RESETS))
@@ -256,7 +252,7 @@ def check_final(context: CheckContext) -> Finding:
     usual, last = length((obs[1:] - obs[:-1])[inner] / spread), length(final - before)
     share = like_a_start(final).mean()
     reset = share > MOST and like_a_start(before).mean() < 1.0 - MOST and last > JUMP * usual
-    return Finding(
+    return CheckResult(
         not reset,
         f"{share:.0%} of {len(at)} final observations look like first ones; the last step moves "
         f"{last:.2g}, others {usual:.2g} standard deviations",
@@ -266,7 +262,7 @@ def check_final(context: CheckContext) -> Finding:
     )
 
 
-def check_alignment(context: CheckContext) -> Finding:
+def check_alignment(context: CheckContext) -> CheckResult:
     """Check that stepping again with the stored actions leads from each stored row to the next."""
     steps, env = context.rollout.steps, context.env
     keys = stream_keys(jax.random.clone(context.key), steps.valid.shape[0], env)[:, :, 0]

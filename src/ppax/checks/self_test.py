@@ -11,7 +11,7 @@ import jax
 from ppax.agents.policies import single_policies
 from ppax.checks import environment, host, rollout, update
 from ppax.checks.context import CheckContext, context_after_update, fewest_envs, make_context
-from ppax.checks.report import Check, Finding, Report, attempt, not_tried
+from ppax.checks.report import Check, CheckResult, Report, attempt, not_tried
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, Key
 from ppax.core.unknown_names import refusing_unknown
@@ -24,12 +24,12 @@ class EnvChecks(NamedTuple):
     """Checks of one kind of environments."""
 
     alone: Callable[[Any, Key], list[Check]]  # of the environment without the agent
-    of_policy: Mapping[str, Callable[[CheckContext], Finding]]  # of the policy in such environments only
+    of_policy: Mapping[str, Callable[[CheckContext], CheckResult]]  # of the policy in such environments only
     skipped: Mapping[str, str]  # checks that do not apply, and why
 
 
 ENV_CHECKS = {  # by `Backend.name`
-    "compiled": EnvChecks(environment.all_checks, {}, {}),
+    "compiled": EnvChecks(environment.checks_without_agent, {}, {}),
     "host": EnvChecks(
         host.all_checks,
         {"on the host": rollout.check_host_policy},
@@ -66,11 +66,11 @@ def _checks(agent: Agent, few: Env, env: Env, num_steps: int, key: Key) -> Itera
     keys = iter(jax.random.split(key, 16))
     contexts: list[CheckContext] = []
 
-    def play(key: Key) -> Finding:
+    def play(key: Key) -> CheckResult:
         contexts.append(context_after_update(agent, few, num_steps, key))
         steps = contexts[0].rollout.steps
         ends, sizes = int(steps.ended.sum()), f"{num_steps} steps of {few.num_envs} environments and an update"
-        return Finding(True, f"{sizes}: {ends} episodes ended in the last rollout", float(ends))
+        return CheckResult(True, f"{sizes}: {ends} episodes ended in the last rollout", float(ends))
 
     of_env = ENV_CHECKS[backend_of(few).name]
     alone, rollout = of_env.alone(few, next(keys)), attempt("rollout", play, next(keys))

@@ -13,7 +13,7 @@ from jax import Array
 
 from ppax.arrays.sequences import to_sequences
 from ppax.checks.context import CheckContext, differing_leaves, fast_compiled, gradient, named_leaves
-from ppax.checks.report import Finding, none_of, skip, within
+from ppax.checks.report import CheckResult, none_of, skip, within
 from ppax.core.types import Batch, Key, LearnerState, PyTree, Rollout, Targets, Transition
 from ppax.devices import sharding
 from ppax.devices.layout import product_dtype
@@ -24,13 +24,228 @@ from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.ppo import PPO
 from ppax.training.collection import collect
 
-# Advantages in float64 NumPy, as forward sums from each step: an independent computation for the estimators.
-#
-# Every estimator is a sum of one-step errors delta_u = rho (r_u + gamma V'_u - V_u) with weights (gamma c)^(u - t), up
-# to the end of an episode: lambda-returns in all their forms (Schulman et al. 2016, https://arxiv.org/abs/1506.02438,
-# eq. 11 and 12).
-#
-# The score test checks that log_prob is the density of the samples: its mean derivative by any parameter is then 0.
+STREAMS, STEPS = 16, 128  # size of the part of the rollout on which advantages are compared
+END_SHARE = 0.1  # share of steps that end an episode there
+EQUAL = 1e-3  # relative tolerance of a gradient
+DRIFT = 0.02  # tolerance between one device and two, as a share of the update: sums differ in rounding
+
+
+def check_targets(context: CheckContext, key: Key) -> CheckResult:
+    """Compare advantages and value targets with a float64 computation."""
+    weights = weights_of(context.agent.advantage)
+    if weights is None:
+        return skip(
+            f"{type(context.agent.advantage).__name__} is no estimator of ppax: there is no float64 computation of it"
+        )
+    steps, next_value = _with_ends(context, key)
+    got = _estimate(context.agent)(steps, next_value)
+    expected = targets(weights, steps, next_value, float(context.agent.gamma))
+    off = max(
+        float(np.nan_to_num(np.abs(np.asarray(a) - b) / (1.0 + np.abs(b).max()), nan=np.inf).max())
+        for a, b in zip(got, expected, strict=True)
+    )
+    return within(
+        off,
+        1e-4,
+        "advantages and targets are those of a float64 computation; largest relative difference",
+        "The estimator is wrong, or values and rewards are too large for float32: set normalize_reward.",
+    )
+
+
+def check_ends(context: CheckContext, key: Key) -> CheckResult:
+    """Check that targets bootstrap from the next value after a truncation, and not after a termination."""
+    steps, next_value = _with_ends(context, key)
+    estimate = _estimate(context.agent)
+    plain = estimate(steps, next_value)
+    terminated, truncated = steps.terminated, steps.truncated & ~steps.terminated
+    without = estimate(steps, jnp.where(terminated, jnp.nan, next_value))
+    more = estimate(steps, jnp.where(truncated, next_value + 1.0, next_value))
+    problems = [f"{name} depends on the value after a termination" for name in differing_leaves(plain, without)]
+    gain = np.asarray(more.value - plain.value)[np.asarray(truncated)]
+    if float(context.agent.gamma) > 0.0 and not (gain > 0.0).all():
+        problems.append(f"the target ignores the value after {(~(gain > 0.0)).sum()} of {len(gain)} truncations")
+    counts = int(terminated.sum()), int(truncated.sum())
+    return none_of(
+        problems,
+        f"targets bootstrap after {counts[1]} truncations, and not after {counts[0]} terminations",
+        "Only terminated may cut the value (jnp.where(terminated, 0, next_value), not a product: NaN times 0 is NaN); "
+        "ended cuts the trace.",
+    )
+
+
+def check_coverage(context: CheckContext, env: Any, num_steps: int, key: Key) -> CheckResult:
+    """Check the minibatches of two epochs: valid indices, different orders, and each sequence once if shuffled."""
+    agent = context.agent
+    length = agent.sequence_length(num_steps)
+    count = num_steps * env.num_streams // length
+    rollout = context.rollout.steps
+    few = to_sequences(dataclasses.replace(rollout, obs=None, action=None, carry=(), action_mask=None), length)
+    steps = jax.tree.map(lambda x: jnp.asarray(np.resize(np.asarray(x), (count, *x.shape[1:]))), few)
+    advantage = jax.random.normal(jax.random.fold_in(key, 0), (count, length)) * steps.valid
+    draw = fast_compiled(
+        lambda steps, advantage, key: agent.minibatch(Batch(steps, Targets(advantage, advantage)), key)
+    )
+    drawn = [draw(steps, advantage, jax.random.fold_in(key, i)) for i in (1, 2)]
+    order = [np.asarray(one.index).reshape(-1) for one in drawn]
+    problems = ["an index is out of range"] if (order[0] < 0).any() or (order[0] > count).any() else []
+    visits = np.bincount(np.clip(order[0], 0, count), minlength=count + 1)[:count]
+    if drawn[0].weight is not None:
+        seen = f"{(visits > 0).sum():,} of {count:,} sequences in {order[0].size:,} drawn"
+        if not problems:
+            return skip(f"sequences are drawn by priority, with weights: an epoch has {seen}")
+    never, often = int((visits == 0).sum()), int((visits > 1).sum())
+    uneven = [f"{never:,} of {count:,} sequences are in no minibatch"] if never else []
+    uneven += [f"{often:,} of {count:,} sequences come more than once"] if often else []
+    # only a shuffle promises that an epoch has every sequence; another part may choose among them
+    promised = isinstance(agent.minibatch, Shuffle)
+    problems += uneven if promised else []
+    if count > 1 and agent.minibatch.num_minibatches > 1 and np.array_equal(order[0], order[1]):
+        problems.append("two epochs have the same minibatches")
+    if uneven and not problems:
+        return skip(f"{type(agent.minibatch).__name__} need not cover a rollout: {'; '.join(uneven)}")
+    return none_of(
+        problems,
+        f"an epoch has each of {count:,} sequences exactly once, another epoch in another order",
+        "Draw indices from the key, from 0 to the number of sequences, which is padding; a shuffle is a new "
+        "permutation of all sequences in each epoch.",
+    )
+
+
+def check_gradients(context: CheckContext, key: Key) -> CheckResult:
+    """Check that every parameter gets a finite gradient."""
+    gradients = gradient(context, context.rollout, key)
+    broken = [path for path, x in gradients.items() if not np.isfinite(x).all()]
+    dead = [path for path, x in gradients.items() if not x.any()]
+    problems = [f"the gradient of {', '.join(broken)} is not finite"] if broken else []
+    problems += [f"no gradient reaches {', '.join(dead)}"] if dead else []
+    return none_of(
+        problems,
+        f"all {len(gradients)} leaves of the parameters get a finite gradient",
+        "Weights without a gradient never learn: a stop_gradient, an output that is not used, vf_coef = 0, an "
+        "observation that is always 0, or dead units. NaN often comes from a jnp.where whose other branch is infinite.",
+    )
+
+
+def check_empty_rows(context: CheckContext, key: Key) -> CheckResult:
+    """Check that invalid rows have no influence on an update, whatever their values are."""
+    steps, invalid = context.rollout.steps, ~context.rollout.steps.valid
+    if not invalid.any():
+        return skip("every row of the rollout is valid: no episode ended in it")
+    # the invalid row after a truncation holds the final observation, whose value is bootstrapped; extensions may read
+    # that after a termination, too (`learning.following`)
+    read = steps.ended if context.agent.extensions else steps.truncated
+    final = jnp.concatenate([jnp.zeros_like(invalid[:1]), read[:-1]])
+    unused = invalid & ~final
+    poisoned = dataclasses.replace(
+        steps,
+        obs=_poison(steps.obs, unused),
+        action=_poison(steps.action, invalid),
+        log_prob=_poison(steps.log_prob, invalid),
+        reward=_poison(steps.reward, invalid),
+        value=_poison(steps.value, unused),
+    )
+    clean = context.update(context.learner, context.rollout, jax.random.clone(key)).learner
+    dirty = context.update(context.learner, context.rollout._replace(steps=poisoned), jax.random.clone(key)).learner
+    problems = [f"{path} changes" for path in differing_leaves(clean, dirty)]
+    alone, beside = (
+        gradient(context, x, jax.random.clone(key)) for x in (context.rollout, _with_empty(context.rollout))
+    )
+    difference = _norm({path: alone[path] - beside[path] for path in alone})
+    if not difference <= EQUAL * _norm(alone):
+        problems.append(f"doubling the rows with invalid ones changes the gradient by {difference / _norm(alone):.2g}")
+    return none_of(
+        problems,
+        f"NaN and 1e30 in {int(invalid.sum()):,} invalid rows change no bit, and additional ones change no mean",
+        "A loss, estimator or minibatch uses rows where steps.valid is False: take masked means "
+        "(ppax.arrays.sequences.masked_mean), by jnp.where and not by multiplication.",
+    )
+
+
+def check_repeats(context: CheckContext, key: Key) -> CheckResult:
+    """Check that the same update twice gives the same finite parameters."""
+    one, other = (context.update(context.learner, context.rollout, jax.random.clone(key)).learner for _ in range(2))
+    broken = [path for path, x in named_leaves(other) if not np.isfinite(x).all()]
+    return none_of(
+        [f"{path} differs" for path in differing_leaves(one, other)] + [f"{path} is not finite" for path in broken],
+        "the same rollout and key give the same weights, bit for bit",
+        "Runs are not reproducible: callbacks into Python, or sums in changing order (on a GPU, "
+        "XLA_FLAGS=--xla_gpu_deterministic_ops=true). Where weights are not finite, see `gradients`.",
+    )
+
+
+def check_devices(context: CheckContext, num_steps: int, key: Key) -> CheckResult:
+    """Check that an iteration on two devices gives the parameters of one device."""
+    agent, env, learner = context.agent, context.env, context.learner
+    minibatch = agent.minibatch.size(num_steps * env.num_streams // agent.sequence_length(num_steps))
+    if len(jax.local_devices()) < 2:
+        return skip("there is one device")
+    if env.num_envs % 2 or minibatch % 2:
+        return skip(f"{env.num_envs} environments and minibatches of {minibatch} sequences cannot both be halved")
+    half = dataclasses.replace(env, num_envs=env.num_envs // 2)
+
+    def share(learner: Any, actor: Any, key: Key, update_key: Key) -> PyTree:
+        rollout = collect(agent, half, learner, actor, num_steps, key).rollout
+        return agent.update(learner, rollout, update_key).learner.params
+
+    both = fast_compiled(sharding.split(share, 2, (SAME, SPLIT, SAME, SAME), SAME))
+    one = context.update(learner, context.rollout, jax.random.clone(key)).learner.params
+    two = both(learner, context.actor, jax.random.clone(context.key), jax.random.clone(key))
+    start, one, two = (
+        np.concatenate([x.astype(np.float64).reshape(-1) for _, x in named_leaves(params)])
+        for params in (learner.params, one, two)
+    )
+    return within(
+        float(np.linalg.norm(one - two)) / max(float(np.linalg.norm(one - start)), 1e-30),
+        DRIFT,
+        "an iteration on two devices gives the update of one device; relative difference",
+        "Something is summed or counted on each device alone: a loss must be a mean over valid rows, and an "
+        "environment must not depend on the number of environments. [agent.program] devices = 1 avoids it.",
+    )
+
+
+def _with_empty(rollout: Rollout) -> Rollout:
+    """Append a copy of all streams in which every row is invalid."""
+    empty = dataclasses.replace(rollout.steps, valid=jnp.zeros_like(rollout.steps.valid))
+    steps = jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=1), rollout.steps, empty)
+    trace = jnp.concatenate([rollout.reward_trace] * 2, axis=1)
+    of_streams = rollout.last_value, rollout.last_obs, rollout.extensions
+    last_value, *others = jax.tree.map(lambda x: jnp.concatenate([x, x]), of_streams)
+    return Rollout(steps, last_value, trace, *others)
+
+
+def _norm(tree: dict[str, np.ndarray]) -> float:
+    return float(np.sqrt(sum((x**2).sum() for x in tree.values())))
+
+
+def _estimate(agent: PPO) -> Any:
+    def estimate(steps: Transition, next_value: Array) -> Targets:
+        return Targets(*jax.vmap(agent.advantage, (1, 1, None), 1)(steps, next_value, agent.gamma))
+
+    return fast_compiled(estimate)
+
+
+def _with_ends(context: CheckContext, key: Key) -> tuple[Transition, Array]:
+    """Return steps of the rollout with random terminations and truncations, and the next value of each step."""
+    rollout: Rollout = context.rollout
+    steps = jax.tree.map(lambda x: x[:STEPS, :STREAMS], dataclasses.replace(rollout.steps, carry=()))
+    after = jnp.concatenate([rollout.steps.value[1:], rollout.last_value[None]])[:STEPS, :STREAMS]
+    terminated, truncated = jax.random.bernoulli(key, END_SHARE, (2, *after.shape))
+    return dataclasses.replace(steps, terminated=terminated, truncated=truncated), after
+
+
+def _poison(tree: PyTree, where: Array) -> PyTree:
+    """Set half of the rows in `where` to NaN and the other half to huge numbers."""
+    half = jnp.cumsum(where, axis=0) % 2 == 0
+
+    def one(x: Array) -> Array:
+        rows, other = (y.reshape(y.shape + (1,) * (x.ndim - y.ndim)) for y in (where, half))
+        if x.dtype == bool:
+            return x
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return jnp.where(rows, np.iinfo(x.dtype).max, x)
+        return jnp.where(rows, jnp.where(other, jnp.nan, 1e30).astype(x.dtype), x)
+
+    return jax.tree.map(one, tree)
 
 
 class Weights(NamedTuple):
@@ -58,7 +273,12 @@ def weights_of(part: Any) -> Weights | None:
 
 
 def targets(weights: Weights, steps: Any, next_value: Any, gamma: float) -> tuple[np.ndarray, np.ndarray]:
-    """Advantages and value targets [T, B] from steps and the value after each."""
+    """Advantages and value targets [T, B] from steps and the value after each, in float64, as forward sums.
+
+    Every estimator is a sum of one-step errors delta_u = rho (r_u + gamma V'_u - V_u) with weights (gamma c)^(u - t),
+    up to the end of an episode: lambda-returns in all their forms (Schulman et al. 2016,
+    https://arxiv.org/abs/1506.02438, eq. 11 and 12).
+    """
     reward, value, next_v = (np.asarray(x, np.float64) for x in (steps.reward, steps.value, next_value))
     terminated, truncated = np.asarray(steps.terminated), np.asarray(steps.truncated)
     ended = terminated | truncated
@@ -77,8 +297,6 @@ def targets(weights: Weights, steps: Any, next_value: Any, gamma: float) -> tupl
     return weights.step * (reward + gamma * following - value), target
 
 
-# Score test
-
 NOISE = 0.2  # standard deviation of the noise added to weights, so that the distribution is not uniform
 DRAWS, TURNS = 64, 64  # samples per batch, and number of batches
 DIRECTIONS, SPREAD = 64, 3.0  # random directions, and the deviation of their leaves' log magnitudes
@@ -88,6 +306,7 @@ SIGMAS = 6.0  # allowed deviation of a mean score, in standard errors
 def scores(agent: PPO, learner: LearnerState, rows: PyTree, key: Key) -> tuple[Array, Array]:
     """Sums over samples of d log p / d direction and of its square, [DIRECTIONS, rows].
 
+    Where log_prob is the density of the samples, the mean of each derivative is 0.
     Directions are random changes of the parameters and features that `decide` reads. Along the distribution's own
     fields the mean score need not be 0: they may depend on each other, as log-probabilities that sum to 1.
     """
@@ -171,229 +390,3 @@ def excess(total: np.ndarray, squares: np.ndarray) -> float:
     error = np.sqrt(np.maximum(second - mean**2, 0.0) / n)
     excess = np.nan_to_num(np.abs(mean) / (SIGMAS * error + 20.0 / n), nan=np.inf)
     return float(np.max(excess, initial=0.0))
-
-
-# Checks of an update: targets, minibatches, gradients, invalid rows, several devices.
-
-STREAMS, STEPS = 16, 128  # size of the part of the rollout on which advantages are compared
-END_SHARE = 0.1  # share of steps that end an episode there
-EQUAL = 1e-3  # relative tolerance of a gradient
-DRIFT = 0.02  # tolerance between one device and two, as a share of the update: sums differ in rounding
-
-
-def check_targets(context: CheckContext, key: Key) -> Finding:
-    """Compare advantages and value targets with a float64 computation."""
-    weights = weights_of(context.agent.advantage)
-    if weights is None:
-        return skip(
-            f"{type(context.agent.advantage).__name__} is no estimator of ppax: there is no float64 computation of it"
-        )
-    steps, next_value = _with_ends(context, key)
-    got = _estimate(context.agent)(steps, next_value)
-    expected = targets(weights, steps, next_value, float(context.agent.gamma))
-    off = max(
-        float(np.nan_to_num(np.abs(np.asarray(a) - b) / (1.0 + np.abs(b).max()), nan=np.inf).max())
-        for a, b in zip(got, expected, strict=True)
-    )
-    return within(
-        off,
-        1e-4,
-        "advantages and targets are those of a float64 computation; largest relative difference",
-        "The estimator is wrong, or values and rewards are too large for float32: set normalize_reward.",
-    )
-
-
-def check_ends(context: CheckContext, key: Key) -> Finding:
-    """Check that targets bootstrap from the next value after a truncation, and not after a termination."""
-    steps, next_value = _with_ends(context, key)
-    estimate = _estimate(context.agent)
-    plain = estimate(steps, next_value)
-    terminated, truncated = steps.terminated, steps.truncated & ~steps.terminated
-    without = estimate(steps, jnp.where(terminated, jnp.nan, next_value))
-    more = estimate(steps, jnp.where(truncated, next_value + 1.0, next_value))
-    problems = [f"{name} depends on the value after a termination" for name in differing_leaves(plain, without)]
-    gain = np.asarray(more.value - plain.value)[np.asarray(truncated)]
-    if float(context.agent.gamma) > 0.0 and not (gain > 0.0).all():
-        problems.append(f"the target ignores the value after {(~(gain > 0.0)).sum()} of {len(gain)} truncations")
-    counts = int(terminated.sum()), int(truncated.sum())
-    return none_of(
-        problems,
-        f"targets bootstrap after {counts[1]} truncations, and not after {counts[0]} terminations",
-        "Only terminated may cut the value (jnp.where(terminated, 0, next_value), not a product: NaN times 0 is NaN); "
-        "ended cuts the trace.",
-    )
-
-
-def check_coverage(context: CheckContext, env: Any, num_steps: int, key: Key) -> Finding:
-    """Check the minibatches of two epochs: valid indices, different orders, and each sequence once if shuffled."""
-    agent = context.agent
-    length = agent.sequence_length(num_steps)
-    count = num_steps * env.num_streams // length
-    rollout = context.rollout.steps
-    few = to_sequences(dataclasses.replace(rollout, obs=None, action=None, carry=(), action_mask=None), length)
-    steps = jax.tree.map(lambda x: jnp.asarray(np.resize(np.asarray(x), (count, *x.shape[1:]))), few)
-    advantage = jax.random.normal(jax.random.fold_in(key, 0), (count, length)) * steps.valid
-    draw = fast_compiled(
-        lambda steps, advantage, key: agent.minibatch(Batch(steps, Targets(advantage, advantage)), key)
-    )
-    drawn = [draw(steps, advantage, jax.random.fold_in(key, i)) for i in (1, 2)]
-    order = [np.asarray(one.index).reshape(-1) for one in drawn]
-    problems = ["an index is out of range"] if (order[0] < 0).any() or (order[0] > count).any() else []
-    visits = np.bincount(np.clip(order[0], 0, count), minlength=count + 1)[:count]
-    if drawn[0].weight is not None:
-        seen = f"{(visits > 0).sum():,} of {count:,} sequences in {order[0].size:,} drawn"
-        if not problems:
-            return skip(f"sequences are drawn by priority, with weights: an epoch has {seen}")
-    never, often = int((visits == 0).sum()), int((visits > 1).sum())
-    uneven = [f"{never:,} of {count:,} sequences are in no minibatch"] if never else []
-    uneven += [f"{often:,} of {count:,} sequences come more than once"] if often else []
-    # only a shuffle promises that an epoch has every sequence; another part may choose among them
-    promised = isinstance(agent.minibatch, Shuffle)
-    problems += uneven if promised else []
-    if count > 1 and agent.minibatch.num_minibatches > 1 and np.array_equal(order[0], order[1]):
-        problems.append("two epochs have the same minibatches")
-    if uneven and not problems:
-        return skip(f"{type(agent.minibatch).__name__} need not cover a rollout: {'; '.join(uneven)}")
-    return none_of(
-        problems,
-        f"an epoch has each of {count:,} sequences exactly once, another epoch in another order",
-        "Draw indices from the key, from 0 to the number of sequences, which is padding; a shuffle is a new "
-        "permutation of all sequences in each epoch.",
-    )
-
-
-def check_gradients(context: CheckContext, key: Key) -> Finding:
-    """Check that every parameter gets a finite gradient."""
-    gradients = gradient(context, context.rollout, key)
-    broken = [path for path, x in gradients.items() if not np.isfinite(x).all()]
-    dead = [path for path, x in gradients.items() if not x.any()]
-    problems = [f"the gradient of {', '.join(broken)} is not finite"] if broken else []
-    problems += [f"no gradient reaches {', '.join(dead)}"] if dead else []
-    return none_of(
-        problems,
-        f"all {len(gradients)} leaves of the parameters get a finite gradient",
-        "Weights without a gradient never learn: a stop_gradient, an output that is not used, vf_coef = 0, an "
-        "observation that is always 0, or dead units. NaN often comes from a jnp.where whose other branch is infinite.",
-    )
-
-
-def check_empty_rows(context: CheckContext, key: Key) -> Finding:
-    """Check that invalid rows have no influence on an update, whatever their values are."""
-    steps, invalid = context.rollout.steps, ~context.rollout.steps.valid
-    if not invalid.any():
-        return skip("every row of the rollout is valid: no episode ended in it")
-    # the invalid row after a truncation holds the final observation, whose value is bootstrapped; extensions may read
-    # that after a termination, too (`learning.following`)
-    read = steps.ended if context.agent.extensions else steps.truncated
-    final = jnp.concatenate([jnp.zeros_like(invalid[:1]), read[:-1]])
-    unused = invalid & ~final
-    poisoned = dataclasses.replace(
-        steps,
-        obs=_poison(steps.obs, unused),
-        action=_poison(steps.action, invalid),
-        log_prob=_poison(steps.log_prob, invalid),
-        reward=_poison(steps.reward, invalid),
-        value=_poison(steps.value, unused),
-    )
-    clean = context.update(context.learner, context.rollout, jax.random.clone(key)).learner
-    dirty = context.update(context.learner, context.rollout._replace(steps=poisoned), jax.random.clone(key)).learner
-    problems = [f"{path} changes" for path in differing_leaves(clean, dirty)]
-    alone, beside = (
-        gradient(context, x, jax.random.clone(key)) for x in (context.rollout, _with_empty(context.rollout))
-    )
-    difference = _norm({path: alone[path] - beside[path] for path in alone})
-    if not difference <= EQUAL * _norm(alone):
-        problems.append(f"doubling the rows with invalid ones changes the gradient by {difference / _norm(alone):.2g}")
-    return none_of(
-        problems,
-        f"NaN and 1e30 in {int(invalid.sum()):,} invalid rows change no bit, and additional ones change no mean",
-        "A loss, estimator or minibatch uses rows where steps.valid is False: take masked means "
-        "(ppax.arrays.sequences.masked_mean), by jnp.where and not by multiplication.",
-    )
-
-
-def check_repeats(context: CheckContext, key: Key) -> Finding:
-    """Check that the same update twice gives the same finite parameters."""
-    one, other = (context.update(context.learner, context.rollout, jax.random.clone(key)).learner for _ in range(2))
-    broken = [path for path, x in named_leaves(other) if not np.isfinite(x).all()]
-    return none_of(
-        [f"{path} differs" for path in differing_leaves(one, other)] + [f"{path} is not finite" for path in broken],
-        "the same rollout and key give the same weights, bit for bit",
-        "Runs are not reproducible: callbacks into Python, or sums in changing order (on a GPU, "
-        "XLA_FLAGS=--xla_gpu_deterministic_ops=true). Where weights are not finite, see `gradients`.",
-    )
-
-
-def check_devices(context: CheckContext, num_steps: int, key: Key) -> Finding:
-    """Check that an iteration on two devices gives the parameters of one device."""
-    agent, env, learner = context.agent, context.env, context.learner
-    minibatch = agent.minibatch.size(num_steps * env.num_streams // agent.sequence_length(num_steps))
-    if len(jax.local_devices()) < 2:
-        return skip("there is one device")
-    if env.num_envs % 2 or minibatch % 2:
-        return skip(f"{env.num_envs} environments and minibatches of {minibatch} sequences cannot both be halved")
-    half = dataclasses.replace(env, num_envs=env.num_envs // 2)
-
-    def share(learner: Any, actor: Any, key: Key, update_key: Key) -> PyTree:
-        rollout = collect(agent, half, learner, actor, num_steps, key).rollout
-        return agent.update(learner, rollout, update_key).learner.params
-
-    both = fast_compiled(sharding.split(share, 2, (SAME, SPLIT, SAME, SAME), SAME))
-    one = context.update(learner, context.rollout, jax.random.clone(key)).learner.params
-    two = both(learner, context.actor, jax.random.clone(context.key), jax.random.clone(key))
-    start, one, two = (
-        np.concatenate([x.astype(np.float64).reshape(-1) for _, x in named_leaves(params)])
-        for params in (learner.params, one, two)
-    )
-    return within(
-        float(np.linalg.norm(one - two)) / max(float(np.linalg.norm(one - start)), 1e-30),
-        DRIFT,
-        "an iteration on two devices gives the update of one device; relative difference",
-        "Something is summed or counted on each device alone: a loss must be a mean over valid rows, and an "
-        "environment must not depend on the number of environments. [agent.program] devices = 1 avoids it.",
-    )
-
-
-def _with_empty(rollout: Rollout) -> Rollout:
-    """Append a copy of all streams in which every row is invalid."""
-    empty = dataclasses.replace(rollout.steps, valid=jnp.zeros_like(rollout.steps.valid))
-    steps = jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=1), rollout.steps, empty)
-    trace = jnp.concatenate([rollout.reward_trace] * 2, axis=1)
-    of_streams = rollout.last_value, rollout.last_obs, rollout.extensions
-    last_value, *others = jax.tree.map(lambda x: jnp.concatenate([x, x]), of_streams)
-    return Rollout(steps, last_value, trace, *others)
-
-
-def _norm(tree: dict[str, np.ndarray]) -> float:
-    return float(np.sqrt(sum((x**2).sum() for x in tree.values())))
-
-
-def _estimate(agent: PPO) -> Any:
-    def estimate(steps: Transition, next_value: Array) -> Targets:
-        return Targets(*jax.vmap(agent.advantage, (1, 1, None), 1)(steps, next_value, agent.gamma))
-
-    return fast_compiled(estimate)
-
-
-def _with_ends(context: CheckContext, key: Key) -> tuple[Transition, Array]:
-    """Return steps of the rollout with random terminations and truncations, and the next value of each step."""
-    rollout: Rollout = context.rollout
-    steps = jax.tree.map(lambda x: x[:STEPS, :STREAMS], dataclasses.replace(rollout.steps, carry=()))
-    after = jnp.concatenate([rollout.steps.value[1:], rollout.last_value[None]])[:STEPS, :STREAMS]
-    terminated, truncated = jax.random.bernoulli(key, END_SHARE, (2, *after.shape))
-    return dataclasses.replace(steps, terminated=terminated, truncated=truncated), after
-
-
-def _poison(tree: PyTree, where: Array) -> PyTree:
-    """Set half of the rows in `where` to NaN and the other half to huge numbers."""
-    half = jnp.cumsum(where, axis=0) % 2 == 0
-
-    def one(x: Array) -> Array:
-        rows, other = (y.reshape(y.shape + (1,) * (x.ndim - y.ndim)) for y in (where, half))
-        if x.dtype == bool:
-            return x
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            return jnp.where(rows, np.iinfo(x.dtype).max, x)
-        return jnp.where(rows, jnp.where(other, jnp.nan, 1e30).astype(x.dtype), x)
-
-    return jax.tree.map(one, tree)

@@ -20,9 +20,9 @@ from ppax.core.options import Option, meant
 from ppax.core.types import ConfigError, printable
 from ppax.devices import processes
 from ppax.envs import BUILTIN, HOST_SUITES, SUITES
-from ppax.run import record
+from ppax.run import python_objects
 from ppax.run.directory import RUN_FILE, SWEEP_FILE
-from ppax.run.origin import FREE
+from ppax.run.provenance import FREE
 from ppax.storage.paths import quoted
 from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.plan import split
@@ -130,7 +130,7 @@ def resumable(run_dir: Callable[[], Path]) -> Iterator[None]:
     except KeyboardInterrupt:
         path = run_dir()
         known = (path / RUN_FILE).exists()
-        line = record.resume_line(config.read(path / RUN_FILE), path) if known else ""
+        line = python_objects.resume_line(config.read(path / RUN_FILE), path) if known else ""
         remedy = f"; `{line}` continues from the last checkpoint" if known else ""
         raise KeyboardInterrupt(remedy) from None
 

@@ -11,7 +11,7 @@ from typing import Any
 from ppax import config
 from ppax.cli.arguments import renamed
 from ppax.reports.doctor import Finding, doctor
-from ppax.run.directory import RUN_FILE, find
+from ppax.run.directory import RUN_FILE, read_run_config
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,9 @@ def run_doctor(options: argparse.Namespace, say: Callable[[str], None]) -> dict[
     diagnosis = doctor(options.run)
     lines = str(diagnosis).splitlines()
     with_option = [finding for finding in diagnosis.findings if finding.remedy.option]
-    if with_option and not config.objects_of(find(options.run)):  # Python objects: no command repeats the run
+    if with_option and not config.objects_of(
+        read_run_config(options.run)
+    ):  # Python objects: no command repeats the run
         commands = [command(options.run, finding) for finding in with_option]
         lines += ["next, one at a time:", *(f"  {line}" for line in dict.fromkeys(commands))]
     for line in lines:

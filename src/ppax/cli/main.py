@@ -54,9 +54,9 @@ from ppax.devices import sharding
 from ppax.devices.footprint import NotEnoughMemory, explained
 from ppax.envs import EnvError
 from ppax.policy.bundle import is_bundle
-from ppax.run import record
+from ppax.run import python_objects
 from ppax.run.checkpoint import CheckpointError
-from ppax.run.directory import find, require_named
+from ppax.run.directory import read_run_config, require_named
 from ppax.run.dry_run import dry_run
 from ppax.run.fit import fit_run, resume_run
 from ppax.run.loading import load_chosen
@@ -207,13 +207,13 @@ def _selftest(arguments: list[str]) -> int:
 def _resume(options: argparse.Namespace) -> int:
     if is_sweep(options.run) or cluster_of(options):
         return continue_sweep(options)
-    recorded = find(options.run)
-    callbacks = record.callbacks_of(recorded)
+    recorded = read_run_config(options.run)
+    callbacks = python_objects.callbacks_of(recorded)
     if callbacks:
         remedy = f"ppax.resume({str(options.run)!r}, callbacks=[...]) in Python calls them"
         say(options, f"this run had callbacks ({callbacks}), which are not called here; {remedy}")
     if options.total_steps is not None:
-        before = config.settings(record.recorded(recorded)).total_steps
+        before = config.settings(python_objects.recorded(recorded)).total_steps
         say(options, f"total_steps: {options.total_steps:,}, recorded: {before:,}")
     with resumable(lambda: options.run):
         run = resume_run(options.run, total_steps=options.total_steps, say=partial(say, options))

@@ -14,7 +14,7 @@ from typing import Any
 from ppax import config
 from ppax.cli.common import DISK, DONE, fail, print_line
 from ppax.loggers.files import finite
-from ppax.run import record
+from ppax.run import python_objects
 from ppax.run.dry_run import DryRun
 from ppax.run.result import TrainedRun, record_evaluation
 from ppax.storage.paths import absolute, quoted, relative
@@ -52,7 +52,7 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
         say(options, f"stopped early: {run.stopped}")
     path, run_file = (quoted(run.run_dir), quoted(run.run_dir / config.RUN_FILE)) if run.run_dir else ("", "")
     run_config = config.read(run.run_dir / config.RUN_FILE) if run.run_dir else {}
-    trusting = record.trust_flags([run_config], record.SOURCE, "log")
+    trusting = python_objects.trust_flags([run_config], python_objects.SOURCE, "log")
     try:
         evaluation = run.evaluate(settings.episodes, settings.deterministic, seed)
     except KeyboardInterrupt:
@@ -65,7 +65,7 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
     if run.best is not None and run.best.row is not None:
         when = f"{run.best.key} {run.best.value:g} at {run.best.row['env_steps']:,.0f} steps"
         say(options, f"  ppax evaluate {path} --best{trusting}   # {when}")
-    say(options, f"  ppax train {run_file} --seed {seed + 1}{record.trust_flags([run_config])}")
+    say(options, f"  ppax train {run_file} --seed {seed + 1}{python_objects.trust_flags([run_config])}")
     print_json(options, record_evaluation(run, evaluation))
     return fail(f"the last checkpoint could not be saved: {run.unsaved}", DISK) if run.unsaved else DONE
 

@@ -30,7 +30,7 @@ from ppax.core import imports, untrusted
 from ppax.core.options import LISTS, Config, Option, meant
 from ppax.core.types import ConfigError
 from ppax.reports.comparison import terminal_width
-from ppax.run import record
+from ppax.run import python_objects
 from ppax.storage.paths import quoted, relative
 from ppax.sweeps import SweepResult, plan, resume_sweep
 from ppax.sweeps.pictures import MEMBERS, PARALLEL
@@ -224,10 +224,10 @@ def _report(options: argparse.Namespace, result: SweepResult) -> int:
     say(options, f"sweep directory: {relative(result.run_dir)}{f', with {drawn}' if drawn else ''}\nnext:")
     if result.lineage:  # values have changed while it trained: its last ones do not repeat it
         best = result.settings[0].members[0].run_dir
-        trusting = record.trust_flags([config.read(best / config.RUN_FILE)], record.SOURCE, "log")
+        trusting = python_objects.trust_flags([config.read(best / config.RUN_FILE)], python_objects.SOURCE, "log")
         say(options, f"  ppax evaluate {quoted(best)} --episodes 1000{trusting}   # the best policy")
     else:
-        trusting = record.trust_flags([config.read(result.best)])
+        trusting = python_objects.trust_flags([config.read(result.best)])
         say(options, f"  ppax train {quoted(result.best)}{trusting}   # the best setting alone")
     say(options, f"  ppax report {quoted(result.run_dir)} --no-video")
     return DONE

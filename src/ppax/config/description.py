@@ -98,7 +98,7 @@ def _part(part: Any, choices: Choices, each: bool) -> Config:
         return numbers
     try:
         return {"part": name} | describe(part, each)
-    except ConfigError:  # fields that no run file can hold, such as arrays; run/record.py lists them
+    except ConfigError:  # fields that no run file can hold, such as arrays; run/python_objects.py lists them
         return numbers
 
 

@@ -31,7 +31,7 @@ from ppax.core.options import (
 )
 from ppax.core.types import ConfigError, printable
 
-# Key that lists the Python objects that a run file cannot hold (run/record.py); `fit` writes it, it is no option.
+# Key that lists the Python objects that a run file cannot hold (run/python_objects.py); `fit` writes it.
 OBJECTS = "objects"
 SWEEP, SEARCH = "sweep", "search"  # keys of the tables that only `ppax sweep` reads (sweeps/plan.py)
 GROUP = re.compile(r"\bgroups\.[^.\s]+\.agent\.")  # the table of a group's agent

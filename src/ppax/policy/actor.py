@@ -18,21 +18,45 @@ from ppax.core.types import OF_LEARNING, Decision, ForwardPass, Key, LearnerStat
 from ppax.devices.tracing import renewed
 from ppax.envs.hosting.arrays import leaves_of
 
-# The part of an agent and its learner that acting needs: current networks, parameters and statistics.
+
+class Stepped(NamedTuple):
+    """Result of one step of all streams."""
+
+    carry: PyTree  # [B, ...] memory after this observation; () if the policy has none
+    action: PyTree  # [B, ...] as the environment takes it: clipped or squashed, with the starts of Discrete
+    log_prob: Array  # [B] log-probability of the action as sampled, before clipping
 
 
-class Acting(NamedTuple):
+def step(
+    agent: Agent | Actor, learner: Any, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None, key: Key | None
+) -> Stepped:
+    """Act for all streams [B, ...]: the mode of the distribution without `key`, else a sample; `key` is [] or [B].
+
+    Arguments are those of `Agent.act`; with groups they are dicts by group, except for `first` [B].
+    """
+    if key is None:
+        out = agent.policy(learner, carry, obs, first, mask)
+        action = out.distribution.mode()
+        return Stepped(out.carry, out.distribution.env_action(action), out.distribution.log_prob(action))
+    decision = agent.act(learner, carry, obs, first, mask, key)
+    return Stepped(decision.carry, decision.env_action, decision.log_prob)
+
+
+class ActingAgent(NamedTuple):
     """Agent without self-play, and the learner without what only learning reads."""
 
     agent: Agent
     learner: Any  # LearnerState with empty optimiser and reward statistics, or a dict of them by group
 
 
-def acting(agent: Any, learner: Any) -> Acting:
-    """Return the part of `agent` and `learner` that acting needs; leaves of `learner` may be anything."""
+def acting(agent: Any, learner: Any) -> ActingAgent:
+    """Return the part of `agent` and `learner` that acting needs: the current networks, parameters and statistics.
+
+    Leaves of `learner` may be anything.
+    """
     if agent.pool is not None:  # self-play: the current learners act, as in evaluations
         agent, learner = agent.agent, learner.current
-    return Acting(agent, jax.tree.map(_needed, learner, is_leaf=_is_learner))
+    return ActingAgent(agent, jax.tree.map(_needed, learner, is_leaf=_is_learner))
 
 
 def _needed(learner: LearnerState) -> LearnerState:
@@ -44,10 +68,10 @@ def _is_learner(node: object) -> bool:
     return isinstance(node, LearnerState)
 
 
-Path = tuple[str | int, ...]  # of one array of an observation
+ArrayPath = tuple[str | int, ...]  # of one array of an observation
 
 
-class Arrays(NamedTuple):
+class ReadArrays(NamedTuple):
     """Arrays of a tree, in JAX's order, and which of them the actor reads."""
 
     structure: Any
@@ -78,8 +102,8 @@ class Actor:
 
     agent: Agent
     unit: int = static()  # streams of one observation of the user's: agents, where they act together
-    obs: Arrays = static()
-    memory: Arrays = static()
+    obs: ReadArrays = static()
+    memory: ReadArrays = static()
 
     @property
     def requires(self) -> Requirements:
@@ -126,8 +150,8 @@ def actor_of(agent: Agent, learner: Any, spec: Any) -> Actor:
     return Actor(
         agent,
         unit=unit,
-        obs=Arrays(structure, tuple(obs), of_obs),
-        memory=Arrays(memory_structure, tuple(memory), tuple(read[: len(memory)])),
+        obs=ReadArrays(structure, tuple(obs), of_obs),
+        memory=ReadArrays(memory_structure, tuple(memory), tuple(read[: len(memory)])),
     )
 
 
@@ -156,12 +180,12 @@ def _something(spec: Any, read: list[bool]) -> tuple[bool, ...]:
     return tuple(one or group not in reading for group, one in zip(groups, read, strict=True))
 
 
-def unread(actor: Actor, space: spaces.Space) -> frozenset[Path]:
+def unread(actor: Actor, space: spaces.Space) -> frozenset[ArrayPath]:
     """Return the paths of the arrays of an observation of `space` that the actor does not read."""
     return frozenset(leaf.path for leaf, read in zip(leaves_of(space), actor.obs.read, strict=True) if not read)
 
 
-def reduced_space(space: spaces.Space, left_out: frozenset[Path], path: Path = ()) -> spaces.Space:
+def reduced_space(space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath = ()) -> spaces.Space:
     """Return an observation space without the arrays at the paths `left_out`."""
     if not left_out or not isinstance(space, spaces.Dict | spaces.Tuple):
         return space
@@ -175,7 +199,7 @@ def reduced_space(space: spaces.Space, left_out: frozenset[Path], path: Path = (
     return spaces.Tuple([kept.get(i, spaces.Dict({})) for i in range(len(space.spaces))])
 
 
-def reduced(obs: Any, space: spaces.Space, left_out: frozenset[Path], path: Path = ()) -> Any:
+def reduced(obs: Any, space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath = ()) -> Any:
     """Return an observation of `space` without the arrays at the paths `left_out`, whether they are there or not."""
     if isinstance(space, spaces.Dict) and isinstance(obs, dict):
         absent = {key for key, inner in _inner(space) if _within(inner, left_out, (*path, key))}
@@ -192,7 +216,7 @@ def reduced(obs: Any, space: spaces.Space, left_out: frozenset[Path], path: Path
     return obs
 
 
-def names_of(space: spaces.Space, left_out: frozenset[Path], path: Path = ()) -> tuple[str, ...]:
+def names_of(space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath = ()) -> tuple[str, ...]:
     """Return the names, joined by dots, of the entries of `space` in which all arrays are `left_out`."""
     if path and _within(space, left_out, path):
         return (".".join(map(str, path)),)
@@ -201,7 +225,7 @@ def names_of(space: spaces.Space, left_out: frozenset[Path], path: Path = ()) ->
     return tuple(name for key, inner in _inner(space) for name in names_of(inner, left_out, (*path, key)))
 
 
-def _within(space: spaces.Space, left_out: frozenset[Path], path: Path) -> bool:
+def _within(space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath) -> bool:
     """Return whether a space at `path` has arrays, and all of them are `left_out`."""
     paths = [leaf.path for leaf in leaves_of(space, path)]
     return bool(paths) and left_out.issuperset(paths)
@@ -239,29 +263,3 @@ def mask_shapes(space: Any, lead: tuple[int, ...]) -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(mask_shapes(inner, lead) for inner in space.spaces)
     return jax.ShapeDtypeStruct((*lead, masks.size_of(space) or 1), np.dtype(bool))
-
-
-# One step of a policy as a pure function, with parameters as an argument.
-
-
-class Stepped(NamedTuple):
-    """Result of one step of all streams."""
-
-    carry: PyTree  # [B, ...] memory after this observation; () if the policy has none
-    action: PyTree  # [B, ...] as the environment takes it: clipped or squashed, with the starts of Discrete
-    log_prob: Array  # [B] log-probability of the action as sampled, before clipping
-
-
-def step(
-    agent: Agent | Actor, learner: Any, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None, key: Key | None
-) -> Stepped:
-    """Act for all streams [B, ...]: the mode of the distribution without `key`, else a sample; `key` is [] or [B].
-
-    Arguments are those of `Agent.act`; with groups they are dicts by group, except for `first` [B].
-    """
-    if key is None:
-        out = agent.policy(learner, carry, obs, first, mask)
-        action = out.distribution.mode()
-        return Stepped(out.carry, out.distribution.env_action(action), out.distribution.log_prob(action))
-    decision = agent.act(learner, carry, obs, first, mask, key)
-    return Stepped(decision.carry, decision.env_action, decision.log_prob)

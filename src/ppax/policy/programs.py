@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -25,11 +25,8 @@ class Called(NamedTuple):
     action: list[np.ndarray]  # [B, ...] each, as the environment takes it
 
 
-class Program(Protocol):
-    """Policy for a fixed number of streams."""
-
-    def __call__(self, carry: Sequence[Any], rest: Sequence[Any]) -> Called:
-        """Act; `carry` are the leaves of the memory, `rest` those of observations, `first` and masks."""
+# Policy for a fixed number of streams; arguments: leaves of the memory, and those of observations, `first` and masks
+Program = Callable[[Sequence[Any], Sequence[Any]], Called]
 
 
 class InNumpy:

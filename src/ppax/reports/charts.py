@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ppax.reports.curves import Curve
+from ppax.reports.formatting import short_count
 from ppax.reports.markup import Markup, element
-from ppax.reports.words import number_text, short_count
 
 # Readable on white and on black, and apart for readers who do not see all colours
 COLOURS = ("#12948a", "#e0822b", "#4a7fd6", "#c5508f", "#8c9427", "#8a68cc", "#d14f45", "#7c8794")
@@ -184,8 +184,3 @@ def _line(frame: Frame, line: Line) -> Iterator[Markup]:
 
 def _path(x: np.ndarray, y: np.ndarray) -> str:
     return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(x, y, strict=True))
-
-
-def final_text(line: Line) -> str:
-    """Last value of a line, in words."""
-    return number_text(float(line.curve.value[-1]))

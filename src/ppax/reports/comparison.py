@@ -1,4 +1,4 @@
-"""Comparison of runs as tables for the terminal, best first, and as data."""
+"""Comparison of runs: as tables for the terminal, best first, as data, and as one long table of all log rows."""
 
 from __future__ import annotations
 
@@ -12,91 +12,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from ppax.core.types import printable
-from ppax.reports.groups import SEED, Group, differences, groups_of, short_names
+from ppax.reports.formatting import count_text, duration_text, number_text, short_count, shortened, value_text
 from ppax.reports.page import return_text
+from ppax.reports.settings import SEED, Setting, differences, settings_of, short_names
 from ppax.reports.statistics import Standing
-from ppax.reports.words import count_text, duration_text, number_text, short_count, shortened, value_text
 from ppax.run.records import EVALUATED, RETURN, Record
-
-# Tables for the terminal: aligned columns, in several blocks where the terminal is narrow.
-
-GAP = "  "
-
-
-def blocks(columns: Sequence[Sequence[str]], left: Collection[str], key: str, width: int | None) -> list[list[str]]:
-    """Return the lines of a table, column by column with their heads, those with a head in `left` to the left.
-
-    Where a line would be longer than `width`, the columns go on in further blocks, each of which begins with the column
-    whose head is `key`. Columns without any text are left out.
-    """
-    padded = [_padded(column, column[0] in left) for column in columns if any(column)]
-    if width is None or len(GAP.join(column[0] for column in padded)) <= width:
-        return [_lines(padded)]
-    heads = [column[0] for column in columns if any(column)]
-    first = padded.pop(heads.index(key))
-    parts: list[list[list[str]]] = [[first]]
-    for column in padded:
-        if len(parts[-1]) > 1 and len(GAP.join(one[0] for one in [*parts[-1], column])) > width:
-            parts.append([first])
-        parts[-1].append(column)
-    return [_lines(part) for part in parts]
-
-
-def table(columns: Sequence[Sequence[str]], left: Collection[str], key: str, width: int | None = None) -> str:
-    """Return the table as text, with an empty line between two blocks."""
-    return "\n\n".join("\n".join(lines) for lines in blocks(columns, left, key, width))
-
-
-def terminal_width() -> int | None:
-    """Return the columns of the terminal, or $COLUMNS; None where the output is a file, whose lines stay whole."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else None
-
-
-def _padded(column: Sequence[str], to_left: bool) -> list[str]:
-    width = max(map(len, column))
-    return [text.ljust(width) if to_left else text.rjust(width) for text in column]
-
-
-def _lines(columns: Sequence[Sequence[str]]) -> list[str]:
-    return [GAP.join(row).rstrip() for row in zip(*columns, strict=True)]
-
-
-# Log rows of several runs as one long table: a row per run and log row, for pandas and other tools.
-
-KEYS = ("run", "env", "setting", SEED)  # first columns
-
-
-def long_table(records: Sequence[Record]) -> dict[str, list[Any]]:
-    """Columns of the long table.
-
-    `run` (directory or name), `env`, `setting` (the options that set it apart, in words) and `seed`; each option in
-    which runs differ, by dotted path; then the metrics of the log rows, with `iteration` and `env_steps`. A run that
-    lacks a metric has NaN there.
-    """
-    options = {path: values for path, values in differences(records).items() if path not in ("env", SEED)}
-    settings = {id(record): group.label for group in groups_of(records) for record in group.records}
-    metrics = list(dict.fromkeys(name for record in records for name in record.columns))
-    columns: dict[str, list[Any]] = {name: [] for name in (*KEYS, *options, *metrics)}
-    for place, record in enumerate(records):
-        rows = len(next(iter(record.columns.values()), ()))
-        first = (str(record.path or record.name), record.env, settings[id(record)], record.config.get(SEED))
-        constant = dict(zip(KEYS, first, strict=True)) | {path: values[place] for path, values in options.items()}
-        for name, value in constant.items():
-            columns[name] += [value] * rows
-        for name in metrics:
-            columns[name] += record.columns[name].tolist() if name in record.columns else [math.nan] * rows
-    return columns
-
-
-def to_csv(columns: dict[str, list[Any]]) -> str:
-    """Text of the table as CSV; a number that is not known is an empty cell."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    for row in zip(*columns.values(), strict=True):
-        writer.writerow(["" if isinstance(x, float) and math.isnan(x) else x for x in row])
-    return out.getvalue()
-
 
 CELL, SETTING = 32, 72  # maximum number of characters of a cell, and of one that tells settings apart
 OPTIONS = 8  # maximum number of options in the table
@@ -160,8 +80,8 @@ class Comparison(NamedTuple):
 
 def of_records(records: Sequence[Record]) -> Comparison:
     """Comparison of the runs of `records`."""
-    groups = groups_of(records)
-    ranked = [record for group in groups for record in sorted(group.records, key=_worse)]
+    settings = settings_of(records)
+    ranked = [record for setting in settings for record in sorted(setting.records, key=_worse)]
     numbers = {
         "evaluation_return": [record.result("mean_return") for record in ranked],
         EVALUATED: [record.last(EVALUATED) for record in ranked],
@@ -172,8 +92,9 @@ def of_records(records: Sequence[Record]) -> Comparison:
         "seconds": [record.last("seconds") for record in ranked],
         "steps_per_second": [record.steps_per_second for record in ranked],
     }
-    settings = [_ranked(group) for group in groups]
-    return Comparison(list(map(_name, ranked)), differences(ranked), numbers, [x.end for x in ranked], settings)
+    return Comparison(
+        list(map(_name, ranked)), differences(ranked), numbers, [x.end for x in ranked], list(map(_ranked, settings))
+    )
 
 
 class Column(NamedTuple):
@@ -204,8 +125,8 @@ def _worse(record: Record) -> float:
     return -record.final_return if math.isfinite(record.final_return) else math.inf
 
 
-def _ranked(group: Group) -> Ranked:
-    return Ranked(group.env, group.label, list(map(_name, group.records)), group.standing, return_text(group))
+def _ranked(setting: Setting) -> Ranked:
+    return Ranked(setting.env, setting.label, list(map(_name, setting.records)), setting.standing, return_text(setting))
 
 
 def _table(columns: Sequence[Sequence[str]], key: str, width: int | None) -> str:
@@ -224,3 +145,79 @@ def _cell(text: str, head: str) -> str:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+KEYS = ("run", "env", "setting", SEED)  # first columns
+
+
+def long_table(records: Sequence[Record]) -> dict[str, list[Any]]:
+    """Columns of the long table, with a row for each run and log row, for pandas and other tools.
+
+    `run` (directory or name), `env`, `setting` (the options that set it apart, in words) and `seed`; each option in
+    which runs differ, by dotted path; then the metrics of the log rows, with `iteration` and `env_steps`. A run that
+    lacks a metric has NaN there.
+    """
+    options = {path: values for path, values in differences(records).items() if path not in ("env", SEED)}
+    labels = {id(record): setting.label for setting in settings_of(records) for record in setting.records}
+    metrics = list(dict.fromkeys(name for record in records for name in record.columns))
+    columns: dict[str, list[Any]] = {name: [] for name in (*KEYS, *options, *metrics)}
+    for place, record in enumerate(records):
+        rows = len(next(iter(record.columns.values()), ()))
+        first = (str(record.path or record.name), record.env, labels[id(record)], record.config.get(SEED))
+        constant = dict(zip(KEYS, first, strict=True)) | {path: values[place] for path, values in options.items()}
+        for name, value in constant.items():
+            columns[name] += [value] * rows
+        for name in metrics:
+            columns[name] += record.columns[name].tolist() if name in record.columns else [math.nan] * rows
+    return columns
+
+
+def to_csv(columns: dict[str, list[Any]]) -> str:
+    """Text of the table as CSV; a number that is not known is an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow(["" if isinstance(x, float) and math.isnan(x) else x for x in row])
+    return out.getvalue()
+
+
+GAP = "  "
+
+
+def blocks(columns: Sequence[Sequence[str]], left: Collection[str], key: str, width: int | None) -> list[list[str]]:
+    """Return the lines of a table, column by column with their heads, those with a head in `left` to the left.
+
+    Where a line would be longer than `width`, the columns go on in further blocks, each of which begins with the column
+    whose head is `key`. Columns without any text are left out.
+    """
+    padded = [_padded(column, column[0] in left) for column in columns if any(column)]
+    if width is None or len(GAP.join(column[0] for column in padded)) <= width:
+        return [_lines(padded)]
+    heads = [column[0] for column in columns if any(column)]
+    first = padded.pop(heads.index(key))
+    parts: list[list[list[str]]] = [[first]]
+    for column in padded:
+        if len(parts[-1]) > 1 and len(GAP.join(one[0] for one in [*parts[-1], column])) > width:
+            parts.append([first])
+        parts[-1].append(column)
+    return [_lines(part) for part in parts]
+
+
+def table(columns: Sequence[Sequence[str]], left: Collection[str], key: str, width: int | None = None) -> str:
+    """Return the table as text, with an empty line between two blocks."""
+    return "\n\n".join("\n".join(lines) for lines in blocks(columns, left, key, width))
+
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal, or $COLUMNS; None where the output is a file, whose lines stay whole."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else None
+
+
+def _padded(column: Sequence[str], to_left: bool) -> list[str]:
+    width = max(map(len, column))
+    return [text.ljust(width) if to_left else text.rjust(width) for text in column]
+
+
+def _lines(columns: Sequence[Sequence[str]]) -> list[str]:
+    return [GAP.join(row).rstrip() for row in zip(*columns, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppax.reports.charts import Band
-from ppax.reports.words import number_text, value_text
+from ppax.reports.formatting import number_text, value_text
 from ppax.run.records import Record
 
 ENOUGH = 0.95  # share of log rows in the healthy range at which a run counts as healthy

@@ -1,4 +1,4 @@
-"""HTML page of a report: one file that loads nothing."""
+"""HTML page of a report: a summary in words and figures, and a section for each subject; it loads nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppax.reports import health
-from ppax.reports.charts import NO_BAND, Band, Line, chart, final_text, look_of, swatch
+from ppax.reports.charts import NO_BAND, Band, Line, chart, look_of, swatch
 from ppax.reports.curves import CONFIDENCE, RANGE, common
-from ppax.reports.groups import SEED, Group, by_env, changed, differences, groups_of, options_of, short_names
-from ppax.reports.markup import Markup, element, joined, table
-from ppax.reports.statistics import statistics_of
-from ppax.reports.words import (
+from ppax.reports.formatting import (
     UNKNOWN,
     count_text,
     counted,
@@ -27,9 +24,394 @@ from ppax.reports.words import (
     shortened,
     value_text,
 )
+from ppax.reports.markup import Markup, element, joined, table
+from ppax.reports.settings import SEED, Setting, by_env, changed, differences, options_of, settings_of, short_names
+from ppax.reports.statistics import statistics_of
 from ppax.run.records import EVALUATED, RETURN, Record
 
-# Building blocks of sections: headings, curves of groups in their colours, small charts.
+# Even if text of a run were taken for markup, no browser would run it or load anything
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+class EpisodeFilm(NamedTuple):
+    """Rendered episode as a GIF, or the reason why there is none."""
+
+    gif: bytes  # empty: none
+    caption: str
+
+
+def page(records: Sequence[Record], film: EpisodeFilm | None, made: str, band: str = CONFIDENCE) -> str:
+    """Whole page of at least one run; `made` is the time at which it was made, `band` as in `curves.averaged`."""
+    settings = settings_of(records)
+    title = title_of(settings)
+    main = [
+        learning(settings, band),
+        episode(film) if film is not None else "",
+        evaluation(settings),
+        signs(settings),
+        losses(settings),
+        speed(settings),
+        configuration(settings),
+        others(settings),
+    ]
+    names = ", ".join(record.name for record in records[:8]) + (", ..." if records[8:] else "")
+    footer = element("footer", f"Made by ppax report on {made} from {names}. This page loads nothing from the network.")
+    header = element(
+        "header",
+        element("p", "ppax report", class_="eyebrow"),
+        element("h1", title),
+        element("p", paragraph(settings), class_="lead"),
+        element("dl", *(_tile(*tile) for tile in tiles(settings)), class_="tiles"),
+    )
+    body = element("body", element("main", header, *main, footer))
+    return f"<!DOCTYPE html>\n{element('html', _head(title), body, lang='en')}\n"
+
+
+def _head(title: str) -> Markup:
+    style = Markup((resources.files("ppax.reports") / "page.css").read_text(encoding="utf-8"))
+    return element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("title", f"{title} · ppax report"),
+        element("style", style),
+    )
+
+
+def _tile(name: str, figure: str, remark: str) -> Markup:
+    return element("div", element("dt", name), joined((element("dd", figure), element("dd", remark, class_="remark"))))
+
+
+def title_of(settings: Sequence[Setting]) -> str:
+    """Names of the environments."""
+    names = list(dict.fromkeys(shortened(record.env) for setting in settings for record in setting.records))
+    return listed(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} other environments"
+
+
+def paragraph(settings: Sequence[Setting]) -> str:
+    """Environment, steps, time, result and end of the runs, in a few sentences."""
+    records = [record for setting in settings for record in setting.records]
+    return f"{_which(settings)} {_how_long(records)} {_result(settings)} {_end(records)}".replace("  ", " ").strip()
+
+
+def _which(settings: Sequence[Setting]) -> str:
+    if len(settings) == 1 and not settings[0].records[1:]:
+        record = settings[0].records[0]
+        return f"PPO on {shortened(record.env)}, seed {value_text(record.config.get(SEED, '?'))}."
+    count = sum(len(setting.records) for setting in settings)
+    runs = f"{counted(count, 'run')} of PPO on {title_of(settings)}"
+    if len(settings) == 1:
+        seeds = {value_text(record.config.get(SEED, "?")) for record in settings[0].records}
+        if len(seeds) < count:
+            return f"{runs} with the same settings; some have the same seed, too, and are one run repeated."
+        return f"{runs}, which differ by their seed alone."
+    text = f"{runs} in {counted(len(settings), 'setting').lower()}"
+    if len(settings) > LISTED:
+        return f"{text}."
+    return f"{text}: {listed([f'{setting.label} ({setting.seeds})' for setting in settings])}."
+
+
+def _how_long(records: Sequence[Record]) -> str:
+    steps = [record.last("env_steps") for record in records if record.has("env_steps")]
+    if not steps:
+        return "There are no log rows yet."
+    speed = short_count(mean_of(records, lambda record: record.steps_per_second))
+    seconds = duration_text(mean_of(records, lambda record: record.last("seconds")))
+    if not records[1:]:
+        return f"It trained for {count_text(steps[0])} environment steps in {seconds} ({speed} steps per second)."
+    low, high = short_count(min(steps)), short_count(max(steps))
+    span = f"about {low}" if low == high else f"{low} to {high}"
+    return f"Each trained for {span} environment steps, in {seconds} on average ({speed} steps per second)."
+
+
+def _result(settings: Sequence[Setting]) -> str:
+    envs = by_env(settings)
+    if len(envs) == 1:
+        return _best(settings)
+    shown = [f"On {shortened(env)}: {_best(own)}" for env, own in list(envs.items())[:ENVS]]
+    return " ".join(shown + ([f"{len(envs) - ENVS} more environments are below."] if len(envs) > ENVS else []))
+
+
+def _best(settings: Sequence[Setting]) -> str:
+    """Result of the best setting on one environment."""
+    best = settings[0]
+    values = [record.final_return for record in best.records if math.isfinite(record.final_return)]
+    if not values:
+        return "No episode has ended yet."
+    record, figure = best.records[0], return_text(best)
+    episodes = record.result("episodes")
+    place = f"over {count_text(episodes)} evaluation episodes" if math.isfinite(episodes) else "at the last measurement"
+    if not best.records[1:] and math.isfinite(record.result("std_return")):
+        place += f" (standard deviation {number_text(record.result('std_return'))})"
+    of_seeds = "an interquartile mean over the seeds [95 % interval]" if best.records[1:] else "a mean return"
+    if len(settings) > 1:
+        return f"The best setting is {best.label}, with {of_seeds} of {figure} {place}."
+    return f"The policy reaches {of_seeds} of {figure} {place}."
+
+
+def _end(records: Sequence[Record]) -> str:
+    ends = [record.end for record in records]
+    if not records[1:]:
+        return f"It ended: {shortened(ends[0])}." if records[0].stopped else "The run goes on, or was killed."
+    going = sum(not record.stopped for record in records)
+    return f"Still running, or killed: {going} of {len(records)} runs." if going else ""
+
+
+ENVS, LISTED = 3, 3  # maximum number of environments whose results are in words, and of settings that are named
+
+
+def tiles(settings: Sequence[Setting]) -> list[tuple[str, str, str]]:
+    """Headline figures of the runs: (name, figure, remark); the return is that of the best setting."""
+    records, best = [record for setting in settings for record in setting.records], settings[0]
+    evaluated = math.isfinite(best.records[0].result("mean_return"))
+    name = "final evaluation" if evaluated else "last return"
+    remark = ""
+    if len(by_env(settings)) > 1:
+        remark = f"best setting on {shortened(best.env)}"
+    elif len(settings) > 1:
+        remark = "best of the settings"
+    elif best.records[1:]:
+        remark = f"IQM of {len(best.records)} seeds"
+    elif evaluated:
+        remark = f"± {number_text(best.records[0].result('std_return'))} over episodes"
+    shown = [(name, number_text(best.standing.iqm), remark)]
+    each = "per run" if records[1:] else ""
+    shown.append(("environment steps", short_count(mean_of(records, lambda record: record.last("env_steps"))), each))
+    shown.append(("training time", duration_text(mean_of(records, lambda record: record.last("seconds"))), each))
+    speed = short_count(mean_of(records, lambda record: record.steps_per_second))
+    return [*shown, ("steps per second", speed, "without compilation")]
+
+
+def mean_of(records: Sequence[Record], number: Callable[[Record], float]) -> float:
+    """Mean of a number over the runs that have it; NaN where none has."""
+    values = [value for value in map(number, records) if math.isfinite(value)]
+    return float(np.mean(values)) if values else math.nan
+
+
+def return_text(setting: Setting) -> str:
+    """Final return of a setting: IQM over its seeds with the 95 % interval, and seeds without a return."""
+    final = [record.final_return for record in setting.records]
+    failed = sum(not math.isfinite(value) for value in final)
+    text = number_text(setting.standing.iqm)
+    if final[1:] and not failed:
+        s = statistics_of(final)
+        text += f" [{number_text(s.low)}, {number_text(s.high)}]"
+    return f"{text}, {failed} of {len(final)} without a return" if failed and final[1:] else text
+
+
+def learning(settings: Sequence[Setting], band: str) -> Markup:
+    """Learning curves, one chart for each environment, and a table of the settings, best first."""
+    parts, drawn, envs = [], [], by_env(settings)
+    for env, own in envs.items():
+        lines = return_lines(own, band)
+        if lines:
+            charts = [
+                element("div", chart(lines, *size, f"learning curve on {env}: return over steps"), class_=name)
+                for name, size in (("wide", WIDE), ("narrow", NARROW))
+            ]
+            title = (f"{shortened(env)}. " if len(envs) > 1 else "") + _axis_title(own)
+            parts += [element("figure", element("figcaption", title), *charts, class_="plot")]
+            parts += [legend(own)] if len(settings) > 1 else []
+            drawn += lines
+    if not drawn:
+        return section("Learning", "No episode has ended yet: there is no return to draw.")
+    return section("Learning", _explained(settings, drawn, band), *parts)
+
+
+def return_lines(settings: Sequence[Setting], band: str) -> list[Line]:
+    """Learning curves: returns of evaluations, with those of training episodes faint behind them; else the latter.
+
+    The best settings are drawn last, above the others, and only they have bands.
+    """
+    evaluated = lines_of(settings, EVALUATED, POINTS, band)
+    trained = lines_of(settings, RETURN, POINTS, band)
+    if not evaluated:
+        return _layered(trained)
+    dotted_lines = [line._replace(dots=len(line.curve.steps) <= DOTS) for line in evaluated]
+    return [line._replace(faint=True) for line in trained] + _layered(dotted_lines)
+
+
+def _layered(lines: Sequence[Line]) -> list[Line]:
+    """Lines from the worst to the best setting; faint from the ninth best on, where bands would hide each other."""
+    return [line._replace(faint=place >= CLEAR) for place, line in enumerate(lines)][::-1]
+
+
+def _axis_title(settings: Sequence[Setting]) -> str:
+    if any(record.has(EVALUATED) for setting in settings for record in setting.records):
+        return "Return of evaluations during training; faint: training episodes"
+    return "Return of training episodes"
+
+
+def _explained(settings: Sequence[Setting], lines: Sequence[Line], band: str) -> str:
+    many = any(setting.records[1:] for setting in settings)
+    of_band = {
+        CONFIDENCE: "the interquartile mean (IQM) over the seeds of a setting, its band the 95 % bootstrap interval",
+        RANGE: "the mean over the seeds of a setting, its band their whole range",
+    }
+    text = f"A line is {of_band[band]}." if many else ""
+    ranges = any((line.curve.low < line.curve.high).any() for line in lines)
+    if ranges and not many:
+        text = "There are more log rows than points: the line is their mean, the band their lowest and highest value."
+    return f"{text} Higher is better.".strip()
+
+
+def legend(settings: Sequence[Setting]) -> Markup:
+    """Table of the settings of one environment, best first: final return, line, seeds, steps and time."""
+    rows = []
+    for setting in settings:
+        steps = mean_of(setting.records, lambda record: record.last("env_steps"))
+        seconds = mean_of(setting.records, lambda record: record.last("seconds"))
+        speed = short_count(mean_of(setting.records, lambda record: record.steps_per_second))
+        line = marked(setting.label, setting)
+        rows.append([return_text(setting), line, setting.seeds, short_count(steps), duration_text(seconds), speed])
+    head = ("IQM of the final return [95 %]", "setting", "runs", "steps", "time", "steps/s")
+    return table(head, rows, class_="settings")
+
+
+def episode(film: EpisodeFilm) -> Markup:
+    """Rendered episode."""
+    if not film.gif:
+        return section("An episode", film.caption)
+    data = f"data:image/gif;base64,{base64.b64encode(film.gif).decode()}"
+    return section("An episode", film.caption, element("img", src=data, alt="rendered episode", class_="film"))
+
+
+def evaluation(settings: Sequence[Setting]) -> Markup:
+    """Table of the evaluations at the end and during training, one row per run."""
+    pairs = [(setting, record) for setting in settings for record in setting.records]
+    own = list(dict.fromkeys(name for _, record in pairs for name in _own_metrics(record)))[:COLUMNS]
+    at_end = any(record.evaluation for _, record in pairs)
+    during = any(record.has(EVALUATED) for _, record in pairs)
+    head = ["episodes", "mean return", "std", "mean length", *own] if at_end else []
+    head += ["last in training", "best in training"] if during else []
+    if not head:
+        intro = "No final evaluation is recorded: ppax train writes one when a run ends."
+        return section("Evaluation", f"{intro} The returns above are those of training, with sampled actions.")
+    rows = []
+    for setting, record in pairs[:TABLE_RUNS]:
+        results = [number_text(record.result(name)) for name in ("mean_return", "std_return", "mean_length", *own)]
+        row = [marked(shortened(record.name), setting), value_text(record.config.get(SEED, "?"))]
+        row += [count_text(record.result("episodes")), *results] if at_end else []
+        evaluated = (record.last(EVALUATED), record.highest(EVALUATED)) if during else ()
+        rows.append([*row, *map(number_text, evaluated)])
+    text = "Whole episodes on environments and random numbers that training has not seen."
+    return section("Evaluation", text + _left_out(len(pairs)), table(["run", "seed", *head], rows))
+
+
+def _own_metrics(record: Record) -> list[str]:
+    return [name for name in record.evaluation if name not in RESULTS and math.isfinite(record.result(name))]
+
+
+def _left_out(count: int) -> str:
+    return f" The first {TABLE_RUNS} of {count} runs are listed." if count > TABLE_RUNS else ""
+
+
+def signs(settings: Sequence[Setting]) -> Markup:
+    """Charts of the metrics that show whether training is sound, with their healthy ranges."""
+    records = [record for setting in settings for record in setting.records]
+    found, well, judged = [], 0, 0
+    for sign in health.SIGNS:
+        share = health.share_in_range(sign, records)
+        badge = None if share is None else (health.verdict(share), share >= health.ENOUGH)
+        if badge is not None:
+            judged, well = judged + 1, well + badge[1]
+        band = health.band_of(sign, records)
+        found += cards(settings, sign.metric, sign.title, sign.unit, sign.sentence, band, badge)
+    if not found:
+        return section("Health", "These runs have logged none of the metrics that show it.")
+    count = f"{well} of the {judged} metrics that have one stay within it." if judged else ""
+    return section("Health", f"The green area is the healthy range. {count}".strip(), grid(found))
+
+
+def losses(settings: Sequence[Setting]) -> Markup:
+    """Charts of the losses and the learning rate."""
+    records = [record for setting in settings for record in setting.records]
+    more = [name for record in records for name in record.columns if name.endswith("_loss")]
+    names = list(dict.fromkeys([*LOSSES, *more]))[:SHOWN]
+    found = [one for name in names for one in cards(settings, name, name, "", LOSSES.get(name, ""))]
+    text = "Terms that gradient steps minimise, as means over log rows." if found else "These runs have logged none."
+    return section("Losses", text, grid(found))
+
+
+def speed(settings: Sequence[Setting]) -> Markup:
+    """Steps per second over the run, and the machine of each run."""
+    pairs = [(setting, record) for setting in settings for record in setting.records]
+    sentence = "Environment steps per second of training, without compilation, evaluation and saving."
+    picture = grid(cards(settings, "steps_per_second", "Throughput", "steps per second", "", Band((0.0,))))
+    rows = [[marked(shortened(record.name), setting), *_machine(record)] for setting, record in pairs[:TABLE_RUNS]]
+    head = ("run", "started", "training", "compilation", "device", "versions", "commit")
+    return section("Speed", sentence + _left_out(len(pairs)), picture, table(head, rows))
+
+
+def _machine(record: Record) -> Iterator[str]:
+    start = record.starts[0] if record.starts else {}
+    again = f" (+ {counted(len(record.starts) - 1, 'resume').lower()})" if record.starts[1:] else ""
+    yield f"{shortened(str(start.get('time', UNKNOWN)))}{again}"
+    yield duration_text(record.last("seconds"))
+    yield duration_text(record.result("compile_seconds"))
+    cores = f"{start.get('cores', '?')} cores" if start.get("platform") == "cpu" else ""
+    device = shortened(str(start.get("device", UNKNOWN)))
+    yield f"{device}, {cores}" if cores else device
+    packages = start.get("packages")
+    known = packages if isinstance(packages, dict) else {}
+    yield shortened(", ".join(f"{name} {known[name]}" for name in ("ppax", "jax") if known.get(name)) or UNKNOWN)
+    yield str(start.get("git_commit") or UNKNOWN)[:10]
+
+
+FILES = 20  # maximum number of run files in a report
+UNSAID = (SEED, "log.")  # options left out: they concern a single run, or its display
+
+
+def configuration(settings: Sequence[Setting]) -> Markup:
+    """Differences between the settings, options that differ from their defaults, and the whole run files, folded."""
+    firsts = [setting.records[0] for setting in settings]
+    rows = {path: values for path, values in differences(firsts).items() if path != SEED}
+    parts: list[Any] = []
+    if rows:
+        names = short_names(list(rows))
+        head = ["setting", *(element("code", shortened(names[path]), title=path) for path in rows)]
+        own_values = [
+            [marked(str(x.place + 1), x), *(value_text(row[x.place]) for row in rows.values())] for x in settings
+        ]
+        parts += [element("h3", "Differences between the settings"), table(head, own_values)]
+    own = {path: pair for path, pair in changed(firsts[0]).items() if path not in rows and not path.startswith(UNSAID)}
+    meanings = {option.path: option.doc for option in options_of(firsts[0]) if not option.path.endswith(".part")}
+    parts += [element("h3", "Changed from the defaults" + (", in all settings" if rows else ""))]
+    if own:
+        cells = (
+            [_code(path), value_text(value), value_text(default), element("small", meanings.get(path, ""))]
+            for path, (value, default) in own.items()
+        )
+        parts += [table(("option", "value", "default", "meaning"), cells)]
+    else:
+        parts += [element("p", "Nothing: every option has its default.")]
+    parts += [_file(setting) for setting in settings[:FILES]]
+    intro = "All other options have their defaults; the run files below have every one."
+    return section("Configuration", intro, *parts)
+
+
+def _file(setting: Setting) -> Markup:
+    title = element("summary", marked(f"run.toml of {shortened(setting.records[0].name)}", setting))
+    return element("details", title, element("pre", setting.records[0].run_file))
+
+
+def _code(path: str) -> Markup:
+    return element("code", shortened(path))
+
+
+def others(settings: Sequence[Setting]) -> Markup:
+    """Charts of all metrics that no other section has, folded."""
+    records = [record for setting in settings for record in setting.records]
+    done = {*COUNTERS, *LOSSES, *(sign.metric for sign in health.SIGNS), RETURN, EVALUATED}
+    names = [name for name in dict.fromkeys(name for record in records for name in record.columns) if name not in done]
+    names = [name for name in names if not name.endswith("_loss") and any(record.has(name) for record in records)]
+    left = f" The first {SHOWN} of {len(names)} are drawn." if len(names) > SHOWN else ""
+    found = grid([one for name in names[:SHOWN] for one in cards(settings, name, name, "", "")])
+    title = element("summary", f"{counted(len(names), 'other metric')}")
+    intro = element("p", f"docs/metrics.md defines each of them.{left}", class_="intro")
+    return element("section", element("details", title, intro, found)) if names else Markup("")
+
 
 SMALL = (340, 190)  # width and height of small charts, in pixels
 POINTS, SMALL_POINTS = 400, 150  # maximum number of points of a curve
@@ -40,23 +422,23 @@ def section(title: str, intro: str, *content: object) -> Markup:
     return element("section", element("h2", title), element("p", intro, class_="intro"), *content)
 
 
-def marked(text: str, group: Group) -> Markup:
+def marked(text: str, setting: Setting) -> Markup:
     """Text behind a piece of the line of a setting."""
-    return joined((swatch(group.place), text))
+    return joined((swatch(setting.place), text))
 
 
-def lines_of(groups: Sequence[Group], metric: str, points: int, band: str = RANGE) -> list[Line]:
-    """Line of each group that has `metric`, in the colour and style of the group; `band` as in `curves.averaged`."""
-    curves = [common(group.records, metric, points, band) for group in groups]
+def lines_of(settings: Sequence[Setting], metric: str, points: int, band: str = RANGE) -> list[Line]:
+    """Line of each setting that has `metric`, in its colour and style; `band` as in `curves.averaged`."""
+    curves = [common(setting.records, metric, points, band) for setting in settings]
     return [
-        Line(curve, f"{group.label}: {metric}", *look_of(group.place))
-        for group, curve in zip(groups, curves, strict=True)
+        Line(curve, f"{setting.label}: {metric}", *look_of(setting.place))
+        for setting, curve in zip(settings, curves, strict=True)
         if len(curve.steps)
     ]
 
 
 def cards(
-    groups: Sequence[Group],
+    settings: Sequence[Setting],
     metric: str,
     title: str,
     unit: str,
@@ -65,13 +447,17 @@ def cards(
     badge: tuple[str, bool] | None = None,
 ) -> list[Markup]:
     """Small chart of one metric for each environment that has it, with title, unit and a sentence."""
-    envs, drawn = by_env(groups), []
+    envs, drawn = by_env(settings), []
     for env, own in envs.items():
         lines = lines_of(own, metric, SMALL_POINTS)
         if lines:
             name = shortened(f"{title}, {env}" if len(envs) > 1 else title)
             mark = element("span", badge[0], class_="badge well" if badge[1] else "badge ill") if badge else ""
-            below = element("span", unit or (f"last {final_text(lines[0])}" if len(lines) == 1 else ""), class_="unit")
+            below = element(
+                "span",
+                unit or (f"last {number_text(float(lines[0].curve.value[-1]))}" if len(lines) == 1 else ""),
+                class_="unit",
+            )
             picture = chart(lines, *SMALL, f"{name} over environment steps", band)
             text = element("p", sentence) if sentence else ""
             drawn += [
@@ -84,8 +470,6 @@ def grid(cards: Sequence[Markup]) -> Markup:
     """Cards side by side, as many as fit."""
     return element("div", *cards, class_="grid")
 
-
-# Sections of a report: learning, an episode, evaluation, health, losses, speed, and all other metrics.
 
 WIDE, NARROW = (1000, 360), (380, 270)  # width and height of charts, in pixels
 CLEAR = 8  # number of settings, the best, whose learning curves are drawn strongly and with bands
@@ -106,391 +490,3 @@ RESULTS = (
     *("mean_return", "std_return", "mean_length", "episodes", "unplayed", "env_steps", "total_steps", "iterations"),
     *("steps_per_second", "train_seconds", "started_at", "compile_seconds"),
 )
-
-
-class Film(NamedTuple):
-    """Rendered episode as a GIF, or the reason why there is none."""
-
-    gif: bytes  # empty: none
-    caption: str
-
-
-def learning(groups: Sequence[Group], band: str) -> Markup:
-    """Learning curves, one chart for each environment, and a table of the settings, best first."""
-    parts, drawn, envs = [], [], by_env(groups)
-    for env, own in envs.items():
-        lines = return_lines(own, band)
-        if lines:
-            charts = [
-                element("div", chart(lines, *size, f"learning curve on {env}: return over steps"), class_=name)
-                for name, size in (("wide", WIDE), ("narrow", NARROW))
-            ]
-            title = (f"{shortened(env)}. " if len(envs) > 1 else "") + _axis_title(own)
-            parts += [element("figure", element("figcaption", title), *charts, class_="plot")]
-            parts += [legend(own)] if len(groups) > 1 else []
-            drawn += lines
-    if not drawn:
-        return section("Learning", "No episode has ended yet: there is no return to draw.")
-    return section("Learning", _explained(groups, drawn, band), *parts)
-
-
-def return_lines(groups: Sequence[Group], band: str) -> list[Line]:
-    """Learning curves: returns of evaluations, with those of training episodes faint behind them; else the latter.
-
-    The best settings are drawn last, above the others, and only they have bands.
-    """
-    evaluated = lines_of(groups, EVALUATED, POINTS, band)
-    trained = lines_of(groups, RETURN, POINTS, band)
-    if not evaluated:
-        return _layered(trained)
-    dotted_lines = [line._replace(dots=len(line.curve.steps) <= DOTS) for line in evaluated]
-    return [line._replace(faint=True) for line in trained] + _layered(dotted_lines)
-
-
-def _layered(lines: Sequence[Line]) -> list[Line]:
-    """Lines from the worst to the best setting; faint from the ninth best on, where bands would hide each other."""
-    return [line._replace(faint=place >= CLEAR) for place, line in enumerate(lines)][::-1]
-
-
-def _axis_title(groups: Sequence[Group]) -> str:
-    if any(record.has(EVALUATED) for group in groups for record in group.records):
-        return "Return of evaluations during training; faint: training episodes"
-    return "Return of training episodes"
-
-
-def _explained(groups: Sequence[Group], lines: Sequence[Line], band: str) -> str:
-    many = any(group.records[1:] for group in groups)
-    of_band = {
-        CONFIDENCE: "the interquartile mean (IQM) over the seeds of a setting, its band the 95 % bootstrap interval",
-        RANGE: "the mean over the seeds of a setting, its band their whole range",
-    }
-    text = f"A line is {of_band[band]}." if many else ""
-    ranges = any((line.curve.low < line.curve.high).any() for line in lines)
-    if ranges and not many:
-        text = "There are more log rows than points: the line is their mean, the band their lowest and highest value."
-    return f"{text} Higher is better.".strip()
-
-
-def legend(groups: Sequence[Group]) -> Markup:
-    """Table of the settings of one environment, best first: final return, line, seeds, steps and time."""
-    rows = []
-    for group in groups:
-        steps = mean_of(group.records, lambda record: record.last("env_steps"))
-        seconds = mean_of(group.records, lambda record: record.last("seconds"))
-        speed = short_count(mean_of(group.records, lambda record: record.steps_per_second))
-        setting = marked(group.label, group)
-        rows.append([return_text(group), setting, group.seeds, short_count(steps), duration_text(seconds), speed])
-    head = ("IQM of the final return [95 %]", "setting", "runs", "steps", "time", "steps/s")
-    return table(head, rows, class_="settings")
-
-
-def episode(film: Film) -> Markup:
-    """Rendered episode."""
-    if not film.gif:
-        return section("An episode", film.caption)
-    data = f"data:image/gif;base64,{base64.b64encode(film.gif).decode()}"
-    return section("An episode", film.caption, element("img", src=data, alt="rendered episode", class_="film"))
-
-
-def evaluation(groups: Sequence[Group]) -> Markup:
-    """Table of the evaluations at the end and during training, one row per run."""
-    pairs = [(group, record) for group in groups for record in group.records]
-    own = list(dict.fromkeys(name for _, record in pairs for name in _own_metrics(record)))[:COLUMNS]
-    at_end = any(record.evaluation for _, record in pairs)
-    during = any(record.has(EVALUATED) for _, record in pairs)
-    head = ["episodes", "mean return", "std", "mean length", *own] if at_end else []
-    head += ["last in training", "best in training"] if during else []
-    if not head:
-        intro = "No final evaluation is recorded: ppax train writes one when a run ends."
-        return section("Evaluation", f"{intro} The returns above are those of training, with sampled actions.")
-    rows = []
-    for group, record in pairs[:TABLE_RUNS]:
-        results = [number_text(record.result(name)) for name in ("mean_return", "std_return", "mean_length", *own)]
-        row = [marked(shortened(record.name), group), value_text(record.config.get(SEED, "?"))]
-        row += [count_text(record.result("episodes")), *results] if at_end else []
-        evaluated = (record.last(EVALUATED), record.highest(EVALUATED)) if during else ()
-        rows.append([*row, *map(number_text, evaluated)])
-    text = "Whole episodes on environments and random numbers that training has not seen."
-    return section("Evaluation", text + _left_out(len(pairs)), table(["run", "seed", *head], rows))
-
-
-def _own_metrics(record: Record) -> list[str]:
-    return [name for name in record.evaluation if name not in RESULTS and math.isfinite(record.result(name))]
-
-
-def _left_out(count: int) -> str:
-    return f" The first {TABLE_RUNS} of {count} runs are listed." if count > TABLE_RUNS else ""
-
-
-def signs(groups: Sequence[Group]) -> Markup:
-    """Charts of the metrics that show whether training is sound, with their healthy ranges."""
-    records = [record for group in groups for record in group.records]
-    found, well, judged = [], 0, 0
-    for sign in health.SIGNS:
-        share = health.share_in_range(sign, records)
-        badge = None if share is None else (health.verdict(share), share >= health.ENOUGH)
-        if badge is not None:
-            judged, well = judged + 1, well + badge[1]
-        band = health.band_of(sign, records)
-        found += cards(groups, sign.metric, sign.title, sign.unit, sign.sentence, band, badge)
-    if not found:
-        return section("Health", "These runs have logged none of the metrics that show it.")
-    count = f"{well} of the {judged} metrics that have one stay within it." if judged else ""
-    return section("Health", f"The green area is the healthy range. {count}".strip(), grid(found))
-
-
-def losses(groups: Sequence[Group]) -> Markup:
-    """Charts of the losses and the learning rate."""
-    records = [record for group in groups for record in group.records]
-    more = [name for record in records for name in record.columns if name.endswith("_loss")]
-    names = list(dict.fromkeys([*LOSSES, *more]))[:SHOWN]
-    found = [one for name in names for one in cards(groups, name, name, "", LOSSES.get(name, ""))]
-    text = "Terms that gradient steps minimise, as means over log rows." if found else "These runs have logged none."
-    return section("Losses", text, grid(found))
-
-
-def others(groups: Sequence[Group]) -> Markup:
-    """Charts of all metrics that no other section has, folded."""
-    records = [record for group in groups for record in group.records]
-    done = {*COUNTERS, *LOSSES, *(sign.metric for sign in health.SIGNS), RETURN, EVALUATED}
-    names = [name for name in dict.fromkeys(name for record in records for name in record.columns) if name not in done]
-    names = [name for name in names if not name.endswith("_loss") and any(record.has(name) for record in records)]
-    left = f" The first {SHOWN} of {len(names)} are drawn." if len(names) > SHOWN else ""
-    found = grid([one for name in names[:SHOWN] for one in cards(groups, name, name, "", "")])
-    title = element("summary", f"{counted(len(names), 'other metric')}")
-    intro = element("p", f"docs/metrics.md defines each of them.{left}", class_="intro")
-    return element("section", element("details", title, intro, found)) if names else Markup("")
-
-
-def speed(groups: Sequence[Group]) -> Markup:
-    """Steps per second over the run, and the machine of each run."""
-    pairs = [(group, record) for group in groups for record in group.records]
-    sentence = "Environment steps per second of training, without compilation, evaluation and saving."
-    picture = grid(cards(groups, "steps_per_second", "Throughput", "steps per second", "", Band((0.0,))))
-    rows = [[marked(shortened(record.name), group), *_machine(record)] for group, record in pairs[:TABLE_RUNS]]
-    head = ("run", "started", "training", "compilation", "device", "versions", "commit")
-    return section("Speed", sentence + _left_out(len(pairs)), picture, table(head, rows))
-
-
-def _machine(record: Record) -> Iterator[str]:
-    start = record.starts[0] if record.starts else {}
-    again = f" (+ {counted(len(record.starts) - 1, 'resume').lower()})" if record.starts[1:] else ""
-    yield f"{shortened(str(start.get('time', UNKNOWN)))}{again}"
-    yield duration_text(record.last("seconds"))
-    yield duration_text(record.result("compile_seconds"))
-    cores = f"{start.get('cores', '?')} cores" if start.get("platform") == "cpu" else ""
-    device = shortened(str(start.get("device", UNKNOWN)))
-    yield f"{device}, {cores}" if cores else device
-    packages = start.get("packages")
-    known = packages if isinstance(packages, dict) else {}
-    yield shortened(", ".join(f"{name} {known[name]}" for name in ("ppax", "jax") if known.get(name)) or UNKNOWN)
-    yield str(start.get("git_commit") or UNKNOWN)[:10]
-
-
-# Summary of runs: a paragraph, and the figures that a reader looks for first.
-
-ENVS, LISTED = 3, 3  # maximum number of environments whose results are in words, and of settings that are named
-
-
-def title_of(groups: Sequence[Group]) -> str:
-    """Names of the environments."""
-    names = list(dict.fromkeys(shortened(record.env) for group in groups for record in group.records))
-    return listed(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} other environments"
-
-
-def paragraph(groups: Sequence[Group]) -> str:
-    """Environment, steps, time, result and end of the runs, in a few sentences."""
-    records = [record for group in groups for record in group.records]
-    return f"{_which(groups)} {_how_long(records)} {_result(groups)} {_end(records)}".replace("  ", " ").strip()
-
-
-def tiles(groups: Sequence[Group]) -> list[tuple[str, str, str]]:
-    """Headline figures of the runs: (name, figure, remark); the return is that of the best setting."""
-    records, best = [record for group in groups for record in group.records], groups[0]
-    evaluated = math.isfinite(best.records[0].result("mean_return"))
-    name = "final evaluation" if evaluated else "last return"
-    remark = ""
-    if len(by_env(groups)) > 1:
-        remark = f"best setting on {shortened(best.env)}"
-    elif len(groups) > 1:
-        remark = "best of the settings"
-    elif best.records[1:]:
-        remark = f"IQM of {len(best.records)} seeds"
-    elif evaluated:
-        remark = f"± {number_text(best.records[0].result('std_return'))} over episodes"
-    shown = [(name, number_text(best.standing.iqm), remark)]
-    each = "per run" if records[1:] else ""
-    shown.append(("environment steps", short_count(mean_of(records, lambda record: record.last("env_steps"))), each))
-    shown.append(("training time", duration_text(mean_of(records, lambda record: record.last("seconds"))), each))
-    speed = short_count(mean_of(records, lambda record: record.steps_per_second))
-    return [*shown, ("steps per second", speed, "without compilation")]
-
-
-def mean_of(records: Sequence[Record], number: Callable[[Record], float]) -> float:
-    """Mean of a number over the runs that have it; NaN where none has."""
-    values = [value for value in map(number, records) if math.isfinite(value)]
-    return float(np.mean(values)) if values else math.nan
-
-
-def return_text(group: Group) -> str:
-    """Final return of a setting: IQM over its seeds with the 95 % interval, and seeds without a return."""
-    final = [record.final_return for record in group.records]
-    failed = sum(not math.isfinite(value) for value in final)
-    text = number_text(group.standing.iqm)
-    if final[1:] and not failed:
-        s = statistics_of(final)
-        text += f" [{number_text(s.low)}, {number_text(s.high)}]"
-    return f"{text}, {failed} of {len(final)} without a return" if failed and final[1:] else text
-
-
-def _which(groups: Sequence[Group]) -> str:
-    if len(groups) == 1 and not groups[0].records[1:]:
-        record = groups[0].records[0]
-        return f"PPO on {shortened(record.env)}, seed {value_text(record.config.get(SEED, '?'))}."
-    count = sum(len(group.records) for group in groups)
-    runs = f"{counted(count, 'run')} of PPO on {title_of(groups)}"
-    if len(groups) == 1:
-        seeds = {value_text(record.config.get(SEED, "?")) for record in groups[0].records}
-        if len(seeds) < count:
-            return f"{runs} with the same settings; some have the same seed, too, and are one run repeated."
-        return f"{runs}, which differ by their seed alone."
-    settings = f"{runs} in {counted(len(groups), 'setting').lower()}"
-    if len(groups) > LISTED:
-        return f"{settings}."
-    return f"{settings}: {listed([f'{group.label} ({group.seeds})' for group in groups])}."
-
-
-def _how_long(records: Sequence[Record]) -> str:
-    steps = [record.last("env_steps") for record in records if record.has("env_steps")]
-    if not steps:
-        return "There are no log rows yet."
-    speed = short_count(mean_of(records, lambda record: record.steps_per_second))
-    seconds = duration_text(mean_of(records, lambda record: record.last("seconds")))
-    if not records[1:]:
-        return f"It trained for {count_text(steps[0])} environment steps in {seconds} ({speed} steps per second)."
-    low, high = short_count(min(steps)), short_count(max(steps))
-    span = f"about {low}" if low == high else f"{low} to {high}"
-    return f"Each trained for {span} environment steps, in {seconds} on average ({speed} steps per second)."
-
-
-def _result(groups: Sequence[Group]) -> str:
-    envs = by_env(groups)
-    if len(envs) == 1:
-        return _best(groups)
-    shown = [f"On {shortened(env)}: {_best(own)}" for env, own in list(envs.items())[:ENVS]]
-    return " ".join(shown + ([f"{len(envs) - ENVS} more environments are below."] if len(envs) > ENVS else []))
-
-
-def _best(groups: Sequence[Group]) -> str:
-    """Result of the best setting on one environment."""
-    best = groups[0]
-    values = [record.final_return for record in best.records if math.isfinite(record.final_return)]
-    if not values:
-        return "No episode has ended yet."
-    record, figure = best.records[0], return_text(best)
-    episodes = record.result("episodes")
-    place = f"over {count_text(episodes)} evaluation episodes" if math.isfinite(episodes) else "at the last measurement"
-    if not best.records[1:] and math.isfinite(record.result("std_return")):
-        place += f" (standard deviation {number_text(record.result('std_return'))})"
-    of_seeds = "an interquartile mean over the seeds [95 % interval]" if best.records[1:] else "a mean return"
-    if len(groups) > 1:
-        return f"The best setting is {best.label}, with {of_seeds} of {figure} {place}."
-    return f"The policy reaches {of_seeds} of {figure} {place}."
-
-
-def _end(records: Sequence[Record]) -> str:
-    ends = [record.end for record in records]
-    if not records[1:]:
-        return f"It ended: {shortened(ends[0])}." if records[0].stopped else "The run goes on, or was killed."
-    going = sum(not record.stopped for record in records)
-    return f"Still running, or killed: {going} of {len(records)} runs." if going else ""
-
-
-# Section of a report on the configuration: differences between runs, changes from the defaults, the run files.
-
-FILES = 20  # maximum number of run files in a report
-UNSAID = (SEED, "log.")  # options left out: they concern a single run, or its display
-
-
-def configuration(groups: Sequence[Group]) -> Markup:
-    """Differences between the groups, options that differ from their defaults, and the whole run files, folded."""
-    firsts = [group.records[0] for group in groups]
-    rows = {path: values for path, values in differences(firsts).items() if path != SEED}
-    parts: list[Any] = []
-    if rows:
-        names = short_names(list(rows))
-        head = ["setting", *(element("code", shortened(names[path]), title=path) for path in rows)]
-        own_values = [
-            [marked(str(x.place + 1), x), *(value_text(row[x.place]) for row in rows.values())] for x in groups
-        ]
-        parts += [element("h3", "Differences between the settings"), table(head, own_values)]
-    own = {path: pair for path, pair in changed(firsts[0]).items() if path not in rows and not path.startswith(UNSAID)}
-    meanings = {option.path: option.doc for option in options_of(firsts[0]) if not option.path.endswith(".part")}
-    parts += [element("h3", "Changed from the defaults" + (", in all settings" if rows else ""))]
-    if own:
-        cells = (
-            [_code(path), value_text(value), value_text(default), element("small", meanings.get(path, ""))]
-            for path, (value, default) in own.items()
-        )
-        parts += [table(("option", "value", "default", "meaning"), cells)]
-    else:
-        parts += [element("p", "Nothing: every option has its default.")]
-    parts += [_file(group) for group in groups[:FILES]]
-    intro = "All other options have their defaults; the run files below have every one."
-    return section("Configuration", intro, *parts)
-
-
-def _file(group: Group) -> Markup:
-    title = element("summary", marked(f"run.toml of {shortened(group.records[0].name)}", group))
-    return element("details", title, element("pre", group.records[0].run_file))
-
-
-def _code(path: str) -> Markup:
-    return element("code", shortened(path))
-
-
-# Even if text of a run were taken for markup, no browser would run it or load anything
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-
-
-def page(records: Sequence[Record], film: Film | None, made: str, band: str = CONFIDENCE) -> str:
-    """Whole page of at least one run; `made` is the time at which it was made, `band` as in `curves.averaged`."""
-    groups = groups_of(records)
-    title = title_of(groups)
-    main = [
-        learning(groups, band),
-        episode(film) if film is not None else "",
-        evaluation(groups),
-        signs(groups),
-        losses(groups),
-        speed(groups),
-        configuration(groups),
-        others(groups),
-    ]
-    names = ", ".join(record.name for record in records[:8]) + (", ..." if records[8:] else "")
-    footer = element("footer", f"Made by ppax report on {made} from {names}. This page loads nothing from the network.")
-    header = element(
-        "header",
-        element("p", "ppax report", class_="eyebrow"),
-        element("h1", title),
-        element("p", paragraph(groups), class_="lead"),
-        element("dl", *(_tile(*tile) for tile in tiles(groups)), class_="tiles"),
-    )
-    body = element("body", element("main", header, *main, footer))
-    return f"<!DOCTYPE html>\n{element('html', _head(title), body, lang='en')}\n"
-
-
-def _head(title: str) -> Markup:
-    style = Markup((resources.files("ppax.reports") / "page.css").read_text(encoding="utf-8"))
-    return element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        element("title", f"{title} · ppax report"),
-        element("style", style),
-    )
-
-
-def _tile(name: str, figure: str, remark: str) -> Markup:
-    return element("div", element("dt", name), joined((element("dd", figure), element("dd", remark, class_="remark"))))

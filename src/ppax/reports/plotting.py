@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from ppax.core.types import ConfigError
 from ppax.reports.curves import CONFIDENCE, checked_band
-from ppax.reports.groups import by_env, groups_of
+from ppax.reports.formatting import short_count
 from ppax.reports.page import POINTS, lines_of
 from ppax.reports.report import RunLike, records_of
-from ppax.reports.words import short_count
+from ppax.reports.settings import by_env, settings_of
 from ppax.run.records import Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Matplotlib figure of learning curves.
+def plot(runs: RunLike | Sequence[RunLike], metric: str = "episode_return", band: str = CONFIDENCE) -> Figure:
+    """Matplotlib figure of a metric over environment steps, with the curves of `report`, environment by environment.
+
+    `runs` and `band` as in `report`. Save it with `savefig`; notebooks display it. Raises ConfigError for a metric that
+    no run has logged, ImportError without matplotlib.
+    """
+    return figure_of(records_of(runs), metric, checked_band(band))
 
 
 def figure_of(records: Sequence[Record], metric: str, band: str) -> Figure:
@@ -25,7 +31,7 @@ def figure_of(records: Sequence[Record], metric: str, band: str) -> Figure:
 
     Raises ConfigError for a metric that no run has logged.
     """
-    drawn = {env: lines_of(own, metric, POINTS, band) for env, own in by_env(groups_of(records)).items()}
+    drawn = {env: lines_of(own, metric, POINTS, band) for env, own in by_env(settings_of(records)).items()}
     drawn = {env: lines for env, lines in drawn.items() if lines}
     if not drawn:
         names = sorted({name for record in records for name in record.columns if record.has(name)})
@@ -55,12 +61,3 @@ def _require_matplotlib() -> Any:
     except ImportError as error:
         raise ImportError('ppax.plot needs matplotlib: pip install "ppax[plot]"') from error
     return pyplot
-
-
-def plot(runs: RunLike | Sequence[RunLike], metric: str = "episode_return", band: str = CONFIDENCE) -> Figure:
-    """Matplotlib figure of a metric over environment steps, with the curves of `report`, environment by environment.
-
-    `runs` and `band` as in `report`. Save it with `savefig`; notebooks display it. Raises ConfigError for a metric that
-    no run has logged, ImportError without matplotlib.
-    """
-    return figure_of(records_of(runs), metric, checked_band(band))

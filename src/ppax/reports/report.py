@@ -14,9 +14,9 @@ from ppax.core.types import ConfigError
 from ppax.reports import comparison
 from ppax.reports.comparison import Comparison, long_table
 from ppax.reports.curves import CONFIDENCE, checked_band
-from ppax.reports.page import Film, page
+from ppax.reports.page import EpisodeFilm, page
 from ppax.run import records
-from ppax.run.films import Played, play, require_video, write_video
+from ppax.run.films import RenderedEpisodes, play, require_video, returns_text, write_video
 from ppax.run.records import Record
 from ppax.run.restore import load_run, load_state
 from ppax.run.result import TrainedRun
@@ -26,68 +26,6 @@ from ppax.training.loop import make_key
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-
-# Films of trained policies for reports: one episode as a GIF that is small enough for a page.
-
-FRAMES_PER_SECOND = 30.0
-MAX_STEPS, MAX_SECONDS = 500, 20.0  # of the rendered episode: environment steps, and time to render them
-LONGEST = 400  # characters of a reason
-GIF_BYTES = 2**20  # maximum size of the picture; as text it is a third larger
-
-
-class Smaller(NamedTuple):
-    """Way to make a film smaller: every `stride`-th frame, and means of `block` x `block` pixels."""
-
-    stride: int
-    block: int
-
-
-SIZES = (Smaller(1, 1), Smaller(2, 1), Smaller(2, 2), Smaller(4, 2), Smaller(4, 4), Smaller(8, 4))
-
-
-def film_of(run: str | Path | TrainedRun, name: str) -> Film:
-    """Rendered episode of the last policy of the run `name`, or the reason why there is none."""
-    try:
-        require_video(Path("episode.gif"))
-        played = _play(run)
-    except Exception as error:  # suites and their renderers raise anything; the report is made without it
-        return Film(b"", f"No episode is rendered: {error}"[:LONGEST])
-    for smaller in SIZES:
-        gif = _gif(played.frames, smaller)
-        if len(gif) <= GIF_BYTES:
-            steps = f"{played.lengths[0]:,} steps"
-            length = steps if played.finished else f"the first {steps} of an episode"
-            return Film(gif, f"The final policy of {name}: {length}, return {played.returns_text(0)}.")
-    return Film(b"", f"No episode is rendered: its pictures take more than {GIF_BYTES:,} bytes.")
-
-
-def _play(run: str | Path | TrainedRun) -> Played:
-    if isinstance(run, TrainedRun):
-        agent, env, learner, deterministic = run.agent, run.env, run.state.learner, True
-    else:
-        agent, env, settings = load_run(Path(run))
-        learner = load_state(Path(run), agent, env, settings, fresh=False).learner
-        deterministic = settings.eval.deterministic
-    return play(agent, env, learner, make_key(0), 1, deterministic, MAX_STEPS, MAX_SECONDS)
-
-
-def _gif(frames: Sequence[np.ndarray], smaller: Smaller) -> bytes:
-    stride, block = smaller
-    kept = [_averaged(x, block) for x in frames[::stride]]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "episode.gif"
-        write_video(path, kept, FRAMES_PER_SECOND / stride)
-        return path.read_bytes()
-
-
-def _averaged(frame: np.ndarray, block: int) -> np.ndarray:
-    """Frame with the mean of each block of pixels, uint8 [H // block, W // block, 3]."""
-    height, width = (side // block for side in frame.shape[:2])
-    if block == 1 or not height or not width:
-        return frame
-    blocks = frame[: height * block, : width * block].reshape(height, block, width, block, 3)
-    return blocks.mean((1, 3)).astype(np.uint8)
 
 
 RunLike = str | Path | TrainedRun  # run directory, or result of `fit`
@@ -153,3 +91,64 @@ def _listed(runs: RunLike | Sequence[RunLike]) -> list[RunLike]:
     if not listed:
         raise ConfigError("runs = []: must be at least one run directory or result of fit")
     return [one for run in listed for one in ([run] if isinstance(run, TrainedRun) else records.members_of(run))]
+
+
+FRAMES_PER_SECOND = 30.0
+MAX_STEPS, MAX_SECONDS = 500, 20.0  # of the rendered episode: environment steps, and time to render them
+LONGEST = 400  # characters of a reason
+GIF_BYTES = 2**20  # maximum size of the picture; as text it is a third larger
+
+
+class Smaller(NamedTuple):
+    """Way to make a film smaller: every `stride`-th frame, and means of `block` x `block` pixels."""
+
+    stride: int
+    block: int
+
+
+SIZES = (Smaller(1, 1), Smaller(2, 1), Smaller(2, 2), Smaller(4, 2), Smaller(4, 4), Smaller(8, 4))
+
+
+def film_of(run: str | Path | TrainedRun, name: str) -> EpisodeFilm:
+    """Rendered episode of the last policy of the run `name`, small enough for a page; or why there is none."""
+    try:
+        require_video(Path("episode.gif"))
+        played = _play(run)
+    except Exception as error:  # suites and their renderers raise anything; the report is made without it
+        return EpisodeFilm(b"", f"No episode is rendered: {error}"[:LONGEST])
+    for smaller in SIZES:
+        gif = _gif(played.frames, smaller)
+        if len(gif) <= GIF_BYTES:
+            steps = f"{played.lengths[0]:,} steps"
+            length = steps if played.finished else f"the first {steps} of an episode"
+            reached = returns_text(played.names, played.returns[0])
+            return EpisodeFilm(gif, f"The final policy of {name}: {length}, return {reached}.")
+    return EpisodeFilm(b"", f"No episode is rendered: its pictures take more than {GIF_BYTES:,} bytes.")
+
+
+def _play(run: str | Path | TrainedRun) -> RenderedEpisodes:
+    if isinstance(run, TrainedRun):
+        agent, env, learner, deterministic = run.agent, run.env, run.state.learner, True
+    else:
+        agent, env, settings = load_run(Path(run))
+        learner = load_state(Path(run), agent, env, settings, fresh=False).learner
+        deterministic = settings.eval.deterministic
+    return play(agent, env, learner, make_key(0), 1, deterministic, MAX_STEPS, MAX_SECONDS)
+
+
+def _gif(frames: Sequence[np.ndarray], smaller: Smaller) -> bytes:
+    stride, block = smaller
+    kept = [_averaged(x, block) for x in frames[::stride]]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "episode.gif"
+        write_video(path, kept, FRAMES_PER_SECOND / stride)
+        return path.read_bytes()
+
+
+def _averaged(frame: np.ndarray, block: int) -> np.ndarray:
+    """Frame with the mean of each block of pixels, uint8 [H // block, W // block, 3]."""
+    height, width = (side // block for side in frame.shape[:2])
+    if block == 1 or not height or not width:
+        return frame
+    blocks = frame[: height * block, : width * block].reshape(height, block, width, block, 3)
+    return blocks.mean((1, 3)).astype(np.uint8)

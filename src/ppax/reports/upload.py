@@ -23,11 +23,7 @@ if TYPE_CHECKING:
     from ppax.policy.policy import Policy
 
 
-# Model card of a policy: what it is, how to use it, scores, learning curve, configuration. Markdown with metadata.
-#
-# Text of a run (names, options) is data: it stands in blocks and spans of code, in which Markdown and HTML mean
-# nothing.
-
+CARD, CURVE = "README.md", "curve.png"
 CURVES = ("eval_return", "episode_return")  # metric of the picture: the first that the run has
 DOTS_PER_INCH = 150
 # Rows of the table of scores: entries of evaluation.json
@@ -41,13 +37,49 @@ SCORES = {
 }
 
 
+def push_to_hub(
+    policy: Policy,
+    repo: str,
+    *,
+    private: bool | None = None,
+    token: str | None = None,
+    formats: Sequence[str] | None = None,
+    message: str = "Policy trained with ppax",
+) -> str:
+    """Upload a policy to the repository `repo`, OWNER/NAME, of the Hugging Face Hub; return its address.
+
+    The repository is created if missing, `private` or as the owner's settings say, and gets the bundle that
+    `Policy.export` writes (in `formats`) and a model card: what the policy takes and gives, scores, learning curve and
+    configuration, as far as its run directory has them. `ppax.load("hf://OWNER/NAME")` loads it. Needs the extra `hub`,
+    and `token`, or that of `hf auth login`.
+    """
+    hub, source = require_hub(), policy.source
+    address = address_of(repo if repo.startswith(PREFIX) else PREFIX + repo)
+    record = None
+    if source is not None and source.run_dir is not None:
+        record = records.read(source.run_dir)._replace(evaluation=read_evaluation(source.run_dir, source.iteration))
+    curve = None if record is None else curve_picture(record)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        scores = {} if record is None else scores_of(record)
+        policy.export(folder / BUNDLE, formats, scores or None)
+        if curve is not None:
+            (folder / CURVE).write_bytes(curve)
+        card = model_card(policy, address.repo, CURVE if curve else None, scores)
+        (folder / CARD).write_text(card, encoding="utf-8")
+        api = hub.HfApi(endpoint=endpoint(), token=token)
+        api.create_repo(address.repo, private=private, exist_ok=True)
+        api.upload_folder(repo_id=address.repo, revision=address.revision, folder_path=folder, commit_message=message)
+    return f"{api.endpoint}/{address.repo}"
+
+
 def scores_of(record: Record) -> dict[str, float]:
     """Scores of the evaluation in `record`; {} without one."""
     found = {name: record.result(name) for name in SCORES}
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
-def curve_of(record: Record) -> bytes | None:
+def curve_picture(record: Record) -> bytes | None:
     """Learning curve as PNG; None without log rows."""
     metric = next((name for name in CURVES if record.has(name)), None)
     if metric is None:
@@ -58,7 +90,11 @@ def curve_of(record: Record) -> bytes | None:
 
 
 def model_card(policy: Policy, repo: str, curve: str | None, scores: dict[str, float]) -> str:
-    """Text of the model card in the repository `repo`; `curve` is the file name of a picture next to it."""
+    """Text of the model card in the repository `repo`; `curve` is the file name of a picture next to it.
+
+    Text of a run (names, options) is data: it stands in blocks and spans of code, in which Markdown and HTML mean
+    nothing.
+    """
     env = policy.spec.env or "an environment of its own"
     parts = [
         f"---\n{_metadata(policy, repo, scores)}\n---",
@@ -132,42 +168,3 @@ def _metadata(policy: Policy, repo: str, scores: dict[str, float]) -> Any:
         eval_results=results,
     )
     return data.to_yaml()
-
-
-CARD, CURVE = "README.md", "curve.png"
-
-
-def push_to_hub(
-    policy: Policy,
-    repo: str,
-    *,
-    private: bool | None = None,
-    token: str | None = None,
-    formats: Sequence[str] | None = None,
-    message: str = "Policy trained with ppax",
-) -> str:
-    """Upload a policy to the repository `repo`, OWNER/NAME, of the Hugging Face Hub; return its address.
-
-    The repository is created if missing, `private` or as the owner's settings say, and gets the bundle that
-    `Policy.export` writes (in `formats`) and a model card: what the policy takes and gives, scores, learning curve and
-    configuration, as far as its run directory has them. `ppax.load("hf://OWNER/NAME")` loads it. Needs the extra `hub`,
-    and `token`, or that of `hf auth login`.
-    """
-    hub, source = require_hub(), policy.source
-    address = address_of(repo if repo.startswith(PREFIX) else PREFIX + repo)
-    record = None
-    if source is not None and source.run_dir is not None:
-        record = records.read(source.run_dir)._replace(evaluation=read_evaluation(source.run_dir, source.iteration))
-    curve = None if record is None else curve_of(record)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        scores = {} if record is None else scores_of(record)
-        policy.export(folder / BUNDLE, formats, scores or None)
-        if curve is not None:
-            (folder / CURVE).write_bytes(curve)
-        card = model_card(policy, address.repo, CURVE if curve else None, scores)
-        (folder / CARD).write_text(card, encoding="utf-8")
-        api = hub.HfApi(endpoint=endpoint(), token=token)
-        api.create_repo(address.repo, private=private, exist_ok=True)
-        api.upload_folder(repo_id=address.repo, revision=address.revision, folder_path=folder, commit_message=message)
-    return f"{api.endpoint}/{address.repo}"

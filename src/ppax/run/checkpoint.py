@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -37,6 +37,7 @@ Read = TypeVar("Read")
 
 STATE = "state.safetensors"
 NAME = re.compile(r"^\d{10}$")
+LEARNER, CURRENT = "learner.", "current."  # prefixes of the names of arrays; the second with self-play
 LISTINGS = 100  # attempts to list a directory whose checkpoints a running process replaces meanwhile
 
 
@@ -68,7 +69,7 @@ def save(
         "origin": origin or {},
     }
     directory.mkdir(parents=True, exist_ok=True)
-    sweep(directory)
+    remove_temporary(directory)
     final = directory / f"{int(state.iteration):010d}"
     if final.exists() and _holds(final, manifest["sha256"]):
         return final  # the same state is saved already
@@ -94,10 +95,10 @@ def replace(final: Path, files: dict[str, bytes]) -> None:
         os.replace(partial, final)
         safe_files.flush_directory(directory)
     finally:
-        sweep(directory)
+        remove_temporary(directory)
 
 
-def sweep(directory: Path) -> None:
+def remove_temporary(directory: Path) -> None:
     """Remove temporary directories of a killed writer; the caller holds the lock of the run."""
     for leftover in directory.glob(".tmp-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -183,17 +184,27 @@ def newest(directory: Path, read: Callable[[Path], Read]) -> tuple[Read | None, 
 
 
 def not_finite(state: TrainState) -> list[str]:
-    """Names of the learner's leaves that are not finite; in optimiser states, only NaN counts.
+    """Names of the learner's leaves that are not finite; in environment states infinities are valid (a best time)."""
+    leaves = state_arrays.named_leaves(state)
+    return arrays_not_finite({name: x for name, x in leaves.items() if name.startswith(LEARNER)})
 
-    Infinities are valid in environment states (a best time so far) and optimiser states (an initial bound).
-    """
+
+def arrays_not_finite(learner: Mapping[str, Any]) -> list[str]:
+    """Names of a learner's arrays that are not finite; in optimiser states, whose bounds may be infinite, only NaN."""
     return [
         name
-        for name, leaf in state_arrays.named_leaves(state).items()
-        if name.startswith("learner.")
-        and jnp.issubdtype(leaf.dtype, jnp.floating)
-        and bool((jnp.isnan if ".opt_state" in name else lambda x: ~jnp.isfinite(x))(jnp.asarray(leaf)).any())
+        for name, x in learner.items()
+        if jnp.issubdtype(x.dtype, jnp.floating)
+        and bool((np.isnan(x) if "opt_state" in name.split(".") else ~np.isfinite(x)).any())
     ]
+
+
+def learner_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Arrays of the learner in a state, by their names in the learner; of self-play, those of the current learners."""
+    own = {name.removeprefix(LEARNER): x for name, x in arrays.items() if name.startswith(LEARNER)}
+    if "num_snapshots" not in own:  # a field that only SelfPlayState has
+        return own
+    return {name.removeprefix(CURRENT): x for name, x in own.items() if name.startswith(CURRENT)}
 
 
 def list_checkpoints(directory: Path) -> list[Path]:

@@ -1,4 +1,7 @@
-"""Stop conditions, callbacks and the best policy: what `fit` takes as `callbacks` and updates at every log row."""
+"""Stop conditions (`ppax.stop`), the best policy so far, and the other callbacks of `fit`, updated at every log row.
+
+A condition of your own is a frozen value with `metrics` and `update` (`ppax.protocols.StopCondition`).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import dataclasses
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -19,11 +23,31 @@ from ppax.core.types import ConfigError, LearnerState, TrainState
 __all__ = ["And", "HitsLowerBound", "HitsUpperBound", "KeepBest", "Or", "Plateaus", "StopsFalling", "StopsRising"]
 
 
-# Stop conditions on one metric. To write another: a frozen value with `metrics` and `update` (`ppax.protocols`).
+class _OnMetric(ABC):
+    """Condition on one metric; rows in which it is NaN are left out."""
+
+    key: str
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Name of the metric."""
+        return (self.key,)
+
+    def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
+        """State after a log row."""
+        value = row[self.key]
+        return before if math.isnan(value) else self._after(before, value)
+
+    @abstractmethod
+    def _after(self, before: ConditionState, value: float) -> ConditionState:
+        """State after a row with a number."""
+
+    def _state(self, value: float, met: bool, reference: float = math.nan, rows: int = 0) -> ConditionState:
+        return ConditionState(met, f"{self} (at {value:.6g})" if met else "", reference, rows)
 
 
 @dataclasses.dataclass(frozen=True)
-class HitsUpperBound:
+class HitsUpperBound(_OnMetric):
     """Condition: the metric is at least `bound`."""
 
     key: str
@@ -35,19 +59,12 @@ class HitsUpperBound:
     def __str__(self) -> str:
         return f"{self.key} >= {self.bound:.12g}"
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Name of the metric."""
-        return (self.key,)
-
-    def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """State after a log row; the one before if the metric is NaN."""
-        value = row[self.key]
-        return before if math.isnan(value) else _state(self, value, value >= self.bound)
+    def _after(self, before: ConditionState, value: float) -> ConditionState:
+        return self._state(value, value >= self.bound)
 
 
 @dataclasses.dataclass(frozen=True)
-class HitsLowerBound:
+class HitsLowerBound(_OnMetric):
     """Condition: the metric is at most `bound`."""
 
     key: str
@@ -59,19 +76,28 @@ class HitsLowerBound:
     def __str__(self) -> str:
         return f"{self.key} <= {self.bound:.12g}"
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Name of the metric."""
-        return (self.key,)
+    def _after(self, before: ConditionState, value: float) -> ConditionState:
+        return self._state(value, value <= self.bound)
 
-    def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """State after a log row; the one before if the metric is NaN."""
-        value = row[self.key]
-        return before if math.isnan(value) else _state(self, value, value <= self.bound)
+
+class _Patient(_OnMetric):
+    """Condition that is met after `patience` consecutive rows which compare with a reference value."""
+
+    patience: int
+
+    def _after(self, before: ConditionState, value: float) -> ConditionState:
+        if not self._continues(value, before.reference):  # also at the first row, whose reference is NaN
+            return self._state(value, False, value)
+        rows = before.rows + 1
+        return self._state(value, rows >= self.patience, before.reference, rows)
+
+    @abstractmethod
+    def _continues(self, value: float, reference: float) -> bool:
+        """Whether the row counts; otherwise `value` is the new reference."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Plateaus:
+class Plateaus(_Patient):
     """Condition: for `patience` consecutive rows the metric stayed within relative tolerance `rtol`.
 
     The reference is the value before the first of these rows, not the previous row: a slow rise is not a plateau.
@@ -88,22 +114,12 @@ class Plateaus:
     def __str__(self) -> str:
         return f"{self.key} plateaus for {self.patience} within {self.rtol:.12g}"
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Name of the metric."""
-        return (self.key,)
-
-    def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """State after a log row; the one before if the metric is NaN."""
-        value, level = row[self.key], before.reference
-        if math.isnan(value):
-            return before
-        same = abs(value - level) <= self.rtol * abs(level)
-        return _counted(self, value, before, same)
+    def _continues(self, value: float, reference: float) -> bool:
+        return abs(value - reference) <= self.rtol * abs(reference)
 
 
 @dataclasses.dataclass(frozen=True)
-class StopsRising:
+class StopsRising(_Patient):
     """Condition: for `patience` consecutive rows the metric did not exceed its maximum so far."""
 
     key: str
@@ -115,19 +131,12 @@ class StopsRising:
     def __str__(self) -> str:
         return f"{self.key} stops rising for {self.patience}"
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Name of the metric."""
-        return (self.key,)
-
-    def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """State after a log row; the one before if the metric is NaN."""
-        value = row[self.key]
-        return before if math.isnan(value) else _counted(self, value, before, value <= before.reference)
+    def _continues(self, value: float, reference: float) -> bool:
+        return value <= reference
 
 
 @dataclasses.dataclass(frozen=True)
-class StopsFalling:
+class StopsFalling(_Patient):
     """Condition: for `patience` consecutive rows the metric did not fall below its minimum so far."""
 
     key: str
@@ -139,28 +148,8 @@ class StopsFalling:
     def __str__(self) -> str:
         return f"{self.key} stops falling for {self.patience}"
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Name of the metric."""
-        return (self.key,)
-
-    def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """State after a log row; the one before if the metric is NaN."""
-        value = row[self.key]
-        return before if math.isnan(value) else _counted(self, value, before, value >= before.reference)
-
-
-Patient = Plateaus | StopsRising | StopsFalling  # met after `patience` rows
-
-
-def _state(condition: object, value: float, met: bool, reference: float = math.nan, rows: int = 0) -> ConditionState:
-    return ConditionState(met, f"{condition} (at {value:.6g})" if met else "", reference, rows)
-
-
-def _counted(condition: Patient, value: float, before: ConditionState, holds: bool) -> ConditionState:
-    """Count a row for which the comparison holds; otherwise `value` is the new reference. False for the first row."""
-    rows = before.rows + 1 if holds else 0
-    return _state(condition, value, rows >= condition.patience, before.reference if holds else value, rows)
+    def _continues(self, value: float, reference: float) -> bool:
+        return value >= reference
 
 
 def _require_number(condition: object, name: str, value: float, low: float = -math.inf) -> None:
@@ -168,77 +157,60 @@ def _require_number(condition: object, name: str, value: float, low: float = -ma
         raise ConfigError(f"{type(condition).__name__}: {name} = {value}: must be a number, at least {low:g}")
 
 
-# Combined stop conditions: all or any of several.
-
-Conditions = tuple[StopCondition, ...]
-
-
 @dataclasses.dataclass(frozen=True, init=False)
-class And:
+class _Combined(ABC):
+    """Condition made of several; each of them sees every row."""
+
+    conditions: tuple[StopCondition, ...]
+    word: ClassVar[str]  # between their texts
+
+    def __init__(self, *conditions: StopCondition | Callback):
+        name = type(self).__name__
+        if not conditions:
+            raise ConfigError(f"{name} needs conditions: {name}(HitsUpperBound(...), ...)")
+        object.__setattr__(self, "conditions", tuple(map(as_condition, conditions)))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics that it reads."""
+        return tuple(name for one in self.conditions for name in one.metrics)
+
+    def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
+        """State after a log row."""
+        states = before.parts or (ConditionState(),) * len(self.conditions)
+        parts = tuple(one.update(own, state, row) for one, own in zip(self.conditions, states, strict=True))
+        met = self._is_met(part.met for part in parts)
+        reason = self.word.join(part.reason for part in parts if part.met) if met else ""
+        return ConditionState(met, reason, parts=parts)
+
+    @abstractmethod
+    def _is_met(self, parts: Iterable[bool]) -> bool:
+        """Whether the condition is met, from whether each of `conditions` is."""
+
+
+class And(_Combined):
     """Condition: all of `conditions` are met at the same row."""
 
-    conditions: Conditions
+    word = " and "
 
-    def __init__(self, *conditions: StopCondition | Callback):
-        object.__setattr__(self, "conditions", _checked("And", conditions))
+    def _is_met(self, parts: Iterable[bool]) -> bool:
+        return all(parts)
 
     def __str__(self) -> str:
-        return " and ".join(f"({one})" if isinstance(one, Or) else str(one) for one in self.conditions)
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that it reads."""
-        return _metrics(self.conditions)
-
-    def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """State after a log row; every condition sees every row."""
-        return _combined(all, " and ", _updated(self.conditions, before, state, row))
+        return self.word.join(f"({one})" if isinstance(one, Or) else str(one) for one in self.conditions)
 
 
-@dataclasses.dataclass(frozen=True, init=False)
-class Or:
+class Or(_Combined):
     """Condition: at least one of `conditions` is met."""
 
-    conditions: Conditions
+    word = " or "
 
-    def __init__(self, *conditions: StopCondition | Callback):
-        object.__setattr__(self, "conditions", _checked("Or", conditions))
+    def _is_met(self, parts: Iterable[bool]) -> bool:
+        return any(parts)
 
     def __str__(self) -> str:
-        return " or ".join(map(str, self.conditions))
+        return self.word.join(map(str, self.conditions))
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that it reads."""
-        return _metrics(self.conditions)
-
-    def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """State after a log row; every condition sees every row."""
-        return _combined(any, " or ", _updated(self.conditions, before, state, row))
-
-
-def _checked(name: str, conditions: tuple[StopCondition | Callback, ...]) -> Conditions:
-    if not conditions:
-        raise ConfigError(f"{name} needs conditions: {name}(HitsUpperBound(...), ...)")
-    return tuple(map(as_condition, conditions))
-
-
-def _metrics(conditions: Conditions) -> tuple[str, ...]:
-    return tuple(name for one in conditions for name in one.metrics)
-
-
-def _updated(conditions: Conditions, before: ConditionState, state: TrainState, row: Row) -> list[ConditionState]:
-    states = before.parts or (ConditionState(),) * len(conditions)
-    return [one.update(own, state, row) for one, own in zip(conditions, states, strict=True)]
-
-
-def _combined(rule: Callable[[Iterable[bool]], bool], word: str, parts: list[ConditionState]) -> ConditionState:
-    met = rule(part.met for part in parts)
-    reason = word.join(part.reason for part in parts if part.met) if met else ""
-    return ConditionState(met, reason, parts=tuple(parts))
-
-
-# Best policy so far: a copy of the learner at the row where a metric was best.
 
 MODES = ("max", "min")
 
@@ -295,8 +267,6 @@ def policy_of(state: TrainState) -> TrainState:
     return dataclasses.replace(state, **without)
 
 
-# Callbacks passed to `fit`: functions, loggers and stop conditions. Only this file distinguishes and checks them.
-
 FORMS = (
     "must be a function f(state, row), called at every log row, which ends the run by returning True; a logger, an "
     "object with log(row) and close(); or a condition of ppax.stop"
@@ -304,7 +274,7 @@ FORMS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Function:
+class CallbackCondition:
     """Stop condition of a callback: met at the rows for which it returns True."""
 
     call: Callback
@@ -350,10 +320,8 @@ def as_condition(given: Any) -> StopCondition:
         return given
     if not callable(given):
         raise ConfigError(f"callback {given!r}: {FORMS}")
-    return Function(given)
+    return CallbackCondition(given)
 
-
-# Parser of stop conditions as one line of text, for run files and the command line; `GRAMMAR` has the syntax.
 
 GRAMMAR = (
     "METRIC >= NUMBER, METRIC <= NUMBER, METRIC plateaus [for ROWS] [within TOLERANCE], METRIC stops rising "
@@ -366,8 +334,11 @@ VERBS = (">=", "<=", "plateaus", "stops")
 TOKEN = re.compile(r"\s*(\(|\)|[<>=]+|[^\s()<>=]+)")
 
 
-def parse(text: str) -> StopCondition:
-    """Parse a stop condition; ConfigError, with the syntax, if `text` is not one. ROWS in it counts log rows."""
+def parse_condition(text: str) -> StopCondition:
+    """Parse a stop condition of GRAMMAR, as run files have it; ConfigError, with the syntax, if `text` is not one.
+
+    ROWS counts log rows.
+    """
     parser = _Parser(text)
     condition = parser.disjunction()
     if parser.token:
@@ -388,7 +359,7 @@ def _own(path: str) -> StopCondition:
 
 
 class _Parser:
-    """Recursive-descent parser."""
+    """Recursive-descent parser: each method takes its tokens and returns the condition that they describe."""
 
     def __init__(self, text: str):
         self.text = text

@@ -42,7 +42,8 @@ from ppax.storage import safe_files
 from ppax.storage.paths import absolute, quoted, relative
 
 RUN_FILE, SWEEP_FILE, LOCK, OWNER = configs.RUN_FILE, configs.SWEEP_FILE, ".lock", ".owner"
-FOLDERS = ("checkpoints", "best")  # directories that hold checkpoints
+CHECKPOINTS, BEST = "checkpoints", "best"
+FOLDERS = (CHECKPOINTS, BEST)  # directories that hold checkpoints
 ABOUT, ROWS, STOPPED, EVALUATION = "about.json", "metrics.jsonl", "stopped.json", "evaluation.json"
 POLICY = "policy.json"
 OF_START = (ROWS, "metrics.csv", STOPPED, EVALUATION, "mlflow.json")  # files of a start that has trained nothing yet
@@ -128,7 +129,7 @@ class RunDirectory:
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
         """Open the directory of an existing run; ConfigError where there is none."""
-        find(path)
+        read_run_config(path)
         return cls(path)
 
     def _moved_aside(self, earlier: Earlier) -> RunDirectory:
@@ -154,7 +155,7 @@ class RunDirectory:
         """Write another `total_steps` to the run file; return the record of it, {} if they are the same."""
         if before == after:
             return {}
-        self.write_config(find(self.path) | {"total_steps": after})
+        self.write_config(read_run_config(self.path) | {"total_steps": after})
         return {"total_steps": {"before": before, "after": after}}
 
     def write_config(self, config: Config) -> None:
@@ -181,7 +182,7 @@ class RunDirectory:
     @property
     def checkpoints(self) -> Path:
         """Directory of the checkpoints."""
-        return self.path / "checkpoints"
+        return self.path / CHECKPOINTS
 
     def close(self) -> None:
         """Release the lock."""
@@ -210,7 +211,7 @@ def require_named(run_dir: object, overwrite: bool) -> None:
         )
 
 
-def find(path: Path) -> Config:
+def read_run_config(path: Path) -> Config:
     """Configuration of the run in `path`; ConfigError where there is no run or the directory contains links."""
     if path.name == RUN_FILE and path.is_file():
         raise ConfigError(f"{path} is a run file, not a run directory; nearest valid value: {path.parent}")
@@ -227,18 +228,16 @@ def read_about(path: Path) -> dict[str, Any]:
     return about if valid else {}
 
 
-def read_policy(path: Path) -> dict[str, Any] | None:
-    """Content of policy.json of the run in `path`; None where it is missing, as in runs of earlier versions."""
+def read_policy(path: Path) -> dict[str, Any]:
+    """Content of policy.json of the run in `path`; ConfigError where it is missing or damaged."""
     try:
         policy = untrusted.read_json(path / POLICY, ABOUT_LIMIT)
         if not isinstance(policy, dict):
             raise ValueError("no table")
         return policy
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{path / POLICY} is damaged: {error}; remove it to read the spaces from the environment"
+            f"{path / POLICY} is missing or damaged: {error}; ppax.load(RUN, env=env) takes the spaces from env"
         ) from error
 
 
@@ -412,7 +411,7 @@ def read_evaluation(path: Path, iteration: int | None = None) -> dict[str, Any]:
 
 def _newest_iteration(path: Path) -> int | None:
     """Return the iteration of the newest policy: of the last checkpoint or the run's end; None without either."""
-    folder, end = path / FOLDERS[0], untrusted.read_table(path / STOPPED, TABLE_LIMIT).get("iteration")
+    folder, end = path / CHECKPOINTS, untrusted.read_table(path / STOPPED, TABLE_LIMIT).get("iteration")
     names = [one.name for one in folder.iterdir()] if folder.is_dir() and not folder.is_symlink() else []
     saved = [int(name) for name in names if name.isascii() and name.isdigit() and len(name) == DIGITS]
     return max([*saved, *([end] if type(end) is int else [])], default=None)

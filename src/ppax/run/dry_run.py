@@ -65,7 +65,7 @@ class DryRun(NamedTuple):
 
 def dry_run(agent: Agent, env: Env, run: config.Run, run_dir: Path | None = None, overwrite: bool = False) -> DryRun:
     """Check all settings of a run; raises what `fit` raises before it compiles."""
-    require_place(run_dir, overwrite, FOLDERS)
+    require_new_directory(run_dir, overwrite, FOLDERS)
     with checking(agent, env, run, run_dir) as checked:
         warn_of_settings(checked.agent, env, run)
         demand = demand_of(checked.agent, env, run, checked.shapes, checked.memory)
@@ -87,7 +87,7 @@ def _parameters(learner: PyTree) -> int:
     return sum(math.prod(x.shape) for one in learners for x in jax.tree.leaves(one.params))
 
 
-def require_place(run_dir: Path | None, overwrite: bool, remains: Sequence[str]) -> None:
+def require_new_directory(run_dir: Path | None, overwrite: bool, remains: Sequence[str]) -> None:
     """Raise ConfigError or OSError for a directory in which a new run or sweep could not be made; writes nothing."""
     require_named(run_dir, overwrite)
     if run_dir is None:

@@ -30,64 +30,90 @@ from ppax.training.arguments import require_arguments, require_fit
 from ppax.training.backends import backend_of
 from ppax.training.loop import make_key
 
-# Video files from frames: GIF with Pillow, MP4 with imageio-ffmpeg.
 
-FORMATS = (".gif", ".mp4")
+class Film(NamedTuple):
+    """Video file of whole episodes, with the return of each agent."""
 
+    path: Path
+    frames: int  # one for every state, first and final ones included
+    returns: np.ndarray  # [episodes, A]
+    lengths: np.ndarray  # [episodes] in steps
+    finished: bool  # False: the last episode had not ended after `max_steps`
+    names: tuple[str, ...] = ()  # [A] of the agents; () for one
 
-def require_video(path: Path) -> None:
-    """Raise ConfigError for a format other than .gif and .mp4, ImportError where its encoder is not installed."""
-    if path.suffix not in FORMATS:
-        raise ConfigError(f"{path}: write a video as .gif or .mp4; nearest valid value: {path.with_suffix('.gif')}")
-    try:
-        if path.suffix == ".gif":
-            import PIL.Image  # noqa: F401
-        else:
-            import imageio_ffmpeg  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f'{path.suffix} needs {error.name}: pip install "ppax[video]"') from error
+    def returns_text(self, episode: int) -> str:
+        """Return the return of each agent in one episode, with its name."""
+        return returns_text(self.names, self.returns[episode])
 
 
-def write_video(path: Path, frames: Iterable[np.ndarray], frames_per_second: float) -> int:
-    """Write frames, uint8 [H, W, 3] and all of one size, as a video; returns their number.
+def returns_text(names: Sequence[str], returns: np.ndarray) -> str:
+    """Return the returns [A] of one episode as text, each with the name of its agent; () for one agent."""
+    words = [f"{name} " for name in names] or [""]
+    return ", ".join(f"{word}{x:.2f}" for word, x in zip(words, returns, strict=True))
 
-    The suffix of `path` chooses the format: .gif or .mp4. Raises as `require_video` does.
+
+def film(
+    source: str | Path | TrainedRun | Policy,
+    path: str | Path,
+    env: Env | None = None,
+    *,
+    episodes: int = 1,
+    max_steps: int = 2000,
+    fps: float = 30.0,
+    seed: int = 0,
+    deterministic: bool = True,
+    best: bool = False,
+    step: int | None = None,
+) -> Film:
+    """Play `episodes` episodes, at most `max_steps` steps in all, and write them as the video `path`, .gif or .mp4.
+
+    `source` is a run of `fit` or `resume`, a run directory, or a policy, which needs `env`; without `env` the other two
+    play in that of the run, at the end of its schedule. `best` plays the best policy by `best.metric`, `step` the
+    checkpoint of a run directory after so many environment steps, as in `ppax.load`. Needs the extra `video`; the
+    environment draws itself, a compiled one by `render(state)`, one on the host with `render_mode="rgb_array"`.
+
+    Raises ConfigError, and writes nothing, where it cannot be drawn; ImportError where the encoder is not installed.
     """
-    require_video(path)
-    pictures = list(frames)
-    with safe_files.replacing(path) as partial:
-        write = _write_gif if path.suffix == ".gif" else _write_mp4
-        write(partial, pictures, frames_per_second)
-    return len(pictures)
+    target = to_path(path, "path")
+    for name, value in {"episodes": episodes, "max_steps": max_steps}.items():
+        require_whole(value, name)
+    check_value(Option("fps", float, limits={"low": 1.0}), fps)
+    require_video(target)
+    agent, env, learner = _player(source, env, best, step)
+    require_place(target, "play.gif")
+    key = make_key(seed)
+    played = play(agent, env, learner, key, episodes, deterministic, max_steps)
+    count = write_video(target, played.frames, fps)
+    return Film(target, count, played.returns, played.lengths, played.finished, played.names)
 
 
-def _write_gif(path: Path, pictures: list[np.ndarray], frames_per_second: float) -> None:
-    from PIL import Image
+def _player(
+    source: str | Path | TrainedRun | Policy, env: Env | None, best: bool, step: int | None
+) -> tuple[Agent, Env, Any]:
+    """Return agent, environment and learner with which `source` plays; ConfigError where there are none."""
+    if isinstance(source, str | Path):
+        if env is None:
+            agent, env, run = load_run(Path(source))
+            return agent, env, load_chosen(Path(source), agent, env, run, best, step).learner
+        source, best, step = load(source, best, step=step), False, None
+    if step is not None:
+        raise ConfigError(f"step = {step}: pass the run directory, whose checkpoints have steps")
+    if isinstance(source, TrainedRun):
+        env = source.env if env is None else env
+        source = source.policy(best)
+    elif best:
+        raise ConfigError("best = True: a policy is one of its run already: ppax.load(run_dir, best=True)")
+    if not isinstance(source, Policy):
+        raise ConfigError(f"source: a {type(source).__name__}; must be a run, a run directory or a policy")
+    if env is None:
+        raise ConfigError("env: a policy has no environment: pass one, as ppax.film(policy, path, env)")
+    env = in_groups_of(source, env)
+    require_arguments(source.agent, env)
+    require_fit(source.agent, env)
+    return source.agent, env, source.learner
 
-    # one palette for all frames: a palette for each would flicker
-    palette = Image.fromarray(np.concatenate(pictures[:: max(1, len(pictures) // 8)])).quantize(128)
-    images = [Image.fromarray(x).quantize(palette=palette, dither=Image.Dither.NONE) for x in pictures]
-    duration = round(1000 / frames_per_second)
-    images[0].save(path, save_all=True, append_images=images[1:], duration=duration, loop=0)
 
-
-def _write_mp4(path: Path, pictures: list[np.ndarray], frames_per_second: float) -> None:
-    import imageio_ffmpeg
-
-    height, width = (side + side % 2 for side in pictures[0].shape[:2])  # the codec requires even sizes
-    writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=frames_per_second, macro_block_size=2)
-    with warnings.catch_warnings():  # JAX warns of every fork; the child runs ffmpeg and no JAX
-        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-        writer.send(None)
-    for x in pictures:
-        writer.send(np.pad(x, ((0, height - x.shape[0]), (0, width - x.shape[1]), (0, 0)), mode="edge").tobytes())
-    writer.close()
-
-
-# Play a policy in one environment and render whole episodes.
-
-
-class Played(NamedTuple):
+class RenderedEpisodes(NamedTuple):
     """Rendered episodes, one after the other, with the return of each agent."""
 
     frames: list[np.ndarray]  # [H, W, 3] each; one for every state, first and final ones included
@@ -95,16 +121,6 @@ class Played(NamedTuple):
     lengths: np.ndarray  # [episodes] in steps
     finished: bool  # False: the last episode had not ended after `max_steps` or `max_seconds`
     names: tuple[str, ...] = ()  # [A] of the agents; () for one
-
-    def returns_text(self, episode: int) -> str:
-        """Return the return of each agent in one episode, with its name."""
-        return named_returns(self.names, self.returns[episode])
-
-
-def named_returns(names: Sequence[str], returns: np.ndarray) -> str:
-    """Return the returns [A] of one episode as text, each with the name of its agent; () for one agent."""
-    words = [f"{name} " for name in names] or [""]
-    return ", ".join(f"{word}{x:.2f}" for word, x in zip(words, returns, strict=True))
 
 
 def play(
@@ -116,7 +132,7 @@ def play(
     deterministic: bool = True,
     max_steps: int = 2000,
     max_seconds: float = math.inf,
-) -> Played:
+) -> RenderedEpisodes:
     """Play `episodes` episodes in one environment, at most `max_steps` steps in all, and render every state.
 
     After `max_seconds` seconds no further step is played.
@@ -128,7 +144,7 @@ def play(
         return _film(scene, env.num_agents, episodes, max_steps, max_seconds)._replace(names=env.agent_names)
 
 
-def _film(scene: Scene, agents: int, episodes: int, max_steps: int, max_seconds: float) -> Played:
+def _film(scene: Scene, agents: int, episodes: int, max_steps: int, max_seconds: float) -> RenderedEpisodes:
     begin = time.monotonic()
     frames, returns, lengths, ended = [scene.picture()], [np.zeros(agents)], [0], False
     for t in range(max_steps):
@@ -142,10 +158,8 @@ def _film(scene: Scene, agents: int, episodes: int, max_steps: int, max_seconds:
         ended = result.ended
         if (ended and len(lengths) == episodes) or time.monotonic() - begin > max_seconds:
             break
-    return Played(frames, np.stack(returns), np.array(lengths), ended and len(lengths) == episodes)
+    return RenderedEpisodes(frames, np.stack(returns), np.array(lengths), ended and len(lengths) == episodes)
 
-
-# Films during training: every N iterations the current policy plays one episode in a separate environment.
 
 FOLDER = "films"  # folder of the films in a run directory
 FRAMES_PER_SECOND = 30.0
@@ -153,7 +167,10 @@ MAX_SECONDS = 60.0  # time limit for playing and drawing one film; later steps a
 
 
 class FilmRecorder:
-    """Recorder of a run's films. All begin with the same key, in the same first state, so that they can be compared."""
+    """Recorder of a run's films: every N iterations the current policy plays one episode in a separate environment.
+
+    All begin with the same key, in the same first state, so that they can be compared.
+    """
 
     def __init__(self, agent: Agent, env: Env, run: Run):
         """Record as `run.film` says, with actions as in evaluations."""
@@ -211,86 +228,53 @@ class FilmRecorder:
         write_video(path, played.frames, FRAMES_PER_SECOND)
 
 
-# `ppax.film`: a trained policy plays whole episodes, and their frames become a video file.
+FORMATS = (".gif", ".mp4")
 
 
-class Film(NamedTuple):
-    """Video file of whole episodes, with the return of each agent."""
-
-    path: Path
-    frames: int  # one for every state, first and final ones included
-    returns: np.ndarray  # [episodes, A]
-    lengths: np.ndarray  # [episodes] in steps
-    finished: bool  # False: the last episode had not ended after `max_steps`
-    names: tuple[str, ...] = ()  # [A] of the agents; () for one
-
-    def returns_text(self, episode: int) -> str:
-        """Return the return of each agent in one episode, with its name."""
-        return named_returns(self.names, self.returns[episode])
+def require_video(path: Path) -> None:
+    """Raise ConfigError for a format other than .gif and .mp4, ImportError where its encoder is not installed."""
+    if path.suffix not in FORMATS:
+        raise ConfigError(f"{path}: write a video as .gif or .mp4; nearest valid value: {path.with_suffix('.gif')}")
+    try:
+        if path.suffix == ".gif":
+            import PIL.Image  # noqa: F401
+        else:
+            import imageio_ffmpeg  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f'{path.suffix} needs {error.name}: pip install "ppax[video]"') from error
 
 
-def film(
-    source: str | Path | TrainedRun | Policy,
-    path: str | Path,
-    env: Env | None = None,
-    *,
-    episodes: int = 1,
-    max_steps: int = 2000,
-    fps: float = 30.0,
-    seed: int = 0,
-    deterministic: bool = True,
-    best: bool = False,
-    step: int | None = None,
-) -> Film:
-    """Play `episodes` episodes, at most `max_steps` steps in all, and write them as the video `path`, .gif or .mp4.
+def write_video(path: Path, frames: Iterable[np.ndarray], frames_per_second: float) -> int:
+    """Write frames, uint8 [H, W, 3] and all of one size, as a video; returns their number.
 
-    `source` is a run of `fit` or `resume`, a run directory, or a policy, which needs `env`; without `env` the other two
-    play in that of the run, at the end of its schedule. `best` plays the best policy by `best.metric`, `step` the
-    checkpoint of a run directory after so many environment steps, as in `ppax.load`. Needs the extra `video`; the
-    environment draws itself, a compiled one by `render(state)`, one on the host with `render_mode="rgb_array"`.
-
-    Raises ConfigError, and writes nothing, where it cannot be drawn; ImportError where the encoder is not installed.
+    The suffix of `path` chooses the format: .gif or .mp4. Raises as `require_video` does.
     """
-    target = to_path(path, "path")
-    for name, value in {"episodes": episodes, "max_steps": max_steps}.items():
-        require_whole(value, name)
-    check_value(Option("fps", float, limits={"low": 1.0}), fps)
-    require_video(target)
-    player = _player(source, env, best, step)
-    require_place(target, "play.gif")
-    key = make_key(seed)
-    played = play(player.agent, player.env, player.learner, key, episodes, deterministic, max_steps)
-    count = write_video(target, played.frames, fps)
-    return Film(target, count, played.returns, played.lengths, played.finished, played.names)
+    require_video(path)
+    pictures = list(frames)
+    with safe_files.replacing(path) as partial:
+        write = _write_gif if path.suffix == ".gif" else _write_mp4
+        write(partial, pictures, frames_per_second)
+    return len(pictures)
 
 
-class Player(NamedTuple):
-    """Agent with what acting reads of its learner, and its environment."""
+def _write_gif(path: Path, pictures: list[np.ndarray], frames_per_second: float) -> None:
+    from PIL import Image
 
-    agent: Agent
-    env: Env
-    learner: Any  # of a policy on the host
+    # one palette for all frames: a palette for each would flicker
+    palette = Image.fromarray(np.concatenate(pictures[:: max(1, len(pictures) // 8)])).quantize(128)
+    images = [Image.fromarray(x).quantize(palette=palette, dither=Image.Dither.NONE) for x in pictures]
+    duration = round(1000 / frames_per_second)
+    images[0].save(path, save_all=True, append_images=images[1:], duration=duration, loop=0)
 
 
-def _player(source: str | Path | TrainedRun | Policy, env: Env | None, best: bool, step: int | None) -> Player:
-    """Return the policy of `source` and the environment in which it plays; ConfigError where there is none."""
-    if isinstance(source, str | Path):
-        if env is None:
-            agent, env, run = load_run(Path(source))
-            return Player(agent, env, load_chosen(Path(source), agent, env, run, best, step).learner)
-        source, best, step = load(source, best, step=step), False, None
-    if step is not None:
-        raise ConfigError(f"step = {step}: pass the run directory, whose checkpoints have steps")
-    if isinstance(source, TrainedRun):
-        env = source.env if env is None else env
-        source = source.policy(best)
-    elif best:
-        raise ConfigError("best = True: a policy is one of its run already: ppax.load(run_dir, best=True)")
-    if not isinstance(source, Policy):
-        raise ConfigError(f"source: a {type(source).__name__}; must be a run, a run directory or a policy")
-    if env is None:
-        raise ConfigError("env: a policy has no environment: pass one, as ppax.film(policy, path, env)")
-    env = in_groups_of(source, env)
-    require_arguments(source.agent, env)
-    require_fit(source.agent, env)
-    return Player(source.agent, env, source.learner)
+def _write_mp4(path: Path, pictures: list[np.ndarray], frames_per_second: float) -> None:
+    import imageio_ffmpeg
+
+    height, width = (side + side % 2 for side in pictures[0].shape[:2])  # the codec requires even sizes
+    writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=frames_per_second, macro_block_size=2)
+    with warnings.catch_warnings():  # JAX warns of every fork; the child runs ffmpeg and no JAX
+        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+        writer.send(None)
+    for x in pictures:
+        writer.send(np.pad(x, ((0, height - x.shape[0]), (0, width - x.shape[1]), (0, 0)), mode="edge").tobytes())
+    writer.close()

@@ -28,14 +28,14 @@ from ppax.devices import processes, sharding
 from ppax.devices.footprint import Footprint, explained
 from ppax.envs import Env, check_schedule
 from ppax.policy.spec import spec_of
-from ppax.run import record
+from ppax.run import python_objects
 from ppax.run.conditions import sort_callbacks
 from ppax.run.directory import RunDirectory, require_named
-from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.films import FilmRecorder
 from ppax.run.loop import Loop
-from ppax.run.origin import in_saved_precision, record_start, saved_origin, warn_of_changes, with_saved_devices
+from ppax.run.monitor import RunMonitor
+from ppax.run.provenance import in_saved_precision, record_start, saved_origin, warn_of_changes, with_saved_devices
 from ppax.run.restore import (
     load_run,
     load_state,
@@ -136,7 +136,7 @@ def fit_run(
         directory = None
         if run_dir is not None:
             source = None if run.init_from.run else given
-            objects = record.objects(checked.agent, env, checked.run_config, callbacks, source)
+            objects = python_objects.objects(checked.agent, env, checked.run_config, callbacks, source)
             policy = spec_of(checked.agent, env, shapes.actor.action_mask, {}).to_data()
             directory = stack.enter_context(_new_directory(run_dir, checked.run_config, objects, policy, overwrite))
         stop_requested = stack.enter_context(stop_on_signals(_signals(directory)))

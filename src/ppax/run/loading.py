@@ -1,4 +1,4 @@
-"""`ppax.load` and `ppax.checkpoints`: the policies of a run directory."""
+"""`ppax.load` and `ppax.checkpoints`: the policies that a run directory holds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ppax import config
 from ppax.config import Run
-from ppax.core.options import Config, flatten, require_whole
+from ppax.core.options import flatten, require_whole
 from ppax.core.protocols import Agent, Row
 from ppax.core.types import OF_LEARNING, ConfigError, PyTree, TrainState
 from ppax.devices.footprint import available_bytes
@@ -26,19 +25,125 @@ from ppax.policy.bundle.reading import read_bundle
 from ppax.policy.hub import PREFIX, fetch
 from ppax.policy.policy import Policy, Source
 from ppax.policy.spec import PolicySpec, spec_of
-from ppax.run import checkpoint, record
+from ppax.run import checkpoint, python_objects
 from ppax.run import directory as run_dirs
 from ppax.run.conditions import policy_of
-from ppax.run.directory import ROWS
-from ppax.run.ending import BEST
-from ppax.run.restore import load_best_policy, load_state, state_shapes
+from ppax.run.directory import BEST, CHECKPOINTS, ROWS
+from ppax.run.monitor import load_best
+from ppax.run.restore import load_state, state_shapes
 from ppax.run.result import TrainedRun
 from ppax.storage import state_arrays
 from ppax.storage.paths import to_path
 
-# `ppax.checkpoints`: the states and the best policy that a run directory holds, with their steps and scores.
 
-CHECKPOINTS = "checkpoints"
+def load(
+    source: str | Path,
+    best: bool = False,
+    *,
+    step: int | None = None,
+    agent: Agent | None = None,
+    env: Env | None = None,
+) -> Policy:
+    """Load the policy of the run directory or bundle `source`: the newest, or the best one by `best.metric`.
+
+    "hf://OWNER/NAME" is the bundle in a repository of the Hugging Face Hub (extra `hub`), "@REVISION" behind it a
+    branch, tag or commit.
+    `step` chooses the checkpoint with this number of environment steps instead; `ppax.checkpoints` lists them. Without
+    `env` the spaces come from the run directory, and the environment's library need not be installed. A run made from
+    Python objects needs them again, as `agent`; ConfigError names them. Nothing in the directory is executed; of code
+    that it names by import path only networks are needed, whose packages you must trust (`ppax.trust`).
+    """
+    path = fetch(source) if isinstance(source, str) and source.startswith(PREFIX) else to_path(source, "source")
+    if best and step is not None:
+        raise ConfigError(f"best = True and step = {step}: choose one of them")
+    if path.is_dir():
+        return _from_run(path, best, step, agent, env)
+    if bundle.is_bundle(path):
+        if best or step is not None or env is not None:
+            raise ConfigError(f"{path} is a bundle, of one policy and its spaces: leave out best, step and env")
+        return read_bundle(path, agent)
+    raise ConfigError(
+        f"{path}: must be a run directory, as fit(..., run_dir=PATH) and `ppax train` write it, or a bundle"
+    )
+
+
+def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env: Env | None) -> Policy:
+    checkpoint.require_format(path)
+    run_config = run_dirs.read_run_config(path)
+    policy = run_dirs.read_policy(path) | {"config": run_config} if env is None else {}
+    spaces = PolicySpec.from_data(policy, str(path / run_dirs.POLICY)) if env is None else env
+    python_objects.require_passed(
+        python_objects.to_act(run_config), agent, spaces, str(path), "policy = ppax.load({where!r}, {arguments})"
+    )
+    buildable = python_objects.without_learning(python_objects.recorded(run_config))
+    agent = agent or config.build_agent(buildable, spaces)
+    if isinstance(spaces, PolicySpec):
+        spec = spaces
+    else:
+        _, _, mask = jax.eval_shape(spaces.reset, jax.random.key(0))
+        spec = spec_of(agent, spaces, mask, run_config)
+    learner, source = _acting_learner(path, best, step, agent, spec)
+    return Policy(agent, learner, spec, source)
+
+
+def _acting_learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicySpec) -> tuple[PyTree, Source]:
+    """Load what acting needs of a learner from the newest intact checkpoint, the best policy, or that of a step."""
+    base = agent if agent.pool is None else agent.agent
+    init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
+    like, run_id, room = acting(base, init).learner, run_dirs.read_about(path).get("id"), available_bytes()
+
+    def read(one: Path) -> tuple[PyTree, Source]:
+        saved = checkpoint.read_arrays(one, run_id, room)
+        steps = saved.manifest.get("env_steps")
+        learner = acting_arrays(one, like, saved.arrays)
+        return learner, Source(path, saved.manifest["iteration"], steps if type(steps) is int else 0)
+
+    if step is not None:
+        return read(find_step(path, step).path)
+    loaded, skipped = checkpoint.newest(path / (BEST if best else CHECKPOINTS), read)
+    for sentence in skipped:
+        warnings.warn(f"skipped a damaged checkpoint: {sentence}", stacklevel=4)
+    if loaded is not None:
+        return loaded
+    if best and not skipped:
+        raise ConfigError(f"{path} has no best policy: train with --best.metric episode_return, or leave out best")
+    raise checkpoint.CheckpointError(f"{path} has no checkpoint that can be loaded")
+
+
+def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
+    """Return the learner with the structure of `like`, all that acting reads, from the arrays of a checkpoint.
+
+    Raises CheckpointError where they do not fit, DamagedCheckpoint where they are not finite.
+    """
+    place = 1 if isinstance(like, dict) else 0  # of the field in a name, behind that of the group
+    learner = checkpoint.learner_arrays(arrays)
+    own = {name: x for name, x in learner.items() if name.split(".")[place] not in OF_LEARNING}
+    expected = state_arrays.named_leaves(like)
+    problems = state_arrays.differences(expected, own)
+    if problems:
+        raise checkpoint.CheckpointError(f"{path} does not fit this agent:\n  " + "\n  ".join(problems))
+    broken = checkpoint.arrays_not_finite(own)
+    if broken:
+        raise checkpoint.DamagedCheckpoint(f"{path} is not finite: {', '.join(broken)}")
+    return jax.tree.unflatten(jax.tree.structure(like), [own[name] for name in expected])
+
+
+def load_chosen(run_dir: Path, agent: Agent, env: Env, run: Run, best: bool, step: int | None) -> TrainState:
+    """Load the newest state of a run, its best policy, or the state at a step; ConfigError where there is none."""
+    if best and step is not None:
+        raise ConfigError(f"--best and --step {step}: choose one of them")
+    run_id = run_dirs.read_about(run_dir).get("id")
+    if best:
+        kept = load_best(run_dir, state_shapes(agent, env, run), run_id)
+        if kept is None:
+            raise ConfigError(
+                f"{run_dir} has no best policy: train with --best.metric episode_return, or leave out --best"
+            )
+        return kept.policy
+    if step is None:
+        return load_state(run_dir, agent, env, run, fresh=False)
+    saved, shapes = find_step(run_dir, step), state_shapes(agent, env, run)
+    return checkpoint.load(saved.path, policy_of(shapes) if saved.best else shapes, run_id)
 
 
 class SavedState(NamedTuple):
@@ -64,7 +169,7 @@ def checkpoints(run: str | Path | TrainedRun) -> list[SavedState]:
     path = run.run_dir if isinstance(run, TrainedRun) else to_path(run, "run")
     if path is None:
         raise ConfigError("run: it has no directory; train with ppax.fit(..., run_dir='runs/mine')")
-    metric = dict(flatten(run_dirs.find(path))).get("best.metric", "none")
+    metric = dict(flatten(run_dirs.read_run_config(path))).get("best.metric", "none")
     found = [(one, name == BEST) for name in (CHECKPOINTS, BEST) for one in checkpoint.list_checkpoints(path / name)]
     iterations, rows, evaluated = {int(one.name) for one, _ in found}, dict[int, Row](), False
     for row in rows_until(path / ROWS, 2**63):
@@ -102,127 +207,3 @@ def find_step(run_dir: Path, step: int) -> SavedState:
         f"step = {step}: {run_dir} has no checkpoint of this step; "
         + (f"nearest valid value: {nearest}, the last ones are {listed}" if saved else "it has none at all")
     )
-
-
-LEARNER, CURRENT = "learner.", "learner.current."  # prefixes of the arrays in a checkpoint; the second with self-play
-SELF_PLAY = "learner.num_snapshots"  # array that only self-play has
-
-
-def load(
-    source: str | Path,
-    best: bool = False,
-    *,
-    step: int | None = None,
-    agent: Agent | None = None,
-    env: Env | None = None,
-) -> Policy:
-    """Load the policy of the run directory or bundle `source`: the newest, or the best one by `best.metric`.
-
-    "hf://OWNER/NAME" is the bundle in a repository of the Hugging Face Hub (extra `hub`), "@REVISION" behind it a
-    branch, tag or commit.
-    `step` chooses the checkpoint with this number of environment steps instead; `ppax.checkpoints` lists them. Without
-    `env` the spaces come from the run directory, and the environment's library need not be installed. A run made from
-    Python objects needs them again, as `agent`; ConfigError names them. Nothing in the directory is executed; of code
-    that it names by import path only networks are needed, whose packages you must trust (`ppax.trust`).
-    """
-    path = fetch(source) if isinstance(source, str) and source.startswith(PREFIX) else to_path(source, "source")
-    if best and step is not None:
-        raise ConfigError(f"best = True and step = {step}: choose one of them")
-    if path.is_dir():
-        return _from_run(path, best, step, agent, env)
-    if bundle.is_bundle(path):
-        if best or step is not None or env is not None:
-            raise ConfigError(f"{path} is a bundle, of one policy and its spaces: leave out best, step and env")
-        return read_bundle(path, agent)
-    raise ConfigError(
-        f"{path}: must be a run directory, as fit(..., run_dir=PATH) and `ppax train` write it, or a bundle"
-    )
-
-
-def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env: Env | None) -> Policy:
-    checkpoint.require_format(path)
-    run_config = run_dirs.find(path)
-    spec = None if env is not None else _saved_spec(path, run_config)
-    record.require(
-        record.to_act(run_config), agent, env or spec, str(path), "policy = ppax.load({where!r}, {arguments})"
-    )
-    buildable = record.without_learning(record.recorded(run_config))
-    if spec is None:  # the environment is made where nothing else tells its spaces
-        with config.build_env(buildable) if env is None else contextlib.nullcontext(env) as made:
-            agent = agent or config.build_agent(buildable, made)
-            _, _, mask = jax.eval_shape(made.reset, jax.random.key(0))
-            spec = spec_of(agent, made, mask, run_config)
-    agent = agent or config.build_agent(buildable, spec)
-    loaded = _learner(path, best, step, agent, spec)
-    return Policy(agent, loaded.learner, spec, Source(path, loaded.iteration, loaded.env_steps))
-
-
-def _saved_spec(path: Path, run_config: Config) -> PolicySpec | None:
-    data = run_dirs.read_policy(path)
-    if data is None:
-        return None
-    return PolicySpec.from_data(data | {"config": run_config}, str(path / run_dirs.POLICY))
-
-
-class Loaded(NamedTuple):
-    """Learner of a checkpoint, stripped to what acting needs, and its place in the run."""
-
-    learner: PyTree
-    iteration: int
-    env_steps: int
-
-
-def _learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicySpec) -> Loaded:
-    """Load what acting needs of a learner from the newest intact checkpoint, the best policy, or that of a step."""
-    base = agent if agent.pool is None else agent.agent
-    init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
-    like, run_id, room = acting(base, init).learner, run_dirs.read_about(path).get("id"), available_bytes()
-
-    def read(one: Path) -> Loaded:
-        saved = checkpoint.read_arrays(one, run_id, room)
-        steps = saved.manifest.get("env_steps")
-        learner = acting_arrays(one, like, saved.arrays)
-        return Loaded(learner, saved.manifest["iteration"], steps if type(steps) is int else 0)
-
-    if step is not None:
-        return read(find_step(path, step).path)
-    loaded, skipped = checkpoint.newest(path / (BEST if best else CHECKPOINTS), read)
-    for sentence in skipped:
-        warnings.warn(f"skipped a damaged checkpoint: {sentence}", stacklevel=4)
-    if loaded is not None:
-        return loaded
-    if best and not skipped:
-        raise ConfigError(f"{path} has no best policy: train with --best.metric episode_return, or leave out best")
-    raise checkpoint.CheckpointError(f"{path} has no checkpoint that can be loaded")
-
-
-def load_chosen(run_dir: Path, agent: Agent, env: Env, run: Run, best: bool, step: int | None) -> TrainState:
-    """Load the newest state of a run, its best policy, or the state at a step; ConfigError where there is none."""
-    if best and step is not None:
-        raise ConfigError(f"--best and --step {step}: choose one of them")
-    if best:
-        return load_best_policy(run_dir, agent, env, run).policy
-    if step is None:
-        return load_state(run_dir, agent, env, run, fresh=False)
-    saved, shapes = find_step(run_dir, step), state_shapes(agent, env, run)
-    like = policy_of(shapes) if saved.best else shapes
-    return checkpoint.load(saved.path, like, run_dirs.read_about(run_dir).get("id"))
-
-
-def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
-    """Return the learner with the structure of `like`, all that acting reads, from the arrays of a checkpoint.
-
-    Raises CheckpointError where they do not fit, DamagedCheckpoint where they are not finite.
-    """
-    prefix = CURRENT if SELF_PLAY in arrays else LEARNER
-    own = {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
-    place = 1 if isinstance(like, dict) else 0  # of the field in a name, behind that of the group
-    own = {name: x for name, x in own.items() if name.split(".")[place] not in OF_LEARNING}
-    expected = state_arrays.named_leaves(like)
-    problems = state_arrays.differences(expected, own)
-    if problems:
-        raise checkpoint.CheckpointError(f"{path} does not fit this agent:\n  " + "\n  ".join(problems))
-    broken = [n for n, x in own.items() if jnp.issubdtype(x.dtype, jnp.floating) and not np.isfinite(x).all()]
-    if broken:
-        raise checkpoint.DamagedCheckpoint(f"{path} is not finite: {', '.join(broken)}")
-    return jax.tree.unflatten(jax.tree.structure(like), [own[name] for name in expected])

@@ -20,15 +20,15 @@ from ppax.core.types import TrainState
 from ppax.devices import processes
 from ppax.envs import Env, EnvError
 from ppax.loggers import Console
-from ppax.run import record
+from ppax.run import python_objects
 from ppax.run.directory import EVALUATION, RUN_FILE, STOPPED
-from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.faults import NETWORK, locate, lost_processes
 from ppax.run.films import FilmRecorder
+from ppax.run.logging import RunLoggers, logged_run, measured, next_row, row_intervals, untrained_row
+from ppax.run.monitor import RunMonitor
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
-from ppax.run.rows import RunLoggers, Timing, logged_run, measured, next_row, row_intervals, untrained_row
 from ppax.run.saving import NotFinite, Saver
 from ppax.training import backends
 from ppax.training.backends import backend_of
@@ -171,8 +171,14 @@ class Loop:
             return Chunk(state, {}, grad_norm, error, seconds)
         # a host loop may stop inside a chunk: the state has the iterations that are done
         iteration = int(state.iteration)
-        timing = Timing(program.compile_seconds, program.collect_seconds)
-        own = measured(timing, seconds, iteration - done, env_steps - steps_before, seconds_before)
+        own = measured(
+            seconds,
+            iteration - done,
+            env_steps - steps_before,
+            seconds_before,
+            program.compile_seconds,
+            program.collect_seconds,
+        )
         row = {"iteration": iteration, "env_steps": env_steps} | row | own
         return Chunk(state, row, grad_norm, error, seconds)
 
@@ -196,7 +202,11 @@ class Loop:
         if save_error is not None:
             raise save_error
         if processes.agreed(self.path is not None):
-            line = record.resume_line(config.read(self.path / RUN_FILE), self.path) if self.path else "ppax resume RUN"
+            line = (
+                python_objects.resume_line(config.read(self.path / RUN_FILE), self.path)
+                if self.path
+                else "ppax resume RUN"
+            )
             raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps; resume with: {line}")
         if not history:  # interrupted during compilation: no result to return
             raise KeyboardInterrupt

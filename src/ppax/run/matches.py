@@ -25,37 +25,64 @@ from ppax.core.types import ConfigError, PyTree
 from ppax.core.unknown_names import refusing_unknown
 from ppax.envs import Env, grouped
 from ppax.envs.wrappers.agent_groups import without_number
-from ppax.policy import Policy
+from ppax.policy import Policy, PolicySpec
 from ppax.run.loading import load
 from ppax.run.result import TrainedRun
 from ppax.training.arguments import require_arguments, require_env, require_fit
 from ppax.training.evaluation import MAX_STEPS, Evaluation, Evaluator, evaluation_key
 
-Source = Policy | TrainedRun | str | Path
+PolicyLike = Policy | TrainedRun | str | Path
 Sides = Mapping[str, Sequence[str | int]]
 
 
-class Seating(NamedTuple):
-    """Games of one seating of the policies."""
+@refusing_unknown
+def match(
+    policies: Mapping[str, PolicyLike] | Sequence[PolicyLike],
+    env: Env,
+    episodes: int = 100,
+    *,
+    seed: int = 0,
+    deterministic: bool = False,
+    sides: Sides | None = None,
+    max_steps: int = MAX_STEPS,
+) -> Match:
+    """Let policies play against each other in `env`: `episodes` games in each seating, in each seating the same starts.
 
-    policies: tuple[str, ...]  # of each side
-    returns: np.ndarray  # [games, sides] mean return of the side's agents
-    unfinished: int  # games that were cut at `max_steps`, and are left out
+    `policies` are policies, trained runs, run directories and bundles, by name or in a list; networks, memories and
+    settings may differ, spaces may not. Each plays each side against each other one, and against itself: with more
+    than two sides, the other one plays all other sides. Actions are sampled, unless `deterministic`.
 
+    `sides` are agents by side: names, numbers or groups. By default the groups of the environment; without groups the
+    agents whose names differ in their number alone ("red_0", "red_1"), or, if they all do, each agent is a side. Where
+    a policy has parameters for several agents or groups, each of them acts for the agents that it was trained for.
 
-class Unit(NamedTuple):
-    """Agents on one side that one part of each policy plays: a group of the environment."""
-
-    group: str
-    side: str
-    agents: tuple[int, ...]  # places in the environment that was passed
-
-
-class Table(NamedTuple):
-    """Environment with a group for each unit, in the order of `units`."""
-
-    env: Env
-    units: tuple[Unit, ...]
+    A policy wins a game against another one if the mean return of its side's agents is higher. Raises ConfigError for
+    policies that cannot play in `env`.
+    """
+    require_env(env)
+    require_whole(episodes, "episodes")
+    loaded, agents = _named(policies), _sides(env, sides)
+    split, units = _split(env, loaded, agents)
+    order = list(agents)
+    members = {
+        (name, unit.group): _member(name, policy, env, unit, split) for name, policy in loaded.items() for unit in units
+    }
+    programs, seatings = dict[Any, Evaluator](), []
+    with contextlib.ExitStack() as stack:
+        for chosen in _seatings(len(loaded), len(order)):
+            names = tuple(list(loaded)[i] for i in chosen)
+            playing = {unit.group: members[names[order.index(unit.side)], unit.group] for unit in units}
+            agent = Groups({group: one for group, (one, _) in playing.items()}, split.sizes)
+            learner = {group: one for group, (_, one) in playing.items()}
+            which = _program_key(agent, learner)
+            if which not in programs:  # policies that differ in their weights alone share a program
+                require_arguments(agent, split)
+                require_fit(agent, split)
+                one = Evaluator(agent, split, learner, episodes * env.num_agents, deterministic, max_steps)
+                programs[which] = stack.enter_context(one)
+            evaluation = programs[which](learner, evaluation_key(seed))
+            seatings.append(_seating(names, evaluation, units, order, episodes))
+    return Match(tuple(loaded), tuple(order), tuple(seatings))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,84 +203,49 @@ class Match:
         return "\n".join([title, *rows])
 
 
-@refusing_unknown
-def match(
-    policies: Mapping[str, Source] | Sequence[Source],
-    env: Env,
-    episodes: int = 100,
-    *,
-    seed: int = 0,
-    deterministic: bool = False,
-    sides: Sides | None = None,
-    max_steps: int = MAX_STEPS,
-) -> Match:
-    """Let policies play against each other in `env`: `episodes` games in each seating, in each seating the same starts.
+class Seating(NamedTuple):
+    """Games of one seating of the policies."""
 
-    `policies` are policies, trained runs, run directories and bundles, by name or in a list; networks, memories and
-    settings may differ, spaces may not. Each plays each side against each other one, and against itself: with more
-    than two sides, the other one plays all other sides. Actions are sampled, unless `deterministic`.
-
-    `sides` are agents by side: names, numbers or groups. By default the groups of the environment; without groups the
-    agents whose names differ in their number alone ("red_0", "red_1"), or, if they all do, each agent is a side. Where
-    a policy has parameters for several agents or groups, each of them acts for the agents that it was trained for.
-
-    A policy wins a game against another one if the mean return of its side's agents is higher. Raises ConfigError for
-    policies that cannot play in `env`.
-    """
-    require_env(env)
-    require_whole(episodes, "episodes")
-    loaded, agents = _named(policies), _sides(env, sides)
-    table, order = _split(env, loaded, agents), list(agents)
-    members = {
-        (name, unit.group): _member(name, policy, env, unit, table.env)
-        for name, policy in loaded.items()
-        for unit in table.units
-    }
-    programs, seatings = dict[Any, Evaluator](), []
-    with contextlib.ExitStack() as stack:
-        for chosen in _seatings(len(loaded), len(order)):
-            names = tuple(list(loaded)[i] for i in chosen)
-            playing = {unit.group: members[names[order.index(unit.side)], unit.group] for unit in table.units}
-            agent = Groups({group: one for group, (one, _) in playing.items()}, table.env.sizes)
-            learner = {group: one for group, (_, one) in playing.items()}
-            which = _program_key(agent, learner)
-            if which not in programs:  # policies that differ in their weights alone share a program
-                require_arguments(agent, table.env)
-                require_fit(agent, table.env)
-                one = Evaluator(agent, table.env, learner, episodes * env.num_agents, deterministic, max_steps)
-                programs[which] = stack.enter_context(one)
-            evaluation = programs[which](learner, evaluation_key(seed))
-            seatings.append(_seating(names, evaluation, table, order, episodes))
-    return Match(tuple(loaded), tuple(order), tuple(seatings))
+    policies: tuple[str, ...]  # of each side
+    returns: np.ndarray  # [games, sides] mean return of the side's agents
+    unfinished: int  # games that were cut at `max_steps`, and are left out
 
 
-def _named(policies: Mapping[str, Source] | Sequence[Source]) -> dict[str, Policy]:
+def _named(policies: Mapping[str, PolicyLike] | Sequence[PolicyLike]) -> dict[str, Policy]:
     """Load all policies; those of a list are named by their paths."""
     if isinstance(policies, str | Path | Policy | TrainedRun) or len(policies) < 2:
         raise ConfigError("policies: must be at least two, as ['runs/a', 'runs/b']; ppax.evaluate plays a single one")
     if isinstance(policies, Mapping):
         return {str(name): _loaded(source) for name, source in policies.items()}
-    names = distinct([_name(source, place) for place, source in enumerate(policies)])
+    names = distinct_names([_name(source, place) for place, source in enumerate(policies)])
     return {name: _loaded(source) for name, source in zip(names, policies, strict=True)}
 
 
-def distinct(names: Sequence[str]) -> list[str]:
+def distinct_names(names: Sequence[str]) -> list[str]:
     """Return the names of policies with " #2" behind one that is the second of its name."""
     counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
     return [name if count == 1 else f"{name} #{count}" for name, count in zip(names, counts, strict=True)]
 
 
-def _name(source: Source, place: int) -> str:
+def _name(source: PolicyLike, place: int) -> str:
     run_dir = source.run_dir if isinstance(source, TrainedRun) else None
     if isinstance(source, Policy):
         run_dir = source.source and source.source.run_dir
     return str(source) if isinstance(source, str | Path) else str(run_dir or f"policy_{place}")
 
 
-def _loaded(source: Source) -> Policy:
+def _loaded(source: PolicyLike) -> Policy:
     if isinstance(source, Policy):
         return source
     return source.policy() if isinstance(source, TrainedRun) else load(source)
+
+
+class Unit(NamedTuple):
+    """Agents on one side that one part of each policy plays: a group of the environment."""
+
+    group: str
+    side: str
+    agents: tuple[int, ...]  # places in the environment that was passed
 
 
 def _sides(env: Env, sides: Sides | None) -> dict[str, tuple[int, ...]]:
@@ -286,12 +278,12 @@ def _sides(env: Env, sides: Sides | None) -> dict[str, tuple[int, ...]]:
     return chosen
 
 
-def _split(env: Env, policies: Mapping[str, Policy], sides: Mapping[str, tuple[int, ...]]) -> Table:
-    """Return `env` with groups of agents that are on one side and in one group of every policy."""
+def _split(env: Env, policies: Mapping[str, Policy], sides: Mapping[str, tuple[int, ...]]) -> tuple[Env, list[Unit]]:
+    """Return `env` with a group for each unit: agents that are on one side and in one group of every policy."""
     side_of = {agent: side for side, agents in sides.items() for agent in agents}
     groups: dict[Any, list[int]] = {}
+    own = _group_of_each(env)
     for agent in range(env.num_agents):
-        own = [name for name, size in env.sizes for _ in range(size)]
         roles = tuple(_role(name, policy, env, agent) for name, policy in policies.items())
         groups.setdefault((own[agent], "") if own else (side_of[agent], roles), []).append(agent)
     units: list[Unit] = []
@@ -302,17 +294,20 @@ def _split(env: Env, policies: Mapping[str, Policy], sides: Mapping[str, tuple[i
         units.append(Unit(name if alone else f"{name}_{len(units)}", side_of[agents[0]], tuple(agents)))
     if not env.sizes:
         env = grouped(env, {unit.group: unit.agents for unit in units})
-    return Table(env, tuple(units))
+    return env, units
 
 
 def _role(name: str, policy: Policy, env: Env, agent: int) -> str:
     """Return the group of a policy that plays an agent of `env`; "" without groups."""
-    return _group(policy, _streams(policy, env, [agent], f"policies[{name!r}]")[0]) if policy.spec.sizes else ""
+    if not policy.spec.sizes:
+        return ""
+    (stream,) = _streams(policy, env, [agent], f"policies[{name!r}]")
+    return _group_of_each(policy.spec)[stream]
 
 
-def _group(policy: Policy, stream: int) -> str:
-    """Return the group of one of a policy's agents."""
-    return [name for name, size in policy.spec.sizes for _ in range(size)][stream]
+def _group_of_each(env: Env | PolicySpec) -> list[str]:
+    """Return the group of each agent; [] without groups."""
+    return [name for name, size in env.sizes for _ in range(size)]
 
 
 def in_groups_of(policy: Policy, env: Env) -> Env:
@@ -321,8 +316,8 @@ def in_groups_of(policy: Policy, env: Env) -> Env:
         return env
     streams = _streams(policy, env, range(env.num_agents), "the policy")
     players: dict[str, list[int]] = {name: [] for name, _ in policy.spec.sizes}
-    for stream in range(policy.spec.num_agents):
-        players[_group(policy, stream)].append(streams.index(stream))
+    for stream, group in enumerate(_group_of_each(policy.spec)):
+        players[group].append(streams.index(stream))
     return grouped(env, players)  # type: ignore[no-any-return]
 
 
@@ -348,15 +343,15 @@ def _member(name: str, policy: Policy, env: Env, unit: Unit, split: Env) -> tupl
     streams = _streams(policy, env, unit.agents, f"policies[{name!r}]") if apart else []
     own: Any = spec
     if spec.sizes:
-        groups = {_group(policy, stream) for stream in streams}
+        group_of = _group_of_each(spec)
+        groups = {group_of[stream] for stream in streams}
         if len(groups) > 1:
             raise ConfigError(
                 f"policies[{name!r}] plays the group {unit.group!r} of the environment with unlike groups, "
                 f"{', '.join(sorted(groups))}: pass the environment without groups, or with those"
             )
         group = groups.pop()
-        begin = [_group(policy, stream) for stream in range(spec.num_agents)].index(group)
-        streams = [stream - begin for stream in streams]
+        streams = [stream - group_of.index(group) for stream in streams]
         agent, learner, own = agent.agents[group], learner[group], spec.groups[group]  # type: ignore[attr-defined]
     for kind in ("observation_space", "action_space"):
         mine, given = getattr(own, kind), getattr(split.groups[unit.group], kind)
@@ -387,7 +382,9 @@ def _program_key(agent: Agent, learner: PyTree) -> Any:
     return jax.tree.structure((agent, learner)), numbers, shapes
 
 
-def _seating(names: tuple[str, ...], evaluation: Evaluation, table: Table, sides: Sequence[str], games: int) -> Seating:
+def _seating(
+    names: tuple[str, ...], evaluation: Evaluation, units: Sequence[Unit], sides: Sequence[str], games: int
+) -> Seating:
     """Return the games of a seating: the mean return of each side's agents in each game that has ended."""
     num_agents = evaluation.num_agents
     agents = np.arange(len(evaluation.returns)) % num_agents if evaluation.agents is None else evaluation.agents
@@ -397,6 +394,6 @@ def _seating(names: tuple[str, ...], evaluation: Evaluation, table: Table, sides
     kept = np.isin(numbers, whole)
     returns = np.zeros((len(whole), num_agents))  # 0 for an agent that did not appear in a game
     np.add.at(returns, (np.searchsorted(whole, numbers[kept]), agents[kept]), evaluation.returns[kept])
-    columns = [unit.side for unit in table.units for _ in unit.agents]
+    columns = [unit.side for unit in units for _ in unit.agents]
     means = [returns[:, [one == side for one in columns]].mean(axis=1) for side in sides]
     return Seating(names, np.stack(means, axis=1), games - len(whole))

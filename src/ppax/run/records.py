@@ -20,11 +20,9 @@ from ppax.core.protocols import Row
 from ppax.core.types import ConfigError
 from ppax.loggers.files import METRICS, rows_until, thinned
 from ppax.run import directory as run_dirs
-from ppax.run.directory import ROWS, RUN_FILE, STOPPED
+from ppax.run.directory import MEMBERS, ROWS, RUN_FILE, STOPPED, TABLE_LIMIT
 from ppax.storage.paths import to_path
 
-MEMBERS = "members"  # folder of the runs in the directory of a sweep
-JSON_LIMIT = 2**20  # bytes of stopped.json; far above the size of a valid file
 FAULT = "fault"  # kind of the end of a run of which an iteration was not finite
 EVALUATED, RETURN = "eval_return", "episode_return"  # metrics of learning curves, the better one first
 # Sizes of values: a diverged run has larger ones, which are cut so that sums stay finite, and smaller ones are 0
@@ -109,11 +107,11 @@ def read(path: Path) -> Record:
                 f"{path} is not a run directory: it has no {RUN_FILE}; nearest: {path / inside[0]}, "
                 f"one of {len(inside)} runs in it"
             )
-    tables = run_dirs.find(path)
+    tables = run_dirs.read_run_config(path)
     run_file = untrusted.read_text(path / RUN_FILE, untrusted.RUN_FILE_LIMIT)
     starts = [start for start in run_dirs.read_about(path).get("starts", []) if isinstance(start, dict)]
     columns = columns_of(thinned(rows_until(path / ROWS, 2**63)))
-    evaluation, stopped = run_dirs.read_evaluation(path), untrusted.read_table(path / STOPPED, JSON_LIMIT)
+    evaluation, stopped = run_dirs.read_evaluation(path), untrusted.read_table(path / STOPPED, TABLE_LIMIT)
     name = path.name or path.resolve().name
     return Record(name, path, columns, tables, run_file, evaluation, starts, stopped)
 

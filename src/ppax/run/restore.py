@@ -1,4 +1,4 @@
-"""Restore a run: agent, environment and settings from its run file, the newest state, the best policy."""
+"""State of a run: a new one, or that of its newest checkpoint, with agent and environment from its run file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from ppax.devices.footprint import Footprint, footprint, require_room
 from ppax.devices.platforms import rules
 from ppax.devices.tracing import renewed
 from ppax.envs import Env
-from ppax.run import checkpoint, record
+from ppax.run import checkpoint, python_objects
 from ppax.run import directory as run_dirs
-from ppax.run.ending import Best, load_best
 from ppax.run.warm_start import WarmStart, prepare
 from ppax.training.backends import backend_of
 from ppax.training.loop import annealed_env, make_key, num_devices, place, start
@@ -80,9 +79,9 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None, 
     loggers are needed in `training` alone.
     """
     checkpoint.require_format(run_dir)
-    run_config = run_dirs.find(run_dir)
-    record.require(run_config, agent, env, str(run_dir))
-    run_config = record.recorded(run_config)
+    run_config = run_dirs.read_run_config(run_dir)
+    python_objects.require_passed(run_config, agent, env, str(run_dir))
+    run_config = python_objects.recorded(run_config)
     passed = {"agent": agent is not None, "groups": agent is not None, "env": env is not None}
     passed["schedule"] = env is not None and env.settings.schedule is not None
     paths = config.import_paths(run_config)
@@ -113,14 +112,18 @@ def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = Tr
             raise checkpoint.DamagedCheckpoint(f"{path} is not finite: {', '.join(names)}")
         return state
 
-    state, skipped = checkpoint.newest(run_dir / "checkpoints", read)
+    state, skipped = checkpoint.newest(run_dir / run_dirs.CHECKPOINTS, read)
     for sentence in skipped:
         warnings.warn(f"skipped a damaged checkpoint: {sentence}", stacklevel=2)
     if state is None and (skipped or not fresh):
         raise checkpoint.CheckpointError(f"{run_dir} has no checkpoint that can be loaded")
     if state is None:
-        run_config = run_dirs.find(run_dir)
-        record.require_no_source_in_memory(run_config, str(run_dir))
+        run_config = run_dirs.read_run_config(run_dir)
+        if any(place.startswith(python_objects.SOURCE) for place in config.objects_of(run_config)):
+            raise checkpoint.CheckpointError(
+                f"{run_dir} has no checkpoint, and it started from an object in memory (init_from): start it again in "
+                "Python"
+            )
         with imports.trusting(within=[run_dir]):
             config.require_asked(run_config, "init_from")
         return initial_state(agent, env, run, prepare(agent, shapes, run.init_from))
@@ -165,11 +168,3 @@ def _scheduled_numbers(agent: Agent, env: Env, state: TrainState, total: int) ->
     progress = jnp.float32(int(state.iteration) / total)
     numbers = annealed_numbers(agent, progress, counter.to_float(state.env_steps))
     return numbers if env.settings.schedule is None else numbers | dict(annealed_env(env, state, total).numbers)
-
-
-def load_best_policy(run_dir: Path, agent: Agent, env: Env, run: Run) -> Best:
-    """Load the best policy of a run; ConfigError where none was kept."""
-    best = load_best(run_dir, state_shapes(agent, env, run), run_dirs.read_about(run_dir).get("id"))
-    if best is None:
-        raise ConfigError(f"{run_dir} has no best policy: train with --best.metric episode_return, or leave out --best")
-    return best

@@ -43,7 +43,7 @@ class NumericalError(Exception):
     """Rollout, gradient or weights of an iteration are not finite; the state before the iteration is kept."""
 
 
-EVALUATED = config.EvalSettings()
+DEFAULT_EVALUATION = config.EvalSettings()
 
 
 @dataclasses.dataclass(repr=False)
@@ -62,7 +62,7 @@ class TrainedRun:
     stopped: str = ""  # condition or callback that ended the run, with the metric's value; "" if total_steps are done
     best: KeepBest | None = None  # best policy so far, with `best.metric`
     unsaved: str = ""  # error of the last checkpoint; "" if it was written
-    eval_settings: config.EvalSettings = EVALUATED  # of the evaluation after training
+    eval_settings: config.EvalSettings = DEFAULT_EVALUATION  # of the evaluation after training
 
     def __repr__(self) -> str:
         last = self.history[-1]["episode_return"] if self.history else float("nan")

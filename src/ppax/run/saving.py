@@ -12,8 +12,8 @@ from ppax.devices import processes
 from ppax.envs import Env
 from ppax.run import checkpoint
 from ppax.run.directory import RunDirectory
-from ppax.run.ending import RunMonitor
-from ppax.run.origin import Origin
+from ppax.run.monitor import RunMonitor
+from ppax.run.provenance import Origin
 from ppax.run.restore import initial_state
 from ppax.run.warm_start import WarmStart
 from ppax.storage.backoff import Backoff

@@ -24,19 +24,212 @@ from ppax.ppo.normalization import is_stats
 from ppax.run import checkpoint
 from ppax.run import directory as run_dirs
 from ppax.run.conditions import policy_of
-from ppax.run.ending import BEST
+from ppax.run.directory import BEST, CHECKPOINTS
 from ppax.run.result import TrainedRun
 from ppax.storage import state_arrays
 from ppax.training.loop import place
 
-__all__ = ["Source", "WarmStart", "prepare", "settings_and_object"]
+__all__ = ["SavedLearner", "WarmStart", "prepare", "settings_and_object"]
 
 
-# Comparison of two learners, array by array: which arrays of another run's learner fit this one.
-#
-# Statistics are taken or left as wholes: the mean of one run with the variance of another would be neither's. So is
-# each extension, and an optimiser's state, and only with all weights that they belong to. Random keys are not compared:
-# a run has its own.
+def prepare(
+    agent: Agent,
+    shapes: TrainState,
+    settings: InitFrom,
+    given: TrainedRun | TrainState | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> WarmStart | None:
+    """Read the learner to start from and compare it with this agent's, of which shapes suffice; None: no warm start.
+
+    `say` is called with what is taken; where `partial` leaves arrays out, that is a warning, in Python too. Raises
+    ConfigError, with a table of all arrays, where they differ and `partial` is off.
+    """
+    groups, _ = _by_group(agent, shapes.learner)
+    _check(settings, given, groups)
+    if given is None and settings.run is None:
+        return None
+    source = read_learner(settings, given)
+    warm = WarmStart(source, tuple(compare_learners(groups, source.arrays, settings.keep)), settings.best)
+    if not warm.rows:
+        kept = ", ".join(map('"{}"'.format, settings.keep))
+        raise ConfigError(f'init_from.keep = [{kept}]: neither run has such arrays; nearest: ["params"]')
+    if not any(row.taken for row in warm.rows) or (warm.left and not settings.partial):
+        raise ConfigError(_refusal(warm))
+    if warm.left:
+        warnings.warn(str(warm), stacklevel=3)
+    else:
+        say(str(warm))
+    return warm
+
+
+def _check(settings: InitFrom, given: object, learners: Mapping[str, LearnerState]) -> None:
+    """Raise ConfigError for settings that contradict each other."""
+    if given is None and settings.run is None and settings != InitFrom():
+        raise ConfigError("init_from: without a run to start from, keep, best and partial have no effect; set run")
+    if not settings.keep:
+        raise ConfigError('init_from.keep = []: takes nothing; nearest: ["params"]')
+    for field, missing in weights_missing(learners, settings.keep).items():
+        has = "may have" if field == "extensions" else "has"
+        raise ConfigError(
+            f"init_from.keep: {field} {has} moments of the weights: add {' and '.join(missing)}, or leave out {field}"
+        )
+
+
+def _refusal(warm: WarmStart) -> str:
+    """Message of a refusal."""
+    return (
+        f"init_from {warm.source.name}: {len(warm.left)} of {len(warm.rows)} arrays do not fit this agent:\n"
+        f"{table_of(warm.rows)}\n"
+        "Give this run the network, normalisation and critic of that one (its run file has them), or leave the field "
+        "out of init_from.keep, or take the arrays that are the same: --init-from.partial, in Python "
+        "ppax.InitFrom(run, partial=True)"
+    )
+
+
+class WarmStart(NamedTuple):
+    """Learner of another run, and the comparison with the one that starts from it."""
+
+    source: SavedLearner
+    rows: tuple[ArrayRow, ...]
+    best: bool
+
+    def apply(self, agent: Agent, env: Env, state: TrainState) -> TrainState:
+        """Return `state`, a run's state before its first iteration, with the arrays that are taken.
+
+        With self-play the pool starts with snapshots of these learners.
+        """
+        taken = {row.path: jnp.asarray(self.source.arrays[row.path]) for row in self.rows if row.taken}
+
+        def one(group: str, learner: LearnerState) -> LearnerState:
+            started: LearnerState = jax.tree_util.tree_map_with_path(
+                lambda path, leaf: taken.get(dotted_name(group, dotted(path)), leaf), learner
+            )
+            return started
+
+        groups, structure = _by_group(agent, state.learner)
+        learner = jax.tree.unflatten(structure, [one(group, own) for group, own in groups.items()])
+        if agent.pool is not None:
+            learner = state.learner._replace(current=learner, pool=pool_of(learner, agent.pool.size))
+        return place(agent, env, dataclasses.replace(state, learner=learner))
+
+    @property
+    def left(self) -> list[ArrayRow]:
+        """Rows of the arrays that are not taken."""
+        return [row for row in self.rows if not row.taken]
+
+    def __str__(self) -> str:
+        count = sum(row.taken for row in self.rows)
+        which = "best policy, " if self.best else ""
+        text = f"init_from {self.source.name} ({which}iteration {self.source.iteration:,}): {count} arrays taken"
+        return f"{text}, {len(self.left)} not:\n{table_of(self.left)}" if self.left else text
+
+    def record(self) -> dict[str, Any]:
+        """Plain data for about.json: where the learner comes from, what was taken and what was not."""
+        source = self.source
+        lists = {
+            "taken": [row.path for row in self.rows if row.taken],
+            "fresh": [row.path for row in self.left if row.verdict != ONLY_THERE],
+            "only_there": [row.path for row in self.left if row.verdict == ONLY_THERE],
+        }
+        facts = {"run": source.name, "id": source.run_id, "iteration": source.iteration, "env_steps": source.env_steps}
+        return {"init_from": facts | {"best": self.best} | lists}
+
+
+def _by_group(agent: Agent, learner: Any) -> tuple[dict[str, LearnerState], Any]:
+    """Learners by group ("" without groups), of self-play the current ones; and the structure of their tree."""
+    current: PyTree = learner if agent.pool is None else learner.current
+    nodes, structure = jax.tree_util.tree_flatten_with_path(current, is_leaf=lambda x: isinstance(x, LearnerState))
+    return {dotted(path): node for path, node in nodes}, structure
+
+
+def settings_and_object(given: object) -> tuple[InitFrom, TrainedRun | TrainState | None]:
+    """Return the settings of `init_from` as a run file has them, and the object in memory to start from, if any."""
+    given = given if isinstance(given, InitFrom) else InitFrom(given)
+    run = given.run
+    if run is None or isinstance(run, str | Path):
+        return dataclasses.replace(given, run=None if run is None else str(run)), None
+    if isinstance(run, TrainedRun):
+        return dataclasses.replace(given, run=None if run.run_dir is None else str(run.run_dir)), run
+    if isinstance(run, TrainState):
+        return dataclasses.replace(given, run=None), run
+    raise ConfigError(
+        f"init_from: must be a run directory, a TrainedRun or a TrainState, alone or in ppax.InitFrom, not a "
+        f"{type(run).__name__}"
+    )
+
+
+class SavedLearner(NamedTuple):
+    """Learner of another run; of self-play, the current learners of the groups."""
+
+    name: str  # run directory, or the class of an object in memory
+    arrays: dict[str, np.ndarray]  # by dotted name: "params.value.bias", with groups "prey.params.value.bias"
+    run_id: str  # id in about.json; "" for an object in memory
+    iteration: int
+    env_steps: int
+
+
+def read_learner(settings: InitFrom, given: TrainedRun | TrainState | None) -> SavedLearner:
+    """Read the learner of the run directory `settings.run`, or that of the object `given`.
+
+    Raises ConfigError where there is no such run or policy, CheckpointError where no checkpoint can be loaded.
+    """
+    if given is not None:
+        return _of_object(given, settings.best)
+    path = Path(str(settings.run))
+    try:
+        run_dirs.read_run_config(path)
+    except ConfigError as error:
+        raise ConfigError(f"init_from.run = {str(path)!r}: {error}") from error
+    return _of_directory(path, settings.best)
+
+
+def _of_directory(path: Path, best: bool) -> SavedLearner:
+    """Learner of the newest intact checkpoint, or of the best policy."""
+    run_id, limit = str(run_dirs.read_about(path).get("id", "")), available_bytes()
+
+    def read_one(one: Path) -> SavedLearner:
+        saved = checkpoint.read_arrays(one, run_id, limit)
+        arrays = checkpoint.learner_arrays(saved.arrays)
+        broken = checkpoint.arrays_not_finite(arrays)
+        if broken:
+            raise checkpoint.DamagedCheckpoint(f"{one} is not finite: {', '.join(broken)}")
+        return SavedLearner(
+            str(path), arrays, run_id, saved.manifest["iteration"], int(saved.manifest.get("env_steps", 0))
+        )
+
+    source, skipped = checkpoint.newest(path / (BEST if best else CHECKPOINTS), read_one)
+    for sentence in skipped:
+        warnings.warn(f"skipped a damaged checkpoint: {sentence}", stacklevel=2)
+    if source is None and best and not skipped:
+        raise ConfigError(
+            f"init_from.best: {path} has no best policy: train it with --best.metric episode_return, or leave out best"
+        )
+    if source is None:
+        raise checkpoint.CheckpointError(f"init_from: {path} has no checkpoint that can be loaded")
+    return source
+
+
+def _of_object(given: TrainedRun | TrainState, best: bool) -> SavedLearner:
+    """Learner of an object in memory."""
+    name = type(given).__name__
+    if isinstance(given, TrainState):
+        state = None if best else given
+    else:
+        name = str(given.run_dir) if given.run_dir is not None else name
+        state = given.state if not best else None if given.best is None else given.best.policy
+    if state is None:
+        raise ConfigError(f"init_from.best: this {type(given).__name__} has no best policy; leave out best")
+    if np.ndim(state.iteration):
+        raise ConfigError(
+            f"init_from: a TrainState of {len(state.iteration)} members of a sweep: must be that of one run; choose a "
+            "member, jax.tree.map(lambda x: x[0], states)"
+        )
+    arrays = checkpoint.learner_arrays(state_arrays.to_arrays(policy_of(state)).arrays)
+    broken = checkpoint.arrays_not_finite(arrays)
+    if broken:
+        raise ConfigError(f"init_from: the learner of {name} is not finite: {', '.join(broken)}")
+    return SavedLearner(name, arrays, "", int(state.iteration), counter.to_int(jax.device_get(state.env_steps)))
+
 
 SAME, OTHER, ONLY_HERE, ONLY_THERE, BESIDE = "same", "differs", "only here", "only there", "beside one that differs"
 # Fields with an optimiser's moments, and the fields of the weights that these are of; an extension may have some (PPG)
@@ -45,7 +238,7 @@ ROWS = 40  # largest number of rows in a message
 Names = dict[str, Any]
 
 
-class Row(NamedTuple):
+class ArrayRow(NamedTuple):
     """One array of the two learners."""
 
     path: str
@@ -59,17 +252,24 @@ class Row(NamedTuple):
         return self.verdict == SAME
 
 
-def compare(learners: Mapping[str, LearnerState], there: Mapping[str, np.ndarray], keep: Collection[str]) -> list[Row]:
-    """Compare the fields `keep` of learners by group ("" without groups; shapes suffice) with the arrays `there`."""
-    rows: list[Row] = []
+def compare_learners(
+    learners: Mapping[str, LearnerState], there: Mapping[str, np.ndarray], keep: Collection[str]
+) -> list[ArrayRow]:
+    """Compare the fields `keep` of learners by group ("" without groups; shapes suffice) with the arrays `there`.
+
+    Statistics are taken or left as wholes: the mean of one run with the variance of another would be neither's. So is
+    each extension, and an optimiser's state, and only with all weights that they belong to. Random keys are not
+    compared: a run has its own.
+    """
+    rows: list[ArrayRow] = []
     known: list[str] = []  # names of fields, of all learners
     for group, learner in learners.items():
-        known += [joined(group, field) for field in LearnerState._fields]
+        known += [dotted_name(group, field) for field in LearnerState._fields]
         left = {field for field in _with_weights({group: learner}) if field not in keep}
         kept = [field for field in LearnerState._fields if field in keep]
         # weights first: moments depend on them, those of the optimiser on the weights of extensions, too
         for field in sorted(kept, key=lambda field: len(WEIGHTS.get(field, ()))):
-            usable, prefix = left.isdisjoint(WEIGHTS.get(field, ())), joined(group, field)
+            usable, prefix = left.isdisjoint(WEIGHTS.get(field, ())), dotted_name(group, field)
             rows_of = _of_extensions if field == "extensions" else partial(_of_field, field)
             own = list(rows_of(prefix, getattr(learner, field), there, usable))
             rows += own
@@ -78,10 +278,10 @@ def compare(learners: Mapping[str, LearnerState], there: Mapping[str, np.ndarray
     others = set(LearnerState._fields) - set(keep)
     unknown = [name for name in sorted(there) if not any(_below(name, prefix) for prefix in known)]
     strange = [name for name in unknown if not others & set(name.split("."))]
-    return rows + [Row(name, "-", text(there[name]), ONLY_THERE) for name in strange]
+    return rows + [ArrayRow(name, "-", array_text(there[name]), ONLY_THERE) for name in strange]
 
 
-def joined(*names: str) -> str:
+def dotted_name(*names: str) -> str:
     """Join the names that are not empty by dots."""
     return ".".join(filter(None, names))
 
@@ -91,15 +291,15 @@ def dotted(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
-def text(x: Any) -> str:
+def array_text(x: Any) -> str:
     """Type and shape of an array."""
     return f"{np.dtype(x.dtype).name}{list(x.shape)}"
 
 
-def table(rows: Collection[Row]) -> str:
+def table_of(rows: Collection[ArrayRow]) -> str:
     """Rows as text, those that differ first."""
     ordered = sorted(rows, key=lambda row: row.taken)
-    shown = [Row("array", "here", "there", ""), *ordered[:ROWS]]
+    shown = [ArrayRow("array", "here", "there", ""), *ordered[:ROWS]]
     widths = [max(len(row[i]) for row in shown) for i in range(3)]
     lines = ["  " + "  ".join(x.ljust(n) for x, n in zip(row, [*widths, 0], strict=True)).rstrip() for row in shown]
     return "\n".join([*lines, *([f"  and {len(ordered) - ROWS} more"] if len(ordered) > ROWS else [])])
@@ -125,20 +325,22 @@ def _trained(path: str, prefix: str) -> bool:
 
 def _of_extensions(
     prefix: str, states: Mapping[str, PyTree], there: Mapping[str, np.ndarray], usable: bool
-) -> Iterator[Row]:
+) -> Iterator[ArrayRow]:
     """Yield the rows of a learner's extensions: each is taken or left as a whole."""
     for name, state in states.items():
-        yield from _of_field("extension", joined(prefix, name), state, there, usable)
+        yield from _of_field("extension", dotted_name(prefix, name), state, there, usable)
     others = (
         x for x in sorted(there) if _below(x, prefix) and not any(_below(x, f"{prefix}.{name}") for name in states)
     )
-    yield from (Row(name, "-", text(there[name]), ONLY_THERE) for name in others)
+    yield from (ArrayRow(name, "-", array_text(there[name]), ONLY_THERE) for name in others)
 
 
-def _of_field(field: str, prefix: str, tree: PyTree, there: Mapping[str, np.ndarray], usable: bool) -> Iterator[Row]:
+def _of_field(
+    field: str, prefix: str, tree: PyTree, there: Mapping[str, np.ndarray], usable: bool
+) -> Iterator[ArrayRow]:
     """Yield the rows of one field of a learner, or of one extension."""
     units = list(_units(prefix, tree, field))
-    expected = {joined(prefix, dotted(path)) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]}
+    expected = {dotted_name(prefix, dotted(path)) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]}
     extra = [name for name in sorted(there) if _below(name, prefix) and name not in expected]
     whole = field not in ("params", "obs_stats")
     for unit in units:
@@ -146,9 +348,9 @@ def _of_field(field: str, prefix: str, tree: PyTree, there: Mapping[str, np.ndar
         fits = usable and set(verdicts.values()) == {SAME} and not (whole and extra)
         for name, leaf in unit.items():
             verdict = BESIDE if verdicts[name] == SAME and not fits else verdicts[name]
-            yield Row(name, text(leaf), text(there[name]) if name in there else "-", verdict)
+            yield ArrayRow(name, array_text(leaf), array_text(there[name]) if name in there else "-", verdict)
     for name in extra:
-        yield Row(name, "-", text(there[name]), ONLY_THERE)
+        yield ArrayRow(name, "-", array_text(there[name]), ONLY_THERE)
 
 
 def _units(prefix: str, tree: PyTree, field: str) -> Iterator[Names]:
@@ -156,7 +358,7 @@ def _units(prefix: str, tree: PyTree, field: str) -> Iterator[Names]:
     is_leaf = {"params": None, "obs_stats": is_stats}.get(field, lambda _: True)
     for path, node in jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)[0]:
         inner, _ = jax.tree_util.tree_flatten_with_path(node)
-        unit = {joined(prefix, dotted(path), dotted(within)): leaf for within, leaf in inner if not _is_key(leaf)}
+        unit = {dotted_name(prefix, dotted(path), dotted(within)): leaf for within, leaf in inner if not _is_key(leaf)}
         if unit:
             yield unit
 
@@ -173,227 +375,3 @@ def _is_key(x: Any) -> bool:
 
 def _below(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(f"{prefix}.")
-
-
-# Learner from which a warm start takes: of a run directory, a TrainedRun or a TrainState, as arrays by name.
-
-LEARNER, CURRENT = "learner.", "current."  # prefixes of names in a checkpoint; the second with self-play
-OF_SELF_PLAY = "num_snapshots"  # field that only SelfPlayState has
-
-
-class Source(NamedTuple):
-    """Learner of another run; of self-play, the current learners of the groups."""
-
-    name: str  # run directory, or the class of an object in memory
-    arrays: dict[str, np.ndarray]  # by dotted name: "params.value.bias", with groups "prey.params.value.bias"
-    run_id: str  # id in about.json; "" for an object in memory
-    iteration: int
-    env_steps: int
-
-
-def settings_and_object(given: object) -> tuple[InitFrom, TrainedRun | TrainState | None]:
-    """Return the settings of `init_from` as a run file has them, and the object in memory to start from, if any."""
-    given = given if isinstance(given, InitFrom) else InitFrom(given)
-    run = given.run
-    if run is None or isinstance(run, str | Path):
-        return dataclasses.replace(given, run=None if run is None else str(run)), None
-    if isinstance(run, TrainedRun):
-        return dataclasses.replace(given, run=None if run.run_dir is None else str(run.run_dir)), run
-    if isinstance(run, TrainState):
-        return dataclasses.replace(given, run=None), run
-    raise ConfigError(
-        f"init_from: must be a run directory, a TrainedRun or a TrainState, alone or in ppax.InitFrom, not a "
-        f"{type(run).__name__}"
-    )
-
-
-def read(settings: InitFrom, given: TrainedRun | TrainState | None) -> Source:
-    """Read the learner of the run directory `settings.run`, or that of the object `given`.
-
-    Raises ConfigError where there is no such run or policy, CheckpointError where no checkpoint can be loaded.
-    """
-    if given is not None:
-        return _of_object(given, settings.best)
-    path = Path(str(settings.run))
-    try:
-        run_dirs.find(path)
-    except ConfigError as error:
-        raise ConfigError(f"init_from.run = {str(path)!r}: {error}") from error
-    return _of_directory(path, settings.best)
-
-
-def _of_directory(path: Path, best: bool) -> Source:
-    """Learner of the newest intact checkpoint, or of the best policy."""
-    run_id, limit = str(run_dirs.read_about(path).get("id", "")), available_bytes()
-
-    def read_one(one: Path) -> Source:
-        saved = checkpoint.read_arrays(one, run_id, limit)
-        arrays = _of_learner(saved.arrays)
-        broken = _not_finite(arrays)
-        if broken:
-            raise checkpoint.DamagedCheckpoint(f"{one} is not finite: {', '.join(broken)}")
-        return Source(str(path), arrays, run_id, saved.manifest["iteration"], int(saved.manifest.get("env_steps", 0)))
-
-    source, skipped = checkpoint.newest(path / (BEST if best else "checkpoints"), read_one)
-    for sentence in skipped:
-        warnings.warn(f"skipped a damaged checkpoint: {sentence}", stacklevel=2)
-    if source is None and best and not skipped:
-        raise ConfigError(
-            f"init_from.best: {path} has no best policy: train it with --best.metric episode_return, or leave out best"
-        )
-    if source is None:
-        raise checkpoint.CheckpointError(f"init_from: {path} has no checkpoint that can be loaded")
-    return source
-
-
-def _of_object(given: TrainedRun | TrainState, best: bool) -> Source:
-    """Learner of an object in memory."""
-    name = type(given).__name__
-    if isinstance(given, TrainState):
-        state = None if best else given
-    else:
-        name = str(given.run_dir) if given.run_dir is not None else name
-        state = given.state if not best else None if given.best is None else given.best.policy
-    if state is None:
-        raise ConfigError(f"init_from.best: this {type(given).__name__} has no best policy; leave out best")
-    if np.ndim(state.iteration):
-        raise ConfigError(
-            f"init_from: a TrainState of {len(state.iteration)} members of a sweep: must be that of one run; choose a "
-            "member, jax.tree.map(lambda x: x[0], states)"
-        )
-    arrays = _of_learner(state_arrays.to_arrays(policy_of(state)).arrays)
-    broken = _not_finite(arrays)
-    if broken:
-        raise ConfigError(f"init_from: the learner of {name} is not finite: {', '.join(broken)}")
-    return Source(name, arrays, "", int(state.iteration), counter.to_int(jax.device_get(state.env_steps)))
-
-
-def _of_learner(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays of the learner by their names in it; of self-play, those of the current learners."""
-    own = {name.removeprefix(LEARNER): x for name, x in arrays.items() if name.startswith(LEARNER)}
-    if OF_SELF_PLAY not in own:
-        return own
-    return {name.removeprefix(CURRENT): x for name, x in own.items() if name.startswith(CURRENT)}
-
-
-def _not_finite(arrays: dict[str, Any]) -> list[str]:
-    """Names of arrays that are not finite; in optimiser states, only NaN counts."""
-    return [
-        name
-        for name, x in arrays.items()
-        if jnp.issubdtype(x.dtype, jnp.floating)
-        and bool((np.isnan(x) if "opt_state" in name.split(".") else ~np.isfinite(x)).any())
-    ]
-
-
-# Start of a run with arrays of another run's learner; refusal, with a table, where the two learners differ.
-
-
-class WarmStart(NamedTuple):
-    """Learner of another run, and the comparison with the one that starts from it."""
-
-    source: Source
-    rows: tuple[Row, ...]
-    best: bool
-
-    def apply(self, agent: Agent, env: Env, state: TrainState) -> TrainState:
-        """Return `state`, a run's state before its first iteration, with the arrays that are taken.
-
-        With self-play the pool starts with snapshots of these learners.
-        """
-        taken = {row.path: jnp.asarray(self.source.arrays[row.path]) for row in self.rows if row.taken}
-
-        def one(group: str, learner: LearnerState) -> LearnerState:
-            started: LearnerState = jax.tree_util.tree_map_with_path(
-                lambda path, leaf: taken.get(joined(group, dotted(path)), leaf), learner
-            )
-            return started
-
-        groups, structure = _by_group(agent, state.learner)
-        learner = jax.tree.unflatten(structure, [one(group, own) for group, own in groups.items()])
-        if agent.pool is not None:
-            learner = state.learner._replace(current=learner, pool=pool_of(learner, agent.pool.size))
-        return place(agent, env, dataclasses.replace(state, learner=learner))
-
-    @property
-    def left(self) -> list[Row]:
-        """Rows of the arrays that are not taken."""
-        return [row for row in self.rows if not row.taken]
-
-    def __str__(self) -> str:
-        count = sum(row.taken for row in self.rows)
-        which = "best policy, " if self.best else ""
-        text = f"init_from {self.source.name} ({which}iteration {self.source.iteration:,}): {count} arrays taken"
-        return f"{text}, {len(self.left)} not:\n{table(self.left)}" if self.left else text
-
-    def record(self) -> dict[str, Any]:
-        """Plain data for about.json: where the learner comes from, what was taken and what was not."""
-        source = self.source
-        lists = {
-            "taken": [row.path for row in self.rows if row.taken],
-            "fresh": [row.path for row in self.left if row.verdict != ONLY_THERE],
-            "only_there": [row.path for row in self.left if row.verdict == ONLY_THERE],
-        }
-        facts = {"run": source.name, "id": source.run_id, "iteration": source.iteration, "env_steps": source.env_steps}
-        return {"init_from": facts | {"best": self.best} | lists}
-
-
-def prepare(
-    agent: Agent,
-    shapes: TrainState,
-    settings: InitFrom,
-    given: TrainedRun | TrainState | None = None,
-    say: Callable[[str], None] = lambda text: None,
-) -> WarmStart | None:
-    """Read the learner to start from and compare it with this agent's, of which shapes suffice; None: no warm start.
-
-    `say` is called with what is taken; where `partial` leaves arrays out, that is a warning, in Python too. Raises
-    ConfigError, with a table of all arrays, where they differ and `partial` is off.
-    """
-    groups, _ = _by_group(agent, shapes.learner)
-    _check(settings, given, groups)
-    if given is None and settings.run is None:
-        return None
-    source = read(settings, given)
-    warm = WarmStart(source, tuple(compare(groups, source.arrays, settings.keep)), settings.best)
-    if not warm.rows:
-        kept = ", ".join(map('"{}"'.format, settings.keep))
-        raise ConfigError(f'init_from.keep = [{kept}]: neither run has such arrays; nearest: ["params"]')
-    if not any(row.taken for row in warm.rows) or (warm.left and not settings.partial):
-        raise ConfigError(_refusal(warm))
-    if warm.left:
-        warnings.warn(str(warm), stacklevel=3)
-    else:
-        say(str(warm))
-    return warm
-
-
-def _by_group(agent: Agent, learner: Any) -> tuple[dict[str, LearnerState], Any]:
-    """Learners by group ("" without groups), of self-play the current ones; and the structure of their tree."""
-    current: PyTree = learner if agent.pool is None else learner.current
-    nodes, structure = jax.tree_util.tree_flatten_with_path(current, is_leaf=lambda x: isinstance(x, LearnerState))
-    return {dotted(path): node for path, node in nodes}, structure
-
-
-def _check(settings: InitFrom, given: object, learners: Mapping[str, LearnerState]) -> None:
-    """Raise ConfigError for settings that contradict each other."""
-    if given is None and settings.run is None and settings != InitFrom():
-        raise ConfigError("init_from: without a run to start from, keep, best and partial have no effect; set run")
-    if not settings.keep:
-        raise ConfigError('init_from.keep = []: takes nothing; nearest: ["params"]')
-    for field, missing in weights_missing(learners, settings.keep).items():
-        has = "may have" if field == "extensions" else "has"
-        raise ConfigError(
-            f"init_from.keep: {field} {has} moments of the weights: add {' and '.join(missing)}, or leave out {field}"
-        )
-
-
-def _refusal(warm: WarmStart) -> str:
-    """Message of a refusal."""
-    return (
-        f"init_from {warm.source.name}: {len(warm.left)} of {len(warm.rows)} arrays do not fit this agent:\n"
-        f"{table(warm.rows)}\n"
-        "Give this run the network, normalisation and critic of that one (its run file has them), or leave the field "
-        "out of init_from.keep, or take the arrays that are the same: --init-from.partial, in Python "
-        "ppax.InitFrom(run, partial=True)"
-    )

@@ -14,7 +14,7 @@ BLUE, GREEN, GREY = "#1f6f8b", "#2e8540", "#7a7a7a"
 POINTS = 100
 
 
-class Band(NamedTuple):
+class SeedBand(NamedTuple):
     """Learning curves of all seeds at common steps, [POINTS] each."""
 
     env_steps: np.ndarray
@@ -23,7 +23,7 @@ class Band(NamedTuple):
     high: np.ndarray
 
 
-def band(score: Score) -> Band | None:
+def band(score: Score) -> SeedBand | None:
     """Interpolate the curves of all seeds at common steps; None where no training episode has ended."""
     curves = [np.array(member.curve, float) for member in score.members]
     curves = [curve[np.isfinite(curve[:, 1])] for curve in curves if curve.size]
@@ -32,7 +32,7 @@ def band(score: Score) -> Band | None:
         return None
     steps = np.linspace(max(curve[0, 0] for curve in curves), min(curve[-1, 0] for curve in curves), POINTS)
     values = np.array([np.interp(steps, curve[:, 0], curve[:, 1]) for curve in curves])
-    return Band(steps, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
+    return SeedBand(steps, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
 
 
 def draw(score: Score, path: Path) -> None:

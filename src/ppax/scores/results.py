@@ -14,7 +14,7 @@ from ppax import config
 from ppax.core import untrusted
 from ppax.loggers.files import finite_or_none
 from ppax.reports.statistics import Statistics, Verdict, statistics_of, verdict_on
-from ppax.scores.suite import Row
+from ppax.scores.suite import SuiteRow
 from ppax.storage import safe_files
 
 FORMAT = 1  # version of the files; part of the fingerprint
@@ -26,7 +26,7 @@ PASSED, FAILED, MEASURED = "passed", "failed", "measured"
 SHARES = {"compiled": 4 / 5, "host": 2 / 3}
 
 
-class Member(NamedTuple):
+class SeedResult(NamedTuple):
     """Result of one seed."""
 
     seed: int
@@ -43,11 +43,11 @@ class Member(NamedTuple):
 class Score:
     """Result of `ppax.score`: one member per seed, and their statistics."""
 
-    row: Row
+    row: SuiteRow
     env: str
     backend: str  # compiled or host
     episodes: int  # of each evaluation
-    members: tuple[Member, ...]
+    members: tuple[SeedResult, ...]
     about: dict[str, Any]  # time, versions, hardware
     fingerprint: str
 
@@ -141,7 +141,7 @@ def finite(tree: Any) -> Any:
     return [finite(value) for value in tree] if isinstance(tree, list | tuple) else finite_or_none(tree)
 
 
-def fingerprint(row: Row, episodes: int, version: str) -> str:
+def fingerprint(row: SuiteRow, episodes: int, version: str) -> str:
     """Return a hash of what a result depends on besides its seeds: configuration, evaluation and version of ppax.
 
     The version stands for the defaults: an option that is added to ppax leaves results valid.
@@ -154,7 +154,7 @@ def fingerprint(row: Row, episodes: int, version: str) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def path_of(row: Row, out: Path) -> Path:
+def path_of(row: SuiteRow, out: Path) -> Path:
     """File of a row's result."""
     return out / f"{row.name}.json"
 
@@ -167,7 +167,7 @@ def save(score: Score, out: Path) -> None:
     safe_files.write_text(path_of(score.row, out), f'{{\n{"".join(lines)} "members": [\n  {members}\n ]\n}}\n')
 
 
-def load(row: Row, out: Path) -> Score | None:
+def load(row: SuiteRow, out: Path) -> Score | None:
     """Read the result of a row as that of `row`, so that its present threshold counts; None where there is none."""
     try:
         content = untrusted.read_json(path_of(row, out), LIMIT)
@@ -181,15 +181,15 @@ def load(row: Row, out: Path) -> Score | None:
         return None
 
 
-def with_members(members: Iterable[Member], more: Iterable[Member]) -> tuple[Member, ...]:
+def with_members(members: Iterable[SeedResult], more: Iterable[SeedResult]) -> tuple[SeedResult, ...]:
     """Return the members of both, one per seed, in the order of seeds."""
     by_seed = {member.seed: member for member in (*members, *more)}
     return tuple(by_seed[seed] for seed in sorted(by_seed))
 
 
-def _member(entry: dict[str, Any]) -> Member:
+def _member(entry: dict[str, Any]) -> SeedResult:
     """Build a member from its entry in a file; None is NaN."""
     number = {name: float("nan") if value is None else value for name, value in entry.items() if name != "curve"}
     curve = tuple((int(steps), float("nan") if value is None else float(value)) for steps, value in entry["curve"])
     floats = {name: float(number[name]) for name in ("score", "std", "length", "random", "seconds")}
-    return Member(seed=int(number["seed"]), env_steps=int(number["env_steps"]), curve=curve, **floats)
+    return SeedResult(seed=int(number["seed"]), env_steps=int(number["env_steps"]), curve=curve, **floats)

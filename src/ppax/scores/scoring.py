@@ -1,4 +1,4 @@
-"""Score by the protocol, in Python: `ppax.score`. Rows that are measured already are not measured again."""
+"""`ppax.score` and the rows of a suite: seeds are trained and evaluated by the protocol, each once."""
 
 from __future__ import annotations
 
@@ -30,147 +30,18 @@ from ppax.devices.platforms import rules
 from ppax.devices.tracing import renewed
 from ppax.envs import Env, EnvError, for_evaluation
 from ppax.run.fit import fit_run
-from ppax.run.origin import versions_and_hardware
+from ppax.run.provenance import versions_and_hardware
 from ppax.run.restore import fresh_state, planned_iterations
 from ppax.run.result import NumericalError
 from ppax.scores import results
 from ppax.scores.curves import draw
-from ppax.scores.results import FAILED, Member, Score, fingerprint, with_members
-from ppax.scores.suite import Row, choose
+from ppax.scores.results import FAILED, Score, SeedResult, fingerprint, with_members
+from ppax.scores.suite import SuiteRow, choose
 from ppax.storage.cache import kept_programs
 from ppax.training.backends import backend_of
 from ppax.training.evaluation import Evaluation, evaluate, evaluation_key
 from ppax.training.loop import make_key
 from ppax.training.sweeps import start_sweep, sweep
-
-# Name of this machine's processor, for results whose time depends on it.
-
-CPUINFO = Path("/proc/cpuinfo")  # on Linux, where `platform` does not know the model
-
-
-def processor() -> str:
-    """Return the model of the processor, or its architecture where the system does not tell."""
-    if CPUINFO.is_file():
-        for line in CPUINFO.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-# Seeds of a row: all in one program where environments are compiled, one after the other on the host.
-
-POINTS = 100  # most points of a learning curve
-Play = Callable[[PyTree, int, bool], Evaluation]  # arguments: learner, seed, and whether actions are the mode
-
-
-def members_of(
-    backend: str, built: Built, seeds: Sequence[int], episodes: int, sampled: bool
-) -> Iterator[tuple[Member, ...]]:
-    """Train and evaluate each seed; yield the members that are done at the same time."""
-    agent, env, run = built
-    if run.init_from.run is not None:
-        raise ConfigError("init_from.run: scores are of runs from random weights; leave it out")
-    log = dataclasses.replace(run.log, console=False, tensorboard=False, to=())
-    # every seed uses the whole budget
-    run = dataclasses.replace(run, stop=None, best=BestSettings(), log=log, film=FilmSettings())
-    eval_env = for_evaluation(env, run.eval.env_params)
-
-    def play(learner: PyTree, seed: int, mode: bool) -> Evaluation:
-        key = evaluation_key(seed)
-        return evaluate(agent, eval_env, learner, key, episodes, deterministic=mode)
-
-    with kept_programs():
-        yield from TRAIN[backend](Built(agent, env, run), seeds, play, not sampled)
-
-
-def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Iterator[tuple[Member, ...]]:
-    """Train all seeds in one program."""
-    agent, env, run = built
-    members = _filled(seeds)
-    envs = for_members(env, len(members))
-    states = _initial_states(agent, envs, run, members)
-    random = [play(_of(states.learner, i), seed, False).mean_return for i, seed in enumerate(seeds)]
-    program = jax.jit(renewed(sweep), donate_argnames="states", compiler_options=rules().compiler_options)
-    done, total, begin = 0, planned_iterations(env, run), time.perf_counter()
-    curves: list[list[tuple[int, float]]] = [[] for _ in seeds]
-    while done < total:
-        count = min(max(1, total // POINTS), total - done)
-        states, metrics = program(agent, envs, states, np.int32(count), np.int32(total))
-        done += count
-        returns, iterations = np.asarray(metrics["episode_return"]), np.asarray(states.iteration)
-        env_steps = [counter.to_int(x) for x in np.asarray(states.env_steps)]
-        for i, seed in enumerate(seeds):
-            if iterations[i] < done:
-                raise NumericalError(f"seed {seed}: iteration {iterations[i] + 1} is not finite")
-            curves[i].append((env_steps[i], float(returns[i])))
-    seconds = (time.perf_counter() - begin) / len(seeds)
-    played = [play(_of(states.learner, i), seed, mode) for i, seed in enumerate(seeds)]
-    yield tuple(
-        _member(seed, result, untrained, curve[-1][0], seconds, curve)
-        for seed, result, untrained, curve in zip(seeds, played, random, curves, strict=True)
-    )
-
-
-def _one_by_one(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Iterator[tuple[Member, ...]]:
-    """Train one seed after the other in environments on the host, and close them."""
-    agent, run = built.agent, built.run
-    env: Any = built.env
-    try:
-        for seed in seeds:
-            own = dataclasses.replace(run, seed=seed)
-            random = play(fresh_state(agent, env, own).learner, seed, False).mean_return
-            begin = time.perf_counter()
-            trained = fit_run(agent, env, own)
-            if trained.stopped:  # by Ctrl-C: nothing else stops this run
-                raise KeyboardInterrupt
-            seconds = time.perf_counter() - begin
-            curve = [(int(row["env_steps"]), float(row["episode_return"])) for row in trained.history]
-            result = play(trained.state.learner, seed, mode)
-            yield (_member(seed, result, random, trained.env_steps, seconds, curve),)
-    finally:
-        env.close()
-
-
-TRAIN: dict[str, Callable[..., Iterator[tuple[Member, ...]]]] = {"compiled": _together, "host": _one_by_one}
-
-
-def _filled(seeds: Sequence[int]) -> list[int]:
-    """Repeat seeds so that each of the CPU's devices trains as many members; the copies are dropped."""
-    devices = 1 if rules().mapped_members else min(len(jax.local_devices()), len(seeds))
-    return [int(seed) for seed in np.resize(np.asarray(seeds), -(-len(seeds) // devices) * devices)]
-
-
-def for_members(env: Env, members: int) -> Env:
-    """Repeat the arrays of an environment along a leading axis [S]: `sweep` takes those of another size for values."""
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, (members, *np.shape(x))), env)
-
-
-def _initial_states(agent: Agent, env: Any, run: Run, seeds: Sequence[int]) -> Any:
-    keys = jnp.stack([make_key(seed) for seed in seeds])
-    begin = partial(start_sweep, num_steps=run.num_steps, iterations_per_env_reset=run.iterations_per_env_reset)
-    return jax.jit(begin, compiler_options=rules().run_once_options)(agent, env, keys=keys)
-
-
-def _of(learners: PyTree, member: int) -> PyTree:
-    """Learner of one member, on the first device, so that one program evaluates all."""
-    return jax.device_put(jax.tree.map(lambda x: x[member], learners), jax.local_devices()[0])
-
-
-def _member(
-    seed: int, result: Evaluation, random: float, env_steps: int, seconds: float, curve: list[tuple[int, float]]
-) -> Member:
-    rounded = tuple((steps, float(f"{value:.6g}")) for steps, value in curve)
-    return Member(
-        seed,
-        result.mean_return,
-        result.std_return,
-        result.mean_length,
-        random,
-        env_steps,
-        round(seconds, 3),
-        rounded,
-    )
-
 
 TUNING_SEEDS, SCORE_SEEDS = range(100), range(1000, 2000)
 SEEDS = {"compiled": 5, "host": 3}  # number of seeds by backend
@@ -198,7 +69,7 @@ def score(
 
 
 def measure(
-    row: Row,
+    row: SuiteRow,
     seeds: int | Sequence[int] | None = None,
     episodes: int = EPISODES,
     known: Score | None = None,
@@ -229,7 +100,7 @@ def measure(
     result = Score(row, built.run.env, backend, episodes, known.members if known else (), about, mark)
     how = "in one program" if backend == "compiled" else "one after the other"
     say(f"{row.name}: {row.target}, {built.run.total_steps:,} steps, {len(missing)} seeds {how}")
-    for more in members_of(backend, built, missing, episodes, row.sampled):
+    for more in train_seeds(backend, built, missing, episodes, row.sampled):
         result = dataclasses.replace(result, members=with_members(result.members, more))
         keep(result)
     return _of_seeds(result, wanted)
@@ -257,13 +128,10 @@ def seeds_of(seeds: int | Sequence[int] | None, backend: str) -> tuple[int, ...]
     return tuple(sorted(seeds))
 
 
-# Rows of a suite, one after the other, with a file each: an interrupted campaign continues where it was.
-
-
-class Outcome(NamedTuple):
+class RowOutcome(NamedTuple):
     """Outcome of a row: its score, or the error that ended it."""
 
-    row: Row
+    row: SuiteRow
     score: Score | None
     error: str = ""
 
@@ -274,14 +142,15 @@ class Outcome(NamedTuple):
 
 
 def score_rows(
-    rows: Sequence[Row],
+    rows: Sequence[SuiteRow],
     out: Path,
     seeds: int | None = None,
     episodes: int = EPISODES,
     say: Callable[[str], None] = lambda text: None,
-) -> list[Outcome]:
+) -> list[RowOutcome]:
     """Measure the rows that `out` has no complete result of; write results and learning curves there.
 
+    Each row has a file, so that an interrupted campaign continues where it was.
     A library that is missing, a numerical fault or an environment that fails ends its row only.
     """
     out.mkdir(parents=True, exist_ok=True)
@@ -291,10 +160,10 @@ def score_rows(
             known = results.load(row, out)
             score = measure(row, seeds, episodes, known, partial(results.save, out=out), say)
         except (ImportError, NumericalError, EnvError, NotEnoughMemory) as error:
-            outcomes.append(Outcome(row, None, str(error)))
+            outcomes.append(RowOutcome(row, None, str(error)))
             say(f"{row.name}: {error}")
             continue
-        outcomes.append(Outcome(row, score))
+        outcomes.append(RowOutcome(row, score))
         _draw(score, out)
         say(f"{row.name}: IQM {score.statistics.iqm:.4g}, {score.status}")
     return outcomes
@@ -308,3 +177,126 @@ def _draw(score: Score, out: Path) -> None:
         draw(score, out / f"{score.row.name}.png")
     except ImportError as error:
         warnings.warn(f"no learning curve of {score.row.name}: {error}", stacklevel=2)
+
+
+POINTS = 100  # most points of a learning curve
+Play = Callable[[PyTree, int, bool], Evaluation]  # arguments: learner, seed, and whether actions are the mode
+
+
+def train_seeds(
+    backend: str, built: Built, seeds: Sequence[int], episodes: int, sampled: bool
+) -> Iterator[tuple[SeedResult, ...]]:
+    """Train and evaluate each seed; yield the members that are done at the same time."""
+    agent, env, run = built
+    if run.init_from.run is not None:
+        raise ConfigError("init_from.run: scores are of runs from random weights; leave it out")
+    log = dataclasses.replace(run.log, console=False, tensorboard=False, to=())
+    # every seed uses the whole budget
+    run = dataclasses.replace(run, stop=None, best=BestSettings(), log=log, film=FilmSettings())
+    eval_env = for_evaluation(env, run.eval.env_params)
+
+    def play(learner: PyTree, seed: int, mode: bool) -> Evaluation:
+        key = evaluation_key(seed)
+        return evaluate(agent, eval_env, learner, key, episodes, deterministic=mode)
+
+    with kept_programs():
+        yield from TRAIN[backend](Built(agent, env, run), seeds, play, not sampled)
+
+
+def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Iterator[tuple[SeedResult, ...]]:
+    """Train all seeds in one program."""
+    agent, env, run = built
+    members = _filled(seeds)
+    envs = for_members(env, len(members))
+    states = _initial_states(agent, envs, run, members)
+    random = [play(_of(states.learner, i), seed, False).mean_return for i, seed in enumerate(seeds)]
+    program = jax.jit(renewed(sweep), donate_argnames="states", compiler_options=rules().compiler_options)
+    done, total, begin = 0, planned_iterations(env, run), time.perf_counter()
+    curves: list[list[tuple[int, float]]] = [[] for _ in seeds]
+    while done < total:
+        count = min(max(1, total // POINTS), total - done)
+        states, metrics = program(agent, envs, states, np.int32(count), np.int32(total))
+        done += count
+        returns, iterations = np.asarray(metrics["episode_return"]), np.asarray(states.iteration)
+        env_steps = [counter.to_int(x) for x in np.asarray(states.env_steps)]
+        for i, seed in enumerate(seeds):
+            if iterations[i] < done:
+                raise NumericalError(f"seed {seed}: iteration {iterations[i] + 1} is not finite")
+            curves[i].append((env_steps[i], float(returns[i])))
+    seconds = (time.perf_counter() - begin) / len(seeds)
+    played = [play(_of(states.learner, i), seed, mode) for i, seed in enumerate(seeds)]
+    yield tuple(
+        _member(seed, result, untrained, curve[-1][0], seconds, curve)
+        for seed, result, untrained, curve in zip(seeds, played, random, curves, strict=True)
+    )
+
+
+def _one_by_one(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Iterator[tuple[SeedResult, ...]]:
+    """Train one seed after the other in environments on the host, and close them."""
+    agent, run = built.agent, built.run
+    env: Any = built.env
+    try:
+        for seed in seeds:
+            own = dataclasses.replace(run, seed=seed)
+            random = play(fresh_state(agent, env, own).learner, seed, False).mean_return
+            begin = time.perf_counter()
+            trained = fit_run(agent, env, own)
+            if trained.stopped:  # by Ctrl-C: nothing else stops this run
+                raise KeyboardInterrupt
+            seconds = time.perf_counter() - begin
+            curve = [(int(row["env_steps"]), float(row["episode_return"])) for row in trained.history]
+            result = play(trained.state.learner, seed, mode)
+            yield (_member(seed, result, random, trained.env_steps, seconds, curve),)
+    finally:
+        env.close()
+
+
+def _filled(seeds: Sequence[int]) -> list[int]:
+    """Repeat seeds so that each of the CPU's devices trains as many members; the copies are dropped."""
+    devices = 1 if rules().mapped_members else min(len(jax.local_devices()), len(seeds))
+    return [int(seed) for seed in np.resize(np.asarray(seeds), -(-len(seeds) // devices) * devices)]
+
+
+def for_members(env: Env, members: int) -> Env:
+    """Repeat the arrays of an environment along a leading axis [S]: `sweep` takes those of another size for values."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (members, *np.shape(x))), env)
+
+
+def _initial_states(agent: Agent, env: Any, run: Run, seeds: Sequence[int]) -> Any:
+    keys = jnp.stack([make_key(seed) for seed in seeds])
+    begin = partial(start_sweep, num_steps=run.num_steps, iterations_per_env_reset=run.iterations_per_env_reset)
+    return jax.jit(begin, compiler_options=rules().run_once_options)(agent, env, keys=keys)
+
+
+def _of(learners: PyTree, member: int) -> PyTree:
+    """Learner of one member, on the first device, so that one program evaluates all."""
+    return jax.device_put(jax.tree.map(lambda x: x[member], learners), jax.local_devices()[0])
+
+
+def _member(
+    seed: int, result: Evaluation, random: float, env_steps: int, seconds: float, curve: list[tuple[int, float]]
+) -> SeedResult:
+    rounded = tuple((steps, float(f"{value:.6g}")) for steps, value in curve)
+    return SeedResult(
+        seed,
+        result.mean_return,
+        result.std_return,
+        result.mean_length,
+        random,
+        env_steps,
+        round(seconds, 3),
+        rounded,
+    )
+
+
+TRAIN: dict[str, Callable[..., Iterator[tuple[SeedResult, ...]]]] = {"compiled": _together, "host": _one_by_one}
+CPUINFO = Path("/proc/cpuinfo")  # on Linux, where `platform` does not know the model
+
+
+def processor() -> str:
+    """Return the model of this machine's processor, or its architecture where the system does not tell."""
+    if CPUINFO.is_file():
+        for line in CPUINFO.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

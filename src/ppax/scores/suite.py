@@ -24,7 +24,7 @@ PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # names that are file names o
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class SuiteRow:
     """Row of a suite. A control has `at_most` in the place of `threshold`."""
 
     name: str = static("name of the row and of its files", default="")
@@ -38,7 +38,7 @@ class Row:
     at_most: float | None = static("upper bound of a negative control, which must fail", default=None)
     suites: tuple[str, ...] = static("suites that contain the row", default=(), choices=SUITES)
     options: Config = dataclasses.field(default_factory=dict)  # what differs from the target's settings
-    controls: tuple[Row, ...] = ()
+    controls: tuple[SuiteRow, ...] = ()
 
     def given(self) -> Config:
         """Return the options that are known without the environment; ConfigError for an unknown preset."""
@@ -52,7 +52,7 @@ class Row:
         return config.completed(self.given()).config
 
 
-def read_suite(path: Path = SUITE) -> tuple[Row, ...]:
+def read_suite(path: Path = SUITE) -> tuple[SuiteRow, ...]:
     """Read the rows of a suite file; ConfigError for unknown keys, invalid values and names that occur twice."""
     content = config.read(path)
     unknown = sorted(content.keys() - {"row"})
@@ -66,12 +66,12 @@ def read_suite(path: Path = SUITE) -> tuple[Row, ...]:
     return rows
 
 
-def every(rows: Sequence[Row], controls: bool) -> list[Row]:
+def every(rows: Sequence[SuiteRow], controls: bool) -> list[SuiteRow]:
     """Return the rows, each followed by its controls if `controls`."""
     return [one for row in rows for one in (row, *(row.controls if controls else ()))]
 
 
-def choose(targets: Sequence[str], suite: str | None = None) -> list[Row]:
+def choose(targets: Sequence[str], suite: str | None = None) -> list[SuiteRow]:
     """Return the rows that `targets` and `suite` select: environments, presets, rows; the name of a suite, or its file.
 
     An environment or preset stands for its first row; without one it is measured with its own budget and no threshold.
@@ -84,7 +84,7 @@ def choose(targets: Sequence[str], suite: str | None = None) -> list[Row]:
     return chosen
 
 
-def rows_of(suite: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+def rows_of(suite: str, rows: tuple[SuiteRow, ...]) -> tuple[SuiteRow, ...]:
     """Return the rows of a suite by name, or all rows of a suite file."""
     if suite in SUITES:
         return tuple(row for row in rows if suite in row.suites)
@@ -94,12 +94,12 @@ def rows_of(suite: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
     raise ConfigError(f"suite {suite!r}: must be {', '.join(SUITES)} or a suite file (.toml); did you mean {likely!r}?")
 
 
-def _unlisted(target: str, rows: tuple[Row, ...]) -> Row:
+def _unlisted(target: str, rows: tuple[SuiteRow, ...]) -> SuiteRow:
     """Return a row without threshold for an environment or a preset that no row has."""
     _require_known(target, [row.name for row in rows])
     started = config.completed(config.find(target)).config
     sampled = not config.settings(started).eval.deterministic
-    return Row(name=target.replace("/", "-").replace(":", "-"), target=target, sampled=sampled)
+    return SuiteRow(name=target.replace("/", "-").replace(":", "-"), target=target, sampled=sampled)
 
 
 def _require_known(target: str, rows: Sequence[str] = ()) -> None:
@@ -109,14 +109,14 @@ def _require_known(target: str, rows: Sequence[str] = ()) -> None:
         raise ConfigError(f"no row, preset or environment {target!r}; did you mean {likely!r}?")
 
 
-def _row(table: Any, where: str) -> Row:
+def _row(table: Any, where: str) -> SuiteRow:
     """Build and check a row of a suite file with its controls."""
     fields = _checked(table, where, (CONTROL,))
     if not fields.get("target"):
         raise ConfigError(f"{where}: target is missing, an environment or a preset")
     if fields.get("at_most") is not None:
         raise ConfigError(f"{where}: at_most belongs to a control, [[row.{CONTROL}]]")
-    row = Row(**fields)
+    row = SuiteRow(**fields)
     _require_known(row.target)
     config.resolve(row.given())  # raises for an unknown preset and for invalid options
     controls = table.get(CONTROL, [])
@@ -125,7 +125,7 @@ def _row(table: Any, where: str) -> Row:
     return dataclasses.replace(row, controls=tuple(_control(row, one) for one in controls))
 
 
-def _control(row: Row, table: Any) -> Row:
+def _control(row: SuiteRow, table: Any) -> SuiteRow:
     """Build a control: the row with other options, an upper bound, and neither threshold nor reference."""
     where = f"{CONTROL} of {row.name}"
     fields = _checked(table, where, ())
@@ -143,11 +143,13 @@ def _control(row: Row, table: Any) -> Row:
 
 
 def _checked(table: Any, where: str, more: tuple[str, ...]) -> dict[str, Any]:
-    """Values of a table of a suite file, checked against the fields of Row; keys in `more` are left out."""
+    """Values of a table of a suite file, checked against the fields of SuiteRow; keys in `more` are left out."""
     if not isinstance(table, dict):
         raise ConfigError(f"{where} = {table!r}: must be a table")
-    hints = typing.get_type_hints(Row)
-    known = {f.name: option_of(f, hints[f.name], f"{where}: {f.name}") for f in dataclasses.fields(Row) if f.metadata}
+    hints = typing.get_type_hints(SuiteRow)
+    known = {
+        f.name: option_of(f, hints[f.name], f"{where}: {f.name}") for f in dataclasses.fields(SuiteRow) if f.metadata
+    }
     fields: dict[str, Any] = {}
     for name, value in table.items():
         if name in more:

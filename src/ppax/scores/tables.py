@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from ppax.core.types import printable
 from ppax.reports import comparison
 from ppax.scores.results import FAILED, Score
-from ppax.scores.scoring import Outcome
+from ppax.scores.scoring import RowOutcome
 
 RED, PLAIN = "\033[31m", "\033[0m"
 HEAD = ("row", "target", "IQM [95 %]", "mean +- std", "min", "random", "threshold", "reference", "steps", "time", "")
 
 
-def terminal_table(outcomes: Sequence[Outcome], color: bool, width: int | None = None) -> str:
+def terminal_table(outcomes: Sequence[RowOutcome], color: bool, width: int | None = None) -> str:
     """Aligned table of all outcomes, in blocks of at most `width`; rows that fall short are red if `color`."""
     rows = [HEAD, *(tuple(map(printable, _cells(outcome))) for outcome in outcomes)]
     red = [False, *(color and outcome.failed for outcome in outcomes)]
@@ -25,7 +25,7 @@ def terminal_table(outcomes: Sequence[Outcome], color: bool, width: int | None =
     )
 
 
-def _cells(outcome: Outcome) -> tuple[str, ...]:
+def _cells(outcome: RowOutcome) -> tuple[str, ...]:
     row, score = outcome.row, outcome.score
     if score is None:
         return (row.name, row.target, *[""] * (len(HEAD) - 3), f"not measured: {outcome.error}")
@@ -57,7 +57,7 @@ def markdown(scores: Sequence[Score], picture: Callable[[Score], str]) -> list[s
     """Lines of a Markdown table of rows that are no controls; `picture` returns the path of a row's curve."""
     lines = ["| " + " | ".join(HEAD).replace("+-", "±") + " |", "|" + "---|" * len(HEAD)]
     for score in scores:
-        cells = list(_cells(Outcome(score.row, score)))
+        cells = list(_cells(RowOutcome(score.row, score)))
         cells[0] = f"[{score.row.name}]({picture(score)})"
         cells[2] = f"**{number(score.statistics.iqm)}** {cells[2].partition(' ')[2]}"
         cells[3] = cells[3].replace("+-", "±")

@@ -24,7 +24,7 @@ from ppax import config
 from ppax.core import imports, untrusted
 from ppax.core.options import Config, flatten
 from ppax.core.types import ConfigError
-from ppax.run import record
+from ppax.run import python_objects
 from ppax.run.directory import MEMBERS, RECORD, SWEEP_FILE
 from ppax.storage import safe_files
 from ppax.storage.paths import absolute, quoted, to_directory
@@ -100,7 +100,9 @@ def write_programs(path: Path, recorded: Recorded) -> None:
 def trust_flags(recorded: Recorded) -> str:
     """Return the options `--trust NAME`, with a space before each, for a command that continues a sweep."""
     table = searches.to_table(recorded.plan.search)
-    names = record.named([recorded.run_config, *(one.config for one in recorded.members)], record.SOURCE)
+    names = python_objects.names_to_trust(
+        [recorded.run_config, *(one.config for one in recorded.members)], python_objects.SOURCE
+    )
     names |= {config.package_of(path) for path in config.import_paths({config.SEARCH: table}).values()}
     return imports.flags(names | {one.name for one in searches.outside_of(table).values()})
 
@@ -159,7 +161,9 @@ def changes(before: Config, now: Config, changing: Collection[str] = ()) -> str:
     ends = tuple(f".{name}" for name in changing)  # also of each group: groups.prey.agent.learning_rate
     names = [name for name in sorted(first | last) if not name.startswith(free) and not f".{name}".endswith(ends)]
     pairs = {name: (first.get(name), last.get(name)) for name in names}
-    return ", ".join(f"{name} was {a!r} and is {b!r}" for name, (a, b) in pairs.items() if not record.same(a, b))
+    return ", ".join(
+        f"{name} was {a!r} and is {b!r}" for name, (a, b) in pairs.items() if not python_objects.same_value(a, b)
+    )
 
 
 def _flat(tables: Config) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from ppax.devices.layout import with_devices
 from ppax.loggers.files import rows_until
 from ppax.policy.spec import spec_of
 from ppax.run import checkpoint
-from ppax.run.directory import ROWS, STOPPED, RunDirectory, find, read_about, read_evaluation
-from ppax.run.ending import RunMonitor
+from ppax.run.directory import ROWS, STOPPED, RunDirectory, read_about, read_evaluation, read_run_config
 from ppax.run.evaluations import Evaluations
-from ppax.run.origin import origin_of, record_start, saved_origin
+from ppax.run.logging import RunLoggers, logged_run
+from ppax.run.monitor import RunMonitor
+from ppax.run.provenance import origin_of, record_start, saved_origin
 from ppax.run.restore import initial_state
 from ppax.run.result import TrainedRun, record_evaluation
-from ppax.run.rows import RunLoggers, logged_run
 from ppax.run.warm_start import prepare
 from ppax.storage import safe_files
 from ppax.sweeps.directory import require_unchanged
@@ -75,7 +75,7 @@ def stop(path: Path, iteration: int, why: str) -> None:
 def require_recorded(task: Task, path: Path, changing: Collection[str] = ()) -> None:
     """Raise ConfigError if a member that still trains has a run directory whose run file is that of another run."""
     if (path / RUN_FILE).is_file() and not complete(path):
-        require_unchanged(find(path), config_of(task), path / RUN_FILE, changing)
+        require_unchanged(read_run_config(path), config_of(task), path / RUN_FILE, changing)
 
 
 class MemberRun:
@@ -188,7 +188,7 @@ class MemberRun:
             shutil.rmtree(path, ignore_errors=True)
 
     def finish(self, state: TrainState, kind: str, why: str = "") -> None:
-        """Save the last state, and record that it was the last: `kind` is of the reasons of run/ending.py."""
+        """Save the last state, and record that it was the last: `kind` is of the reasons of run/monitor.py."""
         self.save(state)
         self.monitor.record(self.path, state, kind, why)
         self.prune(int(state.iteration))  # last: until then a resume may need an earlier one

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ppax.loggers.files import rows_until, thinned
-from ppax.reports.words import short_count
+from ppax.reports.formatting import short_count
 from ppax.run.directory import ROWS
 from ppax.scores.tables import number
 from ppax.storage import safe_files

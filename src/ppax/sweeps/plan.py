@@ -21,7 +21,7 @@ from ppax.core import imports
 from ppax.core.options import LARGEST, NONE, Config, Option, check_value, flatten, unflatten
 from ppax.core.protocols import Search
 from ppax.core.types import ConfigError
-from ppax.run import record
+from ppax.run import python_objects
 from ppax.sweeps import search as searches
 from ppax.sweeps.search import Grid, Optuna
 
@@ -198,7 +198,7 @@ def config_of(target: Target) -> Config:
     """Return the configuration of `target`, which may have a table `[sweep]`."""
     if isinstance(target, Built):
         described = config.describe_run(*target)
-        objects = record.objects(target.agent, target.env, described)
+        objects = python_objects.objects(target.agent, target.env, described)
         if objects:
             raise ConfigError(
                 f"sweep: members are built from a configuration, which cannot hold {', '.join(objects)}; write them in "

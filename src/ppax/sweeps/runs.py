@@ -21,7 +21,7 @@ from ppax.devices import clusters, processes
 from ppax.devices.footprint import footprint
 from ppax.devices.layout import AUTO, WHERE_SAFE
 from ppax.run.directory import OF_SWEEP, RESULT, RunDirectory, require_named
-from ppax.run.dry_run import Demand, commented, demand_of, require_place
+from ppax.run.dry_run import Demand, commented, demand_of, require_new_directory
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted
 from ppax.run.signals import ON_DISK, stop_on_signals
@@ -171,7 +171,7 @@ def dry_run(
     overwrite: bool = False,
 ) -> SweepDryRun:
     """Check a sweep over a resolved configuration as `start` does before it compiles anything; writes nothing."""
-    require_place(run_dir, overwrite, OF_SWEEP)
+    require_new_directory(run_dir, overwrite, OF_SWEEP)
     recorded, packs = _checked(run_config, sweep_plan, cluster)
     demands = []
     for pack in packs:

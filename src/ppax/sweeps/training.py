@@ -28,10 +28,10 @@ from ppax.core.types import TrainState
 from ppax.devices.footprint import available_bytes, explained, footprint
 from ppax.run.directory import RUN_FILE
 from ppax.run.fit import fit_run, resume
-from ppax.run.origin import changes
+from ppax.run.logging import measured, next_row, row_intervals, untrained_row
+from ppax.run.provenance import changes
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, record_evaluation
-from ppax.run.rows import Timing, measured, next_row, row_intervals, untrained_row
 from ppax.run.saving import PATIENCE
 from ppax.storage.backoff import Backoff
 from ppax.storage.manifest import CheckpointError
@@ -364,14 +364,14 @@ class ProgramTraining:
     def _log(self, states: MemberStates, columns: dict[str, np.ndarray], count: int, done: int, seconds: float) -> None:
         """Log a row for each member, of `count` iterations up to `done`; end those that are done or not finite."""
         training, rows, steps, ends = self.training, list[Row](), 0, dict[int, str]()
-        share, timing = seconds / len(training), Timing(self._program.compile_seconds)  # each member's part of the time
+        share = seconds / len(training)  # each member's part of the time
         for place in training:
             run, iteration = self.runs[place], int(states.iterations[place])
             if iteration > run.iteration:
                 new = states.env_steps(place) - run.env_steps
                 row: Row = {"iteration": iteration, "env_steps": run.env_steps + new}
                 row |= {name: float(x[place]) for name, x in columns.items()}
-                row |= measured(timing, share, iteration - run.iteration, new, run.seconds)
+                row |= measured(share, iteration - run.iteration, new, run.seconds, self._program.compile_seconds)
                 rows, steps = [*rows, row], steps + new
                 if run.log(row, states, place):
                     ends[place] = "stopped"

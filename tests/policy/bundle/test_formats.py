@@ -13,7 +13,7 @@ import pytest
 
 import ppax
 from ppax.policy import bundle
-from ppax.policy.bundle import program
+from ppax.policy.bundle import numpy_format
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 READER = Path(exported.__file__).with_name("bundle_reader.py")
@@ -86,7 +86,7 @@ def test_the_documents_on_export_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     exec(train.replace("20_000", "512"), {})
-    (tmp_path / "numpy_policy.py").write_text(program.reader_text())
+    (tmp_path / "numpy_policy.py").write_text(numpy_format.reader_text())
     for code in readers:
         code = code.replace("np.zeros((1, 4), np.float32)", "np.float32([[0, 0, 0.1, 0]])")
         exec(code.replace("jax.numpy.zeros((1, 4))", "jax.numpy.array([[0, 0, 0.1, 0]])"), {})

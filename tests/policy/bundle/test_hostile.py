@@ -1,6 +1,5 @@
 """Bundles of strangers: whatever is wrong in one, it is refused with exit code 5, nothing is executed or written."""
 
-import hashlib
 import io
 import json
 import os
@@ -20,7 +19,7 @@ from gymnasium import spaces
 import ppax
 from ppax.cli import main
 from ppax.policy import PolicySpec
-from ppax.policy.bundle import DamagedBundle, NumpyPolicy, archive, program
+from ppax.policy.bundle import DamagedBundle, NumpyPolicy, archive
 from ppax.policy.bundle.numpy_policy import safetensors as arrays_of
 from ppax.storage.manifest import sealed
 
@@ -226,13 +225,6 @@ def test_the_reader_of_a_later_version_is_a_warning(good, tmp_path):
     with pytest.warns(UserWarning, match=r"a later ppax, 99.0.1, wrote it: do not import it"):
         policy = ppax.load(path)
     assert policy.act(np.zeros((3, 2))).shape == (3,)
-
-
-def test_the_reader_of_an_earlier_release_is_accepted(good, tmp_path, monkeypatch):
-    path, other = tmp_path / "bundle.zip", good[archive.READER] + b"#"
-    path.write_bytes(stored(described(good | {archive.READER: other}, ppax="0.0.9")))
-    monkeypatch.setattr(program, "EARLIER_READERS", {hashlib.sha256(other).hexdigest()})
-    assert ppax.load(path).act(np.zeros((3, 2))).shape == (3,)
 
 
 # A number in the place of what the NumPy reader needs, and words of its refusal

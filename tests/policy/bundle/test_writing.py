@@ -16,7 +16,7 @@ import ppax
 from ppax.core.types import ConfigError, part, static
 from ppax.networks import mlp, network
 from ppax.policy import Policy, PolicySpec
-from ppax.policy.bundle import archive, onnx_format, program, write_bundle, writing
+from ppax.policy.bundle import archive, numpy_format, onnx_format, writing
 from ppax.policy.bundle.interface import Interface
 from ppax.policy.bundle.numpy_policy import NumpyPolicy, safetensors
 from ppax.policy.bundle.onnx_format import replayed
@@ -108,14 +108,14 @@ def test_the_reader_refuses_wrong_shapes_and_damaged_files(tmp_path):
 @pytest.mark.parametrize(("name", "wrong"), [("max", "min"), ("argmax", "argmin")])
 def test_a_format_that_gives_something_else_is_not_written(name, wrong, tmp_path, monkeypatch):
     """One operation of the converted program is another one: other numbers, or other actions."""
-    as_json = program.as_json
+    as_json = numpy_format.as_json
 
     def changed(data):
         index = min(i for i, x in enumerate(data["operations"]) if x[0] == name)
         data["operations"][index][0] = wrong
         return as_json(data)
 
-    monkeypatch.setattr(program, "as_json", changed)
+    monkeypatch.setattr(numpy_format, "as_json", changed)
     with pytest.raises(ConfigError, match=r"format 'numpy': log_prob differs .* nothing is written"):
         small().export(tmp_path / "b.zip", NUMPY)
     assert list(tmp_path.iterdir()) == []
@@ -174,7 +174,7 @@ def test_parts_of_the_user_are_exported_and_needed_again_by_load(tmp_path):
     spec = PolicySpec(exported.VECTOR, spaces.Discrete(3), config={"env": "own"})
     agent = ppax.PPO(Sorted(mlp(spec, hidden=(8,))), normalize_obs=True)
     policy = Policy(agent, agent.init(spec.observation_space, jax.random.key(0)), spec)
-    monkey = write_bundle(policy, tmp_path / "b.zip", ["stablehlo"])
+    monkey = writing.write_bundle(policy, tmp_path / "b.zip", ["stablehlo"])
     assert list(monkey.differences) == ["stablehlo"]
     with pytest.raises(ConfigError, match="no NumPy version of the operation sort"):
         policy.export(tmp_path / "c.zip", NUMPY)
@@ -275,7 +275,7 @@ def test_the_replayed_step_has_no_loops_and_no_complex_numbers():
 
 
 def test_the_reader_is_one_file_that_needs_numpy_alone():
-    text = program.reader_text()
+    text = numpy_format.reader_text()
     imports = {line.split()[1].partition(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))}
     standard = {
         "__future__",

@@ -4,7 +4,7 @@ import pytest
 
 from ppax import ConfigError
 from ppax.core.protocols import ConditionState
-from ppax.run.conditions import And, HitsUpperBound, KeepBest, Or, parse
+from ppax.run.conditions import And, HitsUpperBound, KeepBest, Or, parse_condition
 
 MEANINGS = [
     ("x >= 2", [1, 1.9, 2, 3, 1], [0, 0, 1, 1, 0]),
@@ -35,7 +35,7 @@ def states(condition, rows):
 @pytest.mark.parametrize(("text", "values", "expected"), MEANINGS, ids=[text for text, _, _ in MEANINGS])
 def test_texts_mean_the_same_parsed_and_printed(text, values, expected):
     rows = [{"iteration": i, "x": x, "y": 1.0} for i, x in enumerate(values)]
-    for condition in (parse(text), parse(str(parse(text)))):
+    for condition in (parse_condition(text), parse_condition(str(parse_condition(text)))):
         assert [after.met for after in states(condition, rows)] == [bool(e) for e in expected]
 
 
@@ -66,13 +66,13 @@ def test_texts_mean_the_same_parsed_and_printed(text, values, expected):
 )
 def test_syntax_errors_name_the_token_and_the_nearest_word(text, words):
     with pytest.raises(ConfigError) as caught:
-        parse(text)
+        parse_condition(text)
     for word in words:
         assert word in str(caught.value)
 
 
 def test_the_reason_has_the_parts_that_are_met_with_their_values():
-    condition = parse("x >= 475 or (x <= 1 and y >= 2) or y stops rising for 1")
+    condition = parse_condition("x >= 475 or (x <= 1 and y >= 2) or y stops rising for 1")
     rows = [(20.0, 5.0), (480.25, 4.0), (0.5, 7.0)]
     assert [after.reason for after in states(condition, [{"x": x, "y": y} for x, y in rows])] == [
         "",
@@ -91,5 +91,5 @@ def test_functions_in_a_condition_are_named():
 
 
 def test_metrics_are_those_of_all_parts():
-    condition = Or(parse("a >= 1 and (b <= 2 or c plateaus)"), KeepBest("d"), lambda state, row: None)
+    condition = Or(parse_condition("a >= 1 and (b <= 2 or c plateaus)"), KeepBest("d"), lambda state, row: None)
     assert condition.metrics == ("a", "b", "c", "d")

@@ -6,7 +6,7 @@ import pytest
 from ppax.core.types import ExtensionState, LearnerState
 from ppax.ppo.normalization import NoStats, init_stats
 from ppax.run import warm_start
-from ppax.run.warm_start import BESIDE, ONLY_HERE, ONLY_THERE, OTHER, SAME, compare, table
+from ppax.run.warm_start import BESIDE, ONLY_HERE, ONLY_THERE, OTHER, SAME, compare_learners, table_of
 
 
 def zeros(*shape, dtype=np.float32):
@@ -23,7 +23,7 @@ THERE = {"params.policy.kernel": zeros(4, 2), "params.policy.bias": zeros(2)}
 
 
 def verdicts(here, there, keep=("params",), group=""):
-    return {row.path: row.verdict for row in compare({group: here}, there, keep)}
+    return {row.path: row.verdict for row in compare_learners({group: here}, there, keep)}
 
 
 def test_weights_are_compared_one_by_one():
@@ -142,7 +142,7 @@ def test_an_extension_may_have_the_name_of_a_field(name):
 def test_groups_are_compared_by_name():
     groups = {name: learner(params=WEIGHTS) for name in ("prey", "hunter")}
     there = {f"prey.{name}": x for name, x in THERE.items()} | {f"bird.{name}": x for name, x in THERE.items()}
-    found = {row.path: row.verdict for row in compare(groups, there, ("params",))}
+    found = {row.path: row.verdict for row in compare_learners(groups, there, ("params",))}
     assert {found[f"prey.{name}"] for name in THERE} == {SAME}
     assert {found[f"hunter.{name}"] for name in THERE} == {ONLY_HERE}
     assert {found[f"bird.{name}"] for name in THERE} == {ONLY_THERE}
@@ -155,8 +155,8 @@ def test_a_group_may_have_the_name_of_a_field():
 
 
 def test_the_table_names_paths_and_shapes_those_that_differ_first():
-    rows = compare({"": learner(params=WEIGHTS)}, THERE | {"params.policy.bias": zeros(3)}, ("params",))
-    lines = [line.split("  ") for line in table(rows).splitlines()]
+    rows = compare_learners({"": learner(params=WEIGHTS)}, THERE | {"params.policy.bias": zeros(3)}, ("params",))
+    lines = [line.split("  ") for line in table_of(rows).splitlines()]
     assert [[x.strip() for x in line if x] for line in lines] == [
         ["array", "here", "there"],
         ["params.policy.bias", "float32[2]", "float32[3]", "differs"],
@@ -166,7 +166,9 @@ def test_the_table_names_paths_and_shapes_those_that_differ_first():
 
 @pytest.mark.parametrize(("count", "last"), [(warm_start.ROWS, "same"), (warm_start.ROWS + 2, "and 2 more")])
 def test_a_long_table_is_cut(count, last):
-    rows = compare({"": learner(params=[zeros(1)] * count)}, {f"params.{i}": zeros(1) for i in range(count)}, "params")
-    rows = [row._replace(verdict=SAME) for row in rows] or [warm_start.Row("x", "-", "-", SAME)] * count
-    assert table(rows).endswith(last)
-    assert len(table(rows).splitlines()) <= warm_start.ROWS + 2
+    rows = compare_learners(
+        {"": learner(params=[zeros(1)] * count)}, {f"params.{i}": zeros(1) for i in range(count)}, "params"
+    )
+    rows = [row._replace(verdict=SAME) for row in rows] or [warm_start.ArrayRow("x", "-", "-", SAME)] * count
+    assert table_of(rows).endswith(last)
+    assert len(table_of(rows).splitlines()) <= warm_start.ROWS + 2

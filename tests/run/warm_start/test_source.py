@@ -18,7 +18,7 @@ from ppax.networks import mlp
 from ppax.run import checkpoint, warm_start
 from ppax.run.conditions import policy_of
 from ppax.run.directory import RunDirectory
-from ppax.run.warm_start import read, settings_and_object
+from ppax.run.warm_start import read_learner, settings_and_object
 
 ENV = ppax.make("CartPole-v1", 4)
 AGENT = ppax.PPO(mlp(ENV, (4,)), normalize_obs=True)
@@ -52,7 +52,7 @@ def run(state, tmp_path):
 
 
 def learner_of(path, **changes):
-    return read(*settings_and_object(ppax.InitFrom(path, **changes)))
+    return read_learner(*settings_and_object(ppax.InitFrom(path, **changes)))
 
 
 def test_the_newest_checkpoint_is_read(run, state):
@@ -151,7 +151,7 @@ def test_a_trained_run_is_a_source_and_recorded_by_its_directory(run, state):
     trained = ppax.TrainedRun(AGENT, ENV, with_bias(state, 3.0, 4), [], run, best=best)
     settings, given = settings_and_object(trained)
     assert settings == ppax.InitFrom(str(run))
-    np.testing.assert_array_equal(read(settings, given).arrays[BIAS], [3.0, 3.0])
+    np.testing.assert_array_equal(read_learner(settings, given).arrays[BIAS], [3.0, 3.0])
     np.testing.assert_array_equal(learner_of(trained, best=True).arrays[BIAS], [9.0, 9.0])
     in_memory = dataclasses.replace(trained, run_dir=None, best=None)
     assert settings_and_object(ppax.InitFrom(in_memory)) == (ppax.InitFrom(), in_memory)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Arrays = dict[str, Any]  # by name
 
 
-class Leaf(NamedTuple):
+class InterfaceArray(NamedTuple):
     """Array of the interface by its name."""
 
     name: str
@@ -43,7 +43,7 @@ class Interface:
         self._template = self._input_template()
         self.inputs = _leaves(self._template)
         out = jax.eval_shape(self, policy.learner, {x.name: _shape(x, 1) for x in self.inputs})
-        self.outputs = tuple(Leaf(name, x.shape[1:], np.dtype(x.dtype).name) for name, x in out.items())
+        self.outputs = tuple(InterfaceArray(name, x.shape[1:], np.dtype(x.dtype).name) for name, x in out.items())
         for kind, leaves in (("input", self.inputs), ("output", self.outputs)):
             names = [leaf.name for leaf in leaves]
             double = next((name for name in names if names.count(name) > 1), None)
@@ -129,13 +129,13 @@ def _struct(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
 
 
-def _shape(leaf: Leaf, batch: Any) -> jax.ShapeDtypeStruct:
+def _shape(leaf: InterfaceArray, batch: Any) -> jax.ShapeDtypeStruct:
     return _struct((batch, *leaf.shape), leaf.dtype)
 
 
-def _leaves(tree: Any) -> tuple[Leaf, ...]:
+def _leaves(tree: Any) -> tuple[InterfaceArray, ...]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return tuple(Leaf(_name(path), x.shape, np.dtype(x.dtype).name) for path, x in leaves)
+    return tuple(InterfaceArray(_name(path), x.shape, np.dtype(x.dtype).name) for path, x in leaves)
 
 
 def _name(path: Any) -> str:

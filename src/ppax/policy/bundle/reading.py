@@ -5,7 +5,6 @@ Every file of the bundle is verified, also those that are not used here; none is
 
 from __future__ import annotations
 
-import hashlib
 import re
 import warnings
 from pathlib import Path
@@ -20,7 +19,7 @@ from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, printable
 from ppax.devices.footprint import available_bytes
 from ppax.policy.actor import acting
-from ppax.policy.bundle import archive, program, stablehlo
+from ppax.policy.bundle import archive, numpy_format, stablehlo_format
 from ppax.policy.bundle.archive import DamagedBundle
 from ppax.policy.bundle.interface import Interface
 from ppax.policy.bundle.rebuilding import rebuilt
@@ -51,8 +50,7 @@ def _require_reader(path: Path, description: dict[str, Any], files: dict[str, by
     """
     if archive.READER not in files:
         return
-    digest = hashlib.sha256(files[archive.READER]).hexdigest()
-    if files[archive.READER] == program.reader_text().encode() or digest in program.EARLIER_READERS:
+    if files[archive.READER] == numpy_format.reader_text().encode():
         return
     version = printable(str(description.get("ppax")))[:20]
     if not _later(version):
@@ -112,7 +110,7 @@ def _learner(path: Path, agent: Any, spec: PolicySpec, arrays: dict[str, np.ndar
     except untrusted.MALFORMED as error:
         raise DamagedBundle(f"{path}: there is no network of the sizes in its configuration: {error}") from error
     like = acting(base, init).learner
-    own = {name: x for name, x in arrays.items() if not name.startswith(program.CONSTANT)}
+    own = {name: x for name, x in arrays.items() if not name.startswith(numpy_format.CONSTANT)}
     expected = state_arrays.named_leaves(like)
     problems = state_arrays.differences(expected, own)
     if problems:
@@ -135,14 +133,16 @@ def _require_formats(
     if archive.PROGRAM in files:
         data = archive.parse_json(path, archive.PROGRAM, files[archive.PROGRAM])
         try:
-            program.check_program(data, weights)
+            numpy_format.check_program(data, weights)
         except untrusted.MALFORMED as error:
             raise DamagedBundle(f"{path}: {archive.PROGRAM} is no program of known operations: {error}") from error
     if archive.STABLEHLO in files:
         try:
-            platforms = tuple(stablehlo.platforms_of(files[archive.STABLEHLO]))
+            platforms = tuple(stablehlo_format.platforms_of(files[archive.STABLEHLO]))
         except Exception as error:  # a parser of JAX's, with any error for damaged data
             raise DamagedBundle(f"{path}: {archive.STABLEHLO} is damaged: {type(error).__name__}: {error}") from error
-        if platforms != stablehlo.PLATFORMS:
+        if platforms != stablehlo_format.PLATFORMS:
             shown = ", ".join(ascii(name) for name in platforms[:10])
-            raise DamagedBundle(f"{path}: {archive.STABLEHLO} is for {shown}, not for {', '.join(stablehlo.PLATFORMS)}")
+            raise DamagedBundle(
+                f"{path}: {archive.STABLEHLO} is for {shown}, not for {', '.join(stablehlo_format.PLATFORMS)}"
+            )

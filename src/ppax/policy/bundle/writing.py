@@ -14,8 +14,8 @@ import safetensors.numpy
 from ppax.core.options import nearest
 from ppax.core.types import ConfigError
 from ppax.loggers.files import finite_or_none
-from ppax.policy.bundle import archive, onnx_format, program, stablehlo
-from ppax.policy.bundle.interface import Arrays, Interface, Leaf
+from ppax.policy.bundle import archive, numpy_format, onnx_format, stablehlo_format
+from ppax.policy.bundle.interface import Arrays, Interface, InterfaceArray
 from ppax.policy.bundle.numpy_policy import NumpyPolicy
 from ppax.policy.bundle.rebuilding import is_rebuilt
 from ppax.storage import safe_files
@@ -86,7 +86,7 @@ def compared(
     if "numpy" in formats:
         run["numpy"] = NumpyPolicy(io.BytesIO(data))
     if "stablehlo" in formats:
-        run["stablehlo"] = stablehlo.runner(files[archive.STABLEHLO])
+        run["stablehlo"] = stablehlo_format.runner(files[archive.STABLEHLO])
     if "onnx" in formats:
         run["onnx"] = onnx_format.runner(files[archive.ONNX], interface)
     differences = dict.fromkeys(run, 0.0)
@@ -146,14 +146,16 @@ def _checked(formats: Sequence[str] | None) -> Sequence[str]:
 
 
 def _numpy(interface: Interface, learner: Any) -> Format:
-    made = program.to_program(interface, learner)
-    files = {archive.PROGRAM: program.as_json(made.data), archive.READER: program.reader_text().encode()}
+    made = numpy_format.to_program(interface, learner)
+    files = {archive.PROGRAM: numpy_format.as_json(made.data), archive.READER: numpy_format.reader_text().encode()}
     return Format(files, {"needs": "numpy"}, made.constants)
 
 
 def _stablehlo(interface: Interface, learner: Any) -> Format:
-    data = stablehlo.to_stablehlo(interface, learner)
-    return Format({archive.STABLEHLO: data}, {"needs": f"jax {jax.__version__}", "platforms": [*stablehlo.PLATFORMS]})
+    data = stablehlo_format.to_stablehlo(interface, learner)
+    return Format(
+        {archive.STABLEHLO: data}, {"needs": f"jax {jax.__version__}", "platforms": [*stablehlo_format.PLATFORMS]}
+    )
 
 
 def _onnx(interface: Interface, learner: Any) -> Format:
@@ -182,5 +184,5 @@ def _description(
     }
 
 
-def _entry(leaf: Leaf) -> dict[str, Any]:
+def _entry(leaf: InterfaceArray) -> dict[str, Any]:
     return {"name": leaf.name, "shape": ["b", *leaf.shape], "dtype": leaf.dtype}

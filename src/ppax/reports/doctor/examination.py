@@ -13,13 +13,13 @@ from ppax.reports.doctor.rules import (
     SEVERITIES,
     WARNING,
     Diagnosis,
+    ExaminedRun,
     Finding,
-    Record,
     Rule,
+    agent_groups,
     at_ends,
     contradiction,
     episodes_at_end,
-    groups_of,
     learned,
     record_of,
     rose,
@@ -41,11 +41,11 @@ def doctor(run: TrainedRun | str | Path) -> Diagnosis:
 
 
 @np.errstate(all="ignore")  # a file may hold any numbers
-def diagnosed(record: Record) -> Diagnosis:
+def diagnosed(record: ExaminedRun) -> Diagnosis:
     """Diagnosis of a record by all rules; of each group of agents by itself."""
     findings: dict[tuple[str, str], Finding] = {}
     missing = {rule.name: why for rule in RULES if (why := _why_not(rule, record))}
-    for group in groups_of(record):
+    for group in agent_groups(record):
         of_group = record._replace(group=group)
         for rule in RULES:
             found = None if rule.name in missing else _examined(rule, of_group)
@@ -57,7 +57,7 @@ def diagnosed(record: Record) -> Diagnosis:
     return Diagnosis(tuple(in_order), examined, missing, len(record.rows), steps, progress(record))
 
 
-def progress(record: Record) -> str:
+def progress(record: ExaminedRun) -> str:
     """One sentence: the mean returns at the begin and the end of a run, and whether they rose."""
     begin, end = at_ends(record, "episode_return")
     if np.isnan(begin):
@@ -74,7 +74,7 @@ def progress(record: Record) -> str:
     return f"The episode_return {ends}; the evaluation disagrees: its mean return is {shown(evaluated)} ({own})."
 
 
-def _examined(rule: Rule, record: Record) -> Finding | None:
+def _examined(rule: Rule, record: ExaminedRun) -> Finding | None:
     """Finding of a rule, with its name and first row; a warning becomes a notice where the run learns."""
     found = rule.examine(record)
     if found is None:
@@ -87,7 +87,7 @@ def _examined(rule: Rule, record: Record) -> Finding | None:
     return found._replace(iteration=int(row["iteration"]), env_steps=int(row.get("env_steps") or 0))
 
 
-def _why_not(rule: Rule, record: Record) -> str:
+def _why_not(rule: Rule, record: ExaminedRun) -> str:
     """Reason why a rule cannot be examined; "" where it can."""
     absent = [metric for metric in rule.metrics if not record.has(metric)]
     if absent:

@@ -1,4 +1,4 @@
-"""Rules of the doctor: on the policy's steps, the critic, and the environment."""
+"""Rules of the doctor on the policy's steps, the critic and the environment, and what they read and find."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 
 from ppax import config
 from ppax.core.options import Config, flatten
@@ -19,13 +18,11 @@ from ppax.core.types import ConfigError
 from ppax.devices.layout import AUTO, WHERE_SAFE
 from ppax.loggers.files import finite_or_none, rows_until, thinned
 from ppax.networks.heads import needs_squashing
-from ppax.policy.spec import from_data
-from ppax.run import record as run_record
-from ppax.run.directory import POLICY, ROWS, find, read_evaluation, read_policy
+from ppax.policy.spec import space_from_data
+from ppax.run import python_objects
+from ppax.run.directory import POLICY, ROWS, read_evaluation, read_policy, read_run_config
 from ppax.run.result import TrainedRun
 from ppax.storage.paths import to_path
-
-# Findings of the doctor, the rules that make them, and the diagnosis of a run.
 
 FAULT, WARNING, NOTICE = "fault", "warning", "notice"  # in the order in which they are shown
 SEVERITIES = (FAULT, WARNING, NOTICE)
@@ -74,7 +71,7 @@ class Rule(NamedTuple):
     sees: str  # for the documentation: the symptom, with its threshold
     remedy: str  # for the documentation: the options to try
     metrics: tuple[str, ...]  # columns that it reads; without one of them it is not examined
-    examine: Callable[[Record], Finding | None]
+    examine: Callable[[ExaminedRun], Finding | None]
     min_rows: int = MIN_ROWS
 
 
@@ -121,8 +118,6 @@ def rounded(x: float) -> float:
     return float(f"{x:.2g}")
 
 
-# Log rows and options of a run, as the rules of the doctor read them.
-
 LAST = 2**63  # an iteration that no run reaches
 # Least rise of the return of a run that learns, in usual changes between two rows. Returns that only fluctuate around a
 # mean rise as much in 2 % of the runs of which a tenth of the rows is one row, and in fewer of the longer ones
@@ -130,8 +125,8 @@ CERTAIN = 3.0
 EPISODES = 10  # fewest episodes whose mean return is judged
 
 
-class Record(NamedTuple):
-    """Rows and options of a run; `group` chooses the agent's metrics and options in runs with groups."""
+class ExaminedRun(NamedTuple):
+    """Log rows and options of a run, as the rules read them; with groups of agents, those of `group`."""
 
     rows: Sequence[Row]
     options: Mapping[str, Any]  # value of every option by its path
@@ -173,31 +168,27 @@ class Record(NamedTuple):
         return math.nan if value is None else float(value)
 
 
-def record_of(run: TrainedRun | str | Path) -> Record:
+def record_of(run: TrainedRun | str | Path) -> ExaminedRun:
     """Return the record of a run directory, or of a run in memory; ConfigError where there is no run or no row."""
     if isinstance(run, TrainedRun) and run.run_dir is None:
-        rows, options, space, result = run.history, _options_of(run), run.env.action_space, None
+        rows, options, space = run.history, _options_of(run), run.env.action_space
+        evaluated = math.nan
     else:
         path = Path(run.run_dir or "") if isinstance(run, TrainedRun) else to_path(run, "run")
-        options = config.resolve(config.plain(run_record.recorded(find(path))))
-        rows, space = thinned(rows_until(path / ROWS, LAST)), _action_space(path)
+        options = config.resolve(config.plain(python_objects.recorded(read_run_config(path))))
+        rows = thinned(rows_until(path / ROWS, LAST))
+        described = (path / POLICY).is_file()  # not in a directory that another program has written
+        space = (
+            space_from_data(read_policy(path)["action_space"], f"{path / POLICY}: action_space") if described else None
+        )
         result = finite_or_none(read_evaluation(path).get("mean_return"))
+        evaluated = math.nan if result is None else result
     if not rows:
         raise ConfigError(f"{run}: has no log rows yet; the first is written after log.every iterations")
     finite = [{name: finite_or_none(value) for name, value in row.items()} for row in rows]
-    evaluated = math.nan if result is None else result
-    return Record(
-        finite,
-        dict(flatten(options)),
-        off_scale="" if space is None else needs_squashing(space),
-        evaluated=evaluated,
+    return ExaminedRun(
+        finite, dict(flatten(options)), off_scale="" if space is None else needs_squashing(space), evaluated=evaluated
     )
-
-
-def _action_space(path: Path) -> spaces.Space | None:
-    """Return the action space of a run directory; None where its policy is not described."""
-    policy = read_policy(path)
-    return from_data(policy["action_space"], f"{path / POLICY}: action_space") if policy else None
 
 
 def _options_of(run: TrainedRun) -> Config:
@@ -206,7 +197,7 @@ def _options_of(run: TrainedRun) -> Config:
     return config.describe_run(run.agent, run.env, config.Run(**fields))
 
 
-def groups_of(record: Record) -> list[str]:
+def agent_groups(record: ExaminedRun) -> list[str]:
     """Names of the groups with agents of their own; [""] without groups."""
     named = {path.split(".")[1]: None for path in record.options if path.startswith("groups.")}
     return list(named) or [""]
@@ -229,7 +220,7 @@ def first(mask: np.ndarray) -> int:
     return int(np.argmax(mask))
 
 
-def at_ends(record: Record, metric: str) -> tuple[float, float]:
+def at_ends(record: ExaminedRun, metric: str) -> tuple[float, float]:
     """Means of a metric over the first and the last tenth of the rows that have it; NaN without any."""
     values = record.column(metric)
     values = values[np.isfinite(values)]
@@ -239,7 +230,7 @@ def at_ends(record: Record, metric: str) -> tuple[float, float]:
     return float(values[:tenth].mean()), float(values[-tenth:].mean())
 
 
-def rose(record: Record) -> bool:
+def rose(record: ExaminedRun) -> bool:
     """Whether the return rose by more than CERTAIN times its usual change from one row to the next."""
     values = record.column("episode_return")
     values = values[np.isfinite(values)]
@@ -247,18 +238,18 @@ def rose(record: Record) -> bool:
     return len(values) > 2 and end - begin > CERTAIN * float(np.median(np.abs(np.diff(values)))) + 1e-6 * abs(begin)
 
 
-def learned(record: Record) -> bool:
+def learned(record: ExaminedRun) -> bool:
     """Whether the return rose, over enough episodes, and no evaluation disagrees."""
     return rose(record) and not episodes_at_end(record) < EPISODES and np.isnan(contradiction(record))
 
 
-def episodes_at_end(record: Record) -> float:
+def episodes_at_end(record: ExaminedRun) -> float:
     """Episodes in the last tenth of the rows with a return; NaN where rows do not count them."""
     counted = record.column("episodes")[np.isfinite(record.column("episode_return"))]
     return float(counted[-max(1, len(counted) // 10) :].sum())
 
 
-def contradiction(record: Record) -> float:
+def contradiction(record: ExaminedRun) -> float:
     """Mean return of the newest evaluation, if it is nearer to the returns at the begin of a run; NaN otherwise."""
     begin, end = at_ends(record, "episode_return")
     values = record.column("eval_return")
@@ -267,8 +258,6 @@ def contradiction(record: Record) -> float:
     comparable = not record.group or record.has(f"eval_return/{record.group}")
     return evaluated if comparable and rose(record) and evaluated < (begin + end) / 2.0 else math.nan
 
-
-# Rules on the policy's steps: entropy, KL, clipping, the first ratio, and the number of gradient steps.
 
 # Of two actions with 5 % of the entropy of a fair coin one is taken in 99.4 % of the cases; a standard deviation of 5 %
 # of the first no longer leaves the neighbourhood of the mean action
@@ -289,7 +278,7 @@ GRADIENT_STEPS = 300
 ITERATIONS = 15  # each improves the policy by about a clip range; the shortest runs that solved a task had 24
 
 
-def entropy_gone(record: Record) -> Finding | None:
+def entropy_gone(record: ExaminedRun) -> Finding | None:
     """Entropy, or the standard deviation of Box actions, near 0 in the first half of a run that did not learn."""
     metric = "policy_std" if record.has("policy_std") else "entropy"
     values = record.column(metric)
@@ -310,7 +299,7 @@ def entropy_gone(record: Record) -> Finding | None:
     )
 
 
-def actions_off_scale(record: Record) -> Finding | None:
+def actions_off_scale(record: ExaminedRun) -> Finding | None:
     """Normal distribution over actions in units that it does not reach."""
     if not record.off_scale or record.option("network.distribution") != "normal":
         return None
@@ -325,7 +314,7 @@ def actions_off_scale(record: Record) -> Finding | None:
     )
 
 
-def kl_large(record: Record) -> Finding | None:
+def kl_large(record: ExaminedRun) -> Finding | None:
     """KL between the policy before and after the updates that is large in many rows."""
     values = record.column("approx_kl")
     large = values > KL_LARGE
@@ -345,7 +334,7 @@ def kl_large(record: Record) -> Finding | None:
     )
 
 
-def clip_fraction_high(record: Record) -> Finding | None:
+def clip_fraction_high(record: ExaminedRun) -> Finding | None:
     """Clip fraction that is high in half of the rows."""
     values = record.column("clip_fraction")
     high = values > CLIPPED
@@ -363,7 +352,7 @@ def clip_fraction_high(record: Record) -> Finding | None:
     return Finding(f"Most of the data gives no gradient: {seen}; 0.02 to 0.2 is usual.", remedy, row=first(high))
 
 
-def ratio_not_one(record: Record) -> Finding | None:
+def ratio_not_one(record: ExaminedRun) -> Finding | None:
     """Probability ratio that differs from 1 before the first gradient step."""
     values = record.column("ratio_first_max_dev")
     if record.of_run("overlap") > 0:  # only in the first iteration the policy that acts is the one that learns
@@ -384,7 +373,7 @@ def ratio_not_one(record: Record) -> Finding | None:
     )
 
 
-def few_gradient_steps(record: Record) -> Finding | None:
+def few_gradient_steps(record: ExaminedRun) -> Finding | None:
     """Number of iterations and of gradient steps that the whole run takes."""
     iterations = planned_iterations(record)
     a_time = gradient_steps_per_update(record)
@@ -402,7 +391,7 @@ def few_gradient_steps(record: Record) -> Finding | None:
     return Finding(f"The whole run learns too rarely: total_steps are {seen}.", remedy)
 
 
-def _smaller_rollouts(record: Record, factor: int) -> Remedy:
+def _smaller_rollouts(record: ExaminedRun, factor: int) -> Remedy:
     """Rollouts of 1 / `factor` of the steps, where they keep 16 steps or 4 environments; else a longer run."""
     for name, least in (("num_steps", 16), ("num_envs", 4)):
         size = int(record.of_run(name)) // factor
@@ -411,14 +400,14 @@ def _smaller_rollouts(record: Record, factor: int) -> Remedy:
     return Remedy("a longer run", "total_steps", int(record.of_run("total_steps")) * factor)
 
 
-def gradient_steps_per_update(record: Record) -> float:
+def gradient_steps_per_update(record: ExaminedRun) -> float:
     """Gradient steps of an update that are taken: without those that an early stop skips."""
     skipped = median(record.column("updates_skipped"))
     kept = 1.0 if math.isnan(skipped) else 1.0 - skipped
     return record.number("num_epochs") * record.number("minibatch.num_minibatches") * kept
 
 
-def planned_iterations(record: Record) -> float:
+def planned_iterations(record: ExaminedRun) -> float:
     """Iterations of the whole run, from the steps of those that are done; NaN where that is unknown."""
     valid = median(record.column("valid_fraction"))
     rows = record.column("env_steps")[-1] / (valid if valid > 0.0 else 1.0)
@@ -475,10 +464,6 @@ POLICY_RULES = (
         clip_fraction_high,
     ),
 )
-
-
-# Rules on the critic: explained variance, scale of its targets, its share of the gradient.
-
 EXPLAINED = 0.1  # a critic that predicts a constant explains 0
 # Error of V over the mean target below which a low explained variance means nothing: on a solved CartPole all targets
 # are alike, and what is left of their variance is rounding (measured: explained variance -3, error 0.2 %)
@@ -490,7 +475,7 @@ CLIPPED_BY = 10.0
 DOMINATES = 0.9  # share of the value term in the loss
 
 
-def explained_variance_low(record: Record) -> Finding | None:
+def explained_variance_low(record: ExaminedRun) -> Finding | None:
     """Explained variance near 0 or below in the second half of the rows, with an error that matters."""
     explained, std = record.late("explained_variance"), record.late("target_std")
     error = np.sqrt(np.maximum(0.0, 1.0 - explained)) * std
@@ -506,7 +491,7 @@ def explained_variance_low(record: Record) -> Finding | None:
     )
 
 
-def targets_large(record: Record) -> Finding | None:
+def targets_large(record: ExaminedRun) -> Finding | None:
     """Value targets that are large for a critic that regresses on them unscaled."""
     scale = np.sqrt(record.column("target_mean") ** 2 + record.column("target_std") ** 2)
     large = scale > TARGETS_LARGE
@@ -520,7 +505,7 @@ def targets_large(record: Record) -> Finding | None:
     return Finding(f"Rewards are too large for the critic: {seen}.", remedy, row=first(large))
 
 
-def value_loss_dominates(record: Record) -> Finding | None:
+def value_loss_dominates(record: ExaminedRun) -> Finding | None:
     """Value term that makes up nearly all of the loss, while gradient clipping cuts most of the gradient."""
     limit, weight = record.number("max_grad_norm"), record.number("vf_coef")
     norm, value = record.column("grad_norm"), weight * record.column("value_loss")
@@ -540,11 +525,11 @@ def value_loss_dominates(record: Record) -> Finding | None:
     )
 
 
-def _scaled_rewards(record: Record) -> Remedy:
+def _scaled_rewards(record: ExaminedRun) -> Remedy:
     return Remedy("divides rewards by the std of the discounted return", record.path("normalize_reward"), True)
 
 
-def _better_critic(record: Record) -> Remedy:
+def _better_critic(record: ExaminedRun) -> Remedy:
     """Scaled rewards; where they are, more epochs; with many of these a memory, as an observation may not suffice."""
     epochs = record.number("num_epochs")
     if not record.option("normalize_reward"):
@@ -583,10 +568,6 @@ CRITIC_RULES = (
         value_loss_dominates,
     ),
 )
-
-
-# Rules on the environment: scale of observations, lengths and ends of episodes, rewards.
-
 # Largest absolute entry. Inputs far beyond 1 saturate the first layer; Acrobot is learned with velocities of 28
 OBS_LARGE = 50.0
 # Episodes over horizons 1 / (1 - gamma). Common and well: MuJoCo's 1000 steps at gamma 0.99 are 10, the presets at most
@@ -600,7 +581,7 @@ SHORTER = 0.7
 PLAYED = 1000  # steps of each environment without an end; the usual longest time limit
 
 
-def observations_large(record: Record) -> Finding | None:
+def observations_large(record: ExaminedRun) -> Finding | None:
     """Raw observations with large entries."""
     values = record.column("obs_max")
     large = values > OBS_LARGE
@@ -614,7 +595,7 @@ def observations_large(record: Record) -> Finding | None:
     )
 
 
-def horizon_short(record: Record) -> Finding | None:
+def horizon_short(record: ExaminedRun) -> Finding | None:
     """Episodes that are many horizons long."""
     length, gamma = median(record.late("episode_length")), record.number("gamma")
     if not length * (1.0 - gamma) > HORIZONS:
@@ -628,7 +609,7 @@ def horizon_short(record: Record) -> Finding | None:
     )
 
 
-def reward_not_reached(record: Record) -> Finding | None:
+def reward_not_reached(record: ExaminedRun) -> Finding | None:
     """Returns, or where no episode ends rewards, that are the same in all rows."""
     name = "episode_return" if np.isfinite(record.column("episode_return")).any() else "reward_mean"
     values = record.column(name)
@@ -645,7 +626,7 @@ def reward_not_reached(record: Record) -> Finding | None:
     return Finding(f"No action made a difference to the reward: {seen}, so there is nothing to learn from.", remedy)
 
 
-def no_episode_ended(record: Record) -> Finding | None:
+def no_episode_ended(record: ExaminedRun) -> Finding | None:
     """Run without the end of an episode."""
     played = record.column("iteration")[-1] * record.of_run("num_steps")
     if np.nansum(record.column("episodes")) > 0 or not played >= PLAYED:
@@ -664,7 +645,7 @@ def no_episode_ended(record: Record) -> Finding | None:
     )
 
 
-def truncation_as_end(record: Record) -> Finding | None:
+def truncation_as_end(record: ExaminedRun) -> Finding | None:
     """Episodes that end at one greatest length as if terminated, which looks like a time limit."""
     length, cuts = record.column("episode_length"), np.nansum(record.column("truncations"))
     longest = np.nanmax(length, initial=0.0)
@@ -684,7 +665,7 @@ def truncation_as_end(record: Record) -> Finding | None:
     )
 
 
-def ending_pays(record: Record) -> Finding | None:
+def ending_pays(record: ExaminedRun) -> Finding | None:
     """Episodes that get shorter by ends of the task while steps cost: right or wrong, which only the task says."""
     (begin, end), returns = at_ends(record, "episode_length"), at_ends(record, "episode_return")
     ends, cuts = (np.nansum(record.late(name)) for name in ("terminations", "truncations"))

@@ -1,4 +1,4 @@
-"""Groups of runs: those of one group differ by their seed alone; the options that set groups apart name them."""
+"""Settings: runs that differ by their seed alone; the options that set settings apart name them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, NamedTuple
 from ppax import config as configs
 from ppax.core.options import NONE, Option
 from ppax.core.types import ConfigError
+from ppax.reports.formatting import shortened, value_text
 from ppax.reports.statistics import Standing, standing_of
-from ppax.reports.words import shortened, value_text
 from ppax.run.records import Record
 
 SEED = "seed"
 # Options that do not change how a run learns
 OTHER = ("log.", "eval.", "best.", "timeout", "vectorization", "info_metrics")
-NAMED = 3  # maximum number of options in the name of a group
+NAMED = 3  # maximum number of options in the name of a setting
 MISSING = "not set"
 
 
-class Group(NamedTuple):
+class Setting(NamedTuple):
     """Runs that differ by their seed alone."""
 
-    label: str  # options that set the group apart, as "learning_rate = 0.001"; the environment if there is one group
+    label: str  # options that set it apart, as "learning_rate = 0.001"; the environment if there is one setting
     records: list[Record]
     place: int = 0  # among the settings of a page, best first: chooses colour and style of its lines
 
@@ -48,7 +48,7 @@ class Group(NamedTuple):
         )
 
 
-def groups_of(records: Sequence[Record]) -> list[Group]:
+def settings_of(records: Sequence[Record]) -> list[Setting]:
     """Groups of `records`: environment by environment in the order of their first runs, in each the best first."""
     members: dict[tuple[str, int], list[Record]] = {}
     for place, record in enumerate(records):
@@ -56,16 +56,18 @@ def groups_of(records: Sequence[Record]) -> list[Group]:
         alone = any("." in name and name in record.config for name in record.columns)
         members.setdefault((_key(record.config), place if alone else -1), []).append(record)
     labels = _labels([runs[0] for runs in members.values()])
-    groups = [Group(label, runs) for label, runs in zip(labels, members.values(), strict=True)]
-    ranked = [group for own in by_env(groups).values() for group in sorted(own, key=lambda x: x.standing, reverse=True)]
-    return [group._replace(place=place) for place, group in enumerate(ranked)]
+    settings = [Setting(label, runs) for label, runs in zip(labels, members.values(), strict=True)]
+    ranked = [
+        setting for own in by_env(settings).values() for setting in sorted(own, key=lambda x: x.standing, reverse=True)
+    ]
+    return [setting._replace(place=place) for place, setting in enumerate(ranked)]
 
 
-def by_env(groups: Sequence[Group]) -> dict[str, list[Group]]:
+def by_env(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
     """Groups by the name of their environment: returns of different environments cannot be compared."""
-    found: dict[str, list[Group]] = {}
-    for group in groups:
-        found.setdefault(group.env, []).append(group)
+    found: dict[str, list[Setting]] = {}
+    for setting in settings:
+        found.setdefault(setting.env, []).append(setting)
     return found
 
 
@@ -108,7 +110,7 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _labels(firsts: Sequence[Record]) -> list[str]:
-    """Name of each group, from the options in which the first runs of all groups differ."""
+    """Name of each setting, from the options in which the first runs of all settings differ."""
     rows = {path: values for path, values in differences(firsts).items() if _matters(path)}
     rows = {path: values for path, values in rows.items() if not _explained(path, rows)}
     if not rows:

@@ -1,7 +1,7 @@
 """Groups of runs that differ by their seed alone, and the options that set them apart."""
 
 from ppax import config
-from ppax.reports.groups import changed, differences, groups_of, short_names
+from ppax.reports.settings import changed, differences, settings_of, short_names
 from ppax.run.records import of_history
 
 
@@ -11,7 +11,7 @@ def run(name="run", **tables):
 
 def test_runs_that_differ_by_seed_and_logging_alone_are_one_group():
     runs = [run(seed=0), run(seed=1, log={"console": False}), run(seed=2, eval={"episodes": 7}, timeout=3.0)]
-    (group,) = groups_of(runs)
+    (group,) = settings_of(runs)
     assert group.records == runs
     assert group.label == "CartPole-v1"
     assert group.seeds == "3 seeds: 0, 1, 2"
@@ -19,7 +19,7 @@ def test_runs_that_differ_by_seed_and_logging_alone_are_one_group():
 
 def test_groups_are_named_by_what_sets_them_apart():
     slow, fast = {"learning_rate": 1e-4, "gamma": 0.9}, {"learning_rate": 1e-2, "gamma": 0.9}
-    groups = groups_of([run(agent=slow), run(agent=fast), run(agent=slow, seed=4), run(env="Acrobot-v1", agent=slow)])
+    groups = settings_of([run(agent=slow), run(agent=fast), run(agent=slow, seed=4), run(env="Acrobot-v1", agent=slow)])
     assert [(group.label, len(group.records)) for group in groups] == [
         ("CartPole-v1, learning_rate = 0.01", 1),  # fewer seeds without a return
         ("CartPole-v1, learning_rate = 0.0001", 2),
@@ -32,7 +32,7 @@ def loss(part, **own):
 
 
 def labels_of(*runs):
-    of = {id(group.records[0]): group.label for group in groups_of(runs)}
+    of = {id(group.records[0]): group.label for group in settings_of(runs)}
     return [of[id(one)] for one in runs]
 
 
@@ -62,7 +62,7 @@ def test_each_member_of_a_population_is_a_setting():
         rows = [{"iteration": 1, "env_steps": 8, "episode_return": float(seed), "agent.learning_rate": rate}]
         return of_history(name, rows, {"env": "CartPole-v1", "seed": seed, "agent": {"learning_rate": rate}})
 
-    groups = groups_of([member("000", 0, 1e-3), member("001", 1, 1e-2), member("002", 2, 1e-3)])
+    groups = settings_of([member("000", 0, 1e-3), member("001", 1, 1e-2), member("002", 2, 1e-3)])
     assert [(group.label, group.seeds) for group in groups] == [
         ("learning_rate = 0.001 (002)", "seed 2"),
         ("learning_rate = 0.01", "seed 1"),

@@ -17,7 +17,7 @@ from ppax.config import BestSettings, Log
 from ppax.networks import mlp
 from ppax.run import checkpoint
 from ppax.run.conditions import And, HitsUpperBound, KeepBest
-from ppax.run.ending import load_best
+from ppax.run.monitor import load_best
 from ppax.run.restore import load_run, load_state, state_shapes
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "quick_programs")

@@ -31,7 +31,7 @@ from ppax.core.types import ConfigError
 from ppax.devices import sharding
 from ppax.devices.layout import with_devices
 from ppax.envs import Env
-from ppax.run import checkpoint, record
+from ppax.run import checkpoint, python_objects
 from ppax.run import directory as run_dirs
 from ppax.run.directory import RunDirectory
 from ppax.training.backends import backend_of
@@ -68,7 +68,7 @@ UNKNOWN = Origin("", 0, "", "", "", {})  # without a checkpoint
 
 def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
     """Origin of the checkpoints that this process saves."""
-    run_config = run_dirs.find(run_dir)
+    run_config = run_dirs.read_run_config(run_dir)
     values = dict(flatten(run_config))
     with contextlib.suppress(ConfigError):  # user-defined parts cannot be resolved
         # those with an import path as the file has them: the same values whether their packages are trusted or not
@@ -98,7 +98,7 @@ def record_start(
 
 def saved_origin(run_dir: Path) -> Origin:
     """Origin of the newest checkpoint in `run_dir` that can be read; missing entries as in UNKNOWN."""
-    manifest, _ = checkpoint.newest(run_dir / "checkpoints", checkpoint.read_manifest)
+    manifest, _ = checkpoint.newest(run_dir / run_dirs.CHECKPOINTS, checkpoint.read_manifest)
     entries = (manifest or {}).get("origin", {})
     return Origin(
         *(entries[name] if type(entries.get(name)) is type(x) else x for name, x in UNKNOWN._asdict().items())
@@ -107,7 +107,7 @@ def saved_origin(run_dir: Path) -> Origin:
 
 def in_saved_precision(run_dir: Path, agent: Agent) -> Agent:
     """Return `agent`, which the user may have passed, with the precision of its run where it has `auto`."""
-    return decide_dtype(agent, recorded_dtype(run_dirs.find(run_dir)))
+    return decide_dtype(agent, recorded_dtype(run_dirs.read_run_config(run_dir)))
 
 
 def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
@@ -158,22 +158,22 @@ def changes(saved: Origin, current: Origin | None) -> list[str]:
 
 def warn_of_other_objects(run_dir: Path, agent: Agent, env: Env, run: Run) -> None:
     """Warn, with names and values, where agent or environment differ from those recorded in the run file."""
-    recorded = run_dirs.find(run_dir)
-    objects = [place for place in config.objects_of(recorded) if not place.startswith(record.NOT_NEEDED)]
+    recorded = run_dirs.read_run_config(run_dir)
+    objects = [place for place in config.objects_of(recorded) if not place.startswith(python_objects.NOT_NEEDED)]
     with contextlib.suppress(ConfigError):  # user-defined parts cannot be resolved
         recorded = config.resolve(recorded)
     fields = env.settings.run_fields() | {"agents": agent.sharing, "self_play": agent.pool or Pool()}
     given = tomllib.loads(config.to_toml(config.describe_run(agent, env, dataclasses.replace(run, **fields))))
     recorded = tomllib.loads(config.to_toml(recorded))
     was, now = ({path: x for path, x in flatten(one) if path != config.OBJECTS} for one in (recorded, given))
-    paths = [path for path in sorted(was | now) if not record.same(was.get(path), now.get(path))]
+    paths = [path for path in sorted(was | now) if not python_objects.same_value(was.get(path), now.get(path))]
     replaced = tuple(path.removesuffix("part") for path in paths if path.endswith(".part"))  # their options differ too
     words = [
         f"{path} was {was.get(path)!r} and is {now.get(path)!r}"
         for path in paths
         if path.endswith(".part") or not path.startswith((*FREE, LENGTH, *replaced))
     ]
-    other = set(objects) ^ set(record.objects(agent, env, given))
+    other = set(objects) ^ set(python_objects.objects(agent, env, given))
     words += [f"{place} is not that of the run file" for place in sorted(other)]
     if words:
         warnings.warn(
@@ -181,9 +181,6 @@ def warn_of_other_objects(run_dir: Path, agent: Agent, env: Env, run: Run) -> No
             f"{', '.join(words)}; the run goes on with those passed, not as the uninterrupted run would",
             stacklevel=3,
         )
-
-
-# Versions, hardware and git commit
 
 
 def versions_and_hardware() -> dict[str, Any]:

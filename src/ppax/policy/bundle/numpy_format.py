@@ -55,18 +55,17 @@ INLINED = {
     "from ppax.training.host.operations import functions\n": ("ppax.training.host", "operations.py"),
     "from ppax.storage.zip_directory import require_short_directory\n": ("ppax.storage", "zip_directory.py"),
 }
-EARLIER_READERS: frozenset[str] = frozenset()  # SHA-256 of the readers of releases before this one
 FUTURE = "from __future__ import annotations\n"
 
 
-class Program(NamedTuple):
+class ProgramData(NamedTuple):
     """NumPy version of a step: operations as plain data, and its constants."""
 
     data: dict[str, Any]
     constants: dict[str, np.ndarray]
 
 
-def to_program(interface: Interface, learner: PyTree) -> Program:
+def to_program(interface: Interface, learner: PyTree) -> ProgramData:
     """Trace the step for a free batch size; ConfigError where an operation has no NumPy version."""
     (batch,) = export.symbolic_shape("b")
     learner = jax.tree.map(np.asarray, learner)
@@ -91,7 +90,7 @@ def to_program(interface: Interface, learner: PyTree) -> Program:
         "outputs": [[leaf.name, slot] for leaf, slot in zip(interface.outputs, trace.outputs, strict=True)],
         "slots": len(trace.values),
     }
-    return Program(data, constants)
+    return ProgramData(data, constants)
 
 
 def as_json(data: dict[str, Any]) -> bytes:

@@ -22,14 +22,13 @@ from ppax.envs import Env
 from ppax.envs.hosting.spec import SUCCESS
 from ppax.loggers.files import finite_or_none, rows_until
 from ppax.run import checkpoint
-from ppax.run.conditions import MODES, KeepBest, parse, policy_of
-from ppax.run.directory import ROWS, STOPPED
+from ppax.run.conditions import MODES, KeepBest, parse_condition, policy_of
+from ppax.run.directory import BEST, ROWS, STOPPED
 from ppax.storage import safe_files
 from ppax.training.backends import backend_of
 from ppax.training.evaluation import COLUMNS
 from ppax.training.loop import MEASURED
 
-BEST = "best"
 REASONS = {
     "done": "total_steps are done",
     "signal": "a signal asked it to stop; it can be resumed",
@@ -40,7 +39,7 @@ REASONS = {
 OWN_ROWS = ("iteration", "env_steps", *MEASURED)  # entries of a log row that are not metrics
 
 
-class Best(NamedTuple):
+class BestPolicy(NamedTuple):
     """Best policy of a run, as saved in its directory."""
 
     policy: TrainState  # without `actor` and `key`
@@ -54,7 +53,7 @@ class RunMonitor:
     """Stop conditions, callbacks and best policy of a run, updated at every log row; the reason for its end."""
 
     def __init__(self, run: Run, conditions: Sequence[StopCondition] = ()):
-        self.stop = None if run.stop is None else parse(run.stop)
+        self.stop = None if run.stop is None else parse_condition(run.stop)
         self.best = None if run.best.metric is None else KeepBest(run.best.metric, run.best.mode)
         own = [condition for condition in (self.stop, self.best) if condition is not None]
         self.conditions = [*conditions, *own]
@@ -159,11 +158,11 @@ def require_logged(condition: StopCondition, names: Collection[str]) -> None:
             raise ConfigError(f"{condition}: no metric {metric!r} is logged{hint}")
 
 
-def load_best(run_dir: Path, like: TrainState, run_id: str | None = None) -> Best | None:
+def load_best(run_dir: Path, like: TrainState, run_id: str | None = None) -> BestPolicy | None:
     """Load the best policy of a run directory; None where there is none. `like` is a state's shapes."""
     for _ in range(checkpoint.LISTINGS):
         paths = checkpoint.list_checkpoints(run_dir / BEST)  # two if a kill came between writing and removing
-        best: Best | None = None
+        best: BestPolicy | None = None
         problems = []
         for path in paths:
             try:
@@ -182,12 +181,12 @@ def load_best(run_dir: Path, like: TrainState, run_id: str | None = None) -> Bes
     return best
 
 
-def _best(notes: Any, policy: TrainState) -> Best:
+def _best(notes: Any, policy: TrainState) -> BestPolicy:
     try:
         row = {name: math.nan if value is None else float(value) for name, value in notes["row"].items()}
         if notes["mode"] not in MODES:
             raise ValueError(notes["mode"])
-        return Best(policy, row, str(notes["metric"]), str(notes["mode"]), row[notes["metric"]])
+        return BestPolicy(policy, row, str(notes["metric"]), str(notes["mode"]), row[notes["metric"]])
     except untrusted.MALFORMED as error:
         raise checkpoint.CheckpointError(
             f"{BEST}: its manifest does not name the metric by which it is the best"

@@ -27,7 +27,6 @@ from ppax.core.parts import name_of, slot_chains
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError
 from ppax.envs import Env
-from ppax.storage.manifest import CheckpointError
 from ppax.storage.paths import quoted, relative
 from ppax.training.backends import backend_of
 
@@ -58,14 +57,14 @@ def objects(
     """
     differences = [*_of_env(env, run_config), *_of_agent(agent, env, run_config)]
     names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in callbacks)
-    named = {"callbacks": names, SOURCE: "" if source is None else type(source).__name__}
-    return differences + [f"{place} ({name}), which resume does not need" for place, name in named.items() if name]
+    not_needed = {"callbacks": names, SOURCE: "" if source is None else type(source).__name__}
+    return differences + [f"{place} ({name}), which resume does not need" for place, name in not_needed.items() if name]
 
 
 RESUME = "run = ppax.resume({where!r}, {arguments}), then run.evaluate(); or policy = ppax.load({where!r}, {arguments})"
 
 
-def require(run_config: Config, agent: Any, env: Any, where: str, call: str = RESUME) -> None:
+def require_passed(run_config: Config, agent: Any, env: Any, where: str, call: str = RESUME) -> None:
     """Raise ConfigError, with the `call` to write, if the run `where` needs an object that was not passed."""
     passed = {"agent": agent is not None, "env": env is not None} | dict.fromkeys(NOT_NEEDED, True)
     lacking = [place for place in config.objects_of(run_config) if not passed.get(_root(place), False)]
@@ -102,15 +101,7 @@ def trust_flags(run_configs: Iterable[Config], *without: str) -> str:
 
     The paths and addresses in the tables `without` are not read by it.
     """
-    return imports.flags(named(run_configs, *without))
-
-
-def require_no_source_in_memory(run_config: Config, where: str) -> None:
-    """Raise CheckpointError if the run `where`, which has no checkpoint, started from an object in memory."""
-    if any(_root(place) == SOURCE for place in config.objects_of(run_config)):
-        raise CheckpointError(
-            f"{where} has no checkpoint, and it started from an object in memory (init_from): start it again in Python"
-        )
+    return imports.flags(names_to_trust(run_configs, *without))
 
 
 def to_act(run_config: Config) -> Config:
@@ -155,7 +146,7 @@ def recorded(run_config: Config) -> Config:
     return unflatten(config.without_parts(flat, user_defined))
 
 
-def same(value: Any, other: Any) -> bool:
+def same_value(value: Any, other: Any) -> bool:
     """Return whether two values of a configuration are the same; numbers in float32, as programs compute with them."""
     return not list(_differences(value, other, ""))
 
@@ -169,7 +160,7 @@ def _of_env(env: Any, run_config: Config) -> list[str]:
     if factories is not None:  # rebuilding it could start processes
         by_name = env.name.partition("/")[0] in envs.HOST_SUITES and all(map(_of_library, factories))
         own = config.own_environment(env)
-        by_path = bool(own) and same(own, {name: run_config.get(name) for name in own})
+        by_path = bool(own) and same_value(own, {name: run_config.get(name) for name in own})
         return [] if by_name or by_path or env.settings.by_name else [f"env ({env.name})"]
     try:
         with _as_given(run_config):
@@ -188,10 +179,10 @@ def _without_agents(run_config: Config) -> Config:
 
 def _as_given(run_config: Config) -> contextlib.AbstractContextManager[None]:
     """Context that trusts the packages, paths and addresses of a configuration which describes the user's objects."""
-    return imports.trusting(named([run_config]))
+    return imports.trusting(names_to_trust([run_config]))
 
 
-def named(run_configs: Iterable[Config], *without: str) -> set[str]:
+def names_to_trust(run_configs: Iterable[Config], *without: str) -> set[str]:
     """Return the packages, paths and addresses that configurations name, as `trust` takes them.
 
     Paths and addresses in the tables `without` are left out.

@@ -28,7 +28,7 @@ from ppax.ppo.losses import ClippedSurrogate
 from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.optimizers import Adam
 from ppax.ppo.schedules import Linear
-from ppax.run import record
+from ppax.run import python_objects
 
 
 @part
@@ -76,7 +76,7 @@ def objects_of(agent, env=ENV, callbacks=()):
     """Objects listed in the run file, after a round trip through TOML."""
     run = config.Run(**env.settings.run_fields(), self_play=agent.pool or Pool())
     plan = config.describe_run(agent, env, dataclasses.replace(run, agents=agent.sharing))
-    return record.objects(agent, env, tomllib.loads(config.to_toml(plan)), callbacks)
+    return python_objects.objects(agent, env, tomllib.loads(config.to_toml(plan)), callbacks)
 
 
 def with_head(agent, head):
@@ -147,7 +147,7 @@ def test_a_subclass_of_ppo_without_an_import_path_is_the_only_object():
     agent = MyPPO(mlp(ENV, hidden=(4,)), bonus=2.0, learning_rate=0.1)
     assert objects_of(agent) == ["agent (MyPPO)"]
     plan = config.describe_run(agent, ENV, config.Run(**ENV.settings.run_fields()))
-    assert config.build(record.recorded(plan)).agent.learning_rate == 0.1
+    assert config.build(python_objects.recorded(plan)).agent.learning_rate == 0.1
 
 
 def test_parts_of_each_group_are_compared():
@@ -219,7 +219,7 @@ def test_resume_continues_with_the_object(run):
 )
 def test_only_objects_that_are_not_passed_are_required(given, text):
     plan = {"env": "", config.OBJECTS: ["env (Counter)", "callbacks (f)"]}
-    ask = partial(record.require, plan, given.get("agent"), given.get("env"), "runs/x")
+    ask = partial(python_objects.require_passed, plan, given.get("agent"), given.get("env"), "runs/x")
     if text is None:
         ask()
     else:
@@ -230,24 +230,24 @@ def test_only_objects_that_are_not_passed_are_required(given, text):
 @pytest.mark.parametrize("wrong", [3, "agent", [1], {"agent": 1}])
 def test_objects_that_are_not_texts_are_refused(wrong):
     with pytest.raises(ConfigError, match="objects"):
-        record.require({"env": "CartPole-v1", config.OBJECTS: wrong}, None, None, "runs/x")
+        python_objects.require_passed({"env": "CartPole-v1", config.OBJECTS: wrong}, None, None, "runs/x")
 
 
 def test_the_line_that_resumes_a_run_trusts_what_its_file_names_and_nothing_else(monkeypatch):
     plan = {"env": "river:River", "init_from": {"run": "runs/arm1"}, "env_params": {"map": "./maps/a"}}
-    assert record.resume_line(plan, Path("it")) == "ppax resume it --trust ./maps/a --trust river"
-    assert record.trust_flags([plan]) == " --trust ./maps/a --trust river --trust runs/arm1"
+    assert python_objects.resume_line(plan, Path("it")) == "ppax resume it --trust ./maps/a --trust river"
+    assert python_objects.trust_flags([plan]) == " --trust ./maps/a --trust river --trust runs/arm1"
     monkeypatch.setattr(imports, "_of_settings", lambda: {"river"})
-    assert record.resume_line(plan, Path("it")) == "ppax resume it --trust ./maps/a"
-    assert record.resume_line({"env": "CartPole-v1"}, Path("it")) == "ppax resume it"
+    assert python_objects.resume_line(plan, Path("it")) == "ppax resume it --trust ./maps/a"
+    assert python_objects.resume_line({"env": "CartPole-v1"}, Path("it")) == "ppax resume it"
     with imports.trusting(["short_names", "./maps"], beside=True):
-        assert record.resume_line({"env": "CartPole-v1"}, Path("it")) == "ppax resume it --trust short_names"
+        assert python_objects.resume_line({"env": "CartPole-v1"}, Path("it")) == "ppax resume it --trust short_names"
     objects = ["env (Counter)", "agent.network.head (MyHead)", "callbacks (f)"]
-    line = record.resume_line({"env": "", config.OBJECTS: objects}, Path("it"))
+    line = python_objects.resume_line({"env": "", config.OBJECTS: objects}, Path("it"))
     assert line == "ppax.resume('it', agent=agent, env=env) in Python"
 
 
 def test_callbacks_alone_need_no_object():
     plan = {"env": "CartPole-v1", "num_envs": 4, config.OBJECTS: ["callbacks (f)"]}
-    record.require(plan, None, None, "runs/x")
+    python_objects.require_passed(plan, None, None, "runs/x")
     assert config.build(plan).env.num_envs == 4

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 from ppax import config as configs
 from ppax.arrays import counter
@@ -23,66 +22,9 @@ from ppax.run.directory import ROWS, RUN_FILE, read_about
 from ppax.run.result import TrainedRun
 from ppax.training.loop import MEASURED
 
-ROWS_PER_RUN = 100  # log rows of a run that is long enough
-CHUNK_STEPS = 2**18  # maximum env-steps between two rows, so that a signal stops the run within seconds
-LAST, BEST = "policy.zip", "best.zip"  # bundles in the run directory
+LAST_BUNDLE, BEST_BUNDLE = "policy.zip", "best.zip"  # bundles in the run directory
 FORMATS = ("numpy", "stablehlo")  # of these bundles: ONNX takes long to write; `ppax export` writes it
 SCORES = ("episode_return", "eval_return")  # columns of the policy's row that its bundle holds
-
-
-def row_intervals(run: Run, total_iterations: int, steps: int) -> tuple[int, int]:
-    """Return the iterations between log rows and between checkpoints; `steps` is the size of a rollout."""
-    every = run.log.every or max(1, min(total_iterations // ROWS_PER_RUN, CHUNK_STEPS // steps))
-    return every, run.log.checkpoint_every or every
-
-
-def next_row(done: int, intervals: tuple[int, int], next_evaluation: int) -> int:
-    """Return the iteration of the next row: of a whole interval, a checkpoint or an evaluation, or the last one."""
-    return min(*(done - done % every + every for every in intervals), next_evaluation)
-
-
-def untrained_row(metric_names: Iterable[str]) -> Row:
-    """Return the row before the first iteration, which has an evaluation and no metrics of training."""
-    row = dict.fromkeys(("iteration", "env_steps", *metric_names, *MEASURED), math.nan)
-    return row | {"iteration": 0, "env_steps": 0, "seconds": 0.0}
-
-
-class Timing(NamedTuple):
-    """Times of the program of a chunk of iterations, in seconds."""
-
-    compile: float
-    collect: float | None = None  # of the rollouts; None where it cannot be told from that of updates
-
-
-def measured(timing: Timing, seconds: float, iterations: int, env_steps: int, before: float) -> Row:
-    """Return time and memory of `iterations` iterations that took `seconds`; `before` is the training time before."""
-    whole, stages = 1e3 * seconds / iterations, dict[str, float]()
-    if timing.collect is not None:
-        collect = 1e3 * timing.collect / iterations
-        stages = {"collect_ms": collect, "update_ms": whole - collect}
-    speed = {"steps_per_second": env_steps / seconds, "seconds": before + seconds, "iteration_ms": whole}
-    return stages | speed | {"compile_seconds": timing.compile, "memory_mb": peak_memory_mb()}
-
-
-def logged_run(agent: Agent, env: Env, run: Run, path: Path | None, state: TrainState) -> LoggedRun:
-    """Describe a run for its loggers: of its directory, else of its objects."""
-    run_config = configs.describe_run(agent, env, run) if path is None else configs.read(path / RUN_FILE)
-    name = (env.name or type(env).__name__) if path is None else path.name or path.resolve().name
-    run_id = "" if path is None else read_about(path).get("id", "")
-    steps = counter.to_int(state.env_steps)
-    text = configs.to_toml(run_config)
-    return LoggedRun(name, path, run_id, dict(flatten(run_config)), text, int(state.iteration), steps)
-
-
-def export_policies(run: TrainedRun, run_dir: Path) -> Artifact:
-    """Write bundles of the last policy and of the best one into the run directory."""
-    row = run.history[-1] if run.history else {}
-    scores = {name: row[name] for name in SCORES if name in row}
-    files = {LAST: run.policy().export(run_dir / LAST, FORMATS, scores).path}
-    if run.best is not None and run.best.learner is not None:
-        scores = {name: run.best.row[name] for name in SCORES if name in run.best.row} if run.best.row else {}
-        files[BEST] = run.policy(best=True).export(run_dir / BEST, FORMATS, scores).path
-    return Artifact("policy", files, run.env_steps)
 
 
 class RunLoggers:
@@ -185,3 +127,65 @@ def _close(name: str, logger: Logger) -> None:
         logger.close()
     except Exception as error:
         warnings.warn(f"{name} could not be closed ({type(error).__name__}: {error})", stacklevel=2)
+
+
+def logged_run(agent: Agent, env: Env, run: Run, path: Path | None, state: TrainState) -> LoggedRun:
+    """Describe a run for its loggers: of its directory, else of its objects."""
+    run_config = configs.describe_run(agent, env, run) if path is None else configs.read(path / RUN_FILE)
+    name = (env.name or type(env).__name__) if path is None else path.name or path.resolve().name
+    run_id = "" if path is None else read_about(path).get("id", "")
+    steps = counter.to_int(state.env_steps)
+    text = configs.to_toml(run_config)
+    return LoggedRun(name, path, run_id, dict(flatten(run_config)), text, int(state.iteration), steps)
+
+
+def export_policies(run: TrainedRun, run_dir: Path) -> Artifact:
+    """Write bundles of the last policy and of the best one into the run directory."""
+    row = run.history[-1] if run.history else {}
+    scores = {name: row[name] for name in SCORES if name in row}
+    files = {LAST_BUNDLE: run.policy().export(run_dir / LAST_BUNDLE, FORMATS, scores).path}
+    if run.best is not None and run.best.learner is not None:
+        scores = {name: run.best.row[name] for name in SCORES if name in run.best.row} if run.best.row else {}
+        files[BEST_BUNDLE] = run.policy(best=True).export(run_dir / BEST_BUNDLE, FORMATS, scores).path
+    return Artifact("policy", files, run.env_steps)
+
+
+ROWS_PER_RUN = 100  # log rows of a run that is long enough
+CHUNK_STEPS = 2**18  # maximum env-steps between two rows, so that a signal stops the run within seconds
+
+
+def row_intervals(run: Run, total_iterations: int, steps: int) -> tuple[int, int]:
+    """Return the iterations between log rows and between checkpoints; `steps` is the size of a rollout."""
+    every = run.log.every or max(1, min(total_iterations // ROWS_PER_RUN, CHUNK_STEPS // steps))
+    return every, run.log.checkpoint_every or every
+
+
+def next_row(done: int, intervals: tuple[int, int], next_evaluation: int) -> int:
+    """Return the iteration of the next row: of a whole interval, a checkpoint or an evaluation, or the last one."""
+    return min(*(done - done % every + every for every in intervals), next_evaluation)
+
+
+def untrained_row(metric_names: Iterable[str]) -> Row:
+    """Return the row before the first iteration, which has an evaluation and no metrics of training."""
+    row = dict.fromkeys(("iteration", "env_steps", *metric_names, *MEASURED), math.nan)
+    return row | {"iteration": 0, "env_steps": 0, "seconds": 0.0}
+
+
+def measured(
+    seconds: float,
+    iterations: int,
+    env_steps: int,
+    before: float,
+    compile_seconds: float,
+    collect_seconds: float | None = None,
+) -> Row:
+    """Return time and memory of `iterations` iterations that took `seconds`; `before` is the training time before.
+
+    `collect_seconds` is the time of the rollouts; None where it cannot be told from that of updates.
+    """
+    whole, stages = 1e3 * seconds / iterations, dict[str, float]()
+    if collect_seconds is not None:
+        collect = 1e3 * collect_seconds / iterations
+        stages = {"collect_ms": collect, "update_ms": whole - collect}
+    speed = {"steps_per_second": env_steps / seconds, "seconds": before + seconds, "iteration_ms": whole}
+    return stages | speed | {"compile_seconds": compile_seconds, "memory_mb": peak_memory_mb()}

@@ -69,8 +69,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "the metrics of an environment are read after an action that its mask forbids",
-        "[sampled(_seeded(space), mask, rng) for",
-        "[sampled(_seeded(space), None, rng) for",
+        "[sample_allowed(_seeded(space), mask, rng) for",
+        "[sample_allowed(_seeded(space), None, rng) for",
         (METRICS + "test_what_is_logged_by_default_is_not_left_to_chance",),
     ),
     Mutation(

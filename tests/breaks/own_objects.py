@@ -141,7 +141,7 @@ MUTATIONS = [
         "{key: _tupled(x) if isinstance(defaults.get(key), tuple) else x for",
         "{key: x for",
         (OWN + "test_arguments_without_a_default_are_given_or_named", HOSTED + "[a tuple]"),
-        "envs/own.py",
+        "envs/imported.py",
     ),
     Mutation(
         "max_steps of an environment without a limit is unknown",
@@ -152,7 +152,7 @@ MUTATIONS = [
     ),
     Mutation(
         "sizes are listed as parameters that can be drawn",
-        "    return not place.is_static and place",
+        "    return not parameter.is_static and parameter",
         "    return place",
         (OWN + "test_the_command_envs_lists_arguments_and_those_that_can_be_drawn",),
         "wrappers/params.py",

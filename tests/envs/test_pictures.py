@@ -6,7 +6,7 @@ import pytest
 
 import ppax
 from ppax.envs.builtin.drawing import AMBER, BLUE, COLOURS, INK
-from ppax.envs.wrappers import pictures
+from ppax.envs.suites import pictures
 from ppax.envs.wrappers.rendering import render
 
 MODEL = """<mujoco><worldbody><geom type="plane" size="9 9 1"/><body pos="0 0 1"><freejoint/><geom size="0.2"/>

@@ -739,10 +739,10 @@ HARMLESS = {
     ("paths.py", "import_module()"),  # of packages that the user trusts
     ("registry.py", "import_module()"),
     ("tensor_batch.py", "import_module()"),
-    ("worker.py", "import_module()"),
-    ("worker.py", "imports cloudpickle"),
-    ("body.py", "import_module()"),
-    ("body.py", "imports cloudpickle"),
+    ("worker_process.py", "import_module()"),
+    ("worker_process.py", "imports cloudpickle"),
+    ("ray_actor.py", "import_module()"),
+    ("ray_actor.py", "imports cloudpickle"),
     ("workers.py", "imports cloudpickle"),
 }
 

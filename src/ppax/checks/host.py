@@ -22,14 +22,19 @@ from ppax.checks.elements import distinct, once, outside, parts, same
 from ppax.checks.report import Check, Finding, attempt, last_lines, none_of, not_tried, skip
 from ppax.core.types import ConfigError, Key
 from ppax.envs import EnvError, HostEnv
-from ppax.envs.hosting.arrays import MaskForm, choices_of, leaves_of, space_mismatches
-from ppax.envs.hosting.conventions import adapted, unread
+from ppax.envs.hosting.arrays import (
+    MaskForm,
+    choices_of,
+    leaves_of,
+    sample_allowed,
+    space_mismatches,
+    stack_elements,
+)
+from ppax.envs.hosting.conventions import adapted, generators_of, unread
 from ppax.envs.hosting.faults import RAISED, close_all
 from ppax.envs.hosting.gym_vector import mode_of
-from ppax.envs.hosting.instances import generators_of
-from ppax.envs.hosting.parallel_env import Team
-from ppax.envs.hosting.sampling import joined, sampled
 from ppax.envs.hosting.spec import env_errors, new_env
+from ppax.envs.hosting.team import Team
 
 # Traces of host environments: resets and steps of a few of them with random actions, before any training.
 
@@ -114,12 +119,12 @@ class Subject:
     def random_action(self, info: dict[str, Any], rng: np.random.Generator) -> Any:
         """Sample an action that info["action_mask"] allows. Raises NoMask for something that is no mask."""
         try:
-            rows = [sampled(space, mask, rng) for space, mask in self.masks_of(info)]
+            rows = [sample_allowed(space, mask, rng) for space, mask in self.masks_of(info)]
         except ValueError as error:
             raise NoMask(str(error)) from None
         if not self.axis:
             return rows[0]
-        return rows if self._mode is None else joined(rows)
+        return rows if self._mode is None else stack_elements(rows)
 
     def masks_of(self, info: dict[str, Any]) -> list[tuple[spaces.Space, Any]]:
         """Return the action space of each agent, or environment of a vector, and its mask in `info`; None: none."""

@@ -16,14 +16,19 @@ from gymnasium import Env, error, spaces
 
 from ppax.arrays import masks
 from ppax.core.types import ConfigError
-from ppax.envs.hosting.conventions import REMEDY, unread
-from ppax.envs.hosting.drawn import Drawn
+from ppax.envs.hosting.arrays import HostSpec, sample_allowed
+from ppax.envs.hosting.conventions import REMEDY, SharedEnv, new_adapted, unread
+from ppax.envs.hosting.domain_randomisation import DomainRandomisation
 from ppax.envs.hosting.faults import RAISED, EnvError, close_all
-from ppax.envs.hosting.handle import HostSpec
-from ppax.envs.hosting.instances import SharedEnv, new
-from ppax.envs.hosting.parallel_env import HeterogeneousAgents, NotFlattenable, ParallelEnv, Team, difference
-from ppax.envs.hosting.sampling import sampled
-from ppax.envs.hosting.turns import TurnBasedEnv, Turns
+from ppax.envs.hosting.team import (
+    HeterogeneousAgents,
+    NotFlattenable,
+    ParallelEnv,
+    Team,
+    TurnBasedEnv,
+    Turns,
+    difference,
+)
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings, checked_num_envs
 from ppax.envs.wrappers.agent_groups import without_number
@@ -49,9 +54,9 @@ def env_errors(name: str, call: str) -> Iterator[None]:
 
 
 def new_env(factory: Callable[[], Any]) -> Any:
-    """Return a new environment, as instances.py makes it; ConfigError for one that was returned before."""
+    """Return a new environment, adapted as in conventions.py; ConfigError for one that was returned before."""
     try:
-        return new(factory)
+        return new_adapted(factory)
     except SharedEnv as shared:
         raise ConfigError(f"source: {shared}") from None
 
@@ -104,7 +109,7 @@ def with_params(
         fixed, ranges = {}, split_ranges({name: {"low": x, "high": x} for name, x in fixed.items()})[1] | ranges
     made_with: dict[int, Any] = {id(one): partial(one, **fixed) for one in factories}
     if ranges:
-        made_with = {key: partial(Drawn, one, ranges, set_params) for key, one in made_with.items()}
+        made_with = {key: partial(DomainRandomisation, one, ranges, set_params) for key, one in made_with.items()}
     try:
         return spec_of([made_with[id(one)] for one in factories], made, name)
     except EnvError as failed:
@@ -245,7 +250,7 @@ def _first_metrics(env: Any, info: dict[str, Any], name: str) -> tuple[str, ...]
     rng, team = np.random.default_rng(0), isinstance(env, Team)
     own, given = (env.actions, env.masks_of(info)) if team else ([env.action_space], [info.get("action_mask")])
     try:
-        actions = [sampled(_seeded(space), mask, rng) for space, mask in zip(own, given, strict=True)]
+        actions = [sample_allowed(_seeded(space), mask, rng) for space, mask in zip(own, given, strict=True)]
     except (ValueError, NotImplementedError):  # neither mask nor space of actions: refused by the check before training
         return ()
     with env_errors(name, "first step"):

@@ -21,8 +21,8 @@ from jax import Array
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 from ppax.envs import builtin
-from ppax.envs.suites.common import known, library, strong
-from ppax.envs.wrappers import pictures
+from ppax.envs.suites import pictures
+from ppax.envs.suites.common import NO_LIMIT, known, library, strong
 from ppax.envs.wrappers.time_limit import TimeLimit
 
 # Classic control by gymnax's class: the built-in environment that draws it, and how its state renames fields
@@ -34,7 +34,6 @@ DRAWN: dict[str, tuple[Any, dict[str, str]]] = {
     "MountainCar": (builtin.MountainCar, {}),
     "ContinuousMountainCar": (builtin.MountainCarContinuous, {}),
 }
-NO_LIMIT = 2**30  # steps; never reached, and below the overflow of gymnax's int32 counter
 
 
 @part

@@ -18,6 +18,7 @@ from jax import Array
 from ppax.arrays.sequences import where_rows
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.envs.wrappers.wrapper import Wrapper
 
 
 class Group(NamedTuple):
@@ -73,10 +74,9 @@ def where_agents(num_agents: Any, mask: Array, yes: PyTree, no: PyTree) -> PyTre
 
 
 @part
-class Grouped:
+class Grouped(Wrapper):
     """Wrapper of `env` that splits agents with equal spaces into groups. Create it with `ppax.envs.grouped`."""
 
-    env: Environment
     players: tuple[tuple[str, tuple[int, ...]], ...] = static("name of each group, and the indices of its agents")
 
     @property

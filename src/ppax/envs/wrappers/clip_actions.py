@@ -10,32 +10,22 @@ from gymnasium import spaces
 
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.envs.wrappers.wrapper import Wrapper
 
 
 @part
-class ClipActions:
+class ClipActions(Wrapper):
     """Wrapper of `env` that clips every element of its Box actions to [-limit, limit], and narrows their bounds to it.
 
     An unbounded Box becomes a bounded one, over which the distributions squashed and beta work too.
     """
 
-    env: Environment
     limit: float = static("largest absolute value of an action's element", above=0.0)
-
-    @property
-    def observation_space(self) -> spaces.Space:
-        """Observation space of `env`."""
-        return self.env.observation_space
 
     @property
     def action_space(self) -> spaces.Space:
         """Action space of `env`, its boxes within the limit."""
         return narrowed(self.env.action_space, self.limit)
-
-    @property
-    def num_agents(self) -> int | dict[str, int] | None:
-        """Number of agents of `env`."""
-        return self.env.num_agents
 
     def reset(self, key: Key) -> EnvReset:
         """Reset `env`."""

@@ -16,8 +16,9 @@ from jax import Array
 
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
-from ppax.envs.hosting.parallel_env import AGENT, JOINT, OWN
+from ppax.envs.hosting.team import AGENT, JOINT, OWN
 from ppax.envs.wrappers.agent_groups import count
+from ppax.envs.wrappers.wrapper import Wrapper
 
 
 class TeamState(NamedTuple):
@@ -28,14 +29,13 @@ class TeamState(NamedTuple):
 
 
 @part
-class TeamView:
+class TeamView(Wrapper):
     """Wrapper of `env` with dict observations: "own", and optionally "agent" and "joint". Create it with `team_view`.
 
     "agent" is the agent's index. "joint" is the same for all agents: `global_state` of the environment if it has one,
     else the concatenated observations of all agents, with zeros for agents that are out.
     """
 
-    env: Environment
     agent_ids: bool = static("add the agent's index to its observation")
     joint_size: int = static("size of the joint observation for the critic; 0: none", default=0, low=0)
 
@@ -48,11 +48,6 @@ class TeamView:
         if self.joint_size:
             entries[JOINT] = spaces.Box(-np.inf, np.inf, (self.joint_size,), np.float32)
         return spaces.Dict(entries)
-
-    @property
-    def action_space(self) -> spaces.Space:
-        """Action space of `env`."""
-        return self.env.action_space
 
     @property
     def num_agents(self) -> int:

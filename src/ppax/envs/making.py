@@ -63,7 +63,7 @@ BUILTIN: dict[str, Callable[[], Environment]] = {
     "probe/Finite": lambda: builtin.FiniteProbe(),
 }
 
-OWN_SUITE = "docs/own_environment.md"
+OWN_GUIDE = "docs/own_environment.md"
 
 
 @refusing_unknown
@@ -320,16 +320,15 @@ def _single(name: str, options: Mapping[str, Any]) -> Environment:
     nearest = [f"gymnasium/{name}"] if ":" in name else difflib.get_close_matches(name, BUILTIN, n=1)
     nearest += [f"gymnasium/{one}" for one in difflib.get_close_matches(env_id or name, gymnasium.registry, n=1)]
     if nearest:
-        own = f"; for your own see {OWN_SUITE}" if env_id else ""
+        own = f"; for your own see {OWN_GUIDE}" if env_id else ""
         raise ConfigError(
             f"no environment {name!r}; did you mean {nearest[0]!r}, as in `ppax train {nearest[0]}`? "
             f"`ppax envs` lists all names{own}"
         )
     if env_id:
         raise ConfigError(
-            f"no suite {suite!r}: must be one of {', '.join((*SUITES, *HOST_SUITES))}; for your own see {OWN_SUITE}"
+            f"no suite {suite!r}: must be one of {', '.join((*SUITES, *HOST_SUITES))}; for your own see {OWN_GUIDE}"
         )
     raise ConfigError(
-        f"no environment {name!r}; `ppax envs` lists all names; for an environment of your own see "
-        "docs/own_environment.md"
+        f"no environment {name!r}; `ppax envs` lists all names; for an environment of your own see {OWN_GUIDE}"
     )

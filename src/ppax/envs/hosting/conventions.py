@@ -30,6 +30,7 @@ METHODS = (
     *(METHOD, "action_mask", "get_action_mask", "get_action_masks", "valid_action_mask", "valid_action_masks"),
     *("get_valid_action_mask", "get_valid_action_masks", "invalid_action_mask", "invalid_action_masks"),
     *("valid_actions", "get_valid_actions", "legal_actions", "get_legal_actions", "avail_actions", "get_avail_actions"),
+    "get_avail_agent_actions",
 )
 ENTRIES = ("action_masks", "valid_action_mask", "valid_actions", "legal_actions", "avail_actions")
 REMEDY = 'give it as info["action_mask"], or by a method action_masks() without arguments, with 1 for allowed actions'

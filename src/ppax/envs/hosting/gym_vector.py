@@ -27,8 +27,7 @@ from ppax.envs.hosting.arrays import (
     undeclared,
 )
 from ppax.envs.hosting.faults import RAISED, EnvError, close_all
-from ppax.envs.hosting.stepper import Exchange, HostStep
-from ppax.envs.hosting.tensor_batch import TensorBatch
+from ppax.envs.hosting.stepper import HostStep
 
 
 class GymVectorStepper:
@@ -203,8 +202,3 @@ def mode_of(vector: VectorEnv) -> AutoresetMode:
         f"{vector}: its metadata, {metadata}, do not say how it begins the next episode: set "
         'env.metadata["autoreset_mode"] to the gymnasium.vector.AutoresetMode that it has'
     )
-
-
-def exchange_of(vector: VectorEnv) -> Exchange | None:
-    """Return the step on the device, by DLPack, of a TensorBatch; None for others, and where it is switched off."""
-    return vector.exchange if isinstance(vector, TensorBatch) and vector.on_device else None

@@ -27,7 +27,7 @@ from ppax.devices import sharding
 from ppax.envs.hosting.arrays import HostSpec, Layout, each_group, element_of
 from ppax.envs.hosting.conventions import SharedEnv, adapted_vector, refuse_shared, unread
 from ppax.envs.hosting.faults import close_all
-from ppax.envs.hosting.gym_vector import GymVectorStepper, exchange_of, mode_of
+from ppax.envs.hosting.gym_vector import GymVectorStepper, mode_of
 from ppax.envs.hosting.ray_stepper import Actors
 from ppax.envs.hosting.spec import env_errors, factories_of, first_reset, info_of, mask_size_of, with_params
 from ppax.envs.hosting.stepper import Host, Stepper
@@ -35,7 +35,7 @@ from ppax.envs.hosting.team import JOINT
 from ppax.envs.hosting.tensor_batch import TensorBatch
 from ppax.envs.hosting.workers import Factory, InProcess, Workers
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
-from ppax.envs.wrappers.agent_groups import Group
+from ppax.envs.wrappers.agent_groups import Group, groups_of
 from ppax.envs.wrappers.params import nested
 
 WORKERS = Option("workers", int, optional=True, limits={"low": 1})
@@ -86,8 +86,7 @@ class HostEnv:
     @property
     def groups(self) -> dict[str, Group]:
         """Spaces and number of agents of each group; {} without groups."""
-        obs_space, action_space = self.observation_space, self.action_space
-        return {name: Group(obs_space[name], action_space[name], size, self.actor_obs) for name, size in self.sizes}  # type: ignore[index]
+        return groups_of(self)
 
     @property
     def actor_obs(self) -> tuple[str, ...]:
@@ -257,13 +256,15 @@ def host_vector(
     `first` is one of them, from which spaces are read; `unique`: it is the only one, and else closed.
     """
     mode_of(first)
-    exchange = exchange_of(first)
     try:
         refuse_shared(getattr(first.unwrapped, "envs", ()), {})
     except SharedEnv as shared:
         raise ConfigError(f"source: {first}: {shared}") from None
-    # a TensorBatch reads masks itself
-    adapt: Any = adapted_vector if not isinstance(first, TensorBatch) else lambda vector: vector
+    adapt: Any = adapted_vector
+    exchange = None  # step on the device, by DLPack
+    if isinstance(first, TensorBatch):  # which reads masks itself
+        adapt = lambda vector: vector  # noqa: E731
+        exchange = first.exchange if first.on_device else None
     first = adapt(first)
     with env_errors(str(first) if unique else name, "first reset"):
         info, space = info_of(first_reset(first), first), first.single_action_space

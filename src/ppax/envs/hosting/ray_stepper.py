@@ -15,7 +15,7 @@ from gymnasium import Env
 from ppax.devices import clusters
 from ppax.envs.hosting import ray_actor
 from ppax.envs.hosting.arrays import Arrays, Layout
-from ppax.envs.hosting.faults import EnvError, describe
+from ppax.envs.hosting.faults import EnvError, failure_text
 from ppax.envs.hosting.stepper import HostStep, host_step
 from ppax.envs.hosting.workers import START_SECONDS, halves, pickled, shares
 
@@ -104,7 +104,7 @@ class Actors:
         if isinstance(given, dict):
             self.close()
             at = f"environment actor {worker}{self._places[worker]}"
-            raise EnvError(describe(given) if given["index"] >= 0 else f"{at}\n{given['cause']}")
+            raise EnvError(failure_text(given) if given["index"] >= 0 else f"{at}\n{given['cause']}")
         return given
 
     def _error(self, worker: int, reason: str) -> EnvError:

@@ -17,7 +17,7 @@ from gymnasium import Env, error, spaces
 from ppax.arrays import masks
 from ppax.core.types import ConfigError
 from ppax.envs.hosting.arrays import HostSpec, sample_allowed
-from ppax.envs.hosting.conventions import REMEDY, SharedEnv, new_adapted, unread
+from ppax.envs.hosting.conventions import METHODS, REMEDY, SharedEnv, new_adapted, unread
 from ppax.envs.hosting.domain_randomisation import DomainRandomisation
 from ppax.envs.hosting.faults import RAISED, EnvError, close_all
 from ppax.envs.hosting.team import (
@@ -100,7 +100,7 @@ def with_params(
     """
     name = name or getattr(factories[0], "__name__", "the environment")
     if not made.env_params and set_params is None:
-        return spec_of(factories, made, name)
+        return with_spec(factories, made, name)
     fixed, ranges = split_ranges(made.env_params)
     for one in factories:
         refuse_lists(fixed, one)
@@ -111,7 +111,7 @@ def with_params(
     if ranges:
         made_with = {key: partial(DomainRandomisation, one, ranges, set_params) for key, one in made_with.items()}
     try:
-        return spec_of([made_with[id(one)] for one in factories], made, name)
+        return with_spec([made_with[id(one)] for one in factories], made, name)
     except EnvError as failed:
         if not isinstance(failed.cause, TypeError):
             raise
@@ -127,7 +127,7 @@ def _defaults_of(factory: Factory) -> dict[str, Any]:
     return {name: x.default for name, x in given.items() if x.default is not x.empty}
 
 
-def spec_of(factories: list[Factory], settings: EnvSettings, name: str) -> tuple[list[Factory], HostSpec]:
+def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tuple[list[Factory], HostSpec]:
     """Return the factories, those of several agents wrapped in `Team`, and the spaces and sizes of one environment."""
     _refuse_compiled(factories[0])
     agent_ids, central_critic = settings.agent_ids, settings.central_critic
@@ -238,7 +238,9 @@ def _unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
     if not isinstance(env, Team):
         yield from unread(env, info)
     elif all(mask is None for mask in env.masks_of(info)):
-        for place in env.unread_masks():
+        entries = {entry for one in env.own_spaces if isinstance(one, spaces.Dict) for entry in one.spaces}
+        places = [f"a method or attribute {name}" for name in METHODS if hasattr(env.env, name)]
+        for place in [*places, *(f'obs["{name}"]' for name in METHODS if name in entries)]:
             yield f"{type(env.env).__name__} has {place}, which is not read, and trains without action masks: {REMEDY}"
 
 

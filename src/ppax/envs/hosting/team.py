@@ -7,7 +7,7 @@ ppax: it is pickled by value for workers.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,10 +15,6 @@ import numpy as np
 from gymnasium import spaces
 
 MASKED = {"observation", "action_mask"}  # entries of an observation with its mask, as in board games
-UNREAD = (  # names under which masks are not read
-    *("action_masks", "action_mask", "get_action_mask", "get_action_masks", "valid_action_mask", "valid_actions"),
-    *("legal_actions", "get_legal_actions", "avail_actions", "get_avail_actions", "get_avail_agent_actions"),
-)
 OWN, AGENT, JOINT = "own", "agent", "joint"  # entries of an observation with agent_ids or central_critic
 
 
@@ -123,10 +119,12 @@ class Team:
         self._masked = [isinstance(one, spaces.Dict) and set(one.spaces) == MASKED for one in seen]
         # any other Dict with a mask is an observation of all its entries
         self._gives_mask = [isinstance(one, spaces.Dict) and "action_mask" in one.spaces for one in seen]
-        self._own = [one["observation"] if masked else one for one, masked in zip(seen, self._masked, strict=True)]
+        self.own_spaces = [
+            one["observation"] if masked else one for one, masked in zip(seen, self._masked, strict=True)
+        ]
         entries = self._entries() if agent_ids or central_critic else None
         self.actions = [self.env.action_space(agent) for agent in self.names]  # action space of each agent
-        self.observation_space = self._together([entries or one for one in self._own], itemgetter(0), spaces.Dict)
+        self.observation_space = self._together([entries or one for one in self.own_spaces], itemgetter(0), spaces.Dict)
         self.action_space = self._together(self.actions, itemgetter(0), spaces.Dict)
         self._active = np.zeros(self.num_agents, bool)  # agents whose episode is running
         self._acting = self._active  # those that act next: all of them, or the one whose turn it is
@@ -139,7 +137,7 @@ class Team:
         next.
         """
         obs, infos = self.env.reset(seed=seed, options=options)
-        self._last = [_zeros(space) for space in self._own]
+        self._last = [_zeros(space) for space in self.own_spaces]
         self._masks: list[Any] = [None] * self.num_agents
         self._active, self._begun = self._present(), np.zeros(self.num_agents, bool)
         self._acting = self._next_to_act()
@@ -182,12 +180,6 @@ class Team:
         if not self.sizes:
             return list(given)
         return [mask for name, size in self.sizes for mask in (given[name] or [None] * size)]
-
-    def unread_masks(self) -> Iterator[str]:
-        """Yield the places where masks seem to be, and are not read."""
-        yield from (f"a method or attribute {name}" for name in UNREAD if hasattr(self.env, name))
-        seen = [set(one.spaces) for one in self._own if isinstance(one, spaces.Dict)]
-        yield from (f'obs["{name}"]' for name in UNREAD if any(name in one for one in seen))
 
     def render(self) -> Any:
         """Return the environment's own picture."""
@@ -250,11 +242,11 @@ class Team:
 
     def _entries(self) -> spaces.Dict:
         """Observation space with the entries of agent_ids and central_critic."""
-        entries: dict[str, spaces.Space] = {OWN: self._own[0]}
+        entries: dict[str, spaces.Space] = {OWN: self.own_spaces[0]}
         if self._agent_ids:
             entries[AGENT] = spaces.Discrete(self.num_agents)
         if self._central_critic:
-            shape = (self.num_agents * _numbers(self._own[0]),)
+            shape = (self.num_agents * _numbers(self.own_spaces[0]),)
             entries[JOINT] = spaces.Box(-np.inf, np.inf, shape, np.float32)
         return spaces.Dict(entries)
 

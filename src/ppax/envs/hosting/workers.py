@@ -30,7 +30,7 @@ from ppax.core.types import ConfigError
 from ppax.envs.hosting import domain_randomisation, team, worker_process
 from ppax.envs.hosting.arrays import Arrays, Layout
 from ppax.envs.hosting.batch import EnvBatch
-from ppax.envs.hosting.faults import EnvError, Failure, describe
+from ppax.envs.hosting.faults import EnvError, Failure, failure_text
 from ppax.envs.hosting.stepper import HostStep, host_step
 from ppax.envs.suites import atari_game
 
@@ -225,7 +225,7 @@ class Workers:
             self.close()
             report = json.loads(answer)
             index = report["index"]
-            raise EnvError(describe(report) if index >= 0 else f"worker process {worker}\n{report['cause']}")
+            raise EnvError(failure_text(report) if index >= 0 else f"worker process {worker}\n{report['cause']}")
 
     def _worker_error(self, worker: int, reason: str) -> EnvError:
         """Close everything and return the error for a worker that does not answer."""

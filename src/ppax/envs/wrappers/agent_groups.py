@@ -30,6 +30,12 @@ class Group(NamedTuple):
     actor_obs: tuple[str, ...]  # entries of a Dict observation that the actor may read; (): all
 
 
+def groups_of(env: Any) -> dict[str, Group]:
+    """Return the groups of a VectorEnv or HostEnv by name; {} if all agents have the same spaces."""
+    seen, actions = env.observation_space, env.action_space
+    return {name: Group(seen[name], actions[name], size, env.actor_obs) for name, size in env.sizes}
+
+
 def count(num_agents: Any) -> int:
     """Return the number of agents of an environment; 1 without an agent axis."""
     return sum(num_agents.values()) if isinstance(num_agents, Mapping) else num_agents or 1

@@ -63,8 +63,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "checks draw actions from masks of another form",
-        "np.split(form(mask), edges)",
-        "np.split(np.asarray(mask, bool).reshape(-1), edges)",
+        "np.split(form(mask), np.cumsum(form.choices)[:-1])",
+        "np.split(np.asarray(mask, bool).reshape(-1), np.cumsum(form.choices)[:-1])",
         (MASKS + "test_other_forms_are_refused_before_an_action_is_drawn[padded and flat]",),
     ),
     Mutation(

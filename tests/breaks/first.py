@@ -1070,7 +1070,7 @@ SUITES = [
     ),
     Mutation(
         "environments are never compared with their spaces",
-        'for problem in space_mismatches(self.layout.observation_space, obs, "its observation", self.axis):',
+        'for problem in space_mismatches(self.spec.observation_space, obs, "its observation", self.axis):',
         "for problem in ():",
         (CHECK_HOST + "test_every_environment_is_compared_with_its_spaces_when_it_first_steps",),
     ),

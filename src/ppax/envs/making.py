@@ -138,8 +138,8 @@ def grouped(env: Any, players: Mapping[str, Sequence[int | str]]) -> Any:
     if isinstance(env, HostEnv):
         return _grouped_on_host(env, players)
     if not isinstance(env, VectorEnv):
-        return agent_groups.split(env, players, type(env).__name__)
-    inner = agent_groups.split(env.env, players, env.name or type(env.env).__name__)
+        return agent_groups.split_agents(env, players, type(env).__name__)
+    inner = agent_groups.split_agents(env.env, players, env.name or type(env.env).__name__)
     return dataclasses.replace(env, env=inner, made=dataclasses.replace(env.made, players=inner.players))
 
 

@@ -13,7 +13,7 @@ from jax import Array
 from ppax.core.parts import brief, slot, slot_table
 from ppax.core.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
 from ppax.distributions import gsde as equations
-from ppax.networks.encoders import Auto, Flat, Reader, named_encoders, readers
+from ppax.networks.encoders import Auto, EntryReader, Flat, named_encoders, readers
 from ppax.networks.heads import FAMILIES, BoxOptions, Head, head_for, require_features_for_noise, same_actions
 from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense, init_dense, init_layers, layers, rescaled_dense
 from ppax.networks.memories import AT_ONCE, OWN, MemoryPart, NoMemory, Stack, rematerialised
@@ -50,7 +50,7 @@ class Tower:
         left_out = own is None or isinstance(own, Same) or (name == "encoders" and not own)
         return getattr(network, name) if left_out else own
 
-    def torso(self, network: Any, readers: tuple[Reader, ...]) -> Torso:
+    def torso(self, network: Any, readers: tuple[EntryReader, ...]) -> Torso:
         """Return the torso of `network` that these options describe."""
         names = ("memory", "hidden", "head_hidden", "activation", "layer_norm")
         chosen = {name: self.option(name, network) for name in names}
@@ -63,7 +63,7 @@ class Torso(NamedTuple):
     It encodes the entries of an observation one by one and concatenates them; dense layers follow, then the memory.
     """
 
-    readers: tuple[Reader, ...]
+    readers: tuple[EntryReader, ...]
     memory: MemoryPart
     hidden: tuple[int, ...]
     head_hidden: tuple[int, ...]
@@ -139,8 +139,8 @@ AUTO, NONE = Auto(), NoMemory()
 class Composed:
     """Actor-critic network. Construct it with `network(env)`."""
 
-    actor_readers: tuple[Reader, ...] = static()
-    critic_readers: tuple[Reader, ...] = static()
+    actor_readers: tuple[EntryReader, ...] = static()
+    critic_readers: tuple[EntryReader, ...] = static()
     head: Head = dataclasses.field(metadata={"doc": ""})  # a subtree: its numbers can be swept and annealed
     # the user's choice of encoders, from which the readers were made
     encoder: Any = slot("encoder", "encoder of image entries of an observation", default=AUTO)

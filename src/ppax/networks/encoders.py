@@ -18,7 +18,7 @@ from ppax.networks.layers import orthogonal
 from ppax.networks.observations import Entry
 from ppax.networks.products import matmul
 
-__all__ = ["Auto", "Encoder", "Flat", "ImpalaCNN", "NatureCNN", "Reader", "SmallCNN", "named_encoders", "readers"]
+__all__ = ["Auto", "Encoder", "EntryReader", "Flat", "ImpalaCNN", "NatureCNN", "SmallCNN", "named_encoders", "readers"]
 
 LAYOUTS = ("hwc", "chw")
 SIZES, STRIDES = (8, 4, 3), (4, 2, 1)  # of NatureCNN's filters
@@ -134,7 +134,7 @@ class SmallCNN:
 CONVOLUTIONS = (NatureCNN, ImpalaCNN, SmallCNN)
 
 
-class Reader(NamedTuple):
+class EntryReader(NamedTuple):
     """Encoder with its input entries: one entry, or with a user's own encoder all of them."""
 
     entries: tuple[Entry, ...]
@@ -170,7 +170,9 @@ class Reader(NamedTuple):
         return {entry.name: x for entry, x in zip(self.entries, arrays, strict=True)}
 
 
-def readers(encoder: Any, encoders: tuple[tuple[str, Any], ...], available: tuple[Entry, ...]) -> tuple[Reader, ...]:
+def readers(
+    encoder: Any, encoders: tuple[tuple[str, Any], ...], available: tuple[Entry, ...]
+) -> tuple[EntryReader, ...]:
     """Return the readers of the `available` entries of an observation: those named in `encoders`, and all others.
 
     ConfigError where an encoder does not fit.
@@ -183,20 +185,20 @@ def readers(encoder: Any, encoders: tuple[tuple[str, Any], ...], available: tupl
     return tuple(sorted(found, key=lambda reader: available.index(reader.entries[0])))
 
 
-def _readers(encoder: Any, available: tuple[Entry, ...]) -> tuple[Reader, ...]:
+def _readers(encoder: Any, available: tuple[Entry, ...]) -> tuple[EntryReader, ...]:
     if isinstance(encoder, Auto):
         return tuple(_automatic(entry) for entry in available)
     if isinstance(encoder, Flat):
-        return tuple(Reader((entry,), encoder) for entry in available)
+        return tuple(EntryReader((entry,), encoder) for entry in available)
     if not isinstance(encoder, CONVOLUTIONS):
-        return (Reader(available, encoder),)
+        return (EntryReader(available, encoder),)
     if not any(entry.image for entry in available):
         shapes = ", ".join(f"{entry.name} {list(entry.shape)}" for entry in available)
         advice = next((advice for entry in available if (advice := _with_three_axes(entry))), "use flat")
         raise ConfigError(
             f"network.encoder: a convolution needs an image, an entry with three axes; there are {shapes}: {advice}"
         )
-    return tuple(_fitting(encoder, entry) if entry.image else Reader((entry,), Flat()) for entry in available)
+    return tuple(_fitting(encoder, entry) if entry.image else EntryReader((entry,), Flat()) for entry in available)
 
 
 def named_encoders(
@@ -213,7 +215,7 @@ def named_encoders(
     return tuple(sorted(dict(encoders).items()))
 
 
-def _automatic(entry: Entry) -> Reader:
+def _automatic(entry: Entry) -> EntryReader:
     """Return the automatic choice of encoder for an entry."""
     if not entry.image:
         if entry.pixels and (advice := _with_three_axes(entry)):
@@ -222,13 +224,13 @@ def _automatic(entry: Entry) -> Reader:
                 f'a convolution: {advice}; encoder = "flat" reads it as it is',
                 stacklevel=2,
             )
-        return Reader((entry,), Flat())
+        return EntryReader((entry,), Flat())
     if min(entry.shape[:2]) >= 36:
         return _fitting(NatureCNN(), entry)
     if min(entry.shape[1:]) >= 36:  # channels first, as in four stacked frames [4, 84, 84]
         return _fitting(NatureCNN(layout="chw"), entry)
-    small = Reader((entry,), SmallCNN())
-    return small if small.size() else Reader((entry,), Flat())  # too small for a convolution, such as [2, 3, 128]
+    small = EntryReader((entry,), SmallCNN())
+    return small if small.size() else EntryReader((entry,), Flat())  # too small for a convolution, such as [2, 3, 128]
 
 
 def _with_three_axes(entry: Entry) -> str:
@@ -247,9 +249,9 @@ def _with_three_axes(entry: Entry) -> str:
     )
 
 
-def _fitting(encoder: Any, entry: Entry) -> Reader:
+def _fitting(encoder: Any, entry: Entry) -> EntryReader:
     """Return `encoder` with its entry; ConfigError where the entry is too small for it."""
-    reader = Reader((entry,), encoder)
+    reader = EntryReader((entry,), encoder)
     if not reader.size():
         raise ConfigError(
             f"network.encoder: {encoder} has an empty output for {entry.name} {list(entry.shape)}: "

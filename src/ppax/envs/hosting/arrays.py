@@ -313,7 +313,7 @@ class MaskForm:
     """
 
     def __init__(self, space: spaces.Space):
-        self.space, self.choices = space, choices_of(space)
+        self.space, self.choices = space, mask_choices(space)
         self.size, largest = sum(self.choices), max(self.choices)
         self._flat = (self.size,)
         self._own = np.arange(largest) < np.array(self.choices)[:, None]  # [components, largest]
@@ -352,7 +352,7 @@ class MaskForm:
         raise ValueError(f"{name} has the shape {list(given.shape)}; the masks of {self.space} are {self._forms}")
 
 
-def choices_of(space: spaces.Space) -> tuple[int, ...]:
+def mask_choices(space: spaces.Space) -> tuple[int, ...]:
     """Return the number of choices of each component of an action that may have masks; () for other spaces."""
     if isinstance(space, spaces.Discrete):
         return (int(space.n),)
@@ -366,7 +366,7 @@ def sample_allowed(space: spaces.Space, mask: Any, rng: np.random.Generator) -> 
 
     Raises ValueError for something that is no mask of this space.
     """
-    if mask is None or not choices_of(space):
+    if mask is None or not mask_choices(space):
         return space.sample()
     form = MaskForm(space)
     parts = [np.flatnonzero(part) for part in np.split(form(mask), np.cumsum(form.choices)[:-1])]

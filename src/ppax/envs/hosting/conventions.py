@@ -22,7 +22,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWra
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics
 from gymnasium.wrappers import vector as of_vectors
 
-from ppax.envs.hosting.arrays import MaskForm, choices_of
+from ppax.envs.hosting.arrays import MaskForm, mask_choices
 
 METHOD, ENTRY, STATS = "action_masks", "action_mask", "episode_stats"
 # methods and attributes whose masks are not read: some need arguments, some have 1 where an action is forbidden
@@ -184,7 +184,7 @@ def _with_mask(mask: Callable[[Any], Any] | None, obs: Any, info: dict[str, Any]
 
 def has_mask_entry(seen: Any, space: spaces.Space) -> bool:
     """Return whether observations are a Dict whose entry "action_mask" has the form of a mask of `space`."""
-    if not isinstance(seen, spaces.Dict) or ENTRY not in seen.spaces or not choices_of(space):
+    if not isinstance(seen, spaces.Dict) or ENTRY not in seen.spaces or not mask_choices(space):
         return False
     try:
         MaskForm(space)(np.zeros(seen.spaces[ENTRY].shape or (), bool))
@@ -222,7 +222,7 @@ def unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
     name = type((inside or [env])[0].unwrapped).__name__
     space = env.single_action_space if vector else env.action_space
     seen = env.single_observation_space if vector else env.observation_space
-    if ENTRY not in info and choices_of(space):
+    if ENTRY not in info and mask_choices(space):
         has = (lambda one: _each_has(env, one)) if vector else env.has_wrapper_attr
         places = [f"a method or attribute {one}" for one in METHODS if has(one)]
         places += [f'info["{one}"]' for one in ENTRIES if one in info]

@@ -39,7 +39,7 @@ class GymVectorStepper:
         self.vector, self.mask_size, self.metrics = vector, mask_size, metrics
         self.has_episode_stats = has_episode_stats
         self.batches = (slice(0, vector.num_envs),)
-        self._mode = mode_of(vector)
+        self._mode = autoreset_mode_of(vector)
         self.has_final_obs = self._mode is not AutoresetMode.NEXT_STEP
         self._leaves = list(leaves_of(vector.single_observation_space))
         self._action_dtypes = [leaf.space_dtype for leaf in leaves_of(vector.single_action_space)]
@@ -187,7 +187,7 @@ class GymVectorStepper:
         return found
 
 
-def mode_of(vector: VectorEnv) -> AutoresetMode:
+def autoreset_mode_of(vector: VectorEnv) -> AutoresetMode:
     """Return the autoreset mode of `vector`; ConfigError if it declares none."""
     # Gymnasium's own vectors have an attribute. Their metadata are shared with the environment's class, where a later
     # vector of the same class overwrites the mode

@@ -27,7 +27,7 @@ from ppax.devices import sharding
 from ppax.envs.hosting.arrays import HostSpec, Layout, each_group, element_of
 from ppax.envs.hosting.conventions import SharedEnv, adapted_vector, refuse_shared, unread
 from ppax.envs.hosting.faults import close_all
-from ppax.envs.hosting.gym_vector import GymVectorStepper, mode_of
+from ppax.envs.hosting.gym_vector import GymVectorStepper, autoreset_mode_of
 from ppax.envs.hosting.ray_stepper import Actors
 from ppax.envs.hosting.spec import env_errors, factories_of, first_reset, info_of, mask_size_of, with_params
 from ppax.envs.hosting.stepper import Host, Stepper
@@ -255,7 +255,7 @@ def host_vector(
 
     `first` is one of them, from which spaces are read; `unique`: it is the only one, and else closed.
     """
-    mode_of(first)
+    autoreset_mode_of(first)
     try:
         refuse_shared(getattr(first.unwrapped, "envs", ()), {})
     except SharedEnv as shared:

@@ -23,11 +23,11 @@ from ppax.envs.hosting.faults import RAISED, EnvError, close_all
 from ppax.envs.hosting.team import (
     HeterogeneousAgents,
     NotFlattenable,
-    ParallelEnv,
     Team,
-    TurnBasedEnv,
     Turns,
     difference,
+    is_parallel,
+    is_turn_based,
 )
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings, checked_num_envs
@@ -134,12 +134,12 @@ def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tup
     with env_errors(name, "constructor"):
         env = new_env(factories[0])
     _refuse_converted(env)
-    turns = isinstance(env, TurnBasedEnv)
+    turns = is_turn_based(env)
     if turns:
         settings.refuse(("action_repeat",), f"{type(env).__name__} is turn-based: the next turn is another agent's")
         in_turns = {id(factory): partial(Turns, factory) for factory in factories}
         factories = [in_turns[id(factory)] for factory in factories]
-    if isinstance(env, ParallelEnv):  # of which a turn-based one has the methods, too
+    if is_parallel(env):
         players = settings.players or (() if agent_ids or central_critic else groups_by_name(env))
         close_all([env.close])
         views: dict[str, Any] = {"agent_ids": agent_ids, "central_critic": central_critic, "players": players}
@@ -170,7 +170,7 @@ def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tup
         close_all([env.close])
 
 
-def groups_by_name(env: ParallelEnv) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def groups_by_name(env: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Group agents by name without number; else one group per agent; () if all agents have the same spaces."""
     agents = list(env.possible_agents)
     if difference(env, agents) is None:
@@ -217,7 +217,7 @@ def _refuse_compiled(factory: Factory) -> None:
 
 def _refuse_converted(env: Any) -> None:
     """Raise ConfigError for PettingZoo's parallel form of a turn-based environment, in which everybody acts always."""
-    if not isinstance(env, TurnBasedEnv) and type(env).__name__ == "turn_based_aec_to_parallel_wrapper":
+    if not is_turn_based(env) and type(env).__name__ == "turn_based_aec_to_parallel_wrapper":
         close_all([env.close])
         raise ConfigError(
             "turn_based_aec_to_parallel: in its result all agents act at each step, also those without a legal action; "

@@ -9,66 +9,21 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 MASKED = {"observation", "action_mask"}  # entries of an observation with its mask, as in board games
+# attributes of PettingZoo's `ParallelEnv`; `agents`, those present, may exist only after a reset
+PARALLEL = ("possible_agents", "reset", "step", "observation_space", "action_space", "close")
+TURN_BASED = (
+    *PARALLEL,
+    "observe",
+    "last",
+    "agent_iter",
+)  # those of its `AECEnv` that a parallel environment lacks, too
 OWN, AGENT, JOINT = "own", "agent", "joint"  # entries of an observation with agent_ids or central_critic
-
-
-@runtime_checkable
-class ParallelEnv(Protocol):
-    """Protocol of PettingZoo's `ParallelEnv`; without `agents` (those present), which may exist only after a reset."""
-
-    possible_agents: Sequence[Any]
-
-    def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
-        """Reset the environment: observations and infos by agent."""
-
-    def step(self, actions: dict) -> tuple[dict, dict, dict, dict, dict]:
-        """Step all agents that are present: observations, rewards, terminations, truncations, infos by agent."""
-
-    def observation_space(self, agent: Any) -> spaces.Space:
-        """Observation space of one agent."""
-
-    def action_space(self, agent: Any) -> spaces.Space:
-        """Action space of one agent."""
-
-    def close(self) -> None:
-        """Close the environment."""
-
-
-@runtime_checkable
-class TurnBasedEnv(Protocol):
-    """Protocol of PettingZoo's `AECEnv`: the methods that a parallel environment does not have, and those used here."""
-
-    possible_agents: Sequence[Any]
-
-    def reset(self, seed: int | None = None, options: dict | None = None) -> None:
-        """Reset the environment."""
-
-    def step(self, action: Any) -> None:
-        """Step the agent whose turn it is."""
-
-    def observe(self, agent: Any) -> Any:
-        """Return the observation of one agent."""
-
-    def last(self, observe: bool = True) -> tuple[Any, float, bool, bool, dict]:
-        """Return observation, rewards since its last turn, flags and info of the agent whose turn it is."""
-
-    def agent_iter(self, max_iter: int = 2**63) -> Any:
-        """Iterate over the agents, turn by turn."""
-
-    def observation_space(self, agent: Any) -> spaces.Space:
-        """Observation space of one agent."""
-
-    def action_space(self, agent: Any) -> spaces.Space:
-        """Action space of one agent."""
-
-    def close(self) -> None:
-        """Close the environment."""
 
 
 class HeterogeneousAgents(ValueError):
@@ -96,7 +51,7 @@ class Team:
 
     def __init__(
         self,
-        factory: Callable[..., ParallelEnv],
+        factory: Callable[..., Any],
         agent_ids: bool = False,
         central_critic: bool = False,
         players: Sequence[tuple[str, Sequence[int]]] = (),
@@ -259,7 +214,7 @@ class Turns:
     turns of others (training/host/turns.py).
     """
 
-    def __init__(self, factory: Callable[..., TurnBasedEnv], **options: Any):
+    def __init__(self, factory: Callable[..., Any], **options: Any):
         self.env: Any = factory(**options)
         self.possible_agents = list(self.env.possible_agents)
         self.observation_space, self.action_space = self.env.observation_space, self.env.action_space
@@ -314,7 +269,17 @@ class Turns:
             self.env.step(None)
 
 
-def difference(env: ParallelEnv, agents: Sequence[Any]) -> str | None:
+def is_parallel(env: Any) -> bool:
+    """Return whether an environment has the interface of PettingZoo's `ParallelEnv`; a turn-based one has it, too."""
+    return all(hasattr(env, name) for name in PARALLEL)
+
+
+def is_turn_based(env: Any) -> bool:
+    """Return whether an environment has the interface of PettingZoo's `AECEnv`."""
+    return all(hasattr(env, name) for name in TURN_BASED)
+
+
+def difference(env: Any, agents: Sequence[Any]) -> str | None:
     """Return the first difference between the spaces of these agents; None if they are equal."""
     for name in ("observation_space", "action_space"):
         each = [getattr(env, name)(agent) for agent in agents]

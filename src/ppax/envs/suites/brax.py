@@ -69,8 +69,8 @@ class Brax:
     def render(self, state: PyTree) -> np.ndarray:
         """Draw the bodies from the side, [H, W, 3]; also for MuJoCo Playground."""
         if hasattr(self.env, "mj_model"):
-            return pictures.bodies(self.env.mj_model, state.data.qpos)
-        return pictures.bodies(self.env.sys.mj_model, state.pipeline_state.q)
+            return pictures.draw_bodies(self.env.mj_model, state.data.qpos)
+        return pictures.draw_bodies(self.env.sys.mj_model, state.pipeline_state.q)
 
 
 def load(env_id: str, time_out_truncates: bool = False, **kwargs: Any) -> Environment:

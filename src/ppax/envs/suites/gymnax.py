@@ -98,7 +98,7 @@ class Gymnax:
             return drawn().render(
                 types.SimpleNamespace(**{rename.get(name, name): x for name, x in vars(state).items()})
             )
-        return pictures.numbers(self.env.get_obs(state, params=self.params, key=jax.random.key(0)))
+        return pictures.draw_observation(self.env.get_obs(state, params=self.params, key=jax.random.key(0)))
 
 
 def load(env_id: str, **kwargs: Any) -> Environment:

@@ -15,7 +15,7 @@ from jax import Array
 
 from ppax.arrays.sequences import where_rows
 from ppax.core.types import EnvReset, EnvStep, Key, PyTree, part, static
-from ppax.envs.wrappers.agent_groups import count, where_agents
+from ppax.envs.wrappers.agent_groups import count_agents, where_agents
 from ppax.envs.wrappers.wrapper import Wrapper
 
 
@@ -46,7 +46,7 @@ class ActionRepeat(Wrapper):
     def reset(self, key: Key) -> EnvReset:
         """Reset `env`."""
         start = self.env.reset(key)
-        agents = () if self.num_agents is None else (count(self.num_agents),)
+        agents = () if self.num_agents is None else (count_agents(self.num_agents),)
         return start._replace(state=ActionRepeatState(start.state, jnp.zeros(agents, bool)))
 
     def step(self, state: ActionRepeatState, action: PyTree, key: Key) -> EnvStep:

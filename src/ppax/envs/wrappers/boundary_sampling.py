@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
-from ppax.envs.wrappers.agent_groups import count
+from ppax.envs.wrappers.agent_groups import count_agents
 from ppax.envs.wrappers.wrapper import Wrapper
 
 EPISODE_RETURN = "episode_return"
@@ -50,7 +50,7 @@ class BoundarySampling(Wrapper):
             low[name] = jnp.where(end == 2 * i + 1, self.env.high[name], self.env.low[name])
             high[name] = jnp.where(end == 2 * i, self.env.low[name], self.env.high[name])
         start: EnvReset = dataclasses.replace(self.env, low=low, high=high).reset(reset_key)
-        agents = () if self.num_agents is None else (count(self.num_agents),)
+        agents = () if self.num_agents is None else (count_agents(self.num_agents),)
         return start._replace(state=BoundarySamplingState(start.state, end, jnp.zeros(agents, jnp.float32)))
 
     def step(self, state: BoundarySamplingState, action: PyTree, key: Key) -> EnvStep:

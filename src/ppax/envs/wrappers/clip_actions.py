@@ -33,7 +33,7 @@ class ClipActions(Wrapper):
 
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
         """Step `env` with the clipped action."""
-        return self.env.step(state, clipped(self.env.action_space, action, self.limit), key)
+        return self.env.step(state, clip_boxes(self.env.action_space, action, self.limit), key)
 
 
 def clip_actions(env: Environment, limit: float | None) -> Environment:
@@ -66,14 +66,14 @@ def narrowed(space: spaces.Space, limit: float) -> spaces.Space:
     return spaces.Tuple([narrowed(x, limit) for x in space.spaces]) if isinstance(space, spaces.Tuple) else space
 
 
-def clipped(space: spaces.Space, action: Any, limit: float) -> Any:
+def clip_boxes(space: spaces.Space, action: Any, limit: float) -> Any:
     """Return an action of `space` with its continuous elements clipped."""
     if isinstance(space, spaces.Box):
         return jnp.clip(action, -limit, limit)
     if isinstance(space, spaces.Dict):
-        return {name: clipped(inner, action[name], limit) for name, inner in space.spaces.items()}
+        return {name: clip_boxes(inner, action[name], limit) for name, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(clipped(inner, x, limit) for inner, x in zip(space.spaces, action, strict=True))
+        return tuple(clip_boxes(inner, x, limit) for inner, x in zip(space.spaces, action, strict=True))
     return action
 
 

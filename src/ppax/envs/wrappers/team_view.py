@@ -17,7 +17,7 @@ from jax import Array
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 from ppax.envs.hosting.team import AGENT, JOINT, OWN
-from ppax.envs.wrappers.agent_groups import count
+from ppax.envs.wrappers.agent_groups import count_agents
 from ppax.envs.wrappers.wrapper import Wrapper
 
 
@@ -52,7 +52,7 @@ class TeamView(Wrapper):
     @property
     def num_agents(self) -> int:
         """Number of agents of `env`."""
-        return count(self.env.num_agents)
+        return count_agents(self.env.num_agents)
 
     @property
     def central_critic(self) -> bool:
@@ -110,7 +110,7 @@ def team_view(env: Environment, agent_ids: bool, central_critic: bool, name: str
             f"central_critic = true: {name} gives observations of {env.observation_space}; a vector is made of Box and "
             "Dict of Box only. Let the environment give `global_state` in EnvReset and EnvStep, or set it to false"
         )
-    out = jax.ShapeDtypeStruct((count(env.num_agents),), bool)
+    out = jax.ShapeDtypeStruct((count_agents(env.num_agents),), bool)
     joint = jax.eval_shape(_joint, start.obs, out) if start.global_state is None else None
     size = joint.size if joint is not None else sum(x.size for x in jax.tree.leaves(start.global_state))
     return TeamView(env, agent_ids, size)

@@ -121,7 +121,7 @@ def describe(name: str) -> dict[str, Any]:
     resets = getattr(env.resets, "__name__", type(env.resets).__name__)
     inner = {**agents, "time_limit": time_limit(env.env), "resets": resets}
     known = parameter_names.parameters(env.env)
-    numbers = {key: parameter_names.value_of(env.env, key) for key in known}
+    numbers = {key: parameter_names.parameter_value(env.env, key) for key in known}
     drawn = [key for key, place in known.items() if can_be_drawn(place)]
     return {"name": name, **spaces, **inner, "env_params": arguments | numbers, "can_be_drawn": drawn}
 

@@ -24,7 +24,7 @@ from ppax.core.protocols import Environment, Schedule
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, VectorStep, part, static
 from ppax.envs.hosting.arrays import in_32_bits, leaves_of
 from ppax.envs.settings import DEFAULT, EnvSettings
-from ppax.envs.wrappers.agent_groups import Group, Grouped, count_agents, default_names, groups_of, own_names
+from ppax.envs.wrappers.agent_groups import Group, Grouped, agent_groups_of, count_agents, default_names, own_names
 from ppax.envs.wrappers.resets import fresh_resets
 from ppax.envs.wrappers.team_view import TeamView
 
@@ -99,7 +99,7 @@ class VectorEnv:
     @property
     def groups(self) -> dict[str, Group]:
         """Spaces and number of agents of each group; {} if all agents have the same spaces."""
-        return groups_of(self)
+        return agent_groups_of(self)
 
     @property
     def num_streams(self) -> int:

@@ -1,8 +1,7 @@
 """New environments in the conventions of ppax: none is a shared object, and `info` has masks and recorded episodes.
 
-Other libraries keep masks and the statistics of recorded episodes elsewhere.
-
-This file imports only arrays.py of ppax: worker processes load it too.
+Other libraries keep masks and the statistics of recorded episodes elsewhere. This file imports only arrays.py of ppax:
+worker processes load it too.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ SCALED = (
     "NormalizeReward changes episode_return: leave it out and pass normalize_reward=True to ppax.PPO "
     "(agent.normalize_reward), or put RecordEpisodeStatistics inside of it, whose returns are then reported"
 )
-
 
 _made: dict[int, weakref.ref[Any]] = {}  # environments that functions have returned in this process, by id
 

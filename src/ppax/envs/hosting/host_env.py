@@ -35,7 +35,7 @@ from ppax.envs.hosting.team import JOINT
 from ppax.envs.hosting.tensor_batch import TensorBatch
 from ppax.envs.hosting.workers import Factory, InProcess, Workers
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
-from ppax.envs.wrappers.agent_groups import Group, groups_of
+from ppax.envs.wrappers.agent_groups import Group, agent_groups_of
 from ppax.envs.wrappers.params import nested
 
 WORKERS = Option("workers", int, optional=True, limits={"low": 1})
@@ -86,7 +86,7 @@ class HostEnv:
     @property
     def groups(self) -> dict[str, Group]:
         """Spaces and number of agents of each group; {} without groups."""
-        return groups_of(self)
+        return agent_groups_of(self)
 
     @property
     def actor_obs(self) -> tuple[str, ...]:

@@ -16,13 +16,9 @@ from gymnasium import spaces
 
 MASKED = {"observation", "action_mask"}  # entries of an observation with its mask, as in board games
 # attributes of PettingZoo's `ParallelEnv`; `agents`, those present, may exist only after a reset
-PARALLEL = ("possible_agents", "reset", "step", "observation_space", "action_space", "close")
-TURN_BASED = (
-    *PARALLEL,
-    "observe",
-    "last",
-    "agent_iter",
-)  # those of its `AECEnv` that a parallel environment lacks, too
+PARALLEL_ENV = ("possible_agents", "reset", "step", "observation_space", "action_space", "close")
+# of its `AECEnv`: the last three are not those of a parallel environment
+AEC_ENV = (*PARALLEL_ENV, "observe", "last", "agent_iter")
 OWN, AGENT, JOINT = "own", "agent", "joint"  # entries of an observation with agent_ids or central_critic
 
 
@@ -271,12 +267,12 @@ class Turns:
 
 def is_parallel(env: Any) -> bool:
     """Return whether an environment has the interface of PettingZoo's `ParallelEnv`; a turn-based one has it, too."""
-    return all(hasattr(env, name) for name in PARALLEL)
+    return all(hasattr(env, name) for name in PARALLEL_ENV)
 
 
 def is_turn_based(env: Any) -> bool:
     """Return whether an environment has the interface of PettingZoo's `AECEnv`."""
-    return all(hasattr(env, name) for name in TURN_BASED)
+    return all(hasattr(env, name) for name in AEC_ENV)
 
 
 def difference(env: Any, agents: Sequence[Any]) -> str | None:

@@ -120,7 +120,7 @@ def partition(
     return tuple(chosen.items())
 
 
-def groups_of(env: Any) -> dict[str, Group]:
+def agent_groups_of(env: Any) -> dict[str, Group]:
     """Return the groups of a VectorEnv or HostEnv by name; {} if all agents have the same spaces."""
     seen, actions = env.observation_space, env.action_space
     return {name: Group(seen[name], actions[name], size, env.actor_obs) for name, size in env.sizes}

@@ -39,7 +39,7 @@ class Parameter(NamedTuple):
         return _option_path(self.path).partition(".")[2]
 
 
-class Entry(NamedTuple):
+class Item(NamedTuple):
     """Entry of a part or of another structure."""
 
     key: Any
@@ -101,7 +101,7 @@ def require_known(names: Mapping[str, Any], known: Mapping[str, Parameter]) -> N
             raise ConfigError(unknown_parameter(name, known))
 
 
-def value_of(env: Any, name: str) -> Value:
+def parameter_value(env: Any, name: str) -> Value:
     """Return the value of the parameter `name`."""
     return plain(value_at(env, parameters(env)[name].path))
 
@@ -151,17 +151,17 @@ def _parameters(thing: Any, path: ParameterPath, in_static: bool) -> Iterator[Pa
             yield Parameter(here, Option(_option_path(here), kind, default=plain(value)), False)
 
 
-def _entries(thing: Any) -> Iterator[Entry]:
+def _entries(thing: Any) -> Iterator[Item]:
     """Yield the entries of a dataclass, mapping, NamedTuple, tuple or list; none of anything else."""
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         for field in dataclasses.fields(thing):
-            yield Entry(field.name, getattr(thing, field.name), field, bool(field.metadata.get("static")))
+            yield Item(field.name, getattr(thing, field.name), field, bool(field.metadata.get("static")))
     elif isinstance(thing, Mapping):
         for key in thing:
-            yield Entry(key, thing[key], None, False)
+            yield Item(key, thing[key], None, False)
     elif isinstance(thing, tuple | list):
         for key, value in zip(getattr(thing, "_fields", range(len(thing))), thing, strict=True):
-            yield Entry(key, value, None, False)
+            yield Item(key, value, None, False)
 
 
 def _option_path(path: ParameterPath) -> str:

@@ -188,31 +188,16 @@ class BoxOptions(NamedTuple):
     std_min: float | None = None
     std_max: float | None = None
     ball_radius: float | None = None
-    log_std_init: float = 0.0
+    log_std_init: float = 0.0  # initial log standard deviation
 
 
-def head_for(
-    space: spaces.Space,
-    distribution: str = "normal",
-    state_std: bool = False,
-    std_min: float | None = None,
-    std_max: float | None = None,
-    ball_radius: float | None = None,
-    log_std_init: float = 0.0,
-) -> Head:
-    """Return the head for an action space. The options apply to its Box spaces; ConfigError where they are invalid.
+def head_for(space: spaces.Space, distribution: str = "normal", **box: Any) -> Head:
+    """Return the head for an action space; ConfigError where an option is invalid.
 
-    `log_std_init` is the initial log standard deviation. State-independent log standard deviations are parameters of
-    the network, which initialises them; with `state_std` the head adds the offset.
+    `distribution` and `box`, the other options of `BoxOptions`, apply to its Box spaces. State-independent log standard
+    deviations are parameters of the network, which initialises them; with `state_std` the head adds the offset.
     """
-    options = BoxOptions(
-        distribution=distribution,
-        state_std=state_std,
-        std_min=std_min,
-        std_max=std_max,
-        ball_radius=ball_radius,
-        log_std_init=log_std_init,
-    )
+    options = BoxOptions(distribution, **box)
     if imports.is_path(distribution):
         return _own_head(space, options)
     _check(options)

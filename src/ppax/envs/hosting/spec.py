@@ -107,15 +107,21 @@ def with_params(
         require_numbers(ranges, _defaults_of(one))
     if set_params is not None:
         fixed, ranges = {}, split_ranges({name: {"low": x, "high": x} for name, x in fixed.items()})[1] | ranges
-    made_with: dict[int, Any] = {id(one): partial(one, **fixed) for one in factories}
+    factories = _wrapped(factories, lambda one: partial(one, **fixed))
     if ranges:
-        made_with = {key: partial(DomainRandomisation, one, ranges, set_params) for key, one in made_with.items()}
+        factories = _wrapped(factories, lambda one: partial(DomainRandomisation, one, ranges, set_params))
     try:
-        return with_spec([made_with[id(one)] for one in factories], made, name)
+        return with_spec(factories, made, name)
     except EnvError as failed:
         if not isinstance(failed.cause, TypeError):
             raise
         raise ConfigError(f"env_params {', '.join(made.env_params)}: {failed.cause}") from failed.cause
+
+
+def _wrapped(factories: list[Factory], wrap: Callable[[Factory], Any]) -> list[Factory]:
+    """Return `wrap(factory)` of each function; equal ones stay one object, from which the kinds are counted."""
+    made = {id(one): wrap(one) for one in factories}
+    return [made[id(one)] for one in factories]
 
 
 def _defaults_of(factory: Factory) -> dict[str, Any]:
@@ -137,15 +143,12 @@ def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tup
     turns = is_turn_based(env)
     if turns:
         settings.refuse(("action_repeat",), f"{type(env).__name__} is turn-based: the next turn is another agent's")
-        in_turns = {id(factory): partial(Turns, factory) for factory in factories}
-        factories = [in_turns[id(factory)] for factory in factories]
+        factories = _wrapped(factories, lambda one: partial(Turns, one))
     if is_parallel(env):
         players = settings.players or (() if agent_ids or central_critic else groups_by_name(env))
         close_all([env.close])
         views: dict[str, Any] = {"agent_ids": agent_ids, "central_critic": central_critic, "players": players}
-        views |= {"turns": turns}
-        teams = {id(factory): partial(Team, factory, **views) for factory in factories}
-        factories = [teams[id(factory)] for factory in factories]
+        factories = _wrapped(factories, lambda one: partial(Team, one, turns=turns, **views))
         env = _team(factories[0], settings, name)
     elif agent_ids or central_critic:
         close_all([env.close])

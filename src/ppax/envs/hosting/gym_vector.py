@@ -53,10 +53,16 @@ class GymVectorStepper:
         obs, info = self._call("reset", seed=int(seeds[0]))  # not every vector environment accepts a list
         none = np.zeros(self.vector.num_envs, bool)
         self._over = none
-        zeros = none.astype(np.float32)
         self._check_info(info, "reset")
         self._result = HostStep(
-            self._leaves_of(obs), zeros, none, none, ~none, none, self._mask(info), None, self._stats_of(info, none)
+            obs=self._leaves_of(obs),
+            reward=none.astype(np.float32),
+            terminated=none,
+            truncated=none,
+            first=~none,
+            valid=none,
+            mask=self._mask(info),
+            episode_stats=self._stats_of(info, none),
         )
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
@@ -90,9 +96,17 @@ class GymVectorStepper:
                     leaves, mask = self._leaves_of(obs), self._mask(info, mask)
                 else:
                     final = self._final(info, leaves, ended)
-        reward = np.where(resetting, 0.0, np.asarray(reward, np.float32))
         self._result = HostStep(
-            leaves, reward, terminated, truncated, first, ~resetting, mask, final, episode_stats, metrics
+            obs=leaves,
+            reward=np.where(resetting, 0.0, np.asarray(reward, np.float32)),
+            terminated=terminated,
+            truncated=truncated,
+            first=first,
+            valid=~resetting,
+            mask=mask,
+            final_obs=final,
+            episode_stats=episode_stats,
+            metrics=metrics,
         )
 
     def receive(self, number: int) -> HostStep:

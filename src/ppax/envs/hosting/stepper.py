@@ -74,13 +74,13 @@ class Stepper(Protocol):
 def host_step(arrays: Arrays) -> HostStep:
     """Return the contents of `arrays` after a step with next-step autoreset."""
     return HostStep(
-        arrays.obs,
-        arrays.reward,
-        arrays.terminated,
-        arrays.truncated,
-        arrays.first,
-        arrays.valid,
-        arrays.mask,
+        obs=arrays.obs,
+        reward=arrays.reward,
+        terminated=arrays.terminated,
+        truncated=arrays.truncated,
+        first=arrays.first,
+        valid=arrays.valid,
+        mask=arrays.mask,
         episode_stats=arrays.episode_stats,
         metrics=arrays.metrics,
     )

@@ -740,9 +740,8 @@ HARMLESS = {
     ("registry.py", "import_module()"),
     ("tensor_batch.py", "import_module()"),
     ("worker_process.py", "import_module()"),
-    ("worker_process.py", "imports cloudpickle"),
     ("ray_actor.py", "import_module()"),
-    ("ray_actor.py", "imports cloudpickle"),
+    ("batch.py", "imports cloudpickle"),
     ("workers.py", "imports cloudpickle"),
 }
 

@@ -254,17 +254,15 @@ class EnvBatch:
         return ([next(each) for each, size in groups for _ in range(size)] for _ in self.envs)
 
 
-def open_batches(task: bytes, memory: Any = None) -> list[EnvBatch]:
-    """Create the environments of a `task` (workers.pickled) of this process, with their arrays in `memory`."""
+def open_batches(task: bytes, memory: Any = None) -> Iterator[EnvBatch]:
+    """Create the batches of a `task` (workers.pickled) of this process one by one, with their arrays in `memory`."""
     import cloudpickle
 
     (num_envs, workers, repeats), spec, worker, owned = cloudpickle.loads(task)
     layout = Layout(num_envs, workers, repeats, HostSpec(*spec))
     arrays = layout.make(memory)  # rows of all streams, so that indices are global; only those of `owned` are used
-    return [
-        EnvBatch(factories, envs.start, layout, layout.rows(arrays, layout.streams(envs)), worker)
-        for envs, factories in owned
-    ]
+    for envs, factories in owned:
+        yield EnvBatch(factories, envs.start, layout, layout.rows(arrays, layout.streams(envs)), worker)
 
 
 def _stacked(form: MaskForm, masks: Sequence[Any]) -> np.ndarray:

@@ -31,7 +31,8 @@ class EnvActor:
         batch, self._faults = _modules()
 
         def create() -> tuple[int, str]:
-            self._batches = batch.open_batches(task)
+            for one in batch.open_batches(task):
+                self._batches.append(one)
             return os.getpid(), platform.node()
 
         return self._reported(create)

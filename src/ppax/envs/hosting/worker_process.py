@@ -43,7 +43,8 @@ def main() -> None:
     batches: list[Any] = []
     try:
         sys.path[:] = json.loads(connection.recv_bytes())
-        batches = batch.open_batches(connection.recv_bytes(), mmap.mmap(memory, 0))
+        for one in batch.open_batches(connection.recv_bytes(), mmap.mmap(memory, 0)):
+            batches.append(one)  # one by one: if a later one fails, the earlier ones are closed
         connection.send_bytes(b"")
         arrived = select.poll()
         arrived.register(connection.fileno(), select.POLLIN)

@@ -137,7 +137,7 @@ MUTATIONS = [
         "(parallel_scan if rules().parallel_scans else sequential_scan)",
         "(sequential_scan if rules().parallel_scans else parallel_scan)",
         (PLATFORMS + "test_a_linear_recurrence_is_parallel_or_sequential",),
-        "memories/time.py",
+        "memories/recurrence.py",
     ),
     Mutation(
         "discounted sums are those of the other platform",

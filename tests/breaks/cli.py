@@ -136,7 +136,7 @@ MUTATIONS: list[Mutation] = [
         "data.qpos[:] = np.asarray(positions, float)",
         "data.qpos[:] = model.qpos0",
         ("tests/envs/test_pictures.py::test_a_limb_is_on_the_side_of_its_joint_angle",),
-        "wrappers/pictures.py",
+        "suites/pictures.py",
     ),
     Mutation(
         "a logger's failure is told without its traceback",

@@ -63,14 +63,14 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "checks draw actions from masks of another form",
-        "np.split(form(mask), edges)",
-        "np.split(np.asarray(mask, bool).reshape(-1), edges)",
+        "np.split(form(mask), np.cumsum(form.choices)[:-1])",
+        "np.split(np.asarray(mask, bool).reshape(-1), np.cumsum(form.choices)[:-1])",
         (MASKS + "test_other_forms_are_refused_before_an_action_is_drawn[padded and flat]",),
     ),
     Mutation(
         "the metrics of an environment are read after an action that its mask forbids",
-        "[sampled(_seeded(space), mask, rng) for",
-        "[sampled(_seeded(space), None, rng) for",
+        "[sample_allowed(_seeded(space), mask, rng) for",
+        "[sample_allowed(_seeded(space), None, rng) for",
         (METRICS + "test_what_is_logged_by_default_is_not_left_to_chance",),
     ),
     Mutation(

@@ -11,17 +11,17 @@ DRIFTS = "tests/losses/test_drifts.py::"
 MUTATIONS = [
     Mutation(
         "of two inner numbers with one name the first is taken",
-        "own = name if len(outermost) == 1 and place is same[0] else place.dotted",
-        "own = name if place is same[0] else place.dotted",
+        "own = name if len(outermost) == 1 and parameter is same[0] else parameter.dotted",
+        "own = name if parameter is same[0] else parameter.dotted",
         (PARAMS + "test_nested_numbers_are_reached_by_name_and_by_dotted_path",),
-        "wrappers/places.py",
+        "wrappers/parameter_names.py",
     ),
     Mutation(
         "numbers that a variant does not read are parameters",
         'chosen = None if field is None else field.metadata.get("parameters")',
         "chosen = None",
         (PARAMS + "test_numbers_that_a_variant_does_not_read_are_refused",),
-        "wrappers/places.py",
+        "wrappers/parameter_names.py",
     ),
     Mutation(
         "the environment of a curriculum stays as it was",
@@ -49,14 +49,14 @@ MUTATIONS = [
         "seed = int(self._rng.integers(2**31)) if seed is None else seed",
         "seed = seed",
         (DRAWN + "test_every_episode_has_a_number_of_its_own",),
-        "hosting/drawn.py",
+        "hosting/domain_randomisation.py",
     ),
     Mutation(
         "host environments of earlier episodes stay open",
         "            self.env.close()  # first",
         "            pass  # first",
         (DRAWN + "test_every_episode_has_a_number_of_its_own",),
-        "hosting/drawn.py",
+        "hosting/domain_randomisation.py",
     ),
     Mutation(
         "SPO's penalty without the size of the advantage",

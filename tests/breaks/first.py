@@ -558,8 +558,8 @@ LEARNING = [
     ),
     Mutation(
         "log_std has no gradient",
-        "z = (action - self.mean) * jnp.exp(-self.log_std)",
-        "z = (action - self.mean) * jnp.exp(-jax.lax.stop_gradient(self.log_std))",
+        "z = (u - self.mean) * jnp.exp(-self.log_std)",
+        "z = (u - self.mean) * jnp.exp(-jax.lax.stop_gradient(self.log_std))",
         ("tests/distributions/test_normal.py::test_gradients_by_hand",),
         "distributions/normal.py",
     ),
@@ -936,8 +936,8 @@ LATER = [
     ),
     Mutation(
         "the LSTM's gradient through time lacks the forget gate's direct path",
-        "Cell(f * c, matmul(",
-        "Cell(0.0 * c, matmul(",
+        "LSTMState(f * c, matmul(",
+        "LSTMState(0.0 * c, matmul(",
         (GRADIENTS + "[lstm]",),
     ),
     Mutation(
@@ -1070,7 +1070,7 @@ SUITES = [
     ),
     Mutation(
         "environments are never compared with their spaces",
-        'for problem in space_mismatches(self.layout.observation_space, obs, "its observation", self.axis):',
+        'for problem in space_mismatches(self.spec.observation_space, obs, "its observation", self.axis):',
         "for problem in ():",
         (CHECK_HOST + "test_every_environment_is_compared_with_its_spaces_when_it_first_steps",),
     ),

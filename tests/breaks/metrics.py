@@ -44,7 +44,7 @@ MUTATIONS = [
         '{"policy_std": jnp.exp(self.log_std).mean(axis=-1)}',
         '{"policy_std": jnp.exp(2.0 * self.log_std).mean(axis=-1)}',
         ("tests/distributions/test_diagnostics.py::test_policy_std_is_the_mean_spread_of_the_dimensions[squashed]",),
-        "distributions/squashed_normal.py",
+        "distributions/normal.py",
     ),
     Mutation(
         "the time of a rollout is counted from the start of the run",

@@ -12,7 +12,7 @@ MUTATIONS: list[Mutation] = [
         'self.cell.scan(params[str(i)]["cell"], carry[i], x["cell"], first)',
         'self.cell.scan(params[str(i)]["cell"], carry[0], x["cell"], first)',
         (MEMORIES + "test_single_steps_equal_the_sequence[stack of gru-never]",),
-        "memories/layered.py",
+        "memories/stack.py",
     ),
     Mutation(
         "only the first layer of a stack is reset",
@@ -22,21 +22,21 @@ MUTATIONS: list[Mutation] = [
             MEMORIES + "test_sequences_equal_float64_equations[stack of gru-often]",
             MEMORIES + "test_gradients_stop_at_resets_only[stack of gru]",
         ),
-        "memories/layered.py",
+        "memories/stack.py",
     ),
     Mutation(
         "a stack without its residual connections",
         'return out + y["x"] if self.residual and y["x"].shape == out.shape else out',
         "return out",
         (MEMORIES + "test_sequences_equal_float64_equations[stack of lru-never]",),
-        "memories/layered.py",
+        "memories/stack.py",
     ),
     Mutation(
         "the scan is not recomputed",
         "scan = _recomputed(self.memory.scan, rounding.value)",
         "scan = self.memory.scan",
         (MEMORIES + "test_rematerialised_memories_take_less_memory",),
-        "memories/layered.py",
+        "memories/stack.py",
     ),
     Mutation(
         "the critic has the memory of the actor",

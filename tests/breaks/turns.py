@@ -41,7 +41,7 @@ MUTATIONS: list[Mutation] = [
         "turn = np.array([name == self.env.acting for name in self.names]) if self.turns else True",
         "turn = True",
         (OFFICIAL,),
-        "hosting/parallel_env.py",
+        "hosting/team.py",
     ),
     Mutation(
         "evaluations without rewards of the turns of others",

@@ -6,7 +6,7 @@ import pytest
 
 import ppax
 from ppax.envs.builtin.drawing import AMBER, BLUE, COLOURS, INK
-from ppax.envs.wrappers import pictures
+from ppax.envs.suites import pictures
 from ppax.envs.wrappers.rendering import render
 
 MODEL = """<mujoco><worldbody><geom type="plane" size="9 9 1"/><body pos="0 0 1"><freejoint/><geom size="0.2"/>
@@ -24,7 +24,7 @@ def centre_of(picture, colour):
 def test_a_grid_has_the_colours_of_its_channels():
     values = np.zeros((3, 4, 2))
     values[0, 1, 0] = values[2, 3, 1] = 1
-    picture = pictures.grid(values)
+    picture = pictures.draw_grid(values)
     assert picture.shape == (3 * pictures.CELL, 4 * pictures.CELL, 3)
     cell = pictures.CELL // 2
     for (row, column), colour in {(0, 1): COLOURS[0], (2, 3): COLOURS[1], (1, 1): INK}.items():
@@ -35,7 +35,7 @@ def test_a_limb_is_on_the_side_of_its_joint_angle():
     mujoco = pytest.importorskip("mujoco")
     model = mujoco.MjModel.from_xml_string(MODEL)
     still = np.array([0.0, 0, 1, 1, 0, 0, 0, 0.0])
-    straight, down = (pictures.bodies(model, still + np.eye(8)[7] * angle) for angle in (0.0, np.pi / 2))
+    straight, down = (pictures.draw_bodies(model, still + np.eye(8)[7] * angle) for angle in (0.0, np.pi / 2))
     (body_row, body_column), (row, column) = centre_of(straight, BLUE), centre_of(straight, AMBER)
     assert column > body_column + 20, "to the right"
     assert abs(row - body_row) < 0.3 * (column - body_column)

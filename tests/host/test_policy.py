@@ -10,8 +10,9 @@ from gymnasium import spaces
 from worlds import QUICK
 
 import ppax
-from ppax.envs.hosting.handle import Host, HostSpec
+from ppax.envs.hosting.arrays import HostSpec
 from ppax.envs.hosting.host_env import HostEnv
+from ppax.envs.hosting.stepper import Host
 from ppax.networks import encoders, memories, network
 from ppax.training.host import policy as policies
 from ppax.training.host.numpy_program import NoNumpyVersion, NumpyProgram, Trace

@@ -26,8 +26,19 @@ from worlds import QUICK
 
 import ppax
 from ppax.devices.layout import rounding
-from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, NoMemory, Stack, Window, rematerialised, time
-from ppax.networks.memories.time import Recent
+from ppax.networks.memories import (
+    GRU,
+    LRU,
+    LSTM,
+    Attention,
+    MinGRU,
+    NoMemory,
+    Stack,
+    Window,
+    recurrence,
+    rematerialised,
+)
+from ppax.networks.memories.window import Recent
 
 
 @pytest.mark.parametrize("resets", RESETS)
@@ -147,7 +158,7 @@ def test_attention_does_not_depend_on_block_size(length, steps):
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.complex64])
-@pytest.mark.parametrize("form", [time.sequential_scan, time.parallel_scan])
+@pytest.mark.parametrize("form", [recurrence.sequential_scan, recurrence.parallel_scan])
 def test_sequential_and_parallel_scan_equal_the_loop(form, kind):
     """Check both forms: sequential on a CPU, parallel on an accelerator."""
     rng = np.random.default_rng(0)

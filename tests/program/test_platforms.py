@@ -14,7 +14,7 @@ from ppax.arrays.sequences import discounted_sum
 from ppax.devices import platforms, sharding
 from ppax.devices.layout import Program, only_if
 from ppax.networks import memories
-from ppax.networks.memories.time import linear_recurrence
+from ppax.networks.memories.recurrence import linear_recurrence
 from ppax.ppo.minibatches import Shuffle
 
 CHUNKS = platforms.Chunks(4096, 256, 2**20, 1024, 128, {"float32": 3})

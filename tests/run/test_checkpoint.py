@@ -737,10 +737,9 @@ HARMLESS = {
     ("paths.py", "import_module()"),  # of packages that the user trusts
     ("registry.py", "import_module()"),
     ("tensor_batch.py", "import_module()"),
-    ("worker.py", "import_module()"),
-    ("worker.py", "imports cloudpickle"),
-    ("body.py", "import_module()"),
-    ("body.py", "imports cloudpickle"),
+    ("worker_process.py", "import_module()"),
+    ("ray_actor.py", "import_module()"),
+    ("batch.py", "imports cloudpickle"),
     ("workers.py", "imports cloudpickle"),
 }
 

@@ -103,7 +103,7 @@ def test_arrays_have_names_that_can_be_shown():
 
 # Files that no stranger has written: of the package itself, of the system, of this process
 OWN = {
-    "envs/hosting/worker.py": "messages of the process that started it",
+    "envs/hosting/worker_process.py": "messages of the process that started it",
     "envs/hosting/workers.py": "answers of worker processes",
     "training/host/operations.py": "no file",
     "devices/sharding.py": "/proc",

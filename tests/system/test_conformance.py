@@ -18,7 +18,7 @@ from ppax.core.parts import slot_chains, slot_lists, slots
 from ppax.envs import BUILTIN, ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv, builtin
 from ppax.networks import encoders, heads, mlp
 from ppax.networks.encoders import Encoder
-from ppax.networks.memories.time import MemoryPart
+from ppax.networks.memories.memory import MemoryPart
 from ppax.ppo import optimizers, schedules
 from ppax.ppo.recompute import Recompute
 

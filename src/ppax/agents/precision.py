@@ -19,7 +19,7 @@ from ppax.core.options import Config
 from ppax.devices.layout import AUTO, WHERE_SAFE, product_dtype
 from ppax.devices.platforms import bfloat16_unit
 from ppax.networks.composed import Composed, Torso
-from ppax.networks.encoders import Reader
+from ppax.networks.encoders import EntryReader
 from ppax.networks.memories import Stack, Window
 from ppax.networks.products import MIN_SIDE
 from ppax.ppo.ppo import PPO
@@ -92,7 +92,7 @@ def _longest(torso: Torso) -> int:
 
 
 @functools.lru_cache(maxsize=256)  # once for the members of a sweep: it traces
-def _width(torso: tuple[Reader, ...]) -> int:
+def _width(torso: tuple[EntryReader, ...]) -> int:
     """Return the number of inputs of a torso whose encoders are all `Flat`."""
     return sum(reader.size() for reader in torso)
 

@@ -21,14 +21,19 @@ from ppax.checks import environment
 from ppax.checks.report import Check, CheckResult, attempt, last_lines, none_of, not_tried, skip
 from ppax.core.types import ConfigError, Key
 from ppax.envs import EnvError, HostEnv
-from ppax.envs.hosting.arrays import MaskForm, choices_of, leaves_of, space_mismatches
-from ppax.envs.hosting.conventions import adapted, unread
+from ppax.envs.hosting.arrays import (
+    MaskForm,
+    leaves_of,
+    mask_choices,
+    sample_allowed,
+    space_mismatches,
+    stack_elements,
+)
+from ppax.envs.hosting.conventions import adapted, generators_of, unread
 from ppax.envs.hosting.faults import RAISED, close_all
-from ppax.envs.hosting.gym_vector import mode_of
-from ppax.envs.hosting.instances import generators_of
-from ppax.envs.hosting.parallel_env import Team
-from ppax.envs.hosting.sampling import joined, sampled
+from ppax.envs.hosting.gym_vector import autoreset_mode_of
 from ppax.envs.hosting.spec import env_errors, new_env
+from ppax.envs.hosting.team import Team
 
 FEW = 3  # environments in a trace
 READ = ("action_mask", "episode_stats", "agent_first", "over")  # entries of `info` that are checked
@@ -79,7 +84,7 @@ class Subject:
         self._sizes = env.sizes if isinstance(env, Team) else ()
         # axis of observations; by group with groups of agents
         self.obs_axis: Any = {name: (size,) for name, size in self._sizes} or self.axis
-        self.vector, self._mode = vector, mode_of(env) if vector else None
+        self.vector, self._mode = vector, autoreset_mode_of(env) if vector else None
 
     def reset(self, seed: int | None) -> EnvEvent:
         """Start an episode. Raises ProtocolError where the result is not (obs, info)."""
@@ -112,12 +117,12 @@ class Subject:
     def random_action(self, info: dict[str, Any], rng: np.random.Generator) -> Any:
         """Sample an action that info["action_mask"] allows. Raises NoMask for something that is no mask."""
         try:
-            rows = [sampled(space, mask, rng) for space, mask in self.masks_of(info)]
+            rows = [sample_allowed(space, mask, rng) for space, mask in self.masks_of(info)]
         except ValueError as error:
             raise NoMask(str(error)) from None
         if not self.axis:
             return rows[0]
-        return rows if self._mode is None else joined(rows)
+        return rows if self._mode is None else stack_elements(rows)
 
     def masks_of(self, info: dict[str, Any]) -> list[tuple[spaces.Space, Any]]:
         """Return the action space of each agent, or environment of a vector, and its mask in `info`; None: none."""
@@ -277,7 +282,7 @@ def check_masks(trace: EnvTrace) -> CheckResult:
 
     def problems_of(subject: Subject, event: EnvEvent) -> Iterator[str]:
         each = subject.masks_of(event.info)
-        usable = [space for space, _ in each if choices_of(space)]
+        usable = [space for space, _ in each if mask_choices(space)]
         if not usable or "action_mask" not in event.info:
             kind = type(subject.action_space).__name__
             yield f"there is none after {event.where}" if usable else f"actions are a {kind}, masks unused"
@@ -285,7 +290,7 @@ def check_masks(trace: EnvTrace) -> CheckResult:
         over = np.zeros(subject.axis or 1, bool) if event.step is None else np.ravel(np.logical_or(*event.step[1:]))
         for ended, (space, mask) in zip(over, each, strict=True):
             try:
-                flat = None if mask is None or not choices_of(space) else MaskForm(space)(mask)
+                flat = None if mask is None or not mask_choices(space) else MaskForm(space)(mask)
             except ValueError as wrong:
                 yield str(wrong)
                 continue

@@ -12,10 +12,10 @@ from typing import Any
 
 from ppax import envs
 from ppax.core import imports
-from ppax.envs import own
+from ppax.envs import imported
 from ppax.envs.suites import registry
 from ppax.envs.suites.gymnasium import constructor_arguments, spec_of
-from ppax.envs.wrappers import places
+from ppax.envs.wrappers import parameter_names
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.params import can_be_drawn, is_number
 from ppax.envs.wrappers.time_limit import TimeLimit
@@ -94,9 +94,9 @@ def quiet() -> Iterator[None]:
 
 def describe(name: str) -> dict[str, Any]:
     """Describe an environment: spaces, agents, time limit, resets, parameters, and those that a reset can draw."""
-    found = own.find(name) if own.is_own(name) else None
-    arguments = {key: x.default for key, x in own.parameters_of(found).items() if key != "render_mode"}
-    needed = own.needed(found)
+    found = imported.find(name) if imported.is_own(name) else None
+    arguments = {key: x.default for key, x in imported.parameters_of(found).items() if key != "render_mode"}
+    needed = imported.needed(found)
     if needed:  # without them it cannot be made
         fields = dataclasses.fields(found) if dataclasses.is_dataclass(found) else ()
         sizes = {field.name for field in fields if field.metadata.get("static")}
@@ -122,8 +122,8 @@ def describe(name: str) -> dict[str, Any]:
         return about | {"env_params": arguments, "can_be_drawn": drawn}
     resets = getattr(env.resets, "__name__", type(env.resets).__name__)
     inner = {**agents, "time_limit": time_limit(env.env), "resets": resets}
-    known = places.places(env.env)
-    numbers = {key: places.read(env.env, key) for key in known}
+    known = parameter_names.parameters(env.env)
+    numbers = {key: parameter_names.parameter_value(env.env, key) for key in known}
     drawn = [key for key, place in known.items() if can_be_drawn(place)]
     return {"name": name, **spaces, **inner, "env_params": arguments | numbers, "can_be_drawn": drawn}
 

@@ -24,9 +24,9 @@ from ppax.core.parts import name_of
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError
 from ppax.envs import Env, TimeLimit, require_native
-from ppax.envs.own import LIMIT
+from ppax.envs.imported import LIMIT
 from ppax.envs.wrappers import params
-from ppax.envs.wrappers.places import places, plain, value_at
+from ppax.envs.wrappers.parameter_names import parameters, plain, value_at
 from ppax.ppo.ppo import PPO
 from ppax.training.backends import backend_of
 
@@ -193,7 +193,7 @@ def _of_part(env: Any) -> tuple[str, Config] | None:
         usual = type(world)(**{name: getattr(world, name) for name in needed})
     except Exception:  # any exception of the user's class
         return None
-    known, before = places(world), places(usual)
+    known, before = parameters(world), parameters(usual)
     numbers = {name: value_at(world, place.path) for name, place in known.items()}
     usually = {name: plain(value_at(usual, place.path)) for name, place in before.items()}
     changed = {name: x for name, x in numbers.items() if name in needed or plain(x) != usually.get(name, ABSENT)}

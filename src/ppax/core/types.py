@@ -237,7 +237,7 @@ class TrainState:
     env_steps: Array  # [2] uint32, valid steps done: low and high word (arrays/counter.py)
     num_steps: int = static()  # length of a rollout
     iterations_per_env_reset: int | None = static(default=None)  # None: only at the start (collection.force_reset)
-    ranges: PyTree = ()  # ranges of the environment's numbers that adapt (envs/ranges.py); () without
+    ranges: PyTree = ()  # ranges of the environment's numbers that adapt (envs/adaptive_ranges.py); () without
 
 
 class EnvReset(NamedTuple):

@@ -1,13 +1,22 @@
 """Environments: `make` creates one by name; your own implements the protocol `ppax.protocols.Environment`."""
 
 from ppax.envs import builtin
-from ppax.envs.catalogue import BUILTIN
+from ppax.envs.adaptive_ranges import AdaptiveRanges
 from ppax.envs.curriculum import check_schedule, scheduled
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.hosting.tensor_batch import TensorBatch
-from ppax.envs.making import Env, ended, for_evaluation, grouped, make, other_params, require_native, with_schedule
-from ppax.envs.ranges import AdaptiveRanges
+from ppax.envs.making import (
+    BUILTIN,
+    Env,
+    ended,
+    for_evaluation,
+    grouped,
+    make,
+    other_params,
+    require_native,
+    with_schedule,
+)
 from ppax.envs.settings import ARGUMENTS, TIMEOUT, VECTORIZATIONS, EnvSettings
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import VectorEnv

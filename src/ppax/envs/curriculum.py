@@ -16,10 +16,10 @@ from jax import Array
 
 from ppax.core.options import flatten, unflatten
 from ppax.core.types import Scalar
-from ppax.envs.ranges import adaptive_of, check_adaptive, current_ends, limits_of
+from ppax.envs.adaptive_ranges import adaptive_of, check_adaptive, current_ends, limits_of
 from ppax.envs.vector import VectorEnv
+from ppax.envs.wrappers.parameter_names import ParameterPath, parameters, plain, put, value_at
 from ppax.envs.wrappers.params import adjust, ranges_of
-from ppax.envs.wrappers.places import Path, places, plain, put, value_at
 
 ROOT = "env"  # first word of the paths
 END = 2.0**63  # steps of the environment at the end of a schedule, more than any run has
@@ -52,7 +52,7 @@ def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
     """Return the parameters that the schedule changes, as `env_params`, at a progress of 0 or 1."""
     if adaptive := adaptive_of(env):
         return limits_of(env, adaptive)
-    names = {place.path: name for name, place in places(env.env).items()}
+    names = {parameter.path: name for name, parameter in parameters(env.env).items()}
     where, values, ranges = _paths(env.env), dict[str, Any](), ranges_of(env.env)
     for name, changed in _changed(env, progress, END * progress).items():
         path, value = where[name], plain(jnp.asarray(changed))
@@ -84,13 +84,13 @@ def _changed(env: VectorEnv, progress: Scalar, env_steps: Scalar) -> dict[str, A
     return {name: _like(before[name], after[name]) for name in before if after[name] is not before[name]}
 
 
-def _paths(env: Any) -> dict[str, Path]:
+def _paths(env: Any) -> dict[str, ParameterPath]:
     """Return the path of each number that a schedule may change, by its name and by its dotted path."""
     ranges = ranges_of(env)
     found = {f"{name}.{end}": path for name, ends in ranges.items() for end, path in ends.items()}
-    for name, place in places(env).items():
-        if not place.is_static and place.option.kind in (int, float) and name not in ranges:
-            found |= {name: place.path, place.dotted: place.path}
+    for name, parameter in parameters(env).items():
+        if not parameter.is_static and parameter.option.kind in (int, float) and name not in ranges:
+            found |= {name: parameter.path, parameter.dotted: parameter.path}
     tables = {name[:i] for name in found for i, letter in enumerate(name) if letter == "."}
     return {name: path for name, path in found.items() if name not in tables}
 

@@ -13,12 +13,12 @@ import gymnasium
 from ppax.core.protocols import Environment, Schedule
 from ppax.core.types import ConfigError
 from ppax.core.unknown_names import refusing_unknown
-from ppax.envs import own
-from ppax.envs.catalogue import BUILTIN
+from ppax.envs import builtin, imported
+from ppax.envs.adaptive_ranges import adaptive_of, with_ends, without_ends
+from ppax.envs.builtin.navigator import CROWD
 from ppax.envs.curriculum import check_schedule, values_at
 from ppax.envs.hosting.faults import close_all
 from ppax.envs.hosting.host_env import HostEnv, host
-from ppax.envs.ranges import adaptive_of, with_ends, without_ends
 from ppax.envs.settings import TIMEOUT, EnvSettings, checked_num_envs
 from ppax.envs.suites import registry
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
@@ -26,7 +26,8 @@ from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers import agent_groups, params
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.clip_actions import clip_actions as clipped_to
-from ppax.envs.wrappers.places import named, places, unknown
+from ppax.envs.wrappers.parameter_names import by_short_name, parameters, unknown_parameter
+from ppax.envs.wrappers.partial_view import PartialView
 from ppax.envs.wrappers.resets import PoolResets, fresh_resets
 from ppax.envs.wrappers.team_view import team_view
 from ppax.envs.wrappers.time_limit import TimeLimit
@@ -34,7 +35,35 @@ from ppax.envs.wrappers.time_limit import TimeLimit
 Env = VectorEnv | HostEnv
 Single = Callable[[Mapping[str, Any]], Environment]  # options of its constructor -> one environment
 
-OWN_SUITE = "docs/jax_environments.md"
+BUILTIN: dict[str, Callable[[], Environment]] = {
+    "CartPole-v1": lambda: TimeLimit(builtin.CartPole(), 500),
+    "CartPole-v1-masked": lambda: PartialView(TimeLimit(builtin.CartPole(), 500), (0, 2)),  # no velocities
+    "CueCorridor-10": lambda: builtin.CueCorridor(10),
+    "CueCorridor-40": lambda: builtin.CueCorridor(40),
+    "Maze-9": lambda: TimeLimit(builtin.Maze(9), 150),  # 48 steps to the goal
+    "Acrobot-v1": lambda: TimeLimit(builtin.Acrobot(), 500),
+    "MountainCar-v0": lambda: TimeLimit(builtin.MountainCar(), 200),
+    "MountainCarContinuous-v0": lambda: TimeLimit(builtin.MountainCarContinuous(), 999),
+    "Pendulum-v1": lambda: TimeLimit(builtin.Pendulum(), 200),
+    "Navigator-v0": lambda: TimeLimit(builtin.Navigator(), 200),
+    "Navigator-8": lambda: TimeLimit(builtin.Navigator(num_agents=8, **CROWD), 200),
+    "Navigator-64": lambda: TimeLimit(builtin.Navigator(num_agents=64, radius=0.04, **CROWD), 200),
+    "Pursuit-2": lambda: TimeLimit(builtin.Pursuit(), 200),
+    "Pursuit-3": lambda: TimeLimit(builtin.Pursuit(prey_speed=3.0, radius=0.1, num_predators=2), 200),
+    "rl8/CartPole": lambda: TimeLimit(builtin.EndlessCartPole(), 64),
+    "rl8/Pendulum": lambda: TimeLimit(builtin.Pendulum(), 512),
+    "rl8/MountainCar": lambda: TimeLimit(builtin.EndlessMountainCar(), 512),
+    "rl8/AlgoTrading": lambda: TimeLimit(builtin.AlgoTrading(), 128),
+    "probe/Constant": lambda: builtin.ConstantProbe(),
+    "probe/Obs": lambda: builtin.ObsProbe(),
+    "probe/Discount": lambda: builtin.DiscountProbe(),
+    "probe/Action": lambda: builtin.ActionProbe(),
+    "probe/ObsAction": lambda: builtin.ObsActionProbe(),
+    "probe/Infinite": lambda: TimeLimit(builtin.InfiniteProbe(), 8),
+    "probe/Finite": lambda: builtin.FiniteProbe(),
+}
+
+OWN_GUIDE = "docs/jax_environments.md"
 
 
 @refusing_unknown
@@ -79,7 +108,7 @@ def make(
         clip_actions=clip_actions,
         by_name=True,
     )
-    if name not in BUILTIN and own.is_own(name):
+    if name not in BUILTIN and imported.is_own(name):
         return _own(name, num_envs, settings)
     suite, _, env_id = name.partition("/")
     if suite in HOST_SUITES and env_id:
@@ -109,8 +138,8 @@ def grouped(env: Any, players: Mapping[str, Sequence[int | str]]) -> Any:
     if isinstance(env, HostEnv):
         return _grouped_on_host(env, players)
     if not isinstance(env, VectorEnv):
-        return agent_groups.split(env, players, type(env).__name__)
-    inner = agent_groups.split(env.env, players, env.name or type(env.env).__name__)
+        return agent_groups.split_agents(env, players, type(env).__name__)
+    inner = agent_groups.split_agents(env.env, players, env.name or type(env.env).__name__)
     return dataclasses.replace(env, env=inner, made=dataclasses.replace(env.made, players=inner.players))
 
 
@@ -133,8 +162,8 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     Raises ConfigError where `env` has no such parameter, and for host environments that were not made by name.
     """
     settings = env.settings
-    known = places(env.env) if isinstance(env, VectorEnv) else {}
-    env_params = named(env_params, known) if known else params.nested(env_params)
+    known = parameters(env.env) if isinstance(env, VectorEnv) else {}
+    env_params = by_short_name(env_params, known) if known else params.nested(env_params)
     merged = params.merged(settings.env_params, env_params)
     if merged == settings.env_params:
         return env
@@ -209,16 +238,16 @@ def _refuse_compiled_only(name: str, settings: EnvSettings) -> None:
 
 def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
     """Create copies of the environment that the user has written, by its import path or short name."""
-    found = own.find(name)
+    found = imported.find(name)
     tables = params.nested(settings.env_params)
-    if not own.on_host(found, name, params.first_values(tables)):
-        single: Single = partial(own.single, found, name)
-        if own.LIMIT in tables and own.LIMIT not in own.parameters_of(found):
+    if not imported.on_host(found, name, params.first_values(tables)):
+        single: Single = partial(imported.single, found, name)
+        if imported.LIMIT in tables and imported.LIMIT not in imported.parameters_of(found):
             single = partial(_limited, single)
-        return _native(name, num_envs, settings, single, own.needed(found))
+        return _native(name, num_envs, settings, single, imported.needed(found))
     settings = dataclasses.replace(settings, env_params=tables)
     _refuse_compiled_only(name, settings)
-    given = own.arguments(found, name, params.first_values(tables))
+    given = imported.arguments(found, name, params.first_values(tables))
     drawn = {key: value for key, value in tables.items() if params.is_range(value)}
     fixed = {key: value for key, value in given.items() if key not in drawn}
     make = partial(found, **fixed) if fixed else found
@@ -229,13 +258,13 @@ def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
 def _limited(single: Single, options: Mapping[str, Any]) -> Environment:
     """Return an environment with a time limit, that of `env_params`, around it; one with a limit as it is."""
     env = single(options)
-    return env if own.LIMIT in places(env) else TimeLimit(env, 1)
+    return env if imported.LIMIT in parameters(env) else TimeLimit(env, 1)
 
 
 def _native(name: str, num_envs: int, settings: EnvSettings, single: Single, needed: Sequence[str] = ()) -> VectorEnv:
     settings.refuse(("vectorization", "timeout", "info_metrics"), f"{name} is stepped inside the compiled program")
     inner = _with_params(name, settings.env_params, single, needed)
-    settings = dataclasses.replace(settings, env_params=named(settings.env_params, places(inner)))
+    settings = dataclasses.replace(settings, env_params=by_short_name(settings.env_params, parameters(inner)))
     suite = name.partition("/")[0]
     of_suite = name not in BUILTIN and suite in SUITES
     expensive = of_suite and SUITES[suite].expensive_resets
@@ -270,15 +299,15 @@ def _with_params(name: str, env_params: Mapping[str, Any], single: Single, neede
     """
     first = params.first_values({key: env_params[key] for key in needed if key in env_params})
     env = single(first)
-    known = places(env)
-    env_params = named(env_params, known)
+    known = parameters(env)
+    env_params = by_short_name(env_params, known)
     options = {key: value for key, value in env_params.items() if key not in known and name not in BUILTIN}
-    params.refuse_drawn(name, options, [key for key, place in known.items() if params.can_be_drawn(place)])
+    params.refuse_drawn(name, options, [key for key, parameter in known.items() if params.can_be_drawn(parameter)])
     if options.keys() - first.keys():
         try:
             env = single(params.nested(first | options))
         except ConfigError as error:
-            raise ConfigError(f"{unknown(next(iter(options)), known)} ({error})") from error
+            raise ConfigError(f"{unknown_parameter(next(iter(options)), known)} ({error})") from error
     return params.adjust(env, {key: value for key, value in env_params.items() if key not in options})
 
 
@@ -291,16 +320,15 @@ def _single(name: str, options: Mapping[str, Any]) -> Environment:
     nearest = [f"gymnasium/{name}"] if ":" in name else difflib.get_close_matches(name, BUILTIN, n=1)
     nearest += [f"gymnasium/{one}" for one in difflib.get_close_matches(env_id or name, gymnasium.registry, n=1)]
     if nearest:
-        own = f"; for your own see {OWN_SUITE}" if env_id else ""
+        own = f"; for your own see {OWN_GUIDE}" if env_id else ""
         raise ConfigError(
             f"no environment {name!r}; did you mean {nearest[0]!r}, as in `ppax train {nearest[0]}`? "
             f"`ppax envs` lists all names{own}"
         )
     if env_id:
         raise ConfigError(
-            f"no suite {suite!r}: must be one of {', '.join((*SUITES, *HOST_SUITES))}; for your own see {OWN_SUITE}"
+            f"no suite {suite!r}: must be one of {', '.join((*SUITES, *HOST_SUITES))}; for your own see {OWN_GUIDE}"
         )
     raise ConfigError(
-        f"no environment {name!r}; `ppax envs` lists all names; for an environment of your own see "
-        "docs/jax_environments.md"
+        f"no environment {name!r}; `ppax envs` lists all names; for an environment of your own see {OWN_GUIDE}"
     )

@@ -24,7 +24,7 @@ from ppax.core.protocols import Environment, Schedule
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, VectorStep, part, static
 from ppax.envs.hosting.arrays import in_32_bits, leaves_of
 from ppax.envs.settings import DEFAULT, EnvSettings
-from ppax.envs.wrappers.agent_groups import Group, Grouped, count, default_names, own_names
+from ppax.envs.wrappers.agent_groups import Group, Grouped, agent_groups_of, count_agents, default_names, own_names
 from ppax.envs.wrappers.resets import fresh_resets
 from ppax.envs.wrappers.team_view import TeamView
 
@@ -77,7 +77,7 @@ class VectorEnv:
     @property
     def num_agents(self) -> int:
         """Number of agents in each environment; 1 without an agent axis."""
-        return count(self.env.num_agents)
+        return count_agents(self.env.num_agents)
 
     @property
     def agent_names(self) -> tuple[str, ...]:
@@ -99,8 +99,7 @@ class VectorEnv:
     @property
     def groups(self) -> dict[str, Group]:
         """Spaces and number of agents of each group; {} if all agents have the same spaces."""
-        obs_space, action_space = self.observation_space, self.action_space
-        return {name: Group(obs_space[name], action_space[name], size, self.actor_obs) for name, size in self.sizes}  # type: ignore[index]
+        return agent_groups_of(self)
 
     @property
     def num_streams(self) -> int:

@@ -13,15 +13,11 @@ from jax import Array
 from ppax.core.parts import brief, slot, slot_table
 from ppax.core.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
 from ppax.distributions import gsde as equations
-from ppax.networks.encoders import Auto, Flat, Reader, named_encoders, readers
+from ppax.networks.encoders import Auto, EntryReader, Flat, named_encoders, readers
 from ppax.networks.heads import FAMILIES, BoxOptions, Head, head_for, require_features_for_noise, same_actions
 from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense, init_dense, init_layers, layers, rescaled_dense
 from ppax.networks.memories import AT_ONCE, OWN, MemoryPart, NoMemory, Stack, rematerialised
 from ppax.networks.observations import Entry, entries, observation_space_of, select
-
-# Towers of an actor-critic network: options of the actor or the critic alone, and the torso that they describe.
-#
-# A torso encodes the entries of an observation one by one and concatenates them; dense layers follow, then the memory.
 
 SAME = "same"  # spelling in run files of what a tower leaves to the network
 Encoders = tuple[tuple[str, Any], ...]  # by entry of a Dict observation
@@ -54,7 +50,7 @@ class Tower:
         left_out = own is None or isinstance(own, Same) or (name == "encoders" and not own)
         return getattr(network, name) if left_out else own
 
-    def torso(self, network: Any, readers: tuple[Reader, ...]) -> Torso:
+    def torso(self, network: Any, readers: tuple[EntryReader, ...]) -> Torso:
         """Return the torso of `network` that these options describe."""
         names = ("memory", "hidden", "head_hidden", "activation", "layer_norm")
         chosen = {name: self.option(name, network) for name in names}
@@ -62,9 +58,12 @@ class Tower:
 
 
 class Torso(NamedTuple):
-    """Layers of one tower: encoders with their entries, dense layers, memory, and the dense layers of its heads."""
+    """Layers of one tower: encoders with their entries, dense layers, memory, and the dense layers of its heads.
 
-    readers: tuple[Reader, ...]
+    It encodes the entries of an observation one by one and concatenates them; dense layers follow, then the memory.
+    """
+
+    readers: tuple[EntryReader, ...]
     memory: MemoryPart
     hidden: tuple[int, ...]
     head_hidden: tuple[int, ...]
@@ -133,54 +132,6 @@ class Torso(NamedTuple):
         return (self.memory.output_size(self.size()), *self.head_hidden)[-1]
 
 
-def check_options(options: Any, path: str) -> None:
-    """Raise ConfigError for a memory or encoder of `options`, a network or a Tower, that is no part, and for widths."""
-    for name, method, example in (("memory", "scan", "memories.GRU()"), ("encoder", "init", "encoders.NatureCNN()")):
-        value = getattr(options, name)
-        named = isinstance(value, type) or not callable(getattr(value, method, None))
-        if named and not isinstance(value, Same | Auto):
-            raise ConfigError(f"{path}.{name} = {value!r}: must be a part; write {name}=ppax.networks.{example}")
-    for name in ("hidden", "head_hidden"):
-        value = getattr(options, name)
-        if value is not None:
-            widths(value, f"{path}.{name}")
-
-
-def widths(given: Any, path: str) -> tuple[int, ...]:
-    """Return the widths of layers as a tuple; ConfigError for a number."""
-    if isinstance(given, Iterable) and not isinstance(given, str):
-        return tuple(given)
-    name = path.rpartition(".")[2]
-    raise ConfigError(f"{path} = {given!r}: must be a list, a width for each layer; write {name}=({given},)")
-
-
-def check_towers(network: Any, seen: Mapping[str, tuple[Any, ...]]) -> None:
-    """Raise ConfigError for options that contradict each other; `seen` are the entries that each torso reads."""
-    for name in seen:
-        if not isinstance(getattr(network, name), Tower):
-            raise ConfigError(
-                f"network.{name} = {getattr(network, name)!r}: write ppax.networks.Tower(hidden=(64, 64))"
-            )
-    if isinstance(network.encoder, Mapping):
-        raise ConfigError(f"network.encoder = {network.encoder!r}: write encoders={{...}} for encoders by entry")
-    check_options(network, "network")
-    for name in seen:
-        check_options(getattr(network, name), f"network.{name}")
-    if network.shared and seen["actor"] != seen["critic"]:
-        raise ConfigError(
-            "network.shared = true: one torso needs the same inputs for actor and critic; nearest valid value: false"
-        )
-    own = next((name for name in seen if network.shared and getattr(network, name) != Tower()), None)
-    if own is not None:
-        raise ConfigError(
-            f"network.shared = true: actor and critic are one torso, and network.{own} = {getattr(network, own)!r} is "
-            f"for two; leave out network.{own}, or write shared = false"
-        )
-    require_features_for_noise(network.head, network.gsde)
-    if network.remat and not jax.tree.leaves(network.initial_carry()):
-        raise ConfigError("network.remat = true: there is no memory to recompute; nearest valid value: false")
-
-
 AUTO, NONE = Auto(), NoMemory()
 
 
@@ -188,8 +139,8 @@ AUTO, NONE = Auto(), NoMemory()
 class Composed:
     """Actor-critic network. Construct it with `network(env)`."""
 
-    actor_readers: tuple[Reader, ...] = static()
-    critic_readers: tuple[Reader, ...] = static()
+    actor_readers: tuple[EntryReader, ...] = static()
+    critic_readers: tuple[EntryReader, ...] = static()
     head: Head = dataclasses.field(metadata={"doc": ""})  # a subtree: its numbers can be swept and annealed
     # the user's choice of encoders, from which the readers were made
     encoder: Any = slot("encoder", "encoder of image entries of an observation", default=AUTO)
@@ -309,28 +260,6 @@ class Composed:
         return actor if self.shared else actor | {"critic": self.critic.torso(self, self.critic_readers)}
 
 
-def require_made_for(network: Any, env: Any, field: str, name: str) -> None:
-    """Raise ConfigError where a ppax network was made for spaces that differ from those of `env`."""
-    if not isinstance(network, Composed):
-        return
-    if jax.tree_util.all_leaves([network.head]):
-        kind = type(network.head).__name__
-        raise ConfigError(f"{field}.head: a {kind} is no part: write its class with the decorator @ppax.part")
-    available = tuple(entries(env.observation_space))
-    used = [entry for reader in (*network.actor_readers, *network.critic_readers) for entry in reader.entries]
-    other = next((entry for entry in used if entry not in available), None)
-    if other is not None:
-        reason = f"its input is {other}, and observations have {', '.join(map(str, available))}"
-    elif not same_actions(network.head, head_for(env.action_space)):
-        reason = f"its actions come from {network.head}, and the action space is {env.action_space}"
-    else:
-        return
-    raise ConfigError(
-        f"{field}: made for another environment than {name or 'this one'}: {reason}; "
-        "make one for this environment: ppax.networks.mlp(env) or ppax.networks.network(env)"
-    )
-
-
 def network(
     env: Any,
     encoder: Any = AUTO,
@@ -378,6 +307,18 @@ def network(
     return _with_readers(made, seen)
 
 
+def mlp(
+    env: Any,
+    hidden: Sequence[int] = (64, 64),
+    activation: str = "tanh",
+    shared: bool = False,
+    log_std_init: float = 0.0,
+    **box: Any,
+) -> Composed:
+    """Return a feedforward network for the spaces of `env`; `box`: options of Box actions, as in `network`."""
+    return network(env, hidden=hidden, activation=activation, shared=shared, log_std_init=log_std_init, **box)
+
+
 def _with_readers(network: Composed, seen: Mapping[str, tuple[Entry, ...]]) -> Composed:
     """Return the network with the readers of the entries that each torso sees; ConfigError where one does not fit."""
     made: dict[str, Any] = {}
@@ -389,13 +330,71 @@ def _with_readers(network: Composed, seen: Mapping[str, tuple[Entry, ...]]) -> C
     return dataclasses.replace(network, **made)
 
 
-def mlp(
-    env: Any,
-    hidden: Sequence[int] = (64, 64),
-    activation: str = "tanh",
-    shared: bool = False,
-    log_std_init: float = 0.0,
-    **box: Any,
-) -> Composed:
-    """Return a feedforward network for the spaces of `env`; `box`: options of Box actions, as in `network`."""
-    return network(env, hidden=hidden, activation=activation, shared=shared, log_std_init=log_std_init, **box)
+def check_towers(network: Any, seen: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raise ConfigError for options that contradict each other; `seen` are the entries that each torso reads."""
+    for name in seen:
+        if not isinstance(getattr(network, name), Tower):
+            raise ConfigError(
+                f"network.{name} = {getattr(network, name)!r}: write ppax.networks.Tower(hidden=(64, 64))"
+            )
+    if isinstance(network.encoder, Mapping):
+        raise ConfigError(f"network.encoder = {network.encoder!r}: write encoders={{...}} for encoders by entry")
+    check_options(network, "network")
+    for name in seen:
+        check_options(getattr(network, name), f"network.{name}")
+    if network.shared and seen["actor"] != seen["critic"]:
+        raise ConfigError(
+            "network.shared = true: one torso needs the same inputs for actor and critic; nearest valid value: false"
+        )
+    own = next((name for name in seen if network.shared and getattr(network, name) != Tower()), None)
+    if own is not None:
+        raise ConfigError(
+            f"network.shared = true: actor and critic are one torso, and network.{own} = {getattr(network, own)!r} is "
+            f"for two; leave out network.{own}, or write shared = false"
+        )
+    require_features_for_noise(network.head, network.gsde)
+    if network.remat and not jax.tree.leaves(network.initial_carry()):
+        raise ConfigError("network.remat = true: there is no memory to recompute; nearest valid value: false")
+
+
+def check_options(options: Any, path: str) -> None:
+    """Raise ConfigError for a memory or encoder of `options`, a network or a Tower, that is no part, and for widths."""
+    for name, method, example in (("memory", "scan", "memories.GRU()"), ("encoder", "init", "encoders.NatureCNN()")):
+        value = getattr(options, name)
+        named = isinstance(value, type) or not callable(getattr(value, method, None))
+        if named and not isinstance(value, Same | Auto):
+            raise ConfigError(f"{path}.{name} = {value!r}: must be a part; write {name}=ppax.networks.{example}")
+    for name in ("hidden", "head_hidden"):
+        value = getattr(options, name)
+        if value is not None:
+            widths(value, f"{path}.{name}")
+
+
+def widths(given: Any, path: str) -> tuple[int, ...]:
+    """Return the widths of layers as a tuple; ConfigError for a number."""
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        return tuple(given)
+    name = path.rpartition(".")[2]
+    raise ConfigError(f"{path} = {given!r}: must be a list, a width for each layer; write {name}=({given},)")
+
+
+def require_made_for(network: Any, env: Any, field: str, name: str) -> None:
+    """Raise ConfigError where a ppax network was made for spaces that differ from those of `env`."""
+    if not isinstance(network, Composed):
+        return
+    if jax.tree_util.all_leaves([network.head]):
+        kind = type(network.head).__name__
+        raise ConfigError(f"{field}.head: a {kind} is no part: write its class with the decorator @ppax.part")
+    available = tuple(entries(env.observation_space))
+    used = [entry for reader in (*network.actor_readers, *network.critic_readers) for entry in reader.entries]
+    other = next((entry for entry in used if entry not in available), None)
+    if other is not None:
+        reason = f"its input is {other}, and observations have {', '.join(map(str, available))}"
+    elif not same_actions(network.head, head_for(env.action_space)):
+        reason = f"its actions come from {network.head}, and the action space is {env.action_space}"
+    else:
+        return
+    raise ConfigError(
+        f"{field}: made for another environment than {name or 'this one'}: {reason}; "
+        "make one for this environment: ppax.networks.mlp(env) or ppax.networks.network(env)"
+    )

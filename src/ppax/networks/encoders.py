@@ -1,4 +1,4 @@
-"""Encoders: from one entry of a single observation to a vector; and the encoder of each entry."""
+"""Encoders: from one entry of an observation to a vector; the choice of each entry's encoder; convolutions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,246 @@ from ppax.networks.layers import orthogonal
 from ppax.networks.observations import Entry
 from ppax.networks.products import matmul
 
-__all__ = ["Auto", "Encoder", "Flat", "ImpalaCNN", "NatureCNN", "Reader", "SmallCNN", "named_encoders", "readers"]
-
-
-# Convolution and max pooling of images [height, width, channels], with orthogonal initialisation.
+__all__ = ["Auto", "Encoder", "EntryReader", "Flat", "ImpalaCNN", "NatureCNN", "SmallCNN", "named_encoders", "readers"]
 
 LAYOUTS = ("hwc", "chw")
+SIZES, STRIDES = (8, 4, 3), (4, 2, 1)  # of NatureCNN's filters
+SMALLEST = 8  # pixels on a side of an image, for advice
+
+
+class Encoder(Protocol):
+    """Encoder protocol: from one entry of an observation, or all entries, to a vector."""
+
+    def init(self, key: Key, example: PyTree) -> Params:
+        """Return parameters for inputs with the shape of `example`."""
+
+    def __call__(self, params: Params, x: PyTree) -> Array:
+        """Return the vector [n] of one input."""
+
+
+@part
+class Auto:
+    """Automatic choice: `small_cnn` for images of 3 to 35 pixels, `nature_cnn` for larger ones, `flat` otherwise."""
+
+
+@part
+class Flat:
+    """Flatten an array to a vector, without parameters."""
+
+    def init(self, key: Key, example: PyTree) -> Params:
+        """Return no parameters."""
+        return {}
+
+    def __call__(self, params: Params, x: Array) -> Array:
+        """Return `x` [...] as a vector [size]."""
+        return jnp.ravel(x)
+
+
+@part
+class NatureCNN:
+    """DQN's three convolutions with relu, for images of at least 36 x 36 pixels.
+
+    Mnih et al. 2015, https://doi.org/10.1038/nature14236. Filters and strides: 8 x 8 with 4, 4 x 4 with 2, 3 x 3 with
+    1. The paper's network adds one dense layer: `hidden = [512]`, `activation = "relu"`.
+    """
+
+    channels: tuple[int, ...] = static("channels of the three convolutions", default=(32, 64, 64), low=1)
+    layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
+
+    def init(self, key: Key, example: PyTree) -> Params:
+        """Return filters for images of the shape of `example`."""
+        return init_convs(key, SIZES, (channels_last(example, self.layout).shape[-1], *self.channels))
+
+    def __call__(self, params: Params, x: Array) -> Array:
+        """Return the flattened features of one image."""
+        x = channels_last(x, self.layout)
+        for i, stride in enumerate(STRIDES):
+            x = jax.nn.relu(conv(params[str(i)], x, stride))
+        return jnp.ravel(x)
+
+
+@part
+class ImpalaCNN:
+    """IMPALA's residual network: a stage for each of `channels`, then relu.
+
+    Espeholt et al. 2018, https://arxiv.org/abs/1802.01561, figure 3, right. A stage is a 3 x 3 convolution, max pooling
+    that halves the image, and two residual blocks of 3 x 3 convolutions. The paper's network adds one dense layer:
+    `hidden = [256]`, `activation = "relu"`.
+    """
+
+    channels: tuple[int, ...] = static("channels of each stage", default=(16, 32, 32), low=1)
+    layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
+
+    def init(self, key: Key, example: PyTree) -> Params:
+        """Return filters for images of the shape of `example`, five convolutions for each stage."""
+        channels = (channels_last(example, self.layout).shape[-1], *self.channels)
+        keys = jax.random.split(key, len(self.channels))
+        stages = zip(keys, channels[:-1], channels[1:], strict=True)
+        return {str(i): init_convs(k, (3,) * 5, (size, *(out,) * 5)) for i, (k, size, out) in enumerate(stages)}
+
+    def __call__(self, params: Params, x: Array) -> Array:
+        """Return the flattened features of one image."""
+        x = channels_last(x, self.layout)
+        for i in range(len(self.channels)):
+            stage = params[str(i)]
+            x = max_pool(conv(stage["0"], x, padding="SAME"))
+            for one, other in (("1", "2"), ("3", "4")):
+                inner = conv(stage[one], jax.nn.relu(x), padding="SAME")
+                x = x + conv(stage[other], jax.nn.relu(inner), padding="SAME")
+        return jnp.ravel(jax.nn.relu(x))
+
+
+@part
+class SmallCNN:
+    """Convolutions of 3 x 3 with relu, one for each of `channels`; for images of about 10 x 10 pixels.
+
+    Those of MinAtar's networks: Young and Tian 2019, https://arxiv.org/abs/1903.03176. The paper's network adds one
+    dense layer: `hidden = [128]`, `activation = "relu"`.
+    """
+
+    channels: tuple[int, ...] = static("channels of each convolution", default=(16,), low=1)
+    layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
+
+    def init(self, key: Key, example: PyTree) -> Params:
+        """Return filters for images of the shape of `example`."""
+        channels = (channels_last(example, self.layout).shape[-1], *self.channels)
+        return init_convs(key, (3,) * len(self.channels), channels)
+
+    def __call__(self, params: Params, x: Array) -> Array:
+        """Return the flattened features of one image."""
+        x = channels_last(x, self.layout)
+        for i in range(len(self.channels)):
+            x = jax.nn.relu(conv(params[str(i)], x))
+        return jnp.ravel(x)
+
+
+CONVOLUTIONS = (NatureCNN, ImpalaCNN, SmallCNN)
+
+
+class EntryReader(NamedTuple):
+    """Encoder with its input entries: one entry, or with a user's own encoder all of them."""
+
+    entries: tuple[Entry, ...]
+    encoder: Any
+
+    @property
+    def name(self) -> str:
+        """Name of its parameters: that of its entry, or "obs"."""
+        return self.entries[0].name if len(self.entries) == 1 else "obs"
+
+    def example(self) -> PyTree:
+        """Return zeros in the shape of the encoder's input: an array, or a dict of arrays for several entries."""
+        return self._join([jnp.zeros(entry.shape, jnp.float32) for entry in self.entries])
+
+    def read(self, params: Params, obs: PyTree, dtype: Any) -> Array:
+        """Return the vector of one observation; inputs of encoders with layers are cast to the weights' `dtype`."""
+        vector: Array = self.encoder(params, self._join([entry.read(obs, dtype) for entry in self.entries]))
+        return vector
+
+    def size(self) -> int:
+        """Return the length of that vector; ConfigError where the encoder's output is not a vector."""
+        example = jax.eval_shape(self.example)
+        shape = jax.eval_shape(lambda x: self.encoder(self.encoder.init(jax.random.key(0), x), x), example)
+        if len(shape.shape) != 1:
+            raise ConfigError(
+                f"network.encoder: {self.encoder} returns shape {list(shape.shape)} for a step: must be a vector"
+            )
+        return int(shape.size)
+
+    def _join(self, arrays: list[Array]) -> PyTree:
+        if len(arrays) == 1:
+            return arrays[0]
+        return {entry.name: x for entry, x in zip(self.entries, arrays, strict=True)}
+
+
+def readers(
+    encoder: Any, encoders: tuple[tuple[str, Any], ...], available: tuple[Entry, ...]
+) -> tuple[EntryReader, ...]:
+    """Return the readers of the `available` entries of an observation: those named in `encoders`, and all others.
+
+    ConfigError where an encoder does not fit.
+    """
+    named = dict(encoders)
+    others = tuple(entry for entry in available if entry.name not in named)
+    found = list(_readers(encoder, others)) if others else []
+    for entry in available:
+        found += _readers(named[entry.name], (entry,)) if entry.name in named else ()
+    return tuple(sorted(found, key=lambda reader: available.index(reader.entries[0])))
+
+
+def _readers(encoder: Any, available: tuple[Entry, ...]) -> tuple[EntryReader, ...]:
+    if isinstance(encoder, Auto):
+        return tuple(_automatic(entry) for entry in available)
+    if isinstance(encoder, Flat):
+        return tuple(EntryReader((entry,), encoder) for entry in available)
+    if not isinstance(encoder, CONVOLUTIONS):
+        return (EntryReader(available, encoder),)
+    if not any(entry.image for entry in available):
+        shapes = ", ".join(f"{entry.name} {list(entry.shape)}" for entry in available)
+        advice = next((advice for entry in available if (advice := _with_three_axes(entry))), "use flat")
+        raise ConfigError(
+            f"network.encoder: a convolution needs an image, an entry with three axes; there are {shapes}: {advice}"
+        )
+    return tuple(_fitting(encoder, entry) if entry.image else EntryReader((entry,), Flat()) for entry in available)
+
+
+def named_encoders(
+    encoders: Mapping[str, Any] | tuple[tuple[str, Any], ...], available: tuple[Entry, ...], field: str
+) -> tuple[tuple[str, Any], ...]:
+    """Return encoders by entry as sorted pairs; ConfigError, with the nearest, for a name that is no entry."""
+    names = [entry.name for entry in available]
+    for name in dict(encoders):
+        if name not in names:
+            nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
+            raise ConfigError(
+                f"{field}: no entry {name!r} in the observation; there are {', '.join(names)}; nearest: {nearest}"
+            )
+    return tuple(sorted(dict(encoders).items()))
+
+
+def _automatic(entry: Entry) -> EntryReader:
+    """Return the automatic choice of encoder for an entry."""
+    if not entry.image:
+        if entry.pixels and (advice := _with_three_axes(entry)):
+            warnings.warn(
+                f"{entry.name} {list(entry.shape)} has pixels, and without three axes it is read as a vector, without "
+                f'a convolution: {advice}; encoder = "flat" reads it as it is',
+                stacklevel=2,
+            )
+        return EntryReader((entry,), Flat())
+    if min(entry.shape[:2]) >= 36:
+        return _fitting(NatureCNN(), entry)
+    if min(entry.shape[1:]) >= 36:  # channels first, as in four stacked frames [4, 84, 84]
+        return _fitting(NatureCNN(layout="chw"), entry)
+    small = EntryReader((entry,), SmallCNN())
+    return small if small.size() else EntryReader((entry,), Flat())  # too small for a convolution, such as [2, 3, 128]
+
+
+def _with_three_axes(entry: Entry) -> str:
+    """Return how an array of two or four axes becomes an image with three; "" where it is none."""
+    shape = entry.shape
+    if entry.categories or len(shape) not in (2, 4) or min(sorted(shape)[-2:]) < SMALLEST:
+        return ""
+    if len(shape) == 2:
+        return (
+            f"give it an axis of channels, [{shape[0]}, {shape[1]}, 1], as gymnasium.wrappers.ReshapeObservation does"
+        )
+    frames, height, width, channels = shape
+    return (
+        f"make the axis of frames one of channels, [{height}, {width}, {frames * channels}], as "
+        "np.concatenate(frames, axis=-1) does"
+    )
+
+
+def _fitting(encoder: Any, entry: Entry) -> EntryReader:
+    """Return `encoder` with its entry; ConfigError where the entry is too small for it."""
+    reader = EntryReader((entry,), encoder)
+    if not reader.size():
+        raise ConfigError(
+            f"network.encoder: {encoder} has an empty output for {entry.name} {list(entry.shape)}: "
+            'use small_cnn or flat, or layout = "chw" where the channels come first'
+        )
+    return reader
 
 
 def init_conv(key: Key, size: int, channels_in: int, channels_out: int) -> Params:
@@ -136,253 +370,3 @@ def init_convs(key: Key, sizes: tuple[int, ...], channels: tuple[int, ...]) -> P
     """Return parameters of consecutive convolutions, named "0", "1", ...; `channels[0]` is that of the image."""
     keys = jax.random.split(key, len(sizes))
     return {str(i): init_conv(keys[i], size, channels[i], channels[i + 1]) for i, size in enumerate(sizes)}
-
-
-# Flattening, without parameters.
-
-
-@part
-class Flat:
-    """Flatten an array to a vector."""
-
-    def init(self, key: Key, example: PyTree) -> Params:
-        """Return no parameters."""
-        return {}
-
-    def __call__(self, params: Params, x: Array) -> Array:
-        """Return `x` [...] as a vector [size]."""
-        return jnp.ravel(x)
-
-
-# Convolutions of DQN: Mnih et al. 2015, https://doi.org/10.1038/nature14236
-#
-# The paper's network adds one dense layer: `hidden = [512]`, `activation = "relu"`.
-
-SIZES, STRIDES = (8, 4, 3), (4, 2, 1)
-
-
-@part
-class NatureCNN:
-    """DQN's three convolutions with relu, for images of at least 36 x 36 pixels.
-
-    Filters and strides: 8 x 8 with 4, 4 x 4 with 2, 3 x 3 with 1.
-    """
-
-    channels: tuple[int, ...] = static("channels of the three convolutions", default=(32, 64, 64), low=1)
-    layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
-
-    def init(self, key: Key, example: PyTree) -> Params:
-        """Return filters for images of the shape of `example`."""
-        return init_convs(key, SIZES, (channels_last(example, self.layout).shape[-1], *self.channels))
-
-    def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image."""
-        x = channels_last(x, self.layout)
-        for i, stride in enumerate(STRIDES):
-            x = jax.nn.relu(conv(params[str(i)], x, stride))
-        return jnp.ravel(x)
-
-
-# Residual convolutions of IMPALA: Espeholt et al. 2018, https://arxiv.org/abs/1802.01561, figure 3, right.
-#
-# The paper's network adds one dense layer: `hidden = [256]`, `activation = "relu"`.
-
-
-@part
-class ImpalaCNN:
-    """IMPALA's residual network: a stage for each of `channels`, then relu.
-
-    A stage is a 3 x 3 convolution, max pooling that halves the image, and two residual blocks of 3 x 3 convolutions.
-    """
-
-    channels: tuple[int, ...] = static("channels of each stage", default=(16, 32, 32), low=1)
-    layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
-
-    def init(self, key: Key, example: PyTree) -> Params:
-        """Return filters for images of the shape of `example`, five convolutions for each stage."""
-        channels = (channels_last(example, self.layout).shape[-1], *self.channels)
-        keys = jax.random.split(key, len(self.channels))
-        stages = zip(keys, channels[:-1], channels[1:], strict=True)
-        return {str(i): init_convs(k, (3,) * 5, (size, *(out,) * 5)) for i, (k, size, out) in enumerate(stages)}
-
-    def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image."""
-        x = channels_last(x, self.layout)
-        for i in range(len(self.channels)):
-            stage = params[str(i)]
-            x = max_pool(conv(stage["0"], x, padding="SAME"))
-            for one, other in (("1", "2"), ("3", "4")):
-                inner = conv(stage[one], jax.nn.relu(x), padding="SAME")
-                x = x + conv(stage[other], jax.nn.relu(inner), padding="SAME")
-        return jnp.ravel(jax.nn.relu(x))
-
-
-# Convolution of MinAtar's networks: Young and Tian 2019, https://arxiv.org/abs/1903.03176
-#
-# The paper's network adds one dense layer: `hidden = [128]`, `activation = "relu"`.
-
-
-@part
-class SmallCNN:
-    """Convolutions of 3 x 3 with relu, one for each of `channels`; for images of about 10 x 10 pixels."""
-
-    channels: tuple[int, ...] = static("channels of each convolution", default=(16,), low=1)
-    layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
-
-    def init(self, key: Key, example: PyTree) -> Params:
-        """Return filters for images of the shape of `example`."""
-        channels = (channels_last(example, self.layout).shape[-1], *self.channels)
-        return init_convs(key, (3,) * len(self.channels), channels)
-
-    def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image."""
-        x = channels_last(x, self.layout)
-        for i in range(len(self.channels)):
-            x = jax.nn.relu(conv(params[str(i)], x))
-        return jnp.ravel(x)
-
-
-# Encoder selection: the encoder of each entry of an observation.
-
-
-class Encoder(Protocol):
-    """Encoder protocol: from one entry of an observation, or all entries, to a vector."""
-
-    def init(self, key: Key, example: PyTree) -> Params:
-        """Return parameters for inputs with the shape of `example`."""
-
-    def __call__(self, params: Params, x: PyTree) -> Array:
-        """Return the vector [n] of one input."""
-
-
-@part
-class Auto:
-    """Automatic choice: `small_cnn` for images of 3 to 35 pixels, `nature_cnn` for larger ones, `flat` otherwise."""
-
-
-class Reader(NamedTuple):
-    """Encoder with its input entries: one entry, or with a user's own encoder all of them."""
-
-    entries: tuple[Entry, ...]
-    encoder: Any
-
-    @property
-    def name(self) -> str:
-        """Name of its parameters: that of its entry, or "obs"."""
-        return self.entries[0].name if len(self.entries) == 1 else "obs"
-
-    def example(self) -> PyTree:
-        """Return zeros in the shape of the encoder's input: an array, or a dict of arrays for several entries."""
-        return self._join([jnp.zeros(entry.shape, jnp.float32) for entry in self.entries])
-
-    def read(self, params: Params, obs: PyTree, dtype: Any) -> Array:
-        """Return the vector of one observation; inputs of encoders with layers are cast to the weights' `dtype`."""
-        vector: Array = self.encoder(params, self._join([entry.read(obs, dtype) for entry in self.entries]))
-        return vector
-
-    def size(self) -> int:
-        """Return the length of that vector; ConfigError where the encoder's output is not a vector."""
-        example = jax.eval_shape(self.example)
-        shape = jax.eval_shape(lambda x: self.encoder(self.encoder.init(jax.random.key(0), x), x), example)
-        if len(shape.shape) != 1:
-            raise ConfigError(
-                f"network.encoder: {self.encoder} returns shape {list(shape.shape)} for a step: must be a vector"
-            )
-        return int(shape.size)
-
-    def _join(self, arrays: list[Array]) -> PyTree:
-        if len(arrays) == 1:
-            return arrays[0]
-        return {entry.name: x for entry, x in zip(self.entries, arrays, strict=True)}
-
-
-SMALLEST = 8  # pixels on a side of an image, for advice
-CONVOLUTIONS = (NatureCNN, ImpalaCNN, SmallCNN)
-
-
-def readers(encoder: Any, encoders: tuple[tuple[str, Any], ...], available: tuple[Entry, ...]) -> tuple[Reader, ...]:
-    """Return the readers of the `available` entries of an observation: those named in `encoders`, and all others.
-
-    ConfigError where an encoder does not fit.
-    """
-    named = dict(encoders)
-    others = tuple(entry for entry in available if entry.name not in named)
-    found = list(_readers(encoder, others)) if others else []
-    for entry in available:
-        found += _readers(named[entry.name], (entry,)) if entry.name in named else ()
-    return tuple(sorted(found, key=lambda reader: available.index(reader.entries[0])))
-
-
-def _readers(encoder: Any, available: tuple[Entry, ...]) -> tuple[Reader, ...]:
-    if isinstance(encoder, Auto):
-        return tuple(_automatic(entry) for entry in available)
-    if isinstance(encoder, Flat):
-        return tuple(Reader((entry,), encoder) for entry in available)
-    if not isinstance(encoder, CONVOLUTIONS):
-        return (Reader(available, encoder),)
-    if not any(entry.image for entry in available):
-        shapes = ", ".join(f"{entry.name} {list(entry.shape)}" for entry in available)
-        advice = next((advice for entry in available if (advice := _with_three_axes(entry))), "use flat")
-        raise ConfigError(
-            f"network.encoder: a convolution needs an image, an entry with three axes; there are {shapes}: {advice}"
-        )
-    return tuple(_fitting(encoder, entry) if entry.image else Reader((entry,), Flat()) for entry in available)
-
-
-def named_encoders(
-    encoders: Mapping[str, Any] | tuple[tuple[str, Any], ...], available: tuple[Entry, ...], field: str
-) -> tuple[tuple[str, Any], ...]:
-    """Return encoders by entry as sorted pairs; ConfigError, with the nearest, for a name that is no entry."""
-    names = [entry.name for entry in available]
-    for name in dict(encoders):
-        if name not in names:
-            nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
-            raise ConfigError(
-                f"{field}: no entry {name!r} in the observation; there are {', '.join(names)}; nearest: {nearest}"
-            )
-    return tuple(sorted(dict(encoders).items()))
-
-
-def _automatic(entry: Entry) -> Reader:
-    """Return the automatic choice of encoder for an entry."""
-    if not entry.image:
-        if entry.pixels and (advice := _with_three_axes(entry)):
-            warnings.warn(
-                f"{entry.name} {list(entry.shape)} has pixels, and without three axes it is read as a vector, without "
-                f'a convolution: {advice}; encoder = "flat" reads it as it is',
-                stacklevel=2,
-            )
-        return Reader((entry,), Flat())
-    if min(entry.shape[:2]) >= 36:
-        return _fitting(NatureCNN(), entry)
-    if min(entry.shape[1:]) >= 36:  # channels first, as in four stacked frames [4, 84, 84]
-        return _fitting(NatureCNN(layout="chw"), entry)
-    small = Reader((entry,), SmallCNN())
-    return small if small.size() else Reader((entry,), Flat())  # too small for a convolution, such as [2, 3, 128]
-
-
-def _with_three_axes(entry: Entry) -> str:
-    """Return how an array of two or four axes becomes an image with three; "" where it is none."""
-    shape = entry.shape
-    if entry.categories or len(shape) not in (2, 4) or min(sorted(shape)[-2:]) < SMALLEST:
-        return ""
-    if len(shape) == 2:
-        return (
-            f"give it an axis of channels, [{shape[0]}, {shape[1]}, 1], as gymnasium.wrappers.ReshapeObservation does"
-        )
-    frames, height, width, channels = shape
-    return (
-        f"make the axis of frames one of channels, [{height}, {width}, {frames * channels}], as "
-        "np.concatenate(frames, axis=-1) does"
-    )
-
-
-def _fitting(encoder: Any, entry: Entry) -> Reader:
-    """Return `encoder` with its entry; ConfigError where the entry is too small for it."""
-    reader = Reader((entry,), encoder)
-    if not reader.size():
-        raise ConfigError(
-            f"network.encoder: {encoder} has an empty output for {entry.name} {list(entry.shape)}: "
-            'use small_cnn or flat, or layout = "chw" where the channels come first'
-        )
-    return reader

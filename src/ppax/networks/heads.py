@@ -22,6 +22,11 @@ from ppax.distributions import BallNormal, Beta, Categorical, Factorised, Joint,
 from ppax.distributions.boxes import Bounds, bounds_of, centre_and_half
 from ppax.networks.observations import require_32_bits
 
+# Half widths of boxes that a normal distribution with standard deviation 1 explores, and the greatest distance of their
+# centres from 0 in half widths. MuJoCo's smallest is 0.4; boxes from 0 have a distance of 1
+HALF_WIDTHS, FAR = (0.05, 20.0), 3.0
+FAMILIES = ("normal", "squashed", "beta", "ball")  # distributions over a Box
+
 
 class Head(Protocol):
     """Head protocol: from a network's outputs to an action distribution."""
@@ -175,44 +180,6 @@ class JointHead:
         return Joint(tuple(components) if self.names is None else dict(zip(self.names, components, strict=True)))
 
 
-def log_softplus(x: Array) -> Array:
-    """Return log(log(1 + e^x)), stable for very negative x, where it equals x."""
-    return jnp.where(x < -15.0, x, jnp.log(jax.nn.softplus(jnp.maximum(x, -15.0))))
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def clip_inward(x: Array, low: float | None, high: float | None) -> Array:
-    """Return `x` clipped to [low, high], with a gradient that can leave the bounds.
-
-    Beyond a bound the gradient passes where gradient descent moves `x` back inside, and is 0 otherwise.
-    """
-    return jnp.clip(x, low, high)
-
-
-def _clip_inward_forward(x: Array, low: float | None, high: float | None) -> tuple[Array, Array]:
-    return jnp.clip(x, low, high), x
-
-
-def _clip_inward_backward(low: float | None, high: float | None, x: Array, gradient: Array) -> tuple[Array]:
-    outwards = jnp.zeros(x.shape, bool)
-    if low is not None:
-        outwards |= (x < low) & (gradient > 0.0)
-    if high is not None:
-        outwards |= (x > high) & (gradient < 0.0)
-    return (jnp.where(outwards, 0.0, gradient),)
-
-
-clip_inward.defvjp(_clip_inward_forward, _clip_inward_backward)
-
-
-# Head selection by action space, and validation of the options of Box actions before compilation.
-
-# Half widths of boxes that a normal distribution with standard deviation 1 explores, and the greatest distance of their
-# centres from 0 in half widths. MuJoCo's smallest is 0.4; boxes from 0 have a distance of 1
-HALF_WIDTHS, FAR = (0.05, 20.0), 3.0
-FAMILIES = ("normal", "squashed", "beta", "ball")  # distributions over a Box
-
-
 class BoxOptions(NamedTuple):
     """Distribution options of Box actions, as in run files under the network's options."""
 
@@ -221,31 +188,16 @@ class BoxOptions(NamedTuple):
     std_min: float | None = None
     std_max: float | None = None
     ball_radius: float | None = None
-    log_std_init: float = 0.0
+    log_std_init: float = 0.0  # initial log standard deviation
 
 
-def head_for(
-    space: spaces.Space,
-    distribution: str = "normal",
-    state_std: bool = False,
-    std_min: float | None = None,
-    std_max: float | None = None,
-    ball_radius: float | None = None,
-    log_std_init: float = 0.0,
-) -> Head:
-    """Return the head for an action space. The options apply to its Box spaces; ConfigError where they are invalid.
+def head_for(space: spaces.Space, distribution: str = "normal", **box: Any) -> Head:
+    """Return the head for an action space; ConfigError where an option is invalid.
 
-    `log_std_init` is the initial log standard deviation. State-independent log standard deviations are parameters of
-    the network, which initialises them; with `state_std` the head adds the offset.
+    `distribution` and `box`, the other options of `BoxOptions`, apply to its Box spaces. State-independent log standard
+    deviations are parameters of the network, which initialises them; with `state_std` the head adds the offset.
     """
-    options = BoxOptions(
-        distribution=distribution,
-        state_std=state_std,
-        std_min=std_min,
-        std_max=std_max,
-        ball_radius=ball_radius,
-        log_std_init=log_std_init,
-    )
+    options = BoxOptions(distribution, **box)
     if imports.is_path(distribution):
         return _own_head(space, options)
     _check(options)
@@ -450,3 +402,33 @@ def _radius(space: spaces.Box, bounds: Bounds, radius: float | None, where: str)
     if radius is not None and radius > smallest:
         raise ConfigError(f"ball_radius = {radius}: at most {smallest:g} for {where} {space}")
     return smallest if radius is None else radius
+
+
+def log_softplus(x: Array) -> Array:
+    """Return log(log(1 + e^x)), stable for very negative x, where it equals x."""
+    return jnp.where(x < -15.0, x, jnp.log(jax.nn.softplus(jnp.maximum(x, -15.0))))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def clip_inward(x: Array, low: float | None, high: float | None) -> Array:
+    """Return `x` clipped to [low, high], with a gradient that can leave the bounds.
+
+    Beyond a bound the gradient passes where gradient descent moves `x` back inside, and is 0 otherwise.
+    """
+    return jnp.clip(x, low, high)
+
+
+def _clip_inward_forward(x: Array, low: float | None, high: float | None) -> tuple[Array, Array]:
+    return jnp.clip(x, low, high), x
+
+
+def _clip_inward_backward(low: float | None, high: float | None, x: Array, gradient: Array) -> tuple[Array]:
+    outwards = jnp.zeros(x.shape, bool)
+    if low is not None:
+        outwards |= (x < low) & (gradient > 0.0)
+    if high is not None:
+        outwards |= (x > high) & (gradient < 0.0)
+    return (jnp.where(outwards, 0.0, gradient),)
+
+
+clip_inward.defvjp(_clip_inward_forward, _clip_inward_backward)

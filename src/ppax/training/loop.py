@@ -24,8 +24,8 @@ from ppax.devices import sharding
 from ppax.devices.sharding import SAME, SPLIT
 from ppax.devices.tracing import renewed
 from ppax.envs import Env, require_native, scheduled
+from ppax.envs.adaptive_ranges import adapt_ranges, first_ranges
 from ppax.envs.curriculum import Scheduled
-from ppax.envs.ranges import adapted, first_ranges
 from ppax.envs.vector import VectorEnv
 from ppax.ppo.forward import remembered
 from ppax.training.arguments import require_arguments, require_fit
@@ -251,7 +251,7 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
     if update.replaced is not None:  # self-play: a past self that takes over a stream begins with an empty memory
         initial = agent.start_carry(env.num_streams)
         actor = actor._replace(carry=jax.tree.map(where_rows, update.replaced, initial, actor.carry))
-    ranges, episodes, of_ranges = adapted(env, state.ranges, episodes)
+    ranges, episodes, of_ranges = adapt_ranges(env, state.ranges, episodes)
 
     metrics = with_names(update.metrics, env.num_agents, env.sizes, env.agent_names)
     of_episodes = episode_metrics(episodes, env.num_agents, env.sizes, env.agent_names)

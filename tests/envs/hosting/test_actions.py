@@ -17,7 +17,8 @@ from team_worlds import Squad
 
 import ppax
 from ppax.envs import EnvError, host
-from ppax.envs.hosting.drawn import Drawn
+from ppax.envs.hosting.arrays import Layout
+from ppax.envs.hosting.domain_randomisation import DomainRandomisation
 from ppax.envs.hosting.faults import Failure
 from ppax.envs.hosting.workers import pickled
 from ppax.networks import mlp
@@ -166,7 +167,7 @@ HELD = {
     "partial": (lambda lock: partial(Holding, held=lock), "held, of type lock,"),
     "position": (lambda lock: partial(Holding, lock), "argument 0, of type lock,"),
     "inside": (lambda lock: partial(Holding, {"a": Holding(lock)}["a"]), "held, of type lock,"),
-    "drawn": (lambda lock: partial(Drawn, partial(Holding, lock), {}), "argument 0, of type lock,"),
+    "drawn": (lambda lock: partial(DomainRandomisation, partial(Holding, lock), {}), "argument 0, of type lock,"),
     "global": (lambda lock: lambda: Holding(LOCK), "LOCK, of type lock,"),
     "generator": (lambda lock: partial(Holding, (i for i in range(3))), "argument 0, of type generator,"),
 }
@@ -177,13 +178,14 @@ HELD = {
 def test_what_cannot_be_pickled_is_named(name, vectorization):
     """Both kinds of workers use one function."""
     make, said = HELD[name]
+    layout = Layout(2, 1, 1, host(Maze, 1).host.spec)
     factory = make(threading.Lock())
     if name == "global":
         factory.__module__ = "__main__"  # functions of modules are sent by name
     with pytest.raises(
         ppax.ConfigError, match=rf'vectorization = "{vectorization}": .*{said} cannot be sent \(cannot pic'
     ):
-        pickled(((), 0, [(slice(0, 2), [Maze, factory])]), vectorization)
+        pickled(layout, 0, [(slice(0, 2), [Maze, factory])], vectorization)
 
 
 def test_training_with_it_is_refused_and_no_worker_remains():

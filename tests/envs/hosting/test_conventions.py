@@ -21,7 +21,7 @@ from team_worlds import Squad
 
 import ppax
 from ppax.envs import host
-from ppax.envs.hosting.conventions import Adapted
+from ppax.envs.hosting.conventions import AdaptedEnv
 from ppax.networks import mlp, network
 from ppax.training.host import Rollouts
 
@@ -434,7 +434,7 @@ def test_statistics_of_the_environment_itself_are_kept():
     assert env.host.spec.has_episode_stats
     with env:
         env.host.reset([0, 1])
-        assert isinstance(env.host.stepper._batch.envs[0], Adapted)
+        assert isinstance(env.host.stepper._batch.envs[0], AdaptedEnv)
     assert LIMIT  # the mazes' own
 
 

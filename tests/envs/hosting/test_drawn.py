@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import ppax
 from ppax import config
-from ppax.envs.hosting.drawn import Drawn
+from ppax.envs.hosting.domain_randomisation import DomainRandomisation
 from ppax.envs.hosting.host_env import reset_seeds
 
 RANGE = {"low": 2.0, "high": 5.0}
@@ -49,7 +49,7 @@ def put(env, numbers):
 @pytest.mark.parametrize("set_params", [None, put], ids=["a new environment", "set_params"])
 def test_every_episode_has_a_number_of_its_own(set_params):
     MADE.clear()
-    env = Drawn(Breeze, {"wind": (2.0, 5.0)}, set_params)
+    env = DomainRandomisation(Breeze, {"wind": (2.0, 5.0)}, set_params)
     winds, starts = [], []
     for seed in (7, None, None, 7, None):
         starts.append(env.reset(seed=seed)[0][0])

@@ -229,7 +229,7 @@ def test_an_exception_in_close_hides_no_error_and_all_are_closed(how, capfd):
 
 def test_receiving_from_closed_workers_raises_at_once():
     """The error is raised also if another file reuses the descriptor of the connection."""
-    layout = Layout(2, 1, 1, *host(Maze, 1).host.spec)
+    layout = Layout(2, 1, 1, host(Maze, 1).host.spec)
     workers = Workers([Maze, Maze], layout, timeout=30.0)
     workers.close()
     others = [socket.socketpair() for _ in range(8)]

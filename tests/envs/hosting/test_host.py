@@ -20,7 +20,7 @@ from ppax import envs
 from ppax.core.imports import Untrusted
 from ppax.core.types import ConfigError
 from ppax.envs import EnvError, host
-from ppax.envs.hosting.gym_vector import mode_of
+from ppax.envs.hosting.gym_vector import autoreset_mode_of
 from ppax.envs.suites.gymnasium import spec_of
 from ppax.networks import memories, network
 from ppax.ppo.recompute import Minibatch
@@ -211,8 +211,8 @@ def test_a_missing_autoreset_mode_is_refused():
 def test_a_later_vector_of_the_same_class_does_not_change_the_mode():
     """Vectors of one class share one metadata dict, which each constructor overwrites."""
     vectors = [SyncVectorEnv([Maze], autoreset_mode=mode) for mode in AutoresetMode]
-    assert [mode_of(vector) for vector in vectors] == list(AutoresetMode)
-    assert [mode_of(RecordEpisodeStatistics(vector)) for vector in vectors] == list(AutoresetMode)
+    assert [autoreset_mode_of(vector) for vector in vectors] == list(AutoresetMode)
+    assert [autoreset_mode_of(RecordEpisodeStatistics(vector)) for vector in vectors] == list(AutoresetMode)
 
 
 OBSERVATIONS = {

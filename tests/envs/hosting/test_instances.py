@@ -13,7 +13,7 @@ from team_worlds import Squad
 
 import ppax
 from ppax.envs import EnvError, host
-from ppax.envs.hosting.drawn import Drawn
+from ppax.envs.hosting.domain_randomisation import DomainRandomisation
 from ppax.networks import mlp
 from ppax.training.backends import backend_of
 
@@ -167,7 +167,7 @@ def test_one_robot_is_checked_and_trained_twice(robot):
 
 
 def test_a_robot_with_drawn_parameters_is_closed_before_the_next_one_is_made(robot):
-    env = Drawn(Robot, {"gravity": (0.5, 2.0)})
+    env = DomainRandomisation(Robot, {"gravity": (0.5, 2.0)})
     for seed in range(3):
         env.reset(seed=seed)
     assert (Robot.made, Robot.alive) == (4, 1)

@@ -17,7 +17,6 @@ import ppax
 from ppax.config import Log
 from ppax.envs import EnvError, host
 from ppax.envs.hosting.arrays import Layout
-from ppax.envs.hosting.remote.body import results_of
 from ppax.training.loop import MEASURED, STAGES
 
 ray = pytest.importorskip("ray")
@@ -50,11 +49,11 @@ def fit(env, iterations=4, num_steps=8, **options):
 
 def walked(env, steps=40):
     """Arrays of all streams after a reset and after each of `steps` steps, whose actions depend on the step alone."""
-    layout = Layout(env.num_envs, 1, 1, *env.host.spec)
+    layout = Layout(env.num_envs, 1, 1, env.host.spec)
     given, rng, seen = layout.make(), np.random.default_rng(0), []
     env.host.reset(list(range(env.num_envs)))
     for _ in range(steps):
-        seen.append([np.copy(x) for x in results_of(env.host.stepper.arrays)])
+        seen.append([np.copy(x) for x in env.host.stepper.arrays.results()])
         given.act([rng.integers(0, 2, x.shape) for x in given.action])
         for number, rows in enumerate(env.host.batches):
             env.host.send(number, layout.rows(given, rows).action)

@@ -88,7 +88,7 @@ class MountainCar:
 
     def reset(self, key: Key) -> EnvReset:
         """Start near the lowest point, at rest."""
-        return start(key)
+        return _start(key)
 
     def step(self, state: CarState, action: Array, key: Key) -> EnvStep:
         """Push for one step."""
@@ -127,7 +127,7 @@ class MountainCarContinuous:
 
     def reset(self, key: Key) -> EnvReset:
         """Start near the lowest point, at rest."""
-        return start(key)
+        return _start(key)
 
     def step(self, state: CarState, action: Array, key: Key) -> EnvStep:
         """Push for one step."""
@@ -141,7 +141,7 @@ class MountainCarContinuous:
         return self.valley.picture(state, float(self.goal))
 
 
-def start(key: Key) -> EnvReset:
+def _start(key: Key) -> EnvReset:
     """Start at a position uniform from -0.6 to -0.4, at rest."""
     state = CarState(jax.random.uniform(key, (), jnp.float32, -0.6, -0.4), jnp.zeros((), jnp.float32))
     return EnvReset(state, jnp.stack(state))

@@ -7,7 +7,7 @@ policy's input, bootstrapping after truncation, bootstrapping after termination.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,45 +34,21 @@ class ProbeState(NamedTuple):
     elapsed: Array  # [] int32
 
 
-def _observation_space(probe: Any) -> spaces.Box:
-    return spaces.Box(-1.0, 1.0, (1,), np.float32)
+class Probe:
+    """Spaces and rendering of all probes."""
 
+    num_agents = None  # no agent axis
+    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
 
-def _action_space(probe: Any) -> spaces.Discrete:
-    return spaces.Discrete(2)
-
-
-def _start(obs: Array) -> EnvReset:
-    return EnvReset(ProbeState(obs, jnp.zeros((), jnp.int32)), obs)
-
-
-def _step(state: ProbeState, obs: Array, reward: Scalar, terminated: bool | Array) -> EnvStep:
-    return EnvStep(
-        ProbeState(obs, state.elapsed + 1),
-        obs,
-        jnp.asarray(reward, jnp.float32),
-        jnp.asarray(terminated, bool),
-        jnp.zeros((), bool),
-    )
-
-
-def _render(probe: Any, state: ProbeState) -> np.ndarray:
-    """Draw the observation as squares, [H, W, 3]."""
-    return squares(state.obs)
-
-
-def _constant(value: float) -> Array:
-    return jnp.full((1,), value, jnp.float32)
+    def render(self, state: ProbeState) -> np.ndarray:
+        """Draw the observation as squares, [H, W, 3]."""
+        return squares(state.obs)
 
 
 @part
-class ConstantProbe:
+class ConstantProbe(Probe):
     """One step with a constant observation and reward 1: V = 1. Tests whether the critic learns."""
-
-    num_agents = None
-    observation_space = property(_observation_space)
-    action_space = property(_action_space)
-    render = _render
 
     def reset(self, key: Key) -> EnvReset:
         """Start with observation 0."""
@@ -88,13 +64,8 @@ class ConstantProbe:
 
 
 @part
-class ObsProbe:
+class ObsProbe(Probe):
     """One step whose reward is the observation: V = obs. Tests the critic's input."""
-
-    num_agents = None
-    observation_space = property(_observation_space)
-    action_space = property(_action_space)
-    render = _render
 
     def reset(self, key: Key) -> EnvReset:
         """Start with observation -1 or 1, at random."""
@@ -110,13 +81,8 @@ class ObsProbe:
 
 
 @part
-class DiscountProbe:
+class DiscountProbe(Probe):
     """Two steps with observations 0 and 1, reward 1 at the end: V(0) = gamma. Tests the discount."""
-
-    num_agents = None
-    observation_space = property(_observation_space)
-    action_space = property(_action_space)
-    render = _render
 
     def reset(self, key: Key) -> EnvReset:
         """Start with observation 0."""
@@ -133,13 +99,8 @@ class DiscountProbe:
 
 
 @part
-class ActionProbe:
+class ActionProbe(Probe):
     """One step, reward 1 for action 1 and -1 for action 0: V = 1. Tests the policy gradient."""
-
-    num_agents = None
-    observation_space = property(_observation_space)
-    action_space = property(_action_space)
-    render = _render
 
     def reset(self, key: Key) -> EnvReset:
         """Start with observation 0."""
@@ -155,13 +116,8 @@ class ActionProbe:
 
 
 @part
-class ObsActionProbe:
+class ObsActionProbe(Probe):
     """One step, reward 1 if the action matches the observation's sign, else -1: V = 1. Tests the policy's input."""
-
-    num_agents = None
-    observation_space = property(_observation_space)
-    action_space = property(_action_space)
-    render = _render
 
     def reset(self, key: Key) -> EnvReset:
         """Start with observation -1 or 1, at random."""
@@ -178,16 +134,11 @@ class ObsActionProbe:
 
 
 @part
-class InfiniteProbe:
+class InfiniteProbe(Probe):
     """Endless episode with reward 1 and observation 0: V = 1 / (1 - gamma).
 
     In a TimeLimit it tests the bootstrap value after truncation.
     """
-
-    num_agents = None
-    observation_space = property(_observation_space)
-    action_space = property(_action_space)
-    render = _render
 
     def reset(self, key: Key) -> EnvReset:
         """Start with observation 0."""
@@ -203,15 +154,10 @@ class InfiniteProbe:
 
 
 @part
-class FiniteProbe:
+class FiniteProbe(Probe):
     """Reward 1 for `horizon` steps; the observation is the elapsed fraction. Tests that V is 0 after termination."""
 
     horizon: int = static("length of an episode, steps", default=8, low=1)
-
-    num_agents = None
-    observation_space = property(_observation_space)
-    action_space = property(_action_space)
-    render = _render
 
     def reset(self, key: Key) -> EnvReset:
         """Start with observation 0."""
@@ -228,3 +174,21 @@ class FiniteProbe:
         steps = jnp.arange(self.horizon)
         discounts = jnp.asarray(gamma, jnp.float32) ** steps
         return ExactValues((steps / self.horizon)[:, None], jnp.cumsum(discounts)[::-1])
+
+
+def _start(obs: Array) -> EnvReset:
+    return EnvReset(ProbeState(obs, jnp.zeros((), jnp.int32)), obs)
+
+
+def _step(state: ProbeState, obs: Array, reward: Scalar, terminated: bool | Array) -> EnvStep:
+    return EnvStep(
+        ProbeState(obs, state.elapsed + 1),
+        obs,
+        jnp.asarray(reward, jnp.float32),
+        jnp.asarray(terminated, bool),
+        jnp.zeros((), bool),
+    )
+
+
+def _constant(value: float) -> Array:
+    return jnp.full((1,), value, jnp.float32)

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 ALIGN = 64  # bytes; alignment of arrays in shared memory
 INFO_MASK = 'info["action_mask"]'  # where environments give their masks
-FLAGS = ("reward", "terminated", "truncated", "first", "valid", "metrics")  # fields of Arrays of all streams, [B, ...]
+BY_STREAM = ("reward", "terminated", "truncated", "first", "valid", "metrics")  # fields of Arrays, [B, ...]
 
 
 class Leaf(NamedTuple):
@@ -195,6 +195,26 @@ class Arrays(NamedTuple):
         for array, given in zip(self.action, action, strict=True):
             array[...] = given
 
+    def results(self) -> list[np.ndarray]:
+        """Return the arrays that environments write, in a fixed order."""
+        masks = self.mask.values() if isinstance(self.mask, dict) else [self.mask]
+        by_stream = [getattr(self, name) for name in BY_STREAM]
+        return [*self.obs, *by_stream, *(mask for mask in masks if mask is not None), *(self.episode_stats or ())]
+
+
+class HostSpec(NamedTuple):
+    """Spaces and sizes of all environments of a kind, read from one of them."""
+
+    observation_space: spaces.Space  # of one stream
+    action_space: spaces.Space
+    mask_size: Any  # entries of an action mask; with groups (name, entries) of those with masks; None: no masks
+    has_episode_stats: bool  # the environments give info["episode_stats"]
+    agents: int | None  # number of agents in each environment; None: one, without an agent axis
+    metrics: tuple[str, ...] = ()  # entries of `info` that are logged, from the last step of each episode
+    names: tuple[str, ...] = ()  # of the agents, in the order of the streams
+    sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
+    turns: bool = False  # agents act in turns: rewards and ends of steps that are not valid count (host/turns.py)
+
 
 class Layout(NamedTuple):
     """Shapes of `Arrays`."""
@@ -202,73 +222,82 @@ class Layout(NamedTuple):
     num_envs: int
     workers: int
     repeats: int  # action repeat
-    observation_space: spaces.Space  # of one stream
-    action_space: spaces.Space
-    mask_size: Any  # entries of an action mask; with groups (name, entries) of those with masks; None: no masks
-    has_episode_stats: bool  # the environments give info["episode_stats"]
-    agents: int | None  # number of agents in each environment; None: one, without an agent axis
-    metrics: tuple[str, ...] = ()  # entries of `info` that are logged, from the last step of each episode
-    names: tuple[str, ...] = ()  # of the agents
-    sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
-    turns: bool = False  # agents act in turns
+    spec: HostSpec
 
     def places(self, space: spaces.Space, rows: slice) -> list[slice]:
         """Return the rows of some streams in each array of elements of `space`."""
-        own = group_rows(self.sizes, rows) if self.sizes else {}
+        own = group_rows(self.spec.sizes, rows) if self.spec.sizes else {}
         return [own[leaf.path[0]] if own else rows for leaf in leaves_of(space)]  # type: ignore[index]
 
     def rows(self, arrays: Arrays, rows: slice) -> Arrays:
         """Return views of some streams."""
         views: dict[str, Any] = {
             name: [x[own] for x, own in zip(getattr(arrays, name), self.places(space, rows), strict=True)]
-            for name, space in (("obs", self.observation_space), ("action", self.action_space))
+            for name, space in (("obs", self.spec.observation_space), ("action", self.spec.action_space))
         }
-        views |= {name: getattr(arrays, name)[rows] for name in FLAGS}
-        own_rows = group_rows(self.sizes, rows) if self.sizes else rows
+        views |= {name: getattr(arrays, name)[rows] for name in BY_STREAM}
+        own_rows = group_rows(self.spec.sizes, rows) if self.spec.sizes else rows
         mask = each_group(lambda x, own: x[own], arrays.mask, own_rows)
         stats = arrays.episode_stats and EpisodeStats(*(x[rows] for x in arrays.episode_stats))
         return arrays._replace(**views, mask=mask, episode_stats=stats)
 
     def streams(self, envs: slice) -> slice:
         """Return the streams of some environments."""
-        return slice(envs.start * (self.agents or 1), envs.stop * (self.agents or 1))
+        return slice(envs.start * (self.spec.agents or 1), envs.stop * (self.spec.agents or 1))
 
     def make(self, memory: Any = None) -> Arrays:
         """Create the arrays in `memory`, or in new memory."""
         memory = bytearray(self.nbytes()) if memory is None else memory
-        offset, made = 0, []
-        for shape, dtype in self._all():
-            made.append(np.ndarray(shape, dtype, memory, offset))
-            offset += _padded(made[-1].nbytes)
-        obs, action = (sum(1 for _ in leaves_of(space)) for space in (self.observation_space, self.action_space))
-        rest = made[obs + action :]
-        stepping, metrics = rest.pop(0), rest.pop(0)
-        flags: Any = [rest.pop(0) for _ in range(5)]
-        episode_stats = EpisodeStats(rest.pop(0), rest.pop(0)) if self.has_episode_stats else None
-        masks = dict(zip([name for name, _, _ in self._masks()], rest, strict=True))
-        mask = {name: masks.get(name) for name, _ in self.sizes} if masks and self.sizes else masks.get("")
-        return Arrays(*[made[:obs], made[obs : obs + action], *flags, mask, episode_stats, metrics, stepping])
+        used = 0
+
+        def place(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+            nonlocal used
+            array: np.ndarray = np.ndarray(shape, dtype, memory, used)
+            used += _padded(array.nbytes)
+            return array
+
+        return self._arrays(place)
 
     def nbytes(self) -> int:
         """Return the memory that the arrays take, in bytes."""
-        return sum(_padded(int(np.prod(shape)) * np.dtype(dtype).itemsize) for shape, dtype in self._all())
+        sizes: list[int] = []
+        self._arrays(lambda shape, dtype: sizes.append(_padded(int(np.prod(shape)) * np.dtype(dtype).itemsize)))
+        return sum(sizes)
 
-    def _all(self) -> Iterator[tuple[tuple[int, ...], Any]]:
-        streams = self.num_envs * (self.agents or 1)
-        for space, kind in ((self.observation_space, "dtype"), (self.action_space, "space_dtype")):
-            for leaf, own in zip(leaves_of(space), self.places(space, slice(0, streams)), strict=True):
-                yield (own.stop, *leaf.shape), getattr(leaf, kind)
-        yield (self.workers,), np.int32
-        yield (streams, len(self.metrics)), np.float32
-        yield from [((streams,), np.float32), *[((streams,), np.bool_)] * 4]
-        if self.has_episode_stats:
-            yield from [((streams,), np.float32), ((streams,), np.bool_)]
-        yield from (((rows, entries), np.bool_) for _, rows, entries in self._masks())
+    def _arrays(self, make: Callable[[tuple[int, ...], Any], Any]) -> Arrays:
+        """Call `make(shape, dtype)` for every array, in the order in which they lie in memory."""
+        spec, streams = self.spec, self.num_envs * (self.spec.agents or 1)
 
-    def _masks(self) -> list[tuple[str, int, int]]:
-        """Group, rows and entries of each mask array."""
-        agents, one = dict(self.sizes) or {"": self.agents or 1}, self.mask_size and (("", self.mask_size),)
-        return [(name, self.num_envs * agents[name], n) for name, n in (self.mask_size if self.sizes else one) or ()]
+        def elements(space: spaces.Space, kind: str) -> list[Any]:
+            rows = self.places(space, slice(0, streams))
+            leaves = zip(leaves_of(space), rows, strict=True)
+            return [make((own.stop, *leaf.shape), getattr(leaf, kind)) for leaf, own in leaves]
+
+        mask = None
+        if spec.mask_size and spec.sizes:
+            entries = dict(spec.mask_size)
+            mask = {
+                name: make((self.num_envs * size, entries[name]), np.bool_) if name in entries else None
+                for name, size in spec.sizes
+            }
+        elif spec.mask_size:
+            mask = make((streams, spec.mask_size), np.bool_)
+        stats = (
+            EpisodeStats(make((streams,), np.float32), make((streams,), np.bool_)) if spec.has_episode_stats else None
+        )
+        return Arrays(
+            obs=elements(spec.observation_space, "dtype"),
+            action=elements(spec.action_space, "space_dtype"),
+            reward=make((streams,), np.float32),
+            terminated=make((streams,), np.bool_),
+            truncated=make((streams,), np.bool_),
+            first=make((streams,), np.bool_),
+            valid=make((streams,), np.bool_),
+            mask=mask,
+            episode_stats=stats,
+            metrics=make((streams, len(spec.metrics)), np.float32),
+            stepping=make((self.workers,), np.int32),
+        )
 
 
 def _padded(size: int) -> int:
@@ -284,7 +313,7 @@ class MaskForm:
     """
 
     def __init__(self, space: spaces.Space):
-        self.space, self.choices = space, choices_of(space)
+        self.space, self.choices = space, mask_choices(space)
         self.size, largest = sum(self.choices), max(self.choices)
         self._flat = (self.size,)
         self._own = np.arange(largest) < np.array(self.choices)[:, None]  # [components, largest]
@@ -323,13 +352,36 @@ class MaskForm:
         raise ValueError(f"{name} has the shape {list(given.shape)}; the masks of {self.space} are {self._forms}")
 
 
-def choices_of(space: spaces.Space) -> tuple[int, ...]:
+def mask_choices(space: spaces.Space) -> tuple[int, ...]:
     """Return the number of choices of each component of an action that may have masks; () for other spaces."""
     if isinstance(space, spaces.Discrete):
         return (int(space.n),)
     if isinstance(space, spaces.MultiDiscrete):
         return tuple(map(int, space.nvec.reshape(-1)))
     return (2,) * int(np.prod(space.shape)) if isinstance(space, spaces.MultiBinary) else ()
+
+
+def sample_allowed(space: spaces.Space, mask: Any, rng: np.random.Generator) -> Any:
+    """Return an element that the mask allows, with the types of `space.sample()`; without a mask, any.
+
+    Raises ValueError for something that is no mask of this space.
+    """
+    if mask is None or not mask_choices(space):
+        return space.sample()
+    form = MaskForm(space)
+    parts = [np.flatnonzero(part) for part in np.split(form(mask), np.cumsum(form.choices)[:-1])]
+    chosen = np.array([int(rng.choice(allowed)) if len(allowed) else 0 for allowed in parts], space.dtype)
+    if isinstance(space, spaces.Discrete):
+        return chosen.dtype.type(chosen[0] + space.start)
+    return chosen.reshape(space.shape) + getattr(space, "start", np.zeros((), space.dtype))
+
+
+def stack_elements(rows: Sequence[Any]) -> Any:
+    """Return a batch of the elements `rows`."""
+    first = rows[0]
+    if isinstance(first, dict):
+        return {key: stack_elements([row[key] for row in rows]) for key in first}
+    return tuple(map(stack_elements, zip(*rows, strict=True))) if isinstance(first, tuple) else np.stack(rows)
 
 
 def undeclared(info: dict[str, Any], mask: bool, episode_stats: bool, axis: tuple[int, ...] = ()) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Batch of environments stepped one after the other, with next-step autoreset.
+"""Batch of environments that are stepped one after the other, with next-step autoreset.
 
 This file imports only files of ppax that need no JAX: worker processes load it too.
 """
@@ -16,6 +16,7 @@ from gymnasium.error import UnregisteredEnv
 
 from ppax.envs.hosting.arrays import (
     Arrays,
+    HostSpec,
     Layout,
     MaskForm,
     element_of,
@@ -26,8 +27,8 @@ from ppax.envs.hosting.arrays import (
     space_mismatches,
     undeclared,
 )
+from ppax.envs.hosting.conventions import SharedEnv, new_adapted
 from ppax.envs.hosting.faults import RAISED, Failure, close_all
-from ppax.envs.hosting.instances import SharedEnv, new
 
 NUMBERS = frozenset((float, int, np.float64, np.float32))  # types of a reward that need no further check
 REGISTERED = (
@@ -45,31 +46,31 @@ class EnvBatch:
         self, factories: Sequence[Callable[[], Env]], offset: int, layout: Layout, arrays: Arrays, worker: int
     ):
         self.arrays, self.offset, self.worker, self.layout = arrays, offset, worker, layout
-        self.leaves, self.action_space = list(leaves_of(layout.observation_space)), layout.action_space
+        self.spec = spec = layout.spec
+        self.leaves, self.action_space = list(leaves_of(spec.observation_space)), spec.action_space
         self.single_array = len(self.leaves) == 1 and not self.leaves[0].path
         # with groups the info has an entry for each of them, None without masks
-        self.has_masks, self.has_stats = bool(layout.sizes) or arrays.mask is not None, arrays.episode_stats is not None
-        self.axis: Any = () if layout.agents is None else (layout.agents,)
-        if layout.sizes:  # of the observations and masks of each group
-            self.axis = {name: (size,) for name, size in layout.sizes}
-        self.forms: Any = None  # of masks, with groups by group
-        if layout.sizes:
-            sized = dict(layout.mask_size or ())
-            self.forms = {name: MaskForm(layout.action_space[name]) for name in sized}  # type: ignore[index]
+        self.has_masks, self.has_stats = bool(spec.sizes) or arrays.mask is not None, arrays.episode_stats is not None
+        # of observations and masks, and forms of masks; with groups both are dicts by group
+        self.axis: Any = () if spec.agents is None else (spec.agents,)
+        self.forms: Any = None
+        if spec.sizes:
+            self.axis = {name: (size,) for name, size in spec.sizes}
+            self.forms = {name: MaskForm(spec.action_space[name]) for name, _ in spec.mask_size or ()}  # type: ignore[index]
         elif arrays.mask is not None:
-            self.forms = MaskForm(layout.action_space)
+            self.forms = MaskForm(spec.action_space)
         self.fast_path = self.single_array and not self.axis and arrays.mask is None and arrays.episode_stats is None
         # dtypes that are known to fit each leaf, with any number
         self.dtypes = [{leaf.space_dtype} if leaf.takes(leaf.space_dtype) else set() for leaf in self.leaves]
         self.over, self.steps = [False] * len(factories), 0  # steps since `reset`
         count = len(factories)
         # rows of each environment in the arrays: one, or one for each of its agents
-        self.places: list[Any] = [i if layout.agents is None else layout.streams(slice(i, i + 1)) for i in range(count)]
+        self.places: list[Any] = [i if spec.agents is None else layout.streams(slice(i, i + 1)) for i in range(count)]
         self.own_places = [self._own_places(place) for place in self.places]
         self.envs: list[Any] = []
         for i, factory in enumerate(factories):
             try:
-                self.envs.append(new(factory))
+                self.envs.append(new_adapted(factory))
             except SharedEnv as shared:
                 raise Failure(offset + i, "its constructor", None, str(shared)) from None
             except UnregisteredEnv as unknown:
@@ -77,7 +78,7 @@ class EnvBatch:
             except RAISED:
                 raise Failure(offset + i, "its constructor", None, traceback.format_exc()) from None
             for name in ("observation_space", "action_space"):
-                own, want = getattr(self.envs[-1], name), getattr(layout, name)
+                own, want = getattr(self.envs[-1], name), getattr(spec, name)
                 if own != want:
                     text = f"its {name} is {own}; that of the first environment, {want}, must be that of all"
                     raise Failure(offset + i, "its constructor", None, text)
@@ -93,11 +94,11 @@ class EnvBatch:
         """Step all environments; reset those whose episode has ended."""
         self.steps += 1
         # this loop is the overhead of small environments: do attribute look-ups and writes once, outside of it
-        arrays, envs, alone, once = self.arrays, self.envs, self.layout.agents is None, self.layout.repeats == 1
+        arrays, envs, alone, once = self.arrays, self.envs, self.spec.agents is None, self.layout.repeats == 1
         rewards, terminations, truncations = arrays.reward, arrays.terminated, arrays.truncated
         over, places, at, write = self.over, self.places, arrays.stepping, self._write
         simple = arrays.obs[0] if self.fast_path else None
-        shape, dtypes, names = self.leaves[0].shape, self.dtypes[0], self.layout.metrics
+        shape, dtypes, names = self.leaves[0].shape, self.dtypes[0], self.spec.metrics
         if alone:
             arrays.first[:], arrays.valid[:], terminations[:], truncations[:] = False, True, False, False
         for i, action in enumerate(self._actions()):
@@ -174,7 +175,7 @@ class EnvBatch:
 
     def _check_obs(self, i: int, obs: Any, verb: str, action: Any) -> None:
         """Raise Failure if the observation does not belong to its space: NumPy would broadcast it silently."""
-        for problem in space_mismatches(self.layout.observation_space, obs, "its observation", self.axis):
+        for problem in space_mismatches(self.spec.observation_space, obs, "its observation", self.axis):
             raise self._failure(i, verb, action, problem)
         for leaf, dtypes in zip(self.leaves, self.dtypes, strict=True):
             x = np.asarray(leaf.of(obs))
@@ -186,7 +187,7 @@ class EnvBatch:
     def _fits(self, obs: Any) -> bool:
         """Return True if the observation certainly belongs to its space; otherwise `_check_obs` decides."""
         for leaf, dtypes in zip(self.leaves, self.dtypes, strict=True):
-            x, axis = leaf.of(obs), self.axis[leaf.path[0]] if self.layout.sizes else self.axis
+            x, axis = leaf.of(obs), self.axis[leaf.path[0]] if self.spec.sizes else self.axis
             if type(x) in WHOLE and leaf.space_dtype.kind in "iu" and not (leaf.shape or axis):
                 if leaf.low is None or leaf.low <= x <= leaf.high:
                     continue
@@ -207,7 +208,7 @@ class EnvBatch:
         """Raise Failure if only some infos have masks or episode statistics: the arrays have room for them or not."""
         for problem in undeclared(info, self.has_masks, self.has_stats):
             raise self._failure(i, verb, action, problem)
-        for name, _ in self.layout.sizes:
+        for name, _ in self.spec.sizes:
             if info["action_mask"][name] is not None and (self.arrays.mask or {}).get(name) is None:
                 text = f"group {name!r} has action masks here and had none after the first reset: give them always"
                 raise self._failure(i, verb, action, text)
@@ -221,7 +222,7 @@ class EnvBatch:
             own_places, _ = self.own_places[i]
             for leaf, array, own in zip(self.leaves, arrays.obs, own_places, strict=True):
                 array[own] = leaf.of(obs)
-        if self.layout.sizes:
+        if self.spec.sizes:
             for name, form in self.forms.items():
                 given, own = info["action_mask"][name], arrays.mask[name]
                 own[self.own_places[i][1][name]] = True if given is None else _stacked(form, given)  # None: absent
@@ -233,25 +234,35 @@ class EnvBatch:
 
     def _own_places(self, place: Any) -> tuple[list[Any], Any]:
         """Return the rows of an environment, at `place`, in the arrays of observations, and in each group's mask."""
-        layout = self.layout
-        if layout.sizes:
-            return layout.places(layout.observation_space, place), group_rows(layout.sizes, place)
+        if self.spec.sizes:
+            return self.layout.places(self.spec.observation_space, place), group_rows(self.spec.sizes, place)
         return [place] * len(self.leaves), place
 
     def _actions(self) -> Iterator[Any]:
         """Iterate over the actions of the environments; with an agent axis each is a list of the agents' actions."""
         space, arrays = self.action_space, self.arrays.action
-        if self.layout.agents is None:
+        if self.spec.agents is None:
             return _elements(space, arrays)
-        if not self.layout.sizes:
+        if not self.spec.sizes:
             each = _elements(space, arrays)
-            return ([next(each) for _ in range(self.layout.agents)] for _ in self.envs)  # type: ignore[arg-type]
+            return ([next(each) for _ in range(self.spec.agents)] for _ in self.envs)  # type: ignore[arg-type]
         owners = [leaf.path[0] for leaf in leaves_of(space)]
         groups = []
-        for name, size in self.layout.sizes:
+        for name, size in self.spec.sizes:
             own = [array for owner, array in zip(owners, arrays, strict=True) if owner == name]
             groups.append((_elements(space[name], own), size))  # type: ignore[index]
         return ([next(each) for each, size in groups for _ in range(size)] for _ in self.envs)
+
+
+def open_batches(task: bytes, memory: Any = None) -> Iterator[EnvBatch]:
+    """Create the batches of a `task` (workers.pickled) of this process one by one, with their arrays in `memory`."""
+    import cloudpickle
+
+    (num_envs, workers, repeats), spec, worker, owned = cloudpickle.loads(task)
+    layout = Layout(num_envs, workers, repeats, HostSpec(*spec))
+    arrays = layout.make(memory)  # rows of all streams, so that indices are global; only those of `owned` are used
+    for envs, factories in owned:
+        yield EnvBatch(factories, envs.start, layout, layout.rows(arrays, layout.streams(envs)), worker)
 
 
 def _stacked(form: MaskForm, masks: Sequence[Any]) -> np.ndarray:

@@ -1,13 +1,17 @@
-"""Conventions of other libraries for what stands in `info` here: action masks and statistics of recorded episodes.
+"""New environments in the conventions of ppax: none is a shared object, and `info` has masks and recorded episodes.
 
-This file imports only arrays.py of ppax: worker processes load it too.
+Other libraries keep masks and the statistics of recorded episodes elsewhere. This file imports only arrays.py of ppax:
+worker processes load it too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -17,7 +21,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWra
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics
 from gymnasium.wrappers import vector as of_vectors
 
-from ppax.envs.hosting.arrays import MaskForm, choices_of
+from ppax.envs.hosting.arrays import MaskForm, mask_choices
 
 METHOD, ENTRY, STATS = "action_masks", "action_mask", "episode_stats"
 # methods and attributes whose masks are not read: some need arguments, some have 1 where an action is forbidden
@@ -25,6 +29,7 @@ METHODS = (
     *(METHOD, "action_mask", "get_action_mask", "get_action_masks", "valid_action_mask", "valid_action_masks"),
     *("get_valid_action_mask", "get_valid_action_masks", "invalid_action_mask", "invalid_action_masks"),
     *("valid_actions", "get_valid_actions", "legal_actions", "get_legal_actions", "avail_actions", "get_avail_actions"),
+    "get_avail_agent_actions",
 )
 ENTRIES = ("action_masks", "valid_action_mask", "valid_actions", "legal_actions", "avail_actions")
 REMEDY = 'give it as info["action_mask"], or by a method action_masks() without arguments, with 1 for allowed actions'
@@ -38,8 +43,38 @@ SCALED = (
     "(agent.normalize_reward), or put RecordEpisodeStatistics inside of it, whose returns are then reported"
 )
 
+_made: dict[int, weakref.ref[Any]] = {}  # environments that functions have returned in this process, by id
 
-class Adapted(gymnasium.Wrapper):  # type: ignore[type-arg]
+
+class SharedEnv(Exception):
+    """An environment was returned a second time, or shares one inside of it with another."""
+
+
+def new_adapted(factory: Callable[[], Any]) -> Any:
+    """Return a new environment, with masks and recorded episodes in `info`; SharedEnv if it is not new."""
+    env = factory()
+    refuse_shared([env])
+    return adapted(env)
+
+
+def adapted(env: Any) -> Any:
+    """Return `env`, or an `AdaptedEnv` around it where it has masks or recorded episodes by another convention."""
+    if not isinstance(env, gymnasium.Env):
+        return env
+    mask: Callable[[Any], Any] | None = None
+    # of sb3-contrib, also by its ActionMasker; through wrappers
+    if env.has_wrapper_attr(METHOD) and _without_arguments(env.get_wrapper_attr(METHOD)):
+
+        def mask(obs: Any) -> Any:
+            return env.get_wrapper_attr(METHOD)()
+
+    elif has_mask_entry(env.observation_space, env.action_space):
+        mask = _entry
+    recorder = recorder_of(env)
+    return env if mask is None and recorder is None else AdaptedEnv(env, mask, recorder)
+
+
+class AdaptedEnv(gymnasium.Wrapper):  # type: ignore[type-arg]
     """Environment whose masks and recorded episodes are in `info`, where they are not already.
 
     `mask` returns the mask from an observation; None: there is none but in `info`. `recorder` is the wrapper among
@@ -61,7 +96,7 @@ class Adapted(gymnasium.Wrapper):  # type: ignore[type-arg]
             total = self._known if begun else _return(self._recorder)
             more[STATS] = (total - self._known, begun and self._open and seed is None)
             self._known, self._open = (0.0, False) if begun else (total, True)
-        return obs, self._with_mask(obs, info) | more
+        return obs, _with_mask(self._mask, obs, info) | more
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step."""
@@ -71,61 +106,7 @@ class Adapted(gymnasium.Wrapper):  # type: ignore[type-arg]
             total = _return(self._recorder) if recorded is None else float(recorded["r"])
             info = info | {STATS: (total - self._known, recorded is not None)}
             self._known, self._open = (total, True) if recorded is None else (0.0, False)
-        return obs, reward, terminated, truncated, self._with_mask(obs, info)
-
-    def _with_mask(self, obs: Any, info: dict[str, Any]) -> dict[str, Any]:
-        return info if self._mask is None or ENTRY in info else info | {ENTRY: self._mask(obs)}
-
-
-class AdaptedVector(VectorWrapper):
-    """The same for a vector of environments."""
-
-    def __init__(self, env: VectorEnv, mask: Callable[[Any], Any] | None, returns: Callable[[], Any] | None, key: str):
-        super().__init__(env)
-        self._mask, self._returns, self._key, self._known = mask, returns, key, np.zeros(env.num_envs)
-
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        if self._returns is not None:
-            self._known = np.array(self._returns(), float)
-            none = np.zeros(self.num_envs)
-            info = info | {STATS: (none.astype(np.float32), none.astype(bool))}
-        return obs, self._with_mask(obs, info)
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step."""
-        obs, reward, terminated, truncated, info = self.env.step(actions)
-        if self._returns is not None:
-            total, over = np.array(self._returns(), float), np.zeros(self.num_envs, bool)
-            # SAME_STEP: the statistics of the environments themselves are in `final_info`
-            for ended in (info, info.get("final_info", {})):
-                if self._key in ended:
-                    over = np.asarray(ended[f"_{self._key}"], bool)
-                    total = np.where(over, np.asarray(ended[self._key]["r"], float), total)
-            info = info | {STATS: ((total - self._known).astype(np.float32), over)}
-            self._known = np.where(over, 0.0, total)
-        return obs, reward, terminated, truncated, self._with_mask(obs, info)
-
-    def _with_mask(self, obs: Any, info: dict[str, Any]) -> dict[str, Any]:
-        return info if self._mask is None or ENTRY in info else info | {ENTRY: self._mask(obs)}
-
-
-def adapted(env: Any) -> Any:
-    """Return `env`, or an `Adapted` around it where it has masks or recorded episodes by another convention."""
-    if not isinstance(env, gymnasium.Env):
-        return env
-    mask: Callable[[Any], Any] | None = None
-    # of sb3-contrib, also by its ActionMasker; through wrappers
-    if env.has_wrapper_attr(METHOD) and _without_arguments(env.get_wrapper_attr(METHOD)):
-
-        def mask(obs: Any) -> Any:
-            return env.get_wrapper_attr(METHOD)()
-
-    elif has_mask_entry(env.observation_space, env.action_space):
-        mask = _entry
-    recorder = recorder_of(env)
-    return env if mask is None and recorder is None else Adapted(env, mask, recorder)
+        return obs, reward, terminated, truncated, _with_mask(self._mask, obs, info)
 
 
 def adapted_vector(vector: VectorEnv) -> VectorEnv:
@@ -164,6 +145,71 @@ def adapted_vector(vector: VectorEnv) -> VectorEnv:
     return vector if mask is None and returns is None else AdaptedVector(vector, mask, returns, key)
 
 
+class AdaptedVector(VectorWrapper):
+    """The same for a vector of environments."""
+
+    def __init__(self, env: VectorEnv, mask: Callable[[Any], Any] | None, returns: Callable[[], Any] | None, key: str):
+        super().__init__(env)
+        self._mask, self._returns, self._key, self._known = mask, returns, key, np.zeros(env.num_envs)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        if self._returns is not None:
+            self._known = np.array(self._returns(), float)
+            none = np.zeros(self.num_envs)
+            info = info | {STATS: (none.astype(np.float32), none.astype(bool))}
+        return obs, _with_mask(self._mask, obs, info)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step."""
+        obs, reward, terminated, truncated, info = self.env.step(actions)
+        if self._returns is not None:
+            total, over = np.array(self._returns(), float), np.zeros(self.num_envs, bool)
+            # SAME_STEP: the statistics of the environments themselves are in `final_info`
+            for ended in (info, info.get("final_info", {})):
+                if self._key in ended:
+                    over = np.asarray(ended[f"_{self._key}"], bool)
+                    total = np.where(over, np.asarray(ended[self._key]["r"], float), total)
+            info = info | {STATS: ((total - self._known).astype(np.float32), over)}
+            self._known = np.where(over, 0.0, total)
+        return obs, reward, terminated, truncated, _with_mask(self._mask, obs, info)
+
+
+def _with_mask(mask: Callable[[Any], Any] | None, obs: Any, info: dict[str, Any]) -> dict[str, Any]:
+    return info if mask is None or ENTRY in info else info | {ENTRY: mask(obs)}
+
+
+def has_mask_entry(seen: Any, space: spaces.Space) -> bool:
+    """Return whether observations are a Dict whose entry "action_mask" has the form of a mask of `space`."""
+    if not isinstance(seen, spaces.Dict) or ENTRY not in seen.spaces or not mask_choices(space):
+        return False
+    try:
+        MaskForm(space)(np.zeros(seen.spaces[ENTRY].shape or (), bool))
+    except ValueError:
+        return False
+    return True
+
+
+def _entry(obs: Any) -> Any:
+    return obs[ENTRY]
+
+
+def _without_arguments(method: Any) -> bool:
+    """Return whether something can be called without arguments."""
+    needed = inspect.signature(method).parameters.values() if callable(method) else ()
+    return callable(method) and all(
+        x.default is not x.empty or x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD) for x in needed
+    )
+
+
+def _each_has(vector: VectorEnv, name: str) -> bool:
+    """Return whether every environment of a vector has an attribute; False where that cannot be asked."""
+    # a worker of AsyncVectorEnv ends at a call of an attribute that its environment lacks
+    known = isinstance(vector.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+    return known and all(vector.unwrapped.call("has_wrapper_attr", name))
+
+
 def unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
     """Yield warnings, one sentence each, of masks that are not read, and of wrappers with statistics of their own.
 
@@ -174,7 +220,7 @@ def unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
     name = type((inside or [env])[0].unwrapped).__name__
     space = env.single_action_space if vector else env.action_space
     seen = env.single_observation_space if vector else env.observation_space
-    if ENTRY not in info and choices_of(space):
+    if ENTRY not in info and mask_choices(space):
         has = (lambda one: _each_has(env, one)) if vector else env.has_wrapper_attr
         places = [f"a method or attribute {one}" for one in METHODS if has(one)]
         places += [f'info["{one}"]' for one in ENTRIES if one in info]
@@ -190,38 +236,6 @@ def unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
         yield f"{name}: {SCALED}"
 
 
-def wrappers_of(env: Any) -> Iterator[Any]:
-    """Yield `env` and the environments inside of it, from the outside inwards, of Gymnasium or PettingZoo."""
-    seen: list[Any] = []
-    while env is not None and not any(env is one for one in seen):
-        seen.append(env)
-        yield env
-        inside = (vars(env).get(name) for name in ("env", "aec_env", "par_env")) if hasattr(env, "__dict__") else ()
-        env = next((one for one in inside if hasattr(one, "reset") and hasattr(one, "step")), None)
-
-
-def has_mask_entry(seen: Any, space: spaces.Space) -> bool:
-    """Return whether observations are a Dict whose entry "action_mask" has the form of a mask of `space`."""
-    if not isinstance(seen, spaces.Dict) or ENTRY not in seen.spaces or not choices_of(space):
-        return False
-    try:
-        MaskForm(space)(np.zeros(seen.spaces[ENTRY].shape or (), bool))
-    except ValueError:
-        return False
-    return True
-
-
-def _entry(obs: Any) -> Any:
-    return obs[ENTRY]
-
-
-def _each_has(vector: VectorEnv, name: str) -> bool:
-    """Return whether every environment of a vector has an attribute; False where that cannot be asked."""
-    # a worker of AsyncVectorEnv ends at a call of an attribute that its environment lacks
-    known = isinstance(vector.unwrapped, SyncVectorEnv | AsyncVectorEnv)
-    return known and all(vector.unwrapped.call("has_wrapper_attr", name))
-
-
 def _kind(wrapper: Any) -> str:
     if isinstance(wrapper, NormalizeObservation | of_vectors.NormalizeObservation):
         return "normalises observations"
@@ -233,14 +247,6 @@ def _kind(wrapper: Any) -> str:
 def recorder_of(env: Any) -> Any:
     """Return the wrapper among those of `env` that records episodes, Gymnasium's or sb3's; None: there is none."""
     return next((one for one in wrappers_of(env) if _records(one)), None)
-
-
-def _without_arguments(method: Any) -> bool:
-    """Return whether something can be called without arguments."""
-    needed = inspect.signature(method).parameters.values() if callable(method) else ()
-    return callable(method) and all(
-        x.default is not x.empty or x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD) for x in needed
-    )
 
 
 def _records(wrapper: Any) -> bool:
@@ -260,3 +266,46 @@ def _return(recorder: Any) -> float:
 
 def _length(recorder: Any) -> int:
     return int(recorder.episode_lengths if hasattr(recorder, "_stats_key") else len(recorder.rewards))
+
+
+def wrappers_of(env: Any) -> Iterator[Any]:
+    """Yield `env` and the environments inside of it, from the outside inwards, of Gymnasium or PettingZoo."""
+    seen: list[Any] = []
+    while env is not None and not any(env is one for one in seen):
+        seen.append(env)
+        yield env
+        inside = (vars(env).get(name) for name in ("env", "aec_env", "par_env")) if hasattr(env, "__dict__") else ()
+        env = next((one for one in inside if hasattr(one, "reset") and hasattr(one, "step")), None)
+
+
+def refuse_shared(envs: Iterable[Any], made: dict[int, weakref.ref[Any]] = _made) -> None:
+    """Raise SharedEnv for an environment that is in `made`, itself or inside of another one; else add it."""
+    for env in envs:
+        for one in wrappers_of(env):
+            known = made.get(id(one))
+            if known is not None and known() is one:
+                kind = type(one).__name__
+                outside = "" if one is env else f"a {type(env).__name__} of "
+                raise SharedEnv(
+                    f"the function has returned {outside}an environment of type {kind} that it had returned before, "
+                    "and streams would share its state: pass a function that makes a new one at each call, as "
+                    f"ppax.envs.host({kind}, num_envs=8), or one existing environment as "
+                    "gymnasium.vector.SyncVectorEnv([lambda: env])"
+                )
+        for one in wrappers_of(env):
+            place = id(one)
+            with contextlib.suppress(TypeError):  # a class with slots
+                made[place] = weakref.ref(one, partial(_forget, made, place))
+
+
+def _forget(made: dict[int, weakref.ref[Any]], place: int, gone: weakref.ref[Any]) -> None:
+    made.pop(place, None)
+
+
+def generators_of(env: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the random generators that an environment, those inside of it and their classes have as attributes."""
+    for one in wrappers_of(env):
+        for holder in (one, *type(one).__mro__):
+            for name, x in getattr(holder, "__dict__", {}).items():
+                if isinstance(x, np.random.Generator | np.random.RandomState):
+                    yield name, x

@@ -29,10 +29,10 @@ class Failure(Exception):
 
     def __init__(self, index: int, verb: str, action: Any, cause: str, step: int = 0):
         self.report = {"index": index, "verb": verb, "action": repr(_plain(action)), "cause": cause, "step": step}
-        super().__init__(describe(self.report))
+        super().__init__(failure_text(self.report))
 
 
-def describe(report: dict[str, Any]) -> str:
+def failure_text(report: dict[str, Any]) -> str:
     """Format the report of a Failure as an error message: which environment, in which call, and the cause."""
     when = f"step {report['step']}, action {report['action']}" if report["verb"] == "step" else report["verb"]
     return f"environment {report['index']} failed in {when}\n{report['cause']}"

@@ -27,8 +27,7 @@ from ppax.envs.hosting.arrays import (
     undeclared,
 )
 from ppax.envs.hosting.faults import RAISED, EnvError, close_all
-from ppax.envs.hosting.stepper import Exchange, HostStep
-from ppax.envs.hosting.tensor_batch import TensorBatch
+from ppax.envs.hosting.stepper import HostStep
 
 
 class GymVectorStepper:
@@ -40,7 +39,7 @@ class GymVectorStepper:
         self.vector, self.mask_size, self.metrics = vector, mask_size, metrics
         self.has_episode_stats = has_episode_stats
         self.batches = (slice(0, vector.num_envs),)
-        self._mode = mode_of(vector)
+        self._mode = autoreset_mode_of(vector)
         self.has_final_obs = self._mode is not AutoresetMode.NEXT_STEP
         self._leaves = list(leaves_of(vector.single_observation_space))
         self._action_dtypes = [leaf.space_dtype for leaf in leaves_of(vector.single_action_space)]
@@ -54,10 +53,16 @@ class GymVectorStepper:
         obs, info = self._call("reset", seed=int(seeds[0]))  # not every vector environment accepts a list
         none = np.zeros(self.vector.num_envs, bool)
         self._over = none
-        zeros = none.astype(np.float32)
         self._check_info(info, "reset")
         self._result = HostStep(
-            self._leaves_of(obs), zeros, none, none, ~none, none, self._mask(info), None, self._stats_of(info, none)
+            obs=self._leaves_of(obs),
+            reward=none.astype(np.float32),
+            terminated=none,
+            truncated=none,
+            first=~none,
+            valid=none,
+            mask=self._mask(info),
+            episode_stats=self._stats_of(info, none),
         )
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
@@ -91,9 +96,17 @@ class GymVectorStepper:
                     leaves, mask = self._leaves_of(obs), self._mask(info, mask)
                 else:
                     final = self._final(info, leaves, ended)
-        reward = np.where(resetting, 0.0, np.asarray(reward, np.float32))
         self._result = HostStep(
-            leaves, reward, terminated, truncated, first, ~resetting, mask, final, episode_stats, metrics
+            obs=leaves,
+            reward=np.where(resetting, 0.0, np.asarray(reward, np.float32)),
+            terminated=terminated,
+            truncated=truncated,
+            first=first,
+            valid=~resetting,
+            mask=mask,
+            final_obs=final,
+            episode_stats=episode_stats,
+            metrics=metrics,
         )
 
     def receive(self, number: int) -> HostStep:
@@ -188,7 +201,7 @@ class GymVectorStepper:
         return found
 
 
-def mode_of(vector: VectorEnv) -> AutoresetMode:
+def autoreset_mode_of(vector: VectorEnv) -> AutoresetMode:
     """Return the autoreset mode of `vector`; ConfigError if it declares none."""
     # Gymnasium's own vectors have an attribute. Their metadata are shared with the environment's class, where a later
     # vector of the same class overwrites the mode
@@ -203,8 +216,3 @@ def mode_of(vector: VectorEnv) -> AutoresetMode:
         f"{vector}: its metadata, {metadata}, do not say how it begins the next episode: set "
         'env.metadata["autoreset_mode"] to the gymnasium.vector.AutoresetMode that it has'
     )
-
-
-def exchange_of(vector: VectorEnv) -> Exchange | None:
-    """Return the step on the device, by DLPack, of a TensorBatch; None for others, and where it is switched off."""
-    return vector.exchange if isinstance(vector, TensorBatch) and vector.on_device else None

@@ -23,20 +23,19 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 from ppax.core.options import Option, check_value
 from ppax.core.types import ConfigError, Key, PyTree
 from ppax.core.unknown_names import refusing_unknown
-from ppax.envs.hosting.arrays import Layout, each_group, element_of
-from ppax.envs.hosting.conventions import adapted_vector, unread
+from ppax.devices import sharding
+from ppax.envs.hosting.arrays import HostSpec, Layout, each_group, element_of
+from ppax.envs.hosting.conventions import SharedEnv, adapted_vector, refuse_shared, unread
 from ppax.envs.hosting.faults import close_all
-from ppax.envs.hosting.gym_vector import GymVectorStepper, exchange_of, mode_of
-from ppax.envs.hosting.handle import Host, HostSpec
-from ppax.envs.hosting.instances import SharedEnv, refuse_shared
-from ppax.envs.hosting.parallel_env import JOINT
-from ppax.envs.hosting.remote.choice import stepper_of
+from ppax.envs.hosting.gym_vector import GymVectorStepper, autoreset_mode_of
+from ppax.envs.hosting.ray_stepper import Actors
 from ppax.envs.hosting.spec import env_errors, factories_of, first_reset, info_of, mask_size_of, with_params
-from ppax.envs.hosting.stepper import Stepper
+from ppax.envs.hosting.stepper import Host, Stepper
+from ppax.envs.hosting.team import JOINT
 from ppax.envs.hosting.tensor_batch import TensorBatch
-from ppax.envs.hosting.workers import Factory
+from ppax.envs.hosting.workers import Factory, InProcess, Workers
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
-from ppax.envs.wrappers.agent_groups import Group
+from ppax.envs.wrappers.agent_groups import Group, agent_groups_of
 from ppax.envs.wrappers.params import nested
 
 WORKERS = Option("workers", int, optional=True, limits={"low": 1})
@@ -87,8 +86,7 @@ class HostEnv:
     @property
     def groups(self) -> dict[str, Group]:
         """Spaces and number of agents of each group; {} without groups."""
-        obs_space, action_space = self.observation_space, self.action_space
-        return {name: Group(obs_space[name], action_space[name], size, self.actor_obs) for name, size in self.sizes}  # type: ignore[index]
+        return agent_groups_of(self)
 
     @property
     def actor_obs(self) -> tuple[str, ...]:
@@ -105,7 +103,7 @@ class HostEnv:
 
     def reset(self, key: Key) -> tuple[PyTree, PyTree, PyTree | None]:
         """Return position 0 and zeros as observations; the host loop resets the environments, outside of programs."""
-        like = Layout(self.num_envs, 1, 1, *self.host.spec).make()
+        like = Layout(self.num_envs, 1, 1, self.host.spec).make()
         obs = element_of(self.observation_space, (jnp.zeros(x.shape, x.dtype) for x in like.obs))
         mask = each_group(lambda x: jnp.ones(x.shape, bool), like.mask)
         return jnp.zeros(self.num_streams, jnp.uint32), obs, mask
@@ -219,6 +217,23 @@ def _made(given: list[Factory], name: str, workers: int | None, set_params: Any,
     return HostEnv(running, len(factories), name or "own", made)
 
 
+def stepper_of(
+    factories: Sequence[Factory], spec: HostSpec, settings: EnvSettings, workers: int | None, num_envs: int
+) -> Stepper:
+    """Create `num_envs` environments, made by the factories in turn; at most `workers` processes or actors step them.
+
+    By default there is a process for each core, and an actor for each CPU of the cluster.
+    """
+    chosen = [factories[i % len(factories)] for i in range(num_envs)]
+    layout = Layout(num_envs, 1, settings.action_repeat, spec)
+    if settings.vectorization == "ray":
+        return Actors(chosen, layout, settings.timeout, workers)
+    if settings.vectorization == "async":
+        processes = sharding.num_cores() if workers is None else workers
+        return Workers(chosen, layout._replace(workers=min(processes, num_envs)), settings.timeout)
+    return InProcess(chosen, layout)
+
+
 def _require_no_stepping(vector: GymVectorEnv, num_envs: int | None, workers: int | None, made: EnvSettings) -> None:
     """Raise ConfigError for settings of the stepping, which belongs to a vector environment itself."""
     by_itself = "a VectorEnv steps its environments itself"
@@ -240,14 +255,16 @@ def host_vector(
 
     `first` is one of them, from which spaces are read; `unique`: it is the only one, and else closed.
     """
-    mode_of(first)
-    exchange = exchange_of(first)
+    autoreset_mode_of(first)
     try:
         refuse_shared(getattr(first.unwrapped, "envs", ()), {})
     except SharedEnv as shared:
         raise ConfigError(f"source: {first}: {shared}") from None
-    # a TensorBatch reads masks itself
-    adapt: Any = adapted_vector if not isinstance(first, TensorBatch) else lambda vector: vector
+    adapt: Any = adapted_vector
+    exchange = None  # step on the device, by DLPack
+    if isinstance(first, TensorBatch):  # which reads masks itself
+        adapt = lambda vector: vector  # noqa: E731
+        exchange = first.exchange if first.on_device else None
     first = adapt(first)
     with env_errors(str(first) if unique else name, "first reset"):
         info, space = info_of(first_reset(first), first), first.single_action_space

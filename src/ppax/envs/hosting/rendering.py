@@ -9,9 +9,9 @@ import numpy as np
 
 from ppax.core.types import ConfigError
 from ppax.envs.hosting.arrays import Layout
-from ppax.envs.hosting.handle import Host
 from ppax.envs.hosting.host_env import HostEnv
-from ppax.envs.hosting.parallel_env import Team
+from ppax.envs.hosting.stepper import Host
+from ppax.envs.hosting.team import Team
 from ppax.envs.hosting.workers import InProcess
 
 MODE = "rgb_array"
@@ -66,6 +66,6 @@ def with_rendering(env: HostEnv) -> RenderedEnv:
         renderer.close()
         raise ConfigError(f"{env.name} cannot be drawn: its render modes are {modes}, without {MODE!r}")
     spec = env.host.spec
-    layout = Layout(1, 1, env.settings.action_repeat, *spec)
+    layout = Layout(1, 1, env.settings.action_repeat, spec)
     running = Host(spec, 1, lambda _: InProcess([lambda: renderer], layout), [lambda: renderer], unique=True)
     return RenderedEnv(HostEnv(running, 1, env.name, env.made), renderer)

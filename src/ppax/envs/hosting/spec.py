@@ -16,14 +16,19 @@ from gymnasium import Env, error, spaces
 
 from ppax.arrays import masks
 from ppax.core.types import ConfigError
-from ppax.envs.hosting.conventions import REMEDY, unread
-from ppax.envs.hosting.drawn import Drawn
+from ppax.envs.hosting.arrays import HostSpec, sample_allowed
+from ppax.envs.hosting.conventions import METHODS, REMEDY, SharedEnv, new_adapted, unread
+from ppax.envs.hosting.domain_randomisation import DomainRandomisation
 from ppax.envs.hosting.faults import RAISED, EnvError, close_all
-from ppax.envs.hosting.handle import HostSpec
-from ppax.envs.hosting.instances import SharedEnv, new
-from ppax.envs.hosting.parallel_env import HeterogeneousAgents, NotFlattenable, ParallelEnv, Team, difference
-from ppax.envs.hosting.sampling import sampled
-from ppax.envs.hosting.turns import TurnBasedEnv, Turns
+from ppax.envs.hosting.team import (
+    HeterogeneousAgents,
+    NotFlattenable,
+    Team,
+    Turns,
+    difference,
+    is_parallel,
+    is_turn_based,
+)
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings, checked_num_envs
 from ppax.envs.wrappers.agent_groups import without_number
@@ -49,9 +54,9 @@ def env_errors(name: str, call: str) -> Iterator[None]:
 
 
 def new_env(factory: Callable[[], Any]) -> Any:
-    """Return a new environment, as instances.py makes it; ConfigError for one that was returned before."""
+    """Return a new environment, adapted as in conventions.py; ConfigError for one that was returned before."""
     try:
-        return new(factory)
+        return new_adapted(factory)
     except SharedEnv as shared:
         raise ConfigError(f"source: {shared}") from None
 
@@ -95,22 +100,28 @@ def with_params(
     """
     name = name or getattr(factories[0], "__name__", "the environment")
     if not made.env_params and set_params is None:
-        return spec_of(factories, made, name)
+        return with_spec(factories, made, name)
     fixed, ranges = split_ranges(made.env_params)
     for one in factories:
         refuse_lists(fixed, one)
         require_numbers(ranges, _defaults_of(one))
     if set_params is not None:
         fixed, ranges = {}, split_ranges({name: {"low": x, "high": x} for name, x in fixed.items()})[1] | ranges
-    made_with: dict[int, Any] = {id(one): partial(one, **fixed) for one in factories}
+    factories = _wrapped(factories, lambda one: partial(one, **fixed))
     if ranges:
-        made_with = {key: partial(Drawn, one, ranges, set_params) for key, one in made_with.items()}
+        factories = _wrapped(factories, lambda one: partial(DomainRandomisation, one, ranges, set_params))
     try:
-        return spec_of([made_with[id(one)] for one in factories], made, name)
+        return with_spec(factories, made, name)
     except EnvError as failed:
         if not isinstance(failed.cause, TypeError):
             raise
         raise ConfigError(f"env_params {', '.join(made.env_params)}: {failed.cause}") from failed.cause
+
+
+def _wrapped(factories: list[Factory], wrap: Callable[[Factory], Any]) -> list[Factory]:
+    """Return `wrap(factory)` of each function; equal ones stay one object, from which the kinds are counted."""
+    made = {id(one): wrap(one) for one in factories}
+    return [made[id(one)] for one in factories]
 
 
 def _defaults_of(factory: Factory) -> dict[str, Any]:
@@ -122,25 +133,22 @@ def _defaults_of(factory: Factory) -> dict[str, Any]:
     return {name: x.default for name, x in given.items() if x.default is not x.empty}
 
 
-def spec_of(factories: list[Factory], settings: EnvSettings, name: str) -> tuple[list[Factory], HostSpec]:
+def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tuple[list[Factory], HostSpec]:
     """Return the factories, those of several agents wrapped in `Team`, and the spaces and sizes of one environment."""
     _refuse_compiled(factories[0])
     agent_ids, central_critic = settings.agent_ids, settings.central_critic
     with env_errors(name, "constructor"):
         env = new_env(factories[0])
     _refuse_converted(env)
-    turns = isinstance(env, TurnBasedEnv)
+    turns = is_turn_based(env)
     if turns:
         settings.refuse(("action_repeat",), f"{type(env).__name__} is turn-based: the next turn is another agent's")
-        in_turns = {id(factory): partial(Turns, factory) for factory in factories}
-        factories = [in_turns[id(factory)] for factory in factories]
-    if isinstance(env, ParallelEnv):  # of which a turn-based one has the methods, too
+        factories = _wrapped(factories, lambda one: partial(Turns, one))
+    if is_parallel(env):
         players = settings.players or (() if agent_ids or central_critic else groups_by_name(env))
         close_all([env.close])
         views: dict[str, Any] = {"agent_ids": agent_ids, "central_critic": central_critic, "players": players}
-        views |= {"turns": turns}
-        teams = {id(factory): partial(Team, factory, **views) for factory in factories}
-        factories = [teams[id(factory)] for factory in factories]
+        factories = _wrapped(factories, lambda one: partial(Team, one, turns=turns, **views))
         env = _team(factories[0], settings, name)
     elif agent_ids or central_critic:
         close_all([env.close])
@@ -165,7 +173,7 @@ def spec_of(factories: list[Factory], settings: EnvSettings, name: str) -> tuple
         close_all([env.close])
 
 
-def groups_by_name(env: ParallelEnv) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def groups_by_name(env: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Group agents by name without number; else one group per agent; () if all agents have the same spaces."""
     agents = list(env.possible_agents)
     if difference(env, agents) is None:
@@ -212,7 +220,7 @@ def _refuse_compiled(factory: Factory) -> None:
 
 def _refuse_converted(env: Any) -> None:
     """Raise ConfigError for PettingZoo's parallel form of a turn-based environment, in which everybody acts always."""
-    if not isinstance(env, TurnBasedEnv) and type(env).__name__ == "turn_based_aec_to_parallel_wrapper":
+    if not is_turn_based(env) and type(env).__name__ == "turn_based_aec_to_parallel_wrapper":
         close_all([env.close])
         raise ConfigError(
             "turn_based_aec_to_parallel: in its result all agents act at each step, also those without a legal action; "
@@ -233,7 +241,9 @@ def _unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
     if not isinstance(env, Team):
         yield from unread(env, info)
     elif all(mask is None for mask in env.masks_of(info)):
-        for place in env.unread_masks():
+        entries = {entry for one in env.own_spaces if isinstance(one, spaces.Dict) for entry in one.spaces}
+        places = [f"a method or attribute {name}" for name in METHODS if hasattr(env.env, name)]
+        for place in [*places, *(f'obs["{name}"]' for name in METHODS if name in entries)]:
             yield f"{type(env.env).__name__} has {place}, which is not read, and trains without action masks: {REMEDY}"
 
 
@@ -245,7 +255,7 @@ def _first_metrics(env: Any, info: dict[str, Any], name: str) -> tuple[str, ...]
     rng, team = np.random.default_rng(0), isinstance(env, Team)
     own, given = (env.actions, env.masks_of(info)) if team else ([env.action_space], [info.get("action_mask")])
     try:
-        actions = [sampled(_seeded(space), mask, rng) for space, mask in zip(own, given, strict=True)]
+        actions = [sample_allowed(_seeded(space), mask, rng) for space, mask in zip(own, given, strict=True)]
     except (ValueError, NotImplementedError):  # neither mask nor space of actions: refused by the check before training
         return ()
     with env_errors(name, "first step"):

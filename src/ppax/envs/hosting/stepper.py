@@ -1,14 +1,16 @@
-"""Stepper protocol: the interface of all host environments, and the result of one step."""
+"""Running environments on the host: the stepper protocol, the result of a step, and `Host`, the handle of a stepper."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from gymnasium import spaces
 from jax import Array
 
-from ppax.envs.hosting.arrays import Arrays, EpisodeStats
+from ppax.envs.hosting.arrays import Arrays, EpisodeStats, HostSpec
 
 
 class HostStep(NamedTuple):
@@ -72,13 +74,123 @@ class Stepper(Protocol):
 def host_step(arrays: Arrays) -> HostStep:
     """Return the contents of `arrays` after a step with next-step autoreset."""
     return HostStep(
-        arrays.obs,
-        arrays.reward,
-        arrays.terminated,
-        arrays.truncated,
-        arrays.first,
-        arrays.valid,
-        arrays.mask,
+        obs=arrays.obs,
+        reward=arrays.reward,
+        terminated=arrays.terminated,
+        truncated=arrays.truncated,
+        first=arrays.first,
+        valid=arrays.valid,
+        mask=arrays.mask,
         episode_stats=arrays.episode_stats,
         metrics=arrays.metrics,
     )
+
+
+class Host:
+    """Handle of host environments: they are created at the first reset, and again after `close`."""
+
+    def __init__(
+        self,
+        spec: HostSpec,
+        num_envs: int,
+        make: Callable[[int], Stepper],
+        factories: Sequence[Callable[[], Any]],
+        unique: bool = False,
+        in_groups: Callable[[Any], Any] | None = None,
+        exchange: Exchange | None = None,
+        source: Callable[..., Any] | None = None,
+    ):
+        """Keep the functions that create environments.
+
+        `make(num_envs)` creates all of them; each of `factories` creates a single one, for rendering and checks.
+        `unique`: `make` and `factories` return the same environments at each call. `in_groups(players)` returns a
+        HostEnv of the same environments with other groups of agents; None: they have one agent. `exchange` steps all
+        environments on the device of the compiled programs, where training then acts and records; None: on the host.
+        `source` is the user's function that makes each of them; None: they have several, a vector or `set_params`.
+        """
+        self.spec, self.num_envs, self.unique, self._make = spec, num_envs, unique, make
+        self.in_groups, self.exchange, self.source = in_groups, exchange, source
+        self.factories = tuple(factories)
+        self.position = 0  # steps and resets since creation; 0: not reset yet
+        self.last: list[HostStep] = []  # last result of each batch
+        self._stepper: Stepper | None = None
+
+    @functools.cached_property
+    def signature(self) -> str:
+        """Text that determines the compiled program: spaces and sizes of one environment."""
+        return f"{space_signature(self.spec[0])}{space_signature(self.spec[1])}{self.spec[2:]}"
+
+    @property
+    def batches(self) -> tuple[slice, ...]:
+        """Streams of each batch; with workers there are two, one stepped while the policy acts for the other."""
+        return self.stepper.batches
+
+    @property
+    def has_final_obs(self) -> bool:
+        """Whether an episode may end and the next begin within one step, so that final observations need a value."""
+        return self.stepper.has_final_obs
+
+    @property
+    def stepper(self) -> Stepper:
+        """Stepper of the environments; created at the first use."""
+        if self._stepper is None:
+            self._stepper = self._make(self.num_envs)
+        return self._stepper
+
+    @property
+    def running(self) -> bool:
+        """Whether the environments exist."""
+        return self._stepper is not None
+
+    def sizes(self) -> set[int]:
+        """Return the numbers of streams of the batches."""
+        return {rows.stop - rows.start for rows in self.batches}
+
+    def reset(self, seeds: Sequence[int]) -> list[HostStep]:
+        """Reset all environments; return the result of each batch."""
+        stepper = self.stepper
+        self.position += 1
+        stepper.reset(seeds)
+        self.last = [stepper.receive(number) for number in range(len(stepper.batches))]
+        return list(self.last)
+
+    def send(self, number: int, action: Sequence[np.ndarray]) -> None:
+        """Start one step of batch `number`; `action` is a list of arrays [e, ...]."""
+        self.position += 1
+        self.stepper.send(number, action)
+
+    def receive(self, number: int) -> HostStep:
+        """Wait for the step of batch `number` and return its result."""
+        self.last[number] = result = self.stepper.receive(number)
+        return result
+
+    def step_on_device(self, action: Sequence[Array]) -> TensorStep:
+        """Step all environments by `exchange`; `action` is a list of arrays [E, ...]."""
+        assert self.exchange is not None
+        self.position += 1
+        return self.exchange(action, self.spec.metrics)
+
+    def recreate(self, num_envs: int) -> Host:
+        """Return a handle of new environments of the same kind; if `unique`, this one, to be reset."""
+        if self.unique:
+            return self
+        return Host(self.spec, num_envs, self._make, self.factories, False, self.in_groups, source=self.source)
+
+    def wrap(self, around: Callable[[Stepper], Stepper]) -> None:
+        """Replace the stepper by `around(stepper)` until the environments are closed."""
+        self._stepper = around(self.stepper)
+
+    def close(self) -> None:
+        """Close all environments and end their processes."""
+        stepper, self._stepper, self.position = self._stepper, None, 0
+        if stepper is not None:
+            stepper.close()
+
+
+def space_signature(space: Any) -> str:
+    """Return a text with all numbers of a space: its `repr` abbreviates bounds, and its `==` compares approximately."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        return f"{type(space)}({[(name, space_signature(part)) for name, part in parts]})"
+    numbers = {name: x for name, x in vars(space).items() if name not in ("_np_random", "low_repr", "high_repr")}
+    return f"{type(space)}({ {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in numbers.items()} })"

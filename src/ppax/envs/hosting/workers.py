@@ -27,21 +27,16 @@ import numpy as np
 from gymnasium import Env
 
 from ppax.core.types import ConfigError
-from ppax.envs.hosting import drawn, parallel_env, turns
-from ppax.envs.hosting import worker as worker_file
+from ppax.envs.hosting import domain_randomisation, team, worker_process
 from ppax.envs.hosting.arrays import Arrays, Layout
 from ppax.envs.hosting.batch import EnvBatch
-from ppax.envs.hosting.faults import EnvError, Failure, describe
+from ppax.envs.hosting.faults import EnvError, Failure, failure_text
 from ppax.envs.hosting.stepper import HostStep, host_step
 from ppax.envs.suites import atari_game
 
 Factory = Callable[[], Env]
-PICKLED_BY_VALUE = (
-    atari_game,
-    drawn,
-    parallel_env,
-    turns,
-)  # pickled by value: importing them would import all of ppax in a worker
+# Importing these files would import all of ppax in a worker
+PICKLED_BY_VALUE = (atari_game, domain_randomisation, team)
 START_SECONDS = 60.0  # minimum timeout for the start of a worker and of its environments
 
 
@@ -57,19 +52,20 @@ def shares(batches: Sequence[slice], worker: int, workers: int) -> list[slice]:
     return [slice(*edge) for edge in edges]
 
 
-def pickled(task: tuple[Any, int, Sequence[tuple[slice, list[Factory]]]], vectorization: str) -> bytes:
-    """Pickle a task (layout, worker, its environments) for a worker that imports nothing of ppax; also lambdas.
+def pickled(layout: Layout, worker: int, owned: Sequence[tuple[slice, list[Factory]]], vectorization: str) -> bytes:
+    """Pickle the environments `owned` by a worker that imports nothing of ppax; also lambdas.
 
-    Raises ConfigError, with what cannot be pickled, for functions that hold such a thing.
+    The layout is sent as plain tuples: to unpickle its class would import ppax, and JAX with it. Raises ConfigError,
+    with what cannot be pickled, for functions that hold such a thing.
     """
     import cloudpickle
 
     for module in PICKLED_BY_VALUE:
         cloudpickle.register_pickle_by_value(module)
     try:
-        data: bytes = cloudpickle.dumps(task)
+        data: bytes = cloudpickle.dumps((layout[:3], tuple(layout.spec), worker, owned))
     except Exception as error:  # any exception of the user's objects
-        factory = next((one for _, owned in task[2] for one in owned if not _is_picklable(one)), None)
+        factory = next((one for _, factories in owned for one in factories if not _is_picklable(one)), None)
         raise ConfigError(
             f'vectorization = "{vectorization}": the function that makes environments is sent to other processes, and '
             f"{_culprit(factory)} cannot be sent ({error}); create it inside of the function or of the environment's "
@@ -166,7 +162,7 @@ class Workers:
             self._views = [layout.rows(self.arrays, rows) for rows in self.batches]
             for worker in range(layout.workers):
                 owned = [(envs, list(factories[envs])) for envs in shares(self._envs, worker, layout.workers)]
-                self._start(memory, pickled((tuple(layout), worker, owned), "async"))
+                self._start(memory, pickled(layout, worker, owned, "async"))
         for worker in range(layout.workers):
             self._answer(worker, max(timeout, START_SECONDS))
 
@@ -196,8 +192,8 @@ class Workers:
 
     def _start(self, memory: int, task: bytes) -> None:
         ours, theirs = Pipe()
-        # A new interpreter instead of a fork: JAX has threads. -P: files beside worker.py must not shadow libraries
-        command = [sys.executable, "-P", worker_file.__file__, str(theirs.fileno()), str(memory)]
+        # A new interpreter instead of a fork: JAX has threads. -P: files beside the script must not shadow libraries
+        command = [sys.executable, "-P", worker_process.__file__, str(theirs.fileno()), str(memory)]
         self._processes.append(subprocess.Popen(command, pass_fds=(theirs.fileno(), memory)))
         self._connections.append(ours)
         self._arrived.append(select.poll())  # `Connection.poll` would create one at each call
@@ -229,7 +225,7 @@ class Workers:
             self.close()
             report = json.loads(answer)
             index = report["index"]
-            raise EnvError(describe(report) if index >= 0 else f"worker process {worker}\n{report['cause']}")
+            raise EnvError(failure_text(report) if index >= 0 else f"worker process {worker}\n{report['cause']}")
 
     def _worker_error(self, worker: int, reason: str) -> EnvError:
         """Close everything and return the error for a worker that does not answer."""
@@ -237,7 +233,7 @@ class Workers:
         at = ""
         if index >= 0:
             rows = self._layout.streams(slice(index, index + 1))
-            action = [(x[rows] if self._layout.agents else x[index]).tolist() for x in self.arrays.action]
+            action = [(x[rows] if self._layout.spec.agents else x[index]).tolist() for x in self.arrays.action]
             step = next(step for step, envs in zip(self._steps, self._envs, strict=True) if index < envs.stop)
             at = f" in step {step} of environment {index}, action {action}" if step else f" in reset of {index}"
         process = self._processes[worker].pid

@@ -18,8 +18,8 @@ from jax import Array
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 from ppax.devices.platforms import float32_products
+from ppax.envs.suites import pictures
 from ppax.envs.suites.common import known, library, strong
-from ppax.envs.wrappers import pictures
 from ppax.envs.wrappers.time_limit import TimeLimit
 
 EPISODE_LENGTH = 1000  # time limit of all brax environments, steps
@@ -69,8 +69,8 @@ class Brax:
     def render(self, state: PyTree) -> np.ndarray:
         """Draw the bodies from the side, [H, W, 3]; also for MuJoCo Playground."""
         if hasattr(self.env, "mj_model"):
-            return pictures.bodies(self.env.mj_model, state.data.qpos)
-        return pictures.bodies(self.env.sys.mj_model, state.pipeline_state.q)
+            return pictures.draw_bodies(self.env.mj_model, state.data.qpos)
+        return pictures.draw_bodies(self.env.sys.mj_model, state.pipeline_state.q)
 
 
 def load(env_id: str, time_out_truncates: bool = False, **kwargs: Any) -> Environment:

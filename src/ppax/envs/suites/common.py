@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from ppax.core.types import ConfigError, PyTree
 
+NO_LIMIT = 2**30  # steps of an episode that no episode reaches; int32 counters do not overflow there
 NEWER = {"navix": (3, 12)}  # minimum Python version of an extra, as in pyproject.toml
 
 

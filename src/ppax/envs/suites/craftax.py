@@ -16,10 +16,9 @@ from jax import Array
 
 from ppax.core.protocols import Environment
 from ppax.core.types import EnvReset, EnvStep, Key, PyTree, part, static
-from ppax.envs.suites.common import known, library, strong
+from ppax.envs.suites.common import NO_LIMIT, known, library, strong
 from ppax.envs.wrappers.time_limit import TimeLimit
 
-NO_LIMIT = 2**30  # steps
 PICTURE_PIXELS = 16  # pixels of a block in a picture: one of the texture sizes of Craftax
 
 

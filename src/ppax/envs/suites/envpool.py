@@ -21,7 +21,7 @@ from ppax.envs.suites.common import known, library
 RULES = {"episodic_life": True, "reward_clip": True}
 
 
-class Pool(VectorEnv):
+class EnvPoolVector(VectorEnv):
     """Pool of `num_envs` environments `env_id` as a vector environment of Gymnasium."""
 
     def __init__(self, env_id: str, num_envs: int):
@@ -78,5 +78,5 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT) -> HostEnv
     Raises ConfigError for an unknown id and ImportError, naming the extra to install, without EnvPool.
     """
     settings.refuse(("vectorization", "timeout", "action_repeat"), "EnvPool steps its environments itself")
-    make = partial(Pool, known("envpool", env_id, ids()))
+    make = partial(EnvPoolVector, known("envpool", env_id, ids()))
     return host_vector(make, make(num_envs), f"envpool/{env_id}", settings=settings)

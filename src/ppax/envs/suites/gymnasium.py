@@ -14,7 +14,7 @@ from gymnasium.envs import registration
 
 from ppax.core import imports
 from ppax.core.types import ConfigError
-from ppax.envs.hosting.drawn import Drawn
+from ppax.envs.hosting.domain_randomisation import DomainRandomisation
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import DEFAULT, EnvSettings
@@ -99,7 +99,7 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options:
     fixed, ranges = split_ranges(options)
     require_numbers(ranges, constructor_arguments(env_id) if ranges else {})
     make: Any = partial(gymnasium.make, bare, **{"disable_env_checker": True} | fixed)
-    make = partial(Drawn, make, ranges) if ranges else make
+    make = partial(DomainRandomisation, make, ranges) if ranges else make
     try:
         if fixed:
             refuse_lists(fixed, _constructor(spec))

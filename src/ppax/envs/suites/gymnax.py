@@ -21,8 +21,8 @@ from jax import Array
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 from ppax.envs import builtin
-from ppax.envs.suites.common import known, library, strong
-from ppax.envs.wrappers import pictures
+from ppax.envs.suites import pictures
+from ppax.envs.suites.common import NO_LIMIT, known, library, strong
 from ppax.envs.wrappers.time_limit import TimeLimit
 
 # Classic control by gymnax's class: the built-in environment that draws it, and how its state renames fields
@@ -34,7 +34,6 @@ DRAWN: dict[str, tuple[Any, dict[str, str]]] = {
     "MountainCar": (builtin.MountainCar, {}),
     "ContinuousMountainCar": (builtin.MountainCarContinuous, {}),
 }
-NO_LIMIT = 2**30  # steps; never reached, and below the overflow of gymnax's int32 counter
 
 
 @part
@@ -99,7 +98,7 @@ class Gymnax:
             return drawn().render(
                 types.SimpleNamespace(**{rename.get(name, name): x for name, x in vars(state).items()})
             )
-        return pictures.numbers(self.env.get_obs(state, params=self.params, key=jax.random.key(0)))
+        return pictures.draw_observation(self.env.get_obs(state, params=self.params, key=jax.random.key(0)))
 
 
 def load(env_id: str, **kwargs: Any) -> Environment:

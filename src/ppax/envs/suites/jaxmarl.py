@@ -20,11 +20,10 @@ from jax import Array
 
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, number, part, static
-from ppax.envs.suites.common import known, library, strong
+from ppax.envs.suites.common import NO_LIMIT, known, library, strong
 from ppax.envs.wrappers.agent_groups import without_number
 from ppax.envs.wrappers.time_limit import TimeLimit
 
-NO_LIMIT = 2**30  # steps
 WORLD = "world_state"  # key of the global state among the observations, if there is one
 TRUNCATED = ("MPE_", "SMAX")  # time limit is a truncation; elsewhere it is part of the game or observed
 

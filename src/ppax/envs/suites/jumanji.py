@@ -94,9 +94,6 @@ def _make(env_id: str, **kwargs: Any) -> Any:
     return library("jumanji", "jumanji").make(env_id, **kwargs)
 
 
-# Spaces
-
-
 def _fields(value: Any) -> dict[str, Any] | None:
     """Return the fields of a NamedTuple or dataclass; None for an array."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):

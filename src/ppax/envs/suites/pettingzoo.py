@@ -1,7 +1,7 @@
 """Adapter for PettingZoo's environments, parallel and turn-based, by module: `ppax.make("pettingzoo/sisl/pursuit_v5")`.
 
 The particle environments are in a separate package, mpe2: "pettingzoo/mpe/simple_spread_v3". Agents become streams in
-hosting/parallel_env.py.
+hosting/team.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv
@@ -32,29 +31,16 @@ SUITES = {
     "navix": Suite("navix"),
     "playground": Suite("mujoco_playground"),
 }
-
-
 # Suites whose environments are stepped on the host, and the module that each needs
 HOST_SUITES = {"gymnasium": "gymnasium", "atari": "ale_py", "envpool": "envpool", "pettingzoo": "pettingzoo"}
 
 
-def load_host(suite: str, env_id: str, num_envs: int, settings: EnvSettings) -> HostEnv:
-    """Create `num_envs` environments `env_id` of a suite on the host. Errors as in `load`."""
-    env: HostEnv = _load(suite, env_id, (num_envs, settings), settings.env_params)
-    return dataclasses.replace(env, made=settings)
-
-
-def load(suite: str, env_id: str, options: Mapping[str, Any] | None = None) -> Environment:
+def load(suite: str, env_id: str, options: Mapping[str, Any] | None = None, *arguments: Any) -> Any:
     """Create the environment `env_id` of a suite with `options`, arguments of the suite's own constructor.
 
-    Raises ImportError, naming the extra, if the suite is not installed, and ConfigError for options that it does not
-    accept.
+    `arguments` are further arguments of the adapter. Raises ImportError, naming the extra, if the suite is not
+    installed, and ConfigError for options that it does not accept.
     """
-    env: Environment = _load(suite, env_id, (), options)
-    return env
-
-
-def _load(suite: str, env_id: str, arguments: tuple[Any, ...], options: Mapping[str, Any] | None) -> Any:
     adapter = _adapter(suite)
     try:
         return adapter.load(env_id, *arguments, **(options or {}))
@@ -63,6 +49,11 @@ def _load(suite: str, env_id: str, arguments: tuple[Any, ...], options: Mapping[
         if not options or not isinstance(cause, TypeError):
             raise
         raise ConfigError(f"env_params of {suite}/{env_id}: {cause}") from cause
+
+
+def load_host(suite: str, env_id: str, num_envs: int, settings: EnvSettings) -> HostEnv:
+    """Create `num_envs` environments `env_id` of a suite on the host. Errors as in `load`."""
+    return dataclasses.replace(load(suite, env_id, settings.env_params, num_envs, settings), made=settings)  # type: ignore[no-any-return]
 
 
 def require_adapted(env: object) -> None:

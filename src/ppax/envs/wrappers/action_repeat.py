@@ -11,13 +11,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays.sequences import where_rows
-from ppax.core.protocols import Environment
 from ppax.core.types import EnvReset, EnvStep, Key, PyTree, part, static
-from ppax.envs.wrappers.agent_groups import count, where_agents
+from ppax.envs.wrappers.agent_groups import count_agents, where_agents
+from ppax.envs.wrappers.wrapper import Wrapper
 
 
 class ActionRepeatState(NamedTuple):
@@ -35,35 +34,19 @@ class _Repeats(NamedTuple):
 
 
 @part
-class ActionRepeat:
+class ActionRepeat(Wrapper):
     """Wrapper of `env` that applies each action `repeats` times, or to the episode's end, as one step of the agent.
 
     A time limit inside this wrapper counts single steps; one around it counts steps of the agent. An agent whose
     episode ends between two repeats gets its final observation and no further reward; the other agents go on.
     """
 
-    env: Environment
     repeats: int = static("action repeat: environment steps for each action", low=1)
-
-    @property
-    def observation_space(self) -> spaces.Space:
-        """Observation space of `env`."""
-        return self.env.observation_space
-
-    @property
-    def action_space(self) -> spaces.Space:
-        """Action space of `env`."""
-        return self.env.action_space
-
-    @property
-    def num_agents(self) -> int | dict[str, int] | None:
-        """Number of agents of `env`."""
-        return self.env.num_agents
 
     def reset(self, key: Key) -> EnvReset:
         """Reset `env`."""
         start = self.env.reset(key)
-        agents = () if self.num_agents is None else (count(self.num_agents),)
+        agents = () if self.num_agents is None else (count_agents(self.num_agents),)
         return start._replace(state=ActionRepeatState(start.state, jnp.zeros(agents, bool)))
 
     def step(self, state: ActionRepeatState, action: PyTree, key: Key) -> EnvStep:

@@ -18,6 +18,7 @@ from jax import Array
 from ppax.arrays.sequences import where_rows
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.envs.wrappers.wrapper import Wrapper
 
 
 class Group(NamedTuple):
@@ -29,54 +30,10 @@ class Group(NamedTuple):
     actor_obs: tuple[str, ...]  # entries of a Dict observation that the actor may read; (): all
 
 
-def count(num_agents: Any) -> int:
-    """Return the number of agents of an environment; 1 without an agent axis."""
-    return sum(num_agents.values()) if isinstance(num_agents, Mapping) else num_agents or 1
-
-
-def default_names(num_agents: Any) -> tuple[str, ...]:
-    """Return names of agents without names of their own: "agent_0", with groups "prey_0"; () for one agent."""
-    if isinstance(num_agents, Mapping):
-        return tuple(f"{name}_{i}" for name, size in num_agents.items() for i in range(size))
-    return () if count(num_agents) == 1 else tuple(f"agent_{i}" for i in range(num_agents))
-
-
-def without_number(name: str) -> str:
-    """Return the name of an agent without its number, "red_0" as "red": the name of its group."""
-    return name.rstrip("0123456789").rstrip("_")
-
-
-def own_names(env: Any) -> tuple[str, ...] | None:
-    """Return the `agent_names` of an environment, or of the one that it wraps; None: it has none."""
-    names = getattr(env, "agent_names", None)
-    if names is not None:
-        return tuple(map(str, names))
-    inner = getattr(env, "env", None)
-    return None if inner is None else own_names(inner)
-
-
-def slices(num_agents: Mapping[str, int]) -> dict[str, slice]:
-    """Return the slice of each group in the agent axis."""
-    ends = np.cumsum(list(num_agents.values())).tolist()
-    return {name: slice(end - size, end) for (name, size), end in zip(num_agents.items(), ends, strict=True)}
-
-
-def where_agents(num_agents: Any, mask: Array, yes: PyTree, no: PyTree) -> PyTree:
-    """Select `yes` for agents where `mask` is True and `no` for the others.
-
-    `mask` is [A], or [] without an agent axis; `yes` and `no` are trees [A, ...], or dicts of them by group.
-    """
-    if not isinstance(num_agents, Mapping) or yes is None:
-        return where_rows(mask, yes, no)
-    rows = slices(num_agents)
-    return {name: where_rows(mask[rows[name]], tree, no[name]) for name, tree in yes.items()}
-
-
 @part
-class Grouped:
+class Grouped(Wrapper):
     """Wrapper of `env` that splits agents with equal spaces into groups. Create it with `ppax.envs.grouped`."""
 
-    env: Environment
     players: tuple[tuple[str, tuple[int, ...]], ...] = static("name of each group, and the indices of its agents")
 
     @property
@@ -130,6 +87,16 @@ class Grouped:
         return {name: jax.tree.map(lambda x, own=own: x[np.array(own)], tree) for name, own in self.players}
 
 
+def split_agents(env: Environment, players: Mapping[str, Sequence[int | str]], name: str) -> Grouped:
+    """Split the agents of the environment `env`, called `name`, into groups. Arguments and errors as in `grouped`."""
+    num_agents = env.num_agents
+    if not isinstance(num_agents, int):
+        has = "groups of its own" if isinstance(num_agents, Mapping) else "one agent and no others"
+        raise ConfigError(f"groups: {name} has {has}; leave `players` out")
+    names = own_names(env) or default_names(num_agents)
+    return Grouped(env, partition(players, num_agents, name, names))
+
+
 def partition(
     players: Mapping[str, Sequence[int | str]], num_agents: int, name: str, names: Sequence[str]
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -153,11 +120,50 @@ def partition(
     return tuple(chosen.items())
 
 
-def split(env: Environment, players: Mapping[str, Sequence[int | str]], name: str) -> Grouped:
-    """Split the agents of the environment `env`, called `name`, into groups. Arguments and errors as in `grouped`."""
-    num_agents = env.num_agents
-    if not isinstance(num_agents, int):
-        has = "groups of its own" if isinstance(num_agents, Mapping) else "one agent and no others"
-        raise ConfigError(f"groups: {name} has {has}; leave `players` out")
-    names = own_names(env) or default_names(num_agents)
-    return Grouped(env, partition(players, num_agents, name, names))
+def agent_groups_of(env: Any) -> dict[str, Group]:
+    """Return the groups of a VectorEnv or HostEnv by name; {} if all agents have the same spaces."""
+    seen, actions = env.observation_space, env.action_space
+    return {name: Group(seen[name], actions[name], size, env.actor_obs) for name, size in env.sizes}
+
+
+def count_agents(num_agents: Any) -> int:
+    """Return the number of agents of an environment; 1 without an agent axis."""
+    return sum(num_agents.values()) if isinstance(num_agents, Mapping) else num_agents or 1
+
+
+def default_names(num_agents: Any) -> tuple[str, ...]:
+    """Return names of agents without names of their own: "agent_0", with groups "prey_0"; () for one agent."""
+    if isinstance(num_agents, Mapping):
+        return tuple(f"{name}_{i}" for name, size in num_agents.items() for i in range(size))
+    return () if count_agents(num_agents) == 1 else tuple(f"agent_{i}" for i in range(num_agents))
+
+
+def without_number(name: str) -> str:
+    """Return the name of an agent without its number, "red_0" as "red": the name of its group."""
+    return name.rstrip("0123456789").rstrip("_")
+
+
+def own_names(env: Any) -> tuple[str, ...] | None:
+    """Return the `agent_names` of an environment, or of the one that it wraps; None: it has none."""
+    names = getattr(env, "agent_names", None)
+    if names is not None:
+        return tuple(map(str, names))
+    inner = getattr(env, "env", None)
+    return None if inner is None else own_names(inner)
+
+
+def slices(num_agents: Mapping[str, int]) -> dict[str, slice]:
+    """Return the slice of each group in the agent axis."""
+    ends = np.cumsum(list(num_agents.values())).tolist()
+    return {name: slice(end - size, end) for (name, size), end in zip(num_agents.items(), ends, strict=True)}
+
+
+def where_agents(num_agents: Any, mask: Array, yes: PyTree, no: PyTree) -> PyTree:
+    """Select `yes` for agents where `mask` is True and `no` for the others.
+
+    `mask` is [A], or [] without an agent axis; `yes` and `no` are trees [A, ...], or dicts of them by group.
+    """
+    if not isinstance(num_agents, Mapping) or yes is None:
+        return where_rows(mask, yes, no)
+    rows = slices(num_agents)
+    return {name: where_rows(mask[rows[name]], tree, no[name]) for name, tree in yes.items()}

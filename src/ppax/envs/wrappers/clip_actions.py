@@ -10,32 +10,22 @@ from gymnasium import spaces
 
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.envs.wrappers.wrapper import Wrapper
 
 
 @part
-class ClipActions:
+class ClipActions(Wrapper):
     """Wrapper of `env` that clips every element of its Box actions to [-limit, limit], and narrows their bounds to it.
 
     An unbounded Box becomes a bounded one, over which the distributions squashed and beta work too.
     """
 
-    env: Environment
     limit: float = static("largest absolute value of an action's element", above=0.0)
-
-    @property
-    def observation_space(self) -> spaces.Space:
-        """Observation space of `env`."""
-        return self.env.observation_space
 
     @property
     def action_space(self) -> spaces.Space:
         """Action space of `env`, its boxes within the limit."""
         return narrowed(self.env.action_space, self.limit)
-
-    @property
-    def num_agents(self) -> int | dict[str, int] | None:
-        """Number of agents of `env`."""
-        return self.env.num_agents
 
     def reset(self, key: Key) -> EnvReset:
         """Reset `env`."""
@@ -43,7 +33,7 @@ class ClipActions:
 
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
         """Step `env` with the clipped action."""
-        return self.env.step(state, clipped(self.env.action_space, action, self.limit), key)
+        return self.env.step(state, clip_boxes(self.env.action_space, action, self.limit), key)
 
 
 def clip_actions(env: Environment, limit: float | None) -> Environment:
@@ -76,14 +66,14 @@ def narrowed(space: spaces.Space, limit: float) -> spaces.Space:
     return spaces.Tuple([narrowed(x, limit) for x in space.spaces]) if isinstance(space, spaces.Tuple) else space
 
 
-def clipped(space: spaces.Space, action: Any, limit: float) -> Any:
+def clip_boxes(space: spaces.Space, action: Any, limit: float) -> Any:
     """Return an action of `space` with its continuous elements clipped."""
     if isinstance(space, spaces.Box):
         return jnp.clip(action, -limit, limit)
     if isinstance(space, spaces.Dict):
-        return {name: clipped(inner, action[name], limit) for name, inner in space.spaces.items()}
+        return {name: clip_boxes(inner, action[name], limit) for name, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(clipped(inner, x, limit) for inner, x in zip(space.spaces, action, strict=True))
+        return tuple(clip_boxes(inner, x, limit) for inner, x in zip(space.spaces, action, strict=True))
     return action
 
 

@@ -1,8 +1,8 @@
 """Parameters of an environment by name: set to a value, or sampled at every reset.
 
 The names are fields of the environment's own parts, such as `gravity` of CartPole and `max_steps` of the time limit
-around it (places.py). Sampled parameters are domain randomisation: Tobin et al., "Domain Randomization for Transferring
-Deep Neural Networks from Simulation to the Real World", 2017, https://arxiv.org/abs/1703.06907.
+around it (parameter_names.py). Sampled parameters are domain randomisation: Tobin et al., "Domain Randomization for
+Transferring Deep Neural Networks from Simulation to the Real World", 2017, https://arxiv.org/abs/1703.06907.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from gymnasium import spaces
 from jax import Array
 
 from ppax.core.options import Option, check_value
@@ -23,12 +22,21 @@ from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.agent_groups import Grouped
+from ppax.envs.wrappers.boundary_sampling import BoundarySampling
 from ppax.envs.wrappers.clip_actions import ClipActions
-from ppax.envs.wrappers.ends import AtEnds
-from ppax.envs.wrappers.places import Path, Place, Value, named, places, put, require_known
+from ppax.envs.wrappers.parameter_names import (
+    Parameter,
+    ParameterPath,
+    Value,
+    by_short_name,
+    parameters,
+    put,
+    require_known,
+)
 from ppax.envs.wrappers.team_view import TeamView
+from ppax.envs.wrappers.wrapper import Wrapper
 
-AROUND = (Grouped, TeamView, ActionRepeat, ClipActions, AtEnds)  # wrappers that stay outside of `Randomised`
+AROUND = (Grouped, TeamView, ActionRepeat, ClipActions, BoundarySampling)  # wrappers that stay outside of `Randomised`
 
 
 class RandomisedState(NamedTuple):
@@ -39,28 +47,12 @@ class RandomisedState(NamedTuple):
 
 
 @part
-class Randomised:
+class Randomised(Wrapper):
     """Wrapper of `env` that samples parameters uniformly between `low` and `high` at every reset."""
 
-    env: Environment
     low: dict[str, Scalar] = dataclasses.field(metadata={"parameters": ()})
     high: dict[str, Scalar] = dataclasses.field(metadata={"parameters": ()})
-    paths: tuple[tuple[str, Path], ...] = static("path of each sampled parameter in `env`")
-
-    @property
-    def observation_space(self) -> spaces.Space:
-        """Observation space of `env`."""
-        return self.env.observation_space
-
-    @property
-    def action_space(self) -> spaces.Space:
-        """Action space of `env`."""
-        return self.env.action_space
-
-    @property
-    def num_agents(self) -> int | dict[str, int] | None:
-        """Number of agents of `env`."""
-        return self.env.num_agents
+    paths: tuple[tuple[str, ParameterPath], ...] = static("path of each sampled parameter in `env`")
 
     def reset(self, key: Key) -> EnvReset:
         """Sample the parameters of an episode and reset `env` with them."""
@@ -93,14 +85,14 @@ def adjust(env: Environment, params: Mapping[str, Value]) -> Environment:
     """
     if isinstance(env, AROUND):
         return dataclasses.replace(env, env=adjust(env.env, params))
-    known = places(env)
-    params = named(params, known)
+    known = parameters(env)
+    params = by_short_name(params, known)
     require_known(params, known)
     low: dict[str, Scalar] = {}
     high: dict[str, Scalar] = {}
     if isinstance(env, Randomised):
         low, high = ({name: x for name, x in ends.items() if name not in params} for ends in (env.low, env.high))
-        known, env = places(env.env), env.env
+        known, env = parameters(env.env), env.env
     for name, value in params.items():
         if isinstance(value, Mapping):
             low[name], high[name] = _range(name, value, known[name])
@@ -112,9 +104,9 @@ def adjust(env: Environment, params: Mapping[str, Value]) -> Environment:
     return Randomised(env, low, high, tuple((name, known[name].path) for name in low)) if low else env
 
 
-def ranges_of(env: Environment) -> dict[str, dict[str, Path]]:
+def ranges_of(env: Environment) -> dict[str, dict[str, ParameterPath]]:
     """Return the paths of both ends of each range from which a parameter is drawn, by its name."""
-    path: Path = ()
+    path: ParameterPath = ()
     while isinstance(env, AROUND):
         env, path = env.env, (*path, "env")
     drawn = env.low if isinstance(env, Randomised) else ()
@@ -199,9 +191,9 @@ def _refuse_list(name: str, value: Any) -> None:
     raise ConfigError(f"{path} = {value!r}: must be one number{remedy}")
 
 
-def can_be_drawn(place: Place) -> bool:
+def can_be_drawn(parameter: Parameter) -> bool:
     """Return whether a parameter can be sampled at every reset: a number that is no part of the program."""
-    return not place.is_static and place.option.kind in (int, float)
+    return not parameter.is_static and parameter.option.kind in (int, float)
 
 
 def require_numbers(ranges: Iterable[str], defaults: Mapping[str, Any]) -> None:
@@ -222,18 +214,18 @@ def is_number(default: Any) -> bool:
 def split_ranges(params: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, tuple[float, float]]]:
     """Return the parameters of a host environment: those with one value, and the ranges of those that are drawn."""
     fixed = {name: value for name, value in params.items() if not is_range(value)}
-    numbers = {name: Place((), Option(f"env_params.{name}", float), False) for name in params if name not in fixed}
-    return fixed, {name: _range(name, params[name], place) for name, place in numbers.items()}
+    numbers = {name: Parameter((), Option(f"env_params.{name}", float), False) for name in params if name not in fixed}
+    return fixed, {name: _range(name, params[name], parameter) for name, parameter in numbers.items()}
 
 
-def _range(name: str, value: Mapping[str, Value], place: Place) -> tuple[float, float]:
+def _range(name: str, value: Mapping[str, Value], parameter: Parameter) -> tuple[float, float]:
     """Return the checked limits of a sampled parameter."""
     path = f"env_params.{name}"
     if set(value) != {"low", "high"}:
         raise ConfigError(f"{path} = {dict(value)!r}: must be a number, or have low and high, and nothing else")
-    if not can_be_drawn(place):
+    if not can_be_drawn(parameter):
         raise ConfigError(f"{path}: cannot be drawn at a reset, for the program depends on it; give one value")
-    option = place.option._replace(kind=float)
+    option = parameter.option._replace(kind=float)
     low, high = (check_value(option._replace(path=f"{path}.{end}"), value[end]) for end in ("low", "high"))
     if low > high:
         raise ConfigError(f"{path}.low = {low}: must be at most {path}.high = {high}; nearest valid value: {high}")

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 from gymnasium import spaces
 
-from ppax.core.protocols import Environment
 from ppax.core.types import EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.envs.wrappers.wrapper import Wrapper
 
 
 @part
-class PartialView:
+class PartialView(Wrapper):
     """Wrapper of `env` that returns only the observation entries at the indices `seen`."""
 
-    env: Environment
     seen: tuple[int, ...] = static("indices of the observation entries that the agent sees", low=0)
 
     @property
@@ -23,16 +22,6 @@ class PartialView:
         assert isinstance(space, spaces.Box)
         seen = list(self.seen)
         return spaces.Box(space.low[..., seen], space.high[..., seen], dtype=np.float32)
-
-    @property
-    def action_space(self) -> spaces.Space:
-        """Action space of `env`."""
-        return self.env.action_space
-
-    @property
-    def num_agents(self) -> int | dict[str, int] | None:
-        """Number of agents of `env`."""
-        return self.env.num_agents
 
     def reset(self, key: Key) -> EnvReset:
         """Reset `env`."""

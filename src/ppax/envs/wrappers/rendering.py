@@ -7,21 +7,18 @@ from typing import Any
 import numpy as np
 
 from ppax.core.types import ConfigError, PyTree
-from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.agent_groups import Grouped
 from ppax.envs.wrappers.clip_actions import ClipActions
-from ppax.envs.wrappers.ends import AtEnds
 from ppax.envs.wrappers.params import Randomised
 from ppax.envs.wrappers.partial_view import PartialView
-from ppax.envs.wrappers.team_view import TeamView
-from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.envs.wrappers.wrapper import Wrapper
 
 SAME_STATE = PartialView | Grouped | ClipActions  # wrappers without a state of their own
 
 
 def render(env: Any, state: PyTree) -> np.ndarray:
     """Render one environment in `state`, [H, W, 3] of uint8; ConfigError if it has no `render(state)`."""
-    while isinstance(env, TimeLimit | ActionRepeat | Randomised | AtEnds | TeamView | SAME_STATE):
+    while isinstance(env, Wrapper):
         if isinstance(env, Randomised):
             env, state = env.with_numbers(state.numbers), state.inner
         else:

@@ -16,8 +16,9 @@ from jax import Array
 
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
-from ppax.envs.hosting.parallel_env import AGENT, JOINT, OWN
-from ppax.envs.wrappers.agent_groups import count
+from ppax.envs.hosting.team import AGENT, JOINT, OWN
+from ppax.envs.wrappers.agent_groups import count_agents
+from ppax.envs.wrappers.wrapper import Wrapper
 
 
 class TeamState(NamedTuple):
@@ -28,14 +29,13 @@ class TeamState(NamedTuple):
 
 
 @part
-class TeamView:
+class TeamView(Wrapper):
     """Wrapper of `env` with dict observations: "own", and optionally "agent" and "joint". Create it with `team_view`.
 
     "agent" is the agent's index. "joint" is the same for all agents: `global_state` of the environment if it has one,
     else the concatenated observations of all agents, with zeros for agents that are out.
     """
 
-    env: Environment
     agent_ids: bool = static("add the agent's index to its observation")
     joint_size: int = static("size of the joint observation for the critic; 0: none", default=0, low=0)
 
@@ -50,14 +50,9 @@ class TeamView:
         return spaces.Dict(entries)
 
     @property
-    def action_space(self) -> spaces.Space:
-        """Action space of `env`."""
-        return self.env.action_space
-
-    @property
     def num_agents(self) -> int:
         """Number of agents of `env`."""
-        return count(self.env.num_agents)
+        return count_agents(self.env.num_agents)
 
     @property
     def central_critic(self) -> bool:
@@ -115,7 +110,7 @@ def team_view(env: Environment, agent_ids: bool, central_critic: bool, name: str
             f"central_critic = true: {name} gives observations of {env.observation_space}; a vector is made of Box and "
             "Dict of Box only. Let the environment give `global_state` in EnvReset and EnvStep, or set it to false"
         )
-    out = jax.ShapeDtypeStruct((count(env.num_agents),), bool)
+    out = jax.ShapeDtypeStruct((count_agents(env.num_agents),), bool)
     joint = jax.eval_shape(_joint, start.obs, out) if start.global_state is None else None
     size = joint.size if joint is not None else sum(x.size for x in jax.tree.leaves(start.global_state))
     return TeamView(env, agent_ids, size)

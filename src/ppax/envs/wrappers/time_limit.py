@@ -10,11 +10,10 @@ import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from gymnasium import spaces
 from jax import Array
 
-from ppax.core.protocols import Environment
 from ppax.core.types import EnvReset, EnvStep, Key, PyTree, Scalar, number, part
+from ppax.envs.wrappers.wrapper import Wrapper
 
 
 class TimeLimitState(NamedTuple):
@@ -25,7 +24,7 @@ class TimeLimitState(NamedTuple):
 
 
 @part
-class TimeLimit:
+class TimeLimit(Wrapper):
     """Wrapper of `env` that truncates after `max_steps` steps; a termination in that step sets both flags.
 
     Example of an environment of your own, a walk to the right over a distance of 10 (types from `ppax.core.types`):
@@ -47,24 +46,8 @@ class TimeLimit:
         env = VectorEnv(TimeLimit(Walk(), 50), num_envs=64)
     """
 
-    env: Environment
     # a leaf, so that evaluation can use another limit without recompilation
     max_steps: Scalar = number("steps after which an episode is truncated", default=dataclasses.MISSING, low=1)
-
-    @property
-    def observation_space(self) -> spaces.Space:
-        """Observation space of `env`."""
-        return self.env.observation_space
-
-    @property
-    def action_space(self) -> spaces.Space:
-        """Action space of `env`."""
-        return self.env.action_space
-
-    @property
-    def num_agents(self) -> int | dict[str, int] | None:
-        """Number of agents of `env`."""
-        return self.env.num_agents
 
     def reset(self, key: Key) -> EnvReset:
         """Reset `env` and its step counter."""

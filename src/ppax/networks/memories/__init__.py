@@ -1,12 +1,12 @@
-"""Memories: recurrent cells, attention and windows over one stream. All implement `time.MemoryPart`."""
+"""Memories: recurrent cells, attention and windows over one stream. All implement `memory.MemoryPart`."""
 
 from ppax.networks.memories.attention import Attention
 from ppax.networks.memories.gru import GRU
-from ppax.networks.memories.layered import Stack, rematerialised
 from ppax.networks.memories.lru import LRU
 from ppax.networks.memories.lstm import LSTM
+from ppax.networks.memories.memory import MemoryPart, NoMemory
 from ppax.networks.memories.mingru import MinGRU
-from ppax.networks.memories.time import MemoryPart, NoMemory
+from ppax.networks.memories.stack import Stack, rematerialised
 from ppax.networks.memories.window import Window
 
 AT_ONCE = (LRU, MinGRU, Attention, Window)  # matrix products over all steps of a sequence at once

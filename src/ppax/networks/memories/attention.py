@@ -15,7 +15,7 @@ from jax import Array
 from ppax.core.types import ConfigError, Key, Memory, Params, PyTree, part, static
 from ppax.devices.platforms import float32_precision
 from ppax.networks.layers import dense, init_dense, init_norm, layer_norm
-from ppax.networks.memories.time import Recent, empty_window, prepend_recent
+from ppax.networks.memories.window import Recent, empty_window, prepend_recent
 
 
 @part

@@ -13,11 +13,11 @@ from jax import Array
 
 from ppax.core.types import Key, Memory, Params, PyTree, part, static
 from ppax.networks.memories.gates import init_gates, recurrent_matmul
-from ppax.networks.memories.time import unrolled
+from ppax.networks.memories.memory import unrolled
 from ppax.networks.products import factor, matmul
 
 
-class Gates(NamedTuple):
+class GRUGates(NamedTuple):
     """Gate activations of one step, [width] each, and the state's contribution to the candidate."""
 
     r: Array  # reset gate
@@ -26,11 +26,11 @@ class Gates(NamedTuple):
     h_n: Array  # contribution of the previous state to the candidate, before the reset gate
 
 
-class Step(NamedTuple):
+class GRUStep(NamedTuple):
     """Values of one step that its backward pass takes."""
 
     previous: Array  # [width] state before the step: zeros where an episode begins
-    gates: Gates
+    gates: GRUGates
     h: Array  # [width] state after it
 
 
@@ -65,12 +65,12 @@ class GRU:
         kernel, bias, bias_n = params["recurrent"], params["input"]["bias"], params["bias_n"]
         x = x.astype(jnp.float32)
 
-        def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, Step]:
+        def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, GRUStep]:
             x, first = inputs
             previous = jnp.where(first, 0.0, h)
-            gates = compute_gates(x + bias, matmul(previous, kernel), bias_n)
+            gates = gru_gates(x + bias, matmul(previous, kernel), bias_n)
             h = (1.0 - gates.z) * gates.n + gates.z * previous
-            return h, Step(previous, gates, h)
+            return h, GRUStep(previous, gates, h)
 
         computed = jax.lax.scan(step, carry, (x, first), unroll=unrolled(first.shape[0]))
         (last, steps), weights = jax.lax.stop_gradient((computed, factor(kernel)))
@@ -85,15 +85,15 @@ class GRU:
         return features
 
 
-def compute_gates(x: Array, recurrent_out: Array, bias: Array) -> Gates:
+def gru_gates(x: Array, recurrent_out: Array, bias: Array) -> GRUGates:
     """Return the gates of one step from the input's and the state's contributions, [3 width] each."""
     (x_r, x_z, x_n), (h_r, h_z, h_n) = jnp.split(x, 3), jnp.split(recurrent_out, 3)
     r, z, h_n = jax.nn.sigmoid(x_r + h_r), jax.nn.sigmoid(x_z + h_z), h_n + bias
-    return Gates(r, z, jnp.tanh(x_n + r * h_n), h_n)
+    return GRUGates(r, z, jnp.tanh(x_n + r * h_n), h_n)
 
 
 @jax.custom_vjp
-def _backprop_through_time(x: Array, recurrent_out: Array, steps: Step, first: Array, kernel: Array) -> Array:
+def _backprop_through_time(x: Array, recurrent_out: Array, steps: GRUStep, first: Array, kernel: Array) -> Array:
     """Return the states of `steps` [L, width]; their gradients become those of `x` and `recurrent_out` [L, 3 width].
 
     These contributions to the gates are not read: what was computed from them is in `steps`.
@@ -101,7 +101,9 @@ def _backprop_through_time(x: Array, recurrent_out: Array, steps: Step, first: A
     return steps.h
 
 
-def _backprop_forward(x: Array, recurrent_out: Array, steps: Step, first: Array, kernel: Array) -> tuple[Array, PyTree]:
+def _backprop_forward(
+    x: Array, recurrent_out: Array, steps: GRUStep, first: Array, kernel: Array
+) -> tuple[Array, PyTree]:
     return steps.h, (steps, first, kernel)
 
 
@@ -109,7 +111,7 @@ def _backprop_backward(residuals: PyTree, gradient: Array) -> tuple[Array | None
     steps, first, kernel = residuals
     transposed = kernel.T  # once, not in every step
 
-    def step(from_later: Array, inputs: tuple[Array, Step, Array]) -> tuple[Array, tuple[Array, Array]]:
+    def step(from_later: Array, inputs: tuple[Array, GRUStep, Array]) -> tuple[Array, tuple[Array, Array]]:
         own, (previous, (r, z, n, h_n), _), first = inputs
         h = own + from_later
         of_n = h * (1.0 - z) * (1.0 - n * n)

@@ -14,7 +14,7 @@ from jax import Array
 
 from ppax.core.types import ConfigError, Key, Memory, Params, PyTree, part, static
 from ppax.networks.layers import dense, init_dense
-from ppax.networks.memories.time import linear_recurrence
+from ppax.networks.memories.recurrence import linear_recurrence
 from ppax.networks.products import matmul
 
 

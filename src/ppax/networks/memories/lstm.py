@@ -13,18 +13,18 @@ from jax import Array
 
 from ppax.core.types import Key, Memory, Params, PyTree, part, static
 from ppax.networks.memories.gates import init_gates, recurrent_matmul
-from ppax.networks.memories.time import unrolled
+from ppax.networks.memories.memory import unrolled
 from ppax.networks.products import factor, matmul
 
 
-class Cell(NamedTuple):
+class LSTMState(NamedTuple):
     """State of an LSTM: cell state and hidden state (its output)."""
 
     c: Array  # [width] cell state
     h: Array  # [width] hidden state
 
 
-class Gates(NamedTuple):
+class LSTMGates(NamedTuple):
     """Gate activations of one step, [width] each."""
 
     i: Array  # input gate
@@ -33,11 +33,11 @@ class Gates(NamedTuple):
     o: Array  # output gate
 
 
-class Step(NamedTuple):
+class LSTMStep(NamedTuple):
     """Values of one step that its backward pass takes."""
 
-    previous: Cell  # state before the step: zeros where an episode begins
-    gates: Gates
+    previous: LSTMState  # state before the step: zeros where an episode begins
+    gates: LSTMGates
     h: Array  # [width] hidden state after it
 
 
@@ -62,9 +62,9 @@ class LSTM:
         """Return `width`, the size of the hidden state."""
         return self.width
 
-    def initial_carry(self, size: int) -> Cell:
+    def initial_carry(self, size: int) -> LSTMState:
         """Return the zero state."""
-        return Cell(jnp.zeros(self.width, jnp.float32), jnp.zeros(self.width, jnp.float32))
+        return LSTMState(jnp.zeros(self.width, jnp.float32), jnp.zeros(self.width, jnp.float32))
 
     def project_in(self, params: Params, x: Array) -> Array:
         """Return the input's contribution to the gates, [4 width], without their bias."""
@@ -79,13 +79,13 @@ class LSTM:
         kernel, bias = params["recurrent"], params["input"]["bias"]
         x = x.astype(jnp.float32)
 
-        def step(cell: Cell, inputs: tuple[Array, Array]) -> tuple[Cell, Step]:
+        def step(cell: LSTMState, inputs: tuple[Array, Array]) -> tuple[LSTMState, LSTMStep]:
             x, first = inputs
             previous = jax.tree.map(lambda s: jnp.where(first, 0.0, s), cell)
-            gates = compute_gates(x + bias + matmul(previous.h, kernel))
+            gates = lstm_gates(x + bias + matmul(previous.h, kernel))
             c = gates.f * previous.c + gates.i * gates.g
-            cell = Cell(c, gates.o * jnp.tanh(c))
-            return cell, Step(previous, gates, cell.h)
+            cell = LSTMState(c, gates.o * jnp.tanh(c))
+            return cell, LSTMStep(previous, gates, cell.h)
 
         computed = jax.lax.scan(step, carry, (x, first), unroll=unrolled(first.shape[0]))
         (last, steps), weights = jax.lax.stop_gradient((computed, factor(kernel)))
@@ -99,14 +99,14 @@ class LSTM:
         return features
 
 
-def compute_gates(x: Array) -> Gates:
+def lstm_gates(x: Array) -> LSTMGates:
     """Return the gates of one step from the sum of the input's and the state's contributions, [4 width]."""
     i, f, g, o = jnp.split(x, 4)
-    return Gates(jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o))
+    return LSTMGates(jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o))
 
 
 @jax.custom_vjp
-def _backprop_through_time(inputs: Array, steps: Step, first: Array, kernel: Array) -> Array:
+def _backprop_through_time(inputs: Array, steps: LSTMStep, first: Array, kernel: Array) -> Array:
     """Return the hidden states of `steps` [L, width]; their gradients become those of `inputs` [L, 4 width].
 
     `inputs`, those of the gates, are not read: what was computed from them is in `steps`.
@@ -114,7 +114,7 @@ def _backprop_through_time(inputs: Array, steps: Step, first: Array, kernel: Arr
     return steps.h
 
 
-def _backprop_forward(inputs: Array, steps: Step, first: Array, kernel: Array) -> tuple[Array, PyTree]:
+def _backprop_forward(inputs: Array, steps: LSTMStep, first: Array, kernel: Array) -> tuple[Array, PyTree]:
     return steps.h, (steps, first, kernel)
 
 
@@ -122,17 +122,17 @@ def _backprop_backward(residuals: PyTree, gradient: Array) -> tuple[Array | None
     steps, first, kernel = residuals
     transposed = kernel.T  # once, not in every step
 
-    def step(from_later: Cell, inputs: tuple[Array, Step, Array]) -> tuple[Cell, Array]:
+    def step(from_later: LSTMState, inputs: tuple[Array, LSTMStep, Array]) -> tuple[LSTMState, Array]:
         own, (previous, (i, f, g, o), _), first = inputs
         tanh_c = jnp.tanh(f * previous.c + i * g)
         h = own + from_later.h
         c = from_later.c + h * o * (1.0 - tanh_c * tanh_c)
         of_i, of_f, of_g = c * g * i * (1.0 - i), c * previous.c * f * (1.0 - f), c * i * (1.0 - g * g)
         of_inputs = jnp.concatenate([of_i, of_f, of_g, h * tanh_c * o * (1.0 - o)])
-        earlier = Cell(f * c, matmul(of_inputs, transposed))
+        earlier = LSTMState(f * c, matmul(of_inputs, transposed))
         return jax.tree.map(lambda x: jnp.where(first, 0.0, x), earlier), of_inputs
 
-    start = Cell(jnp.zeros_like(gradient[0]), jnp.zeros_like(gradient[0]))
+    start = LSTMState(jnp.zeros_like(gradient[0]), jnp.zeros_like(gradient[0]))
     _, of_inputs = jax.lax.scan(step, start, (gradient, steps, first), reverse=True, unroll=unrolled(len(first)))
     return of_inputs, None, None, None
 

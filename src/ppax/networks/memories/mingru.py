@@ -1,8 +1,8 @@
 """Minimal GRU: Feng et al. 2024, "Were RNNs all we needed?", https://arxiv.org/abs/2410.01201
 
 Its gates depend only on the current input, so a sequence is one linear recurrence, which a parallel scan can compute.
-The paper does so in logarithms; `time.parallel_scan` explains why that is not needed here. A highway gate adds a skip
-connection around the memory, so the current input always reaches the output. Initial gate biases spread the time
+The paper does so in logarithms; `recurrence.parallel_scan` explains why that is not needed here. A highway gate adds a
+skip connection around the memory, so the current input always reaches the output. Initial gate biases spread the time
 scales (chrono initialisation, Tallec and Ollivier 2018, https://arxiv.org/abs/1804.11188): with zero biases every state
 would halve at each step, and inputs twenty steps back would have no gradient.
 """
@@ -15,7 +15,7 @@ from jax import Array
 
 from ppax.core.types import Key, Memory, Params, PyTree, part, static
 from ppax.networks.layers import dense, init_dense
-from ppax.networks.memories.time import linear_recurrence
+from ppax.networks.memories.recurrence import linear_recurrence
 
 
 @part

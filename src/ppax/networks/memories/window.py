@@ -1,22 +1,25 @@
-"""Window of recent steps, concatenated: frame stacking, as in Mnih et al. 2015, https://doi.org/10.1038/nature14236
-
-Windows extend across the boundaries of rollouts; before an episode's start they are padded with zeros. With
-`network.hidden = []` the steps are raw observations, and policy and value are feedforward functions of them.
-"""
+"""Windows of recent steps: their carry, which attention has too, and a memory that concatenates them."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from ppax.core.types import Key, Memory, Params, PyTree, part, static
 from ppax.networks.layers import ACTIVATIONS, init_layers, layers
-from ppax.networks.memories.time import Recent, empty_window, prepend_recent
 
 
 @part
 class Window:
-    """Concatenated features of the last `steps` steps, followed by dense layers."""
+    """Concatenated features of the last `steps` steps, followed by dense layers.
+
+    Frame stacking, as in Mnih et al. 2015, https://doi.org/10.1038/nature14236. Windows extend across the boundaries of
+    rollouts; before an episode's start they are padded with zeros. With `network.hidden = []` the steps are raw
+    observations, and policy and value are feedforward functions of them.
+    """
 
     steps: int = static("window length: steps concatenated, including the current one", default=4, low=1)
     hidden: tuple[int, ...] = static("widths of the dense layers over the window", default=(64,), low=1)
@@ -52,3 +55,35 @@ class Window:
     def project_out(self, params: Params, y: PyTree) -> Array:
         """Return the dense layers' output for one window."""
         return layers(params, y, self.hidden, self.activation)
+
+
+class Recent(NamedTuple):
+    """Carry of a window memory: the K - 1 steps before the current one."""
+
+    steps: PyTree  # [K - 1, ...]
+    real: Array  # [K - 1] False: padding, before the episode's start
+
+
+class Past(NamedTuple):
+    """Sequence with the K - 1 steps before it, joined along the time axis."""
+
+    steps: PyTree  # [K - 1 + L, ...]
+    episode: Array  # [K - 1 + L] episode number, counted from the sequence's start; -1: padding
+
+    def recent(self, length: int) -> Recent:
+        """Return the last `length` steps as the carry for the next sequence."""
+        start = self.episode.shape[0] - length
+        return Recent(jax.tree.map(lambda x: x[start:], self.steps), self.episode[start:] == self.episode[-1])
+
+
+def empty_window(length: int, size: int) -> Recent:
+    """Return the carry at an episode's start: `length` padding steps of `size` numbers."""
+    return Recent(jnp.zeros((length, size), jnp.float32), jnp.zeros(length, bool))
+
+
+def prepend_recent(recent: Recent, x: Array, first: Array) -> Past:
+    """Join the steps of the carry and the sequence `x` [L, size]; steps of a finished episode become padding."""
+    real = recent.real & ~first[0]
+    episode = jnp.concatenate([jnp.where(real, 0, -1), jnp.cumsum(first, dtype=jnp.int32)])
+    # zeros in padding: NaN there would reach the result through 0 * NaN
+    return Past(jnp.concatenate([jnp.where(real[:, None], recent.steps, 0.0), x]), episode)

@@ -1,51 +1,24 @@
-"""PettingZoo's parallel environments as arrays with an agent axis; agents with different spaces form groups.
+"""PettingZoo's environments, parallel and turn-based, as arrays with an agent axis.
 
-https://pettingzoo.farama.org/api/parallel. This file imports nothing else of ppax: it is pickled by value for workers.
-Of a turn-based environment (turns.py) only the agent whose turn it is acts: the rows of those that wait are not valid.
-
-An agent whose episode has ended is absent: its rows are not valid until the environment resets. The step that ends its
-episode is valid, with its reward. An agent that appears later starts its episode then. While an agent is absent its row
-keeps the last observation, so that it stays finite.
+https://pettingzoo.farama.org/api/parallel, https://pettingzoo.farama.org/api/aec. This file imports nothing else of
+ppax: it is pickled by value for workers.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-
-@runtime_checkable
-class ParallelEnv(Protocol):
-    """Protocol of PettingZoo's `ParallelEnv`; without `agents` (those present), which may exist only after a reset."""
-
-    possible_agents: Sequence[Any]
-
-    def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
-        """Reset the environment: observations and infos by agent."""
-
-    def step(self, actions: dict) -> tuple[dict, dict, dict, dict, dict]:
-        """Step all agents that are present: observations, rewards, terminations, truncations, infos by agent."""
-
-    def observation_space(self, agent: Any) -> spaces.Space:
-        """Observation space of one agent."""
-
-    def action_space(self, agent: Any) -> spaces.Space:
-        """Action space of one agent."""
-
-    def close(self) -> None:
-        """Close the environment."""
-
-
 MASKED = {"observation", "action_mask"}  # entries of an observation with its mask, as in board games
-UNREAD = (  # names under which masks are not read
-    *("action_masks", "action_mask", "get_action_mask", "get_action_masks", "valid_action_mask", "valid_actions"),
-    *("legal_actions", "get_legal_actions", "avail_actions", "get_avail_actions", "get_avail_agent_actions"),
-)
+# attributes of PettingZoo's `ParallelEnv`; `agents`, those present, may exist only after a reset
+PARALLEL_ENV = ("possible_agents", "reset", "step", "observation_space", "action_space", "close")
+# of its `AECEnv`: the last three are not those of a parallel environment
+AEC_ENV = (*PARALLEL_ENV, "observe", "last", "agent_iter")
 OWN, AGENT, JOINT = "own", "agent", "joint"  # entries of an observation with agent_ids or central_critic
 
 
@@ -60,6 +33,11 @@ class NotFlattenable(ValueError):
 class Team:
     """All agents of a parallel environment, A of them, in the order of its `possible_agents`.
 
+    An agent whose episode has ended is absent: its rows are not valid until the environment resets. The step that ends
+    its episode is valid, with its reward. An agent that appears later starts its episode then. While an agent is absent
+    its row keeps the last observation, so that it stays finite. Of a turn-based environment (`Turns`) only the agent
+    whose turn it is acts: the rows of those that wait are not valid.
+
     `players` are groups of agents, by name, with their indices: members of a group have equal spaces. With groups,
     spaces are Dict, observations and masks dicts by group, [A_g, ...], and all else is ordered by group. With
     `agent_ids` or `central_critic`, for which all agents must have equal spaces, an observation is a dict as in
@@ -69,7 +47,7 @@ class Team:
 
     def __init__(
         self,
-        factory: Callable[..., ParallelEnv],
+        factory: Callable[..., Any],
         agent_ids: bool = False,
         central_critic: bool = False,
         players: Sequence[tuple[str, Sequence[int]]] = (),
@@ -92,10 +70,12 @@ class Team:
         self._masked = [isinstance(one, spaces.Dict) and set(one.spaces) == MASKED for one in seen]
         # any other Dict with a mask is an observation of all its entries
         self._gives_mask = [isinstance(one, spaces.Dict) and "action_mask" in one.spaces for one in seen]
-        self._own = [one["observation"] if masked else one for one, masked in zip(seen, self._masked, strict=True)]
+        self.own_spaces = [
+            one["observation"] if masked else one for one, masked in zip(seen, self._masked, strict=True)
+        ]
         entries = self._entries() if agent_ids or central_critic else None
         self.actions = [self.env.action_space(agent) for agent in self.names]  # action space of each agent
-        self.observation_space = self._together([entries or one for one in self._own], itemgetter(0), spaces.Dict)
+        self.observation_space = self._together([entries or one for one in self.own_spaces], itemgetter(0), spaces.Dict)
         self.action_space = self._together(self.actions, itemgetter(0), spaces.Dict)
         self._active = np.zeros(self.num_agents, bool)  # agents whose episode is running
         self._acting = self._active  # those that act next: all of them, or the one whose turn it is
@@ -108,7 +88,7 @@ class Team:
         next.
         """
         obs, infos = self.env.reset(seed=seed, options=options)
-        self._last = [_zeros(space) for space in self._own]
+        self._last = [_zeros(space) for space in self.own_spaces]
         self._masks: list[Any] = [None] * self.num_agents
         self._active, self._begun = self._present(), np.zeros(self.num_agents, bool)
         self._acting = self._next_to_act()
@@ -151,12 +131,6 @@ class Team:
         if not self.sizes:
             return list(given)
         return [mask for name, size in self.sizes for mask in (given[name] or [None] * size)]
-
-    def unread_masks(self) -> Iterator[str]:
-        """Yield the places where masks seem to be, and are not read."""
-        yield from (f"a method or attribute {name}" for name in UNREAD if hasattr(self.env, name))
-        seen = [set(one.spaces) for one in self._own if isinstance(one, spaces.Dict)]
-        yield from (f'obs["{name}"]' for name in UNREAD if any(name in one for one in seen))
 
     def render(self) -> Any:
         """Return the environment's own picture."""
@@ -219,16 +193,89 @@ class Team:
 
     def _entries(self) -> spaces.Dict:
         """Observation space with the entries of agent_ids and central_critic."""
-        entries: dict[str, spaces.Space] = {OWN: self._own[0]}
+        entries: dict[str, spaces.Space] = {OWN: self.own_spaces[0]}
         if self._agent_ids:
             entries[AGENT] = spaces.Discrete(self.num_agents)
         if self._central_critic:
-            shape = (self.num_agents * _numbers(self._own[0]),)
+            shape = (self.num_agents * _numbers(self.own_spaces[0]),)
             entries[JOINT] = spaces.Box(-np.inf, np.inf, shape, np.float32)
         return spaces.Dict(entries)
 
 
-def difference(env: ParallelEnv, agents: Sequence[Any]) -> str | None:
+class Turns:
+    """Turn-based environment with the interface of a parallel one; `acting` is the agent whose turn it is.
+
+    At each step that agent acts, and all others wait: they observe, and their rewards and ends of episodes are those of
+    the step, as `rewards`, `terminations` and `truncations` of the environment say. The learner adds them up over the
+    turns of others (training/host/turns.py).
+    """
+
+    def __init__(self, factory: Callable[..., Any], **options: Any):
+        self.env: Any = factory(**options)
+        self.possible_agents = list(self.env.possible_agents)
+        self.observation_space, self.action_space = self.env.observation_space, self.env.action_space
+        self.metadata = getattr(self.env, "metadata", None) or {}
+
+    @property
+    def agents(self) -> list[Any]:
+        """Agents whose episode is running."""
+        return [agent for agent in self.env.agents if not self._ended(agent)]
+
+    @property
+    def acting(self) -> Any:
+        """Agent whose turn it is; None after the last turn."""
+        return self.env.agent_selection if self.env.agents else None
+
+    def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
+        """Reset: observations and infos by agent."""
+        self.env.reset(seed=seed, options=options)
+        self._remove_ended()
+        return {agent: self.env.observe(agent) for agent in self.agents}, dict(self.env.infos)
+
+    def step(self, actions: dict) -> tuple[dict, dict, dict, dict, dict]:
+        """Step the agent whose turn it is: observations, rewards, terminations, truncations, infos of all agents."""
+        (action,) = actions.values()
+        self.env.step(action)
+        results = (
+            dict(self.env.rewards),
+            dict(self.env.terminations),
+            dict(self.env.truncations),
+            dict(self.env.infos),
+        )
+        final = {agent: self.env.observe(agent) for agent in self.env.agents if self._ended(agent)}
+        self._remove_ended()
+        seen = {agent: self.env.observe(agent) for agent in self.agents}  # masks belong to the next turn
+        infos = results[3] | dict(self.env.infos)
+        return final | seen, *results[:3], infos
+
+    def render(self) -> Any:
+        """Return the environment's own picture."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def _ended(self, agent: Any) -> bool:
+        return bool(self.env.terminations[agent] or self.env.truncations[agent])
+
+    def _remove_ended(self) -> None:
+        """Take the turns of agents whose episode has ended: they remove themselves."""
+        while self.env.agents and self._ended(self.env.agent_selection):
+            self.env.step(None)
+
+
+def is_parallel(env: Any) -> bool:
+    """Return whether an environment has the interface of PettingZoo's `ParallelEnv`; a turn-based one has it, too."""
+    return all(hasattr(env, name) for name in PARALLEL_ENV)
+
+
+def is_turn_based(env: Any) -> bool:
+    """Return whether an environment has the interface of PettingZoo's `AECEnv`."""
+    return all(hasattr(env, name) for name in AEC_ENV)
+
+
+def difference(env: Any, agents: Sequence[Any]) -> str | None:
     """Return the first difference between the spaces of these agents; None if they are equal."""
     for name in ("observation_space", "action_space"):
         each = [getattr(env, name)(agent) for agent in agents]

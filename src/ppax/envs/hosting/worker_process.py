@@ -35,22 +35,16 @@ def load(*names: str) -> list[Any]:
 
 def main() -> None:
     """Serve the parent process until it closes the connection or ends."""
-    arrays_file, batch, faults = load("arrays", "batch", "faults")
+    batch, faults = load("batch", "faults")
     connection, memory = Connection(int(sys.argv[1])), int(sys.argv[2])
     for name in (signal.SIGINT, signal.SIGTERM):  # these may reach all processes; the parent decides
         signal.signal(name, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     batches: list[Any] = []
     try:
-        import cloudpickle
-
         sys.path[:] = json.loads(connection.recv_bytes())
-        sizes, worker, owned = cloudpickle.loads(connection.recv_bytes())
-        layout = arrays_file.Layout(*sizes)  # not pickled itself: unpickling would import ppax, and JAX with it
-        arrays = layout.make(mmap.mmap(memory, layout.nbytes()))
-        for envs, factories in owned:
-            rows = layout.streams(envs)
-            batches.append(batch.EnvBatch(factories, envs.start, layout, layout.rows(arrays, rows), worker))
+        for one in batch.open_batches(connection.recv_bytes(), mmap.mmap(memory, 0)):
+            batches.append(one)  # one by one: if a later one fails, the earlier ones are closed
         connection.send_bytes(b"")
         arrived = select.poll()
         arrived.register(connection.fileno(), select.POLLIN)

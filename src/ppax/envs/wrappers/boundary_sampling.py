@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from gymnasium import spaces
 from jax import Array
 
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
-from ppax.envs.wrappers.agent_groups import count
+from ppax.envs.wrappers.agent_groups import count_agents
+from ppax.envs.wrappers.wrapper import Wrapper
 
 EPISODE_RETURN = "episode_return"
 
 
-class AtEndsState(NamedTuple):
+class BoundarySamplingState(NamedTuple):
     """State of the environment with drawn numbers, the end of this episode, and its return so far."""
 
     inner: Any  # params.RandomisedState
@@ -28,32 +28,17 @@ class AtEndsState(NamedTuple):
 
 
 @part
-class AtEnds:
+class BoundarySampling(Wrapper):
     """Boundary sampling of ADR: in a `share` of episodes one of the numbers that `env` draws is an end of its range.
 
     Metrics, which `collect` sums over episodes, are the performance (`total_name`) and the number of episodes
     (`count_name`) at each end of a range. An episode is not counted if its end has moved since its reset.
     """
 
-    env: Any  # params.Randomised
+    env: Any  # Randomised
     share: Scalar = dataclasses.field(metadata={"parameters": ()})
     names: tuple[str, ...] = static()  # [d] numbers whose ends are visited
     metric: str = static()
-
-    @property
-    def observation_space(self) -> spaces.Space:
-        """Observation space of `env`."""
-        return self.env.observation_space
-
-    @property
-    def action_space(self) -> spaces.Space:
-        """Action space of `env`."""
-        return self.env.action_space
-
-    @property
-    def num_agents(self) -> int | dict[str, int] | None:
-        """Number of agents of `env`."""
-        return self.env.num_agents  # type: ignore[no-any-return]
 
     def reset(self, key: Key) -> EnvReset:
         """Choose an end or none, and reset `env` with a number at that end and all others drawn from their ranges."""
@@ -65,10 +50,10 @@ class AtEnds:
             low[name] = jnp.where(end == 2 * i + 1, self.env.high[name], self.env.low[name])
             high[name] = jnp.where(end == 2 * i, self.env.low[name], self.env.high[name])
         start: EnvReset = dataclasses.replace(self.env, low=low, high=high).reset(reset_key)
-        agents = () if self.num_agents is None else (count(self.num_agents),)
-        return start._replace(state=AtEndsState(start.state, end, jnp.zeros(agents, jnp.float32)))
+        agents = () if self.num_agents is None else (count_agents(self.num_agents),)
+        return start._replace(state=BoundarySamplingState(start.state, end, jnp.zeros(agents, jnp.float32)))
 
-    def step(self, state: AtEndsState, action: PyTree, key: Key) -> EnvStep:
+    def step(self, state: BoundarySamplingState, action: PyTree, key: Key) -> EnvStep:
         """Step `env`; metrics of this episode's end are its performance so far and a count of 1, all others 0."""
         step: EnvStep = self.env.step(state.inner, action, key)
         so_far = state.episode_return + jnp.asarray(step.reward, jnp.float32)
@@ -78,7 +63,7 @@ class AtEnds:
             counts = (state.end == end) & (state.inner.numbers[name] == value)
             metrics[total_name(end)] = jnp.where(counts, performance, 0.0)
             metrics[count_name(end)] = jnp.where(counts, jnp.ones_like(performance), 0.0)
-        return step._replace(state=AtEndsState(step.state, state.end, so_far), metrics=metrics)
+        return step._replace(state=BoundarySamplingState(step.state, state.end, so_far), metrics=metrics)
 
     def _ends(self) -> Iterator[tuple[str, Scalar]]:
         """Yield name and value of every end, in the order of their numbers."""

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 
-class Drawn(gymnasium.Wrapper):  # type: ignore[type-arg]
+class DomainRandomisation(gymnasium.Wrapper):  # type: ignore[type-arg]
     """Environment with parameters drawn uniformly from `ranges`, (low, high) by name, at every reset.
 
     `set_params(env, numbers)` puts them into the environment; without it each episode has a new one,

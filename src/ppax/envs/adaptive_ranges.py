@@ -16,16 +16,12 @@ from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, Episodes, Scalar, number, part, static
 from ppax.devices import sharding
 from ppax.envs.vector import VectorEnv
-from ppax.envs.wrappers.ends import EPISODE_RETURN, AtEnds, count_name, total_name
+from ppax.envs.wrappers.boundary_sampling import EPISODE_RETURN, BoundarySampling, count_name, total_name
+from ppax.envs.wrappers.parameter_names import by_short_name, parameters, plain, require_known, value_at
 from ppax.envs.wrappers.params import AROUND, adjust, ranges_of
-from ppax.envs.wrappers.places import named, places, plain, require_known, value_at
 
-# Automatic domain randomisation: Akkaya et al., "Solving Rubik's Cube with a Robot Hand", 2019,
-# https://arxiv.org/abs/1910.07113, algorithm 1.
-#
-# Each end of each range has a buffer of the performance of episodes in which the number had the value of that end. Once
-# it has m episodes, their mean moves the end, and the buffer is emptied. Here ends move between two rollouts, so that a
-# buffer may have more; all episodes are learned from; and an end stays between its first value and its limit.
+ROOT = "env."  # prefix of the paths in `leaves`
+SIDES = ("low", "high")
 
 
 class Ranges(NamedTuple):
@@ -41,7 +37,11 @@ class Ranges(NamedTuple):
 class AdaptiveRanges:
     """Automatic domain randomisation: each end of each range moves outward while the policy does well at it.
 
-    Akkaya et al. 2019, https://arxiv.org/abs/1910.07113. A number that is not drawn yet begins as a range of one value.
+    Akkaya et al., "Solving Rubik's Cube with a Robot Hand", 2019, https://arxiv.org/abs/1910.07113, algorithm 1.
+    Each end of each range has a buffer of the performance of episodes in which the number had the value of that end.
+    Once it has m episodes, their mean moves the end, and the buffer is emptied. Here ends move between two rollouts, so
+    that a buffer may have more; all episodes are learned from; and an end stays between its first value and its limit.
+    A number that is not drawn yet begins as a range of one value.
     """
 
     leaves: tuple[str, ...] = static("numbers of the environment whose ranges adapt, such as env.gravity", default=())
@@ -82,7 +82,7 @@ class AdaptiveRanges:
         """Return the ranges after the decisions of all full buffers, which are empty then."""
         full = ranges.count >= self.episodes
         mean = mean_performance(ranges)
-        widen_at, narrow_at = jnp.asarray(self.widen_at), jnp.asarray(self.narrow_at)  # given: envs/ranges.py
+        widen_at, narrow_at = jnp.asarray(self.widen_at), jnp.asarray(self.narrow_at)  # given: `_check`
         outward = jnp.where(mean >= widen_at, 1.0, jnp.where(mean <= narrow_at, -1.0, 0.0))
         limits = self.limits()
         ends = ranges.ends + outward * self.step * (limits - ranges.start)
@@ -98,10 +98,6 @@ class AdaptiveRanges:
 def mean_performance(ranges: Ranges) -> Array:
     """Mean performance of the buffered episodes at each end, [d, 2]; MISSING of none."""
     return jnp.where(ranges.count > 0, ranges.total / jnp.maximum(ranges.count, 1.0), MISSING)
-
-
-ROOT = "env."  # prefix of the paths in `leaves`
-SIDES = ("low", "high")
 
 
 def adaptive_of(env: Any) -> AdaptiveRanges | None:
@@ -127,7 +123,7 @@ def limits_of(env: VectorEnv, schedule: AdaptiveRanges) -> dict[str, Any]:
     return {name: dict(zip(SIDES, (plain(x) for x in ends), strict=True)) for name, ends in _limits(names, schedule)}
 
 
-def adapted(env: Any, ranges: Ranges | tuple[()], episodes: Episodes) -> tuple[Any, Episodes, Mapping[str, Array]]:
+def adapt_ranges(env: Any, ranges: Ranges | tuple[()], episodes: Episodes) -> tuple[Any, Episodes, Mapping[str, Array]]:
     """Return the ranges after a rollout, its episodes without the metrics of ends, and the mean performance at ends."""
     schedule = adaptive_of(env) if ranges else None
     if schedule is None or not isinstance(ranges, Ranges):
@@ -147,7 +143,7 @@ def with_ends(env: VectorEnv, schedule: AdaptiveRanges) -> VectorEnv:
     """Return `env` with its numbers drawn from ranges that `schedule` adapts; ConfigError if it has none of them."""
     inner = without_ends(env).env
     names = _names(inner, schedule)
-    known, drawn = places(inner), ranges_of(inner)
+    known, drawn = parameters(inner), ranges_of(inner)
     own = {name: plain(value_at(inner, known[name].path)) for name in names if name not in drawn}
     _check(names, schedule)
     inner = adjust(inner, {name: dict.fromkeys(SIDES, value) for name, value in own.items()})
@@ -175,33 +171,31 @@ def check_adaptive(env: Any, schedule: AdaptiveRanges) -> None:
 
 
 def _around(env: Any, names: tuple[str, ...], schedule: AdaptiveRanges) -> Environment:
-    """Return `env` with AtEnds around the wrapper that draws its numbers."""
+    """Return `env` with BoundarySampling around the wrapper that draws its numbers."""
     if isinstance(env, AROUND):
         return dataclasses.replace(env, env=_around(env.env, names, schedule))
-    return AtEnds(env, schedule.share, names, schedule.metric)
+    return BoundarySampling(env, schedule.share, names, schedule.metric)
 
 
 def _inside(env: Any) -> Any:
-    """Return `env` without AtEnds."""
-    if isinstance(env, AtEnds):
+    """Return `env` without BoundarySampling."""
+    if isinstance(env, BoundarySampling):
         return env.env
     return dataclasses.replace(env, env=_inside(env.env)) if isinstance(env, AROUND) else env
 
 
 def _has_ends(env: Any) -> bool:
-    return isinstance(env, AtEnds) or (isinstance(env, AROUND) and _has_ends(env.env))
+    return isinstance(env, BoundarySampling) or (isinstance(env, AROUND) and _has_ends(env.env))
 
 
 def _names(env: Any, schedule: AdaptiveRanges) -> tuple[str, ...]:
     """Return the shortest names of the numbers in `leaves`; ConfigError for one that the environment lacks."""
     lacking = [leaf for leaf in schedule.leaves if not leaf.startswith(ROOT)]
     if lacking or not schedule.leaves:
-        received = ", ".join(map(repr, lacking)) or "no number"
-        raise ConfigError(
-            f"schedule.leaves: {received}; must be numbers of the environment, as {ROOT}{next(iter(places(env)), 'x')}"
-        )
-    known = places(env)
-    names = tuple(named({leaf.removeprefix(ROOT): None for leaf in schedule.leaves}, known))
+        received, example = ", ".join(map(repr, lacking)) or "no number", next(iter(parameters(env)), "x")
+        raise ConfigError(f"schedule.leaves: {received}; must be numbers of the environment, as {ROOT}{example}")
+    known = parameters(env)
+    names = tuple(by_short_name({leaf.removeprefix(ROOT): None for leaf in schedule.leaves}, known))
     require_known(dict.fromkeys(names), known)
     return names
 

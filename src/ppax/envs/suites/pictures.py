@@ -14,15 +14,15 @@ ALOFT, ASIDE = np.deg2rad(15.0), np.deg2rad(20.0)  # camera: elevation above the
 SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX = 2, 3, 4, 5, 6  # MuJoCo's geom types
 
 
-def numbers(obs: Any) -> np.ndarray:
+def draw_observation(obs: Any) -> np.ndarray:
     """Draw an observation, [H, W, 3]: a grid by its cells, anything else as one square for each number."""
     values = np.asarray(obs, float)
     if values.ndim in (2, 3) and min(values.shape[:2]) > 1:
-        return grid(values)
+        return draw_grid(values)
     return squares(values)
 
 
-def grid(values: np.ndarray) -> np.ndarray:
+def draw_grid(values: np.ndarray) -> np.ndarray:
     """Draw a grid [H, W] or [H, W, C]: each cell in the colour of its last channel that is not 0.
 
     Three channels with more than two values are drawn as RGB.
@@ -38,7 +38,7 @@ def grid(values: np.ndarray) -> np.ndarray:
     return np.kron(np.rint(cells), np.ones((size, size, 1))).astype(np.uint8)
 
 
-def bodies(model: Any, positions: Any, width: int = 320) -> np.ndarray:
+def draw_bodies(model: Any, positions: Any, width: int = 320) -> np.ndarray:
     """Draw a MuJoCo model with the generalised `positions`, from the side and slightly above; the camera follows it."""
     mujoco: Any = importlib.import_module("mujoco")
     data = mujoco.MjData(model)

@@ -1,4 +1,4 @@
-"""Numbers of an environment by name: where they are in its parts, nested structures and wrappers.
+"""Parameters of an environment by name: numbers in its parts, nested structures and wrappers.
 
 A name is that of the field, such as `gravity`; where several have it, the outermost one, and the others are reached by
 their dotted paths, such as `cart.gravity`. Fields called `env` and `params`, of wrappers and suites, are left out of
@@ -19,17 +19,17 @@ from jax import Array
 from ppax.core.options import Option, hints_of, nearest, option_of
 from ppax.core.types import ConfigError
 
-Path = tuple[Any, ...]  # names of fields, keys of mappings, indices of sequences
+ParameterPath = tuple[Any, ...]  # names of fields, keys of mappings, indices of sequences
 Value = Any  # a number or a string, or {"low": number, "high": number}
 # time limits of gymnax and Craftax, replaced by `max_steps` of TimeLimit
 HIDDEN = ("max_steps_in_episode", "max_timesteps")
 PASSED = ("env", "params")  # fields that are left out of dotted paths
 
 
-class Place(NamedTuple):
+class Parameter(NamedTuple):
     """Path of a parameter in an environment, its type and limits, and whether it is static."""
 
-    path: Path
+    path: ParameterPath
     option: Option
     is_static: bool
 
@@ -39,7 +39,7 @@ class Place(NamedTuple):
         return _option_path(self.path).partition(".")[2]
 
 
-class Field(NamedTuple):
+class Item(NamedTuple):
     """Entry of a part or of another structure."""
 
     key: Any
@@ -48,28 +48,28 @@ class Field(NamedTuple):
     is_static: bool
 
 
-def places(env: Any) -> dict[str, Place]:
+def parameters(env: Any) -> dict[str, Parameter]:
     """Return every parameter of an environment by its shortest name."""
-    every = sorted(_places(env, (), False), key=lambda place: len(place.path))
-    by_field: dict[str, list[Place]] = {}
-    for place in every:
-        by_field.setdefault(str(place.path[-1]), []).append(place)
-    found: dict[str, Place] = {}
+    every = sorted(_parameters(env, (), False), key=lambda parameter: len(parameter.path))
+    by_field: dict[str, list[Parameter]] = {}
+    for parameter in every:
+        by_field.setdefault(str(parameter.path[-1]), []).append(parameter)
+    found: dict[str, Parameter] = {}
     for name, same in by_field.items():
-        outermost = [place for place in same if len(place.path) == len(same[0].path)]
-        for place in same:
-            whole = ".".join(map(str, place.path))
-            own = name if len(outermost) == 1 and place is same[0] else place.dotted
-            found[whole if own in found else own] = place
+        outermost = [parameter for parameter in same if len(parameter.path) == len(same[0].path)]
+        for parameter in same:
+            whole = ".".join(map(str, parameter.path))
+            own = name if len(outermost) == 1 and parameter is same[0] else parameter.dotted
+            found[whole if own in found else own] = parameter
     return {name: found[name] for name in sorted(found, key=lambda name: every.index(found[name]))}
 
 
-def named(given: Mapping[str, Value], known: Mapping[str, Place]) -> dict[str, Value]:
+def by_short_name(given: Mapping[str, Value], known: Mapping[str, Parameter]) -> dict[str, Value]:
     """Return parameters by their shortest names, from tables nested like the environment or dotted paths.
 
     Names that are not in `known` stay as they are, with tables that have no number of `known` in them.
     """
-    dotted = {place.dotted: name for name, place in known.items()}
+    dotted = {parameter.dotted: name for name, parameter in known.items()}
     prefixes = {path.rpartition(".")[0] for path in dotted if "." in path}
     prefixes |= {".".join(path.split(".")[: i + 1]) for path in prefixes for i in range(path.count("."))}
 
@@ -85,7 +85,7 @@ def named(given: Mapping[str, Value], known: Mapping[str, Place]) -> dict[str, V
     return dict(walk(given, ""))
 
 
-def unknown(name: str, known: Mapping[str, Place]) -> str:
+def unknown_parameter(name: str, known: Mapping[str, Parameter]) -> str:
     """Return the error message for a name that is not in `known`."""
     path = f"env_params.{name}"
     if not known:
@@ -94,26 +94,26 @@ def unknown(name: str, known: Mapping[str, Place]) -> str:
     return f"unknown option {path!r}; did you mean {nearest(name, known)!r}? There are {', '.join(known)}"
 
 
-def require_known(names: Mapping[str, Any], known: Mapping[str, Place]) -> None:
+def require_known(names: Mapping[str, Any], known: Mapping[str, Parameter]) -> None:
     """Raise ConfigError for the first name that is not in `known`."""
     for name in names:
         if name not in known:
-            raise ConfigError(unknown(name, known))
+            raise ConfigError(unknown_parameter(name, known))
 
 
-def read(env: Any, name: str) -> Value:
+def parameter_value(env: Any, name: str) -> Value:
     """Return the value of the parameter `name`."""
-    return plain(value_at(env, places(env)[name].path))
+    return plain(value_at(env, parameters(env)[name].path))
 
 
-def value_at(thing: Any, path: Path) -> Any:
+def value_at(thing: Any, path: ParameterPath) -> Any:
     """Return the entry of `thing` at `path`."""
     for step in path:
         thing = next(entry.value for entry in _entries(thing) if entry.key == step)
     return thing
 
 
-def put(thing: Any, path: Path, value: Any) -> Any:
+def put(thing: Any, path: ParameterPath, value: Any) -> Any:
     """Return `thing` with the entry at `path` replaced."""
     step, *rest = path
     new = put(value_at(thing, (step,)), tuple(rest), value) if rest else value
@@ -131,7 +131,7 @@ def plain(value: Any) -> Any:
     return value.item() if is_scalar and not isinstance(value, jax.core.Tracer) else value
 
 
-def _places(thing: Any, path: Path, in_static: bool) -> Iterator[Place]:
+def _parameters(thing: Any, path: ParameterPath, in_static: bool) -> Iterator[Parameter]:
     """Yield the parameters of one structure; inside a static field only those that are declared."""
     for key, value, field, is_static in _entries(thing):
         here, kind = (*path, key), _kind(value)
@@ -140,31 +140,31 @@ def _places(thing: Any, path: Path, in_static: bool) -> Iterator[Place]:
             continue
         if kind is None:
             if not is_static or key == "env":
-                inner = _places(value, here, in_static or is_static)
-                yield from (place for place in inner if chosen is None or place.path[len(here)] in chosen)
+                inner = _parameters(value, here, in_static or is_static)
+                yield from (parameter for parameter in inner if chosen is None or parameter.path[len(here)] in chosen)
         elif key in HIDDEN:
             continue
         elif field is not None and "doc" in field.metadata:
             option = option_of(field, hints_of(thing.__class__)[key], _option_path(here))
-            yield Place(here, option if is_static else option._replace(kind=kind), is_static)
+            yield Parameter(here, option if is_static else option._replace(kind=kind), is_static)
         elif not is_static and not in_static:  # without limits, as in structures of another library
-            yield Place(here, Option(_option_path(here), kind, default=plain(value)), False)
+            yield Parameter(here, Option(_option_path(here), kind, default=plain(value)), False)
 
 
-def _entries(thing: Any) -> Iterator[Field]:
+def _entries(thing: Any) -> Iterator[Item]:
     """Yield the entries of a dataclass, mapping, NamedTuple, tuple or list; none of anything else."""
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         for field in dataclasses.fields(thing):
-            yield Field(field.name, getattr(thing, field.name), field, bool(field.metadata.get("static")))
+            yield Item(field.name, getattr(thing, field.name), field, bool(field.metadata.get("static")))
     elif isinstance(thing, Mapping):
         for key in thing:
-            yield Field(key, thing[key], None, False)
+            yield Item(key, thing[key], None, False)
     elif isinstance(thing, tuple | list):
         for key, value in zip(getattr(thing, "_fields", range(len(thing))), thing, strict=True):
-            yield Field(key, value, None, False)
+            yield Item(key, value, None, False)
 
 
-def _option_path(path: Path) -> str:
+def _option_path(path: ParameterPath) -> str:
     return ".".join(["env_params", *(str(step) for step in path if step not in PASSED)])
 
 

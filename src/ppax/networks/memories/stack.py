@@ -14,18 +14,17 @@ from ppax.core.types import ConfigError, Key, Memory, Params, PyTree, part, stat
 from ppax.devices.layout import rounding
 from ppax.networks.layers import init_norm, layer_norm
 from ppax.networks.memories.gru import GRU
-from ppax.networks.memories.time import MemoryPart
+from ppax.networks.memories.memory import MemoryPart
 from ppax.networks.memories.window import Window
-
-# Stacked memories: layers of one kind, each reading the output of the layer below.
-#
-# Residual connections (He et al. 2016, https://arxiv.org/abs/1512.03385) and a layer norm before each layer, as in
-# transformers (Xiong et al. 2020, https://arxiv.org/abs/2002.04745), are options.
 
 
 @part
 class Stack:
-    """Layers of one memory on top of each other, each with parameters and a carry of its own."""
+    """Layers of one memory on top of each other, each with parameters and a carry of its own.
+
+    Residual connections (He et al. 2016, https://arxiv.org/abs/1512.03385) and a layer norm before each layer, as in
+    transformers (Xiong et al. 2020, https://arxiv.org/abs/2002.04745), are options.
+    """
 
     cell: MemoryPart = slot("memory", "memory of each layer", default=GRU(), first={"gru": GRU})
     num_layers: int = static("layers of the stack", default=2, low=1)
@@ -95,16 +94,15 @@ class Stack:
         return out + y["x"] if self.residual and y["x"].shape == out.shape else out
 
 
-# Rematerialisation: the backward pass computes the inside of a scan again instead of keeping it in memory.
-#
-# Chen et al. 2016, https://arxiv.org/abs/1604.06174. `jax.checkpoint` has no effect on a CPU: XLA drops its barriers
-# there and merges the second computation with the first (measured with JAX 0.10). Inside a conditional it does not, so
-# the second computation is in one. Its condition, that a weight is not NaN, holds wherever gradients are finite.
-
-
 @part
 class Remat:
-    """Memory whose scan keeps its inputs only, for the backward pass; its results are those of `memory`."""
+    """Rematerialised memory: the backward pass computes the inside of a scan again, from its inputs.
+
+    Chen et al. 2016, https://arxiv.org/abs/1604.06174. Results are those of `memory`. `jax.checkpoint` has no effect on
+    a CPU: XLA drops its barriers there and merges the second computation with the first (measured with JAX 0.10).
+    Inside a conditional it does not, so the second computation is in one. Its condition, that a weight is not NaN,
+    holds wherever gradients are finite.
+    """
 
     memory: MemoryPart
 

@@ -13,9 +13,9 @@ import numpy as np
 from gymnasium import Env
 
 from ppax.devices import clusters
+from ppax.envs.hosting import ray_actor
 from ppax.envs.hosting.arrays import Arrays, Layout
-from ppax.envs.hosting.faults import EnvError, describe
-from ppax.envs.hosting.remote import body
+from ppax.envs.hosting.faults import EnvError, failure_text
 from ppax.envs.hosting.stepper import HostStep, host_step
 from ppax.envs.hosting.workers import START_SECONDS, halves, pickled, shares
 
@@ -52,11 +52,12 @@ class Actors:
 
     def _open(self, factories: Sequence[Callable[[], Env]]) -> None:
         """Begin the actors and create their environments."""
-        self._ray.cloudpickle.register_pickle_by_value(body)
-        kind = self._ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")(body.EnvActor)
+        self._ray.cloudpickle.register_pickle_by_value(ray_actor)
+        kind = self._ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")(ray_actor.EnvActor)
         opened = []
         for worker, own in enumerate(self._shares):
-            task = pickled((tuple(self._layout), worker, [(envs, list(factories[envs])) for envs in own]), "ray")
+            owned = [(envs, list(factories[envs])) for envs in own]
+            task = pickled(self._layout, worker, owned, "ray")
             self._actors.append(kind.remote())
             opened.append(self._actors[-1].open.remote(sys.path, task))
         for worker, answer in enumerate(opened):
@@ -82,7 +83,7 @@ class Actors:
         """Wait for the step or reset of batch `number`."""
         for worker, answer in enumerate(self._pending[number]):
             given = self._answer(worker, answer, self.timeout)
-            for own, x in zip(body.results_of(self._own[worker][number]), given, strict=True):
+            for own, x in zip(self._own[worker][number].results(), given, strict=True):
                 own[...] = x
         return host_step(self._views[number])
 
@@ -103,7 +104,7 @@ class Actors:
         if isinstance(given, dict):
             self.close()
             at = f"environment actor {worker}{self._places[worker]}"
-            raise EnvError(describe(given) if given["index"] >= 0 else f"{at}\n{given['cause']}")
+            raise EnvError(failure_text(given) if given["index"] >= 0 else f"{at}\n{given['cause']}")
         return given
 
     def _error(self, worker: int, reason: str) -> EnvError:

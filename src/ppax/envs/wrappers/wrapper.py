@@ -1,0 +1,30 @@
+"""Wrapper: a compiled environment around another one, with its spaces and its number of agents."""
+
+from __future__ import annotations
+
+from gymnasium import spaces
+
+from ppax.core.protocols import Environment
+from ppax.core.types import part
+
+
+@part
+class Wrapper:
+    """Environment around `env`. A wrapper that has other spaces or agents declares them again."""
+
+    env: Environment
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        """Observation space of one agent."""
+        return self.env.observation_space
+
+    @property
+    def action_space(self) -> spaces.Space:
+        """Action space of one agent."""
+        return self.env.action_space
+
+    @property
+    def num_agents(self) -> int | dict[str, int] | None:
+        """Number of agents; with groups, of each group; None without an agent axis."""
+        return self.env.num_agents

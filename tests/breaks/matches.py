@@ -138,7 +138,7 @@ MUTATIONS: list[Mutation] = [
         "a file may have groups of any number of agents",
         "        if not 1 <= self.num_agents <= MOST_AGENTS or not self.sizes:",
         "        if not self.sizes:",
-        (POLICIES + "test_groups_of_older_files_without_names_have_numbered_agents",),
+        (POLICIES + "test_a_specification_without_names_has_numbered_agents",),
         "policy/spec.py",
     ),
 ]

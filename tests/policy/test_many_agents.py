@@ -319,3 +319,14 @@ def test_masks_of_groups_by_agent():
         policy.act(obs, mask=mask | {"who": mask["hunter_0"]})
     with pytest.raises(ConfigError, match="mask: this policy was trained with action masks"):
         policy.act(obs)
+
+
+def test_a_specification_without_names_has_numbered_agents():
+    agent, env = pursuit()
+    spec = policy_of(agent, env).spec
+    data = spec.to_data()
+    assert data["names"] == ["prey_0", "hunter_0", "hunter_1"]
+    assert ppax.PolicySpec.from_data(data | {"names": []}).names == spec.names
+    many = {"sizes": [["prey", 1], ["hunter", 2**20]], "num_agents": 2**20 + 1, "names": []}
+    with pytest.raises(ConfigError, match="agents, groups and their spaces contradict each other"):
+        ppax.PolicySpec.from_data(data | many)

@@ -18,7 +18,7 @@ from ppax.core.options import Config
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError
 from ppax.envs import Env
-from ppax.envs.wrappers.agent_groups import Group
+from ppax.envs.wrappers.agent_groups import Group, default_names
 from ppax.policy.actor import Actor
 
 FORMAT = 1  # version of the plain data
@@ -109,7 +109,8 @@ class PolicySpec:
                 raise ConfigError(f"{where}: a name has control characters")
             if not spec._agents_fit():
                 raise ConfigError(f"{where}: agents, groups and their spaces contradict each other")
-            return spec
+            # a specification made by hand may have no names
+            return dataclasses.replace(spec, names=spec.names or default_names(dict(spec.sizes) or spec.num_agents))
         except ConfigError:
             raise
         except untrusted.MALFORMED as error:
@@ -117,9 +118,7 @@ class PolicySpec:
 
     def _agents_fit(self) -> bool:
         """Return whether numbers and names of agents fit each other, and the groups the spaces."""
-        if self.sharing not in SHARING or len(self.names) != (
-            self.num_agents if self.num_agents > 1 or self.sizes else 0
-        ):
+        if self.sharing not in SHARING or len(self.names) not in (0, self.num_agents):
             return False
         if not 1 <= self.num_agents <= MOST_AGENTS or not self.sizes:
             return 1 <= self.num_agents <= MOST_AGENTS

@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 TESTS = Path(__file__).parent.parent / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "support")]
+sys.path[:0] = [str(TESTS)]
 
 import jax  # noqa: E402
 import memory_oracles  # noqa: E402
 import numpy as np  # noqa: E402
-import reference_cases  # noqa: E402
-import rounded  # noqa: E402
 import sharded  # noqa: E402
 
 import ours  # noqa: E402
@@ -33,6 +31,7 @@ from ppax.config import Log  # noqa: E402
 from ppax.devices.platforms import rules  # noqa: E402
 from ppax.networks import memories  # noqa: E402
 from ppax.networks.encoders import convolve_by_library, convolve_by_products  # noqa: E402
+from support import reference_cases, rounded  # noqa: E402
 from w1 import Work  # noqa: E402
 
 # A changed number of the algorithm moves the reference's parameters by 2e-5 at least (tests/system/test_reference.py);

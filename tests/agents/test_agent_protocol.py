@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import QUICK
 
 import ppax
 from ppax.agents.self_play import Pool
@@ -19,6 +18,7 @@ from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.arguments import AGENTS, require_fit
+from support.worlds import QUICK
 
 NUM_ENVS, NUM_STEPS = 8, 4
 ALIKE = ppax.make("Pursuit-2", NUM_ENVS)

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import QUICK
 
 import ppax
 from ppax.agents.self_play import Pool
@@ -15,6 +14,7 @@ from ppax.envs import grouped
 from ppax.extensions import Before, Extension, ExtensionState
 from ppax.networks import network
 from ppax.ppo.minibatches import Shuffle
+from support.worlds import QUICK
 
 NUM_ENVS, NUM_STEPS = 4, 2
 PLAYERS = {"prey": [0], "hunters": [1, 2]}

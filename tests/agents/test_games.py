@@ -4,8 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from games import Credit, Matrix
-from worlds import QUICK
 
 import ppax
 from ppax.agents import self_play
@@ -15,6 +13,8 @@ from ppax.networks import network
 from ppax.ppo.critics import PopArt
 from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.schedules import Linear
+from support.games import Credit, Matrix
+from support.worlds import QUICK
 
 NUM_STEPS = 16
 

@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from players import Copies, Orchestra
-from worlds import QUICK, Team
 
 import ppax
 from ppax import config
@@ -21,6 +19,8 @@ from ppax.networks import mlp, network
 from ppax.networks.memories import GRU
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.loop import num_devices
+from support.players import Copies, Orchestra
+from support.worlds import QUICK, Team
 
 NUM_ENVS, NUM_STEPS = 4, 8
 

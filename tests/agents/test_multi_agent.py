@@ -10,8 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from players import Axis, Copies, One, Poisoned
-from worlds import QUICK, Team
 
 import ppax
 from ppax import config
@@ -28,6 +26,8 @@ from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.schedules import Steps
 from ppax.training.collection import start_actor, stream_keys
 from ppax.training.loop import finish_iteration, iteration_inputs, start, train
+from support.players import Axis, Copies, One, Poisoned
+from support.worlds import QUICK, Team
 
 NUM_ENVS, NUM_STEPS = 4, 8
 PENDULUM = TimeLimit(builtin.Pendulum(), 12)

@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
-from team_worlds import Squad
 
 import ppax
 from ppax import config
@@ -17,6 +16,7 @@ from ppax.envs import TimeLimit, VectorEnv, grouped, host
 from ppax.networks import network
 from ppax.run.films import Film
 from ppax.training.backends import backend_of
+from support.team_worlds import Squad
 
 COLORS = ("red_0", "red_1", "blue_0", "blue_1")
 

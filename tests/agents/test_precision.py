@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
-from worlds import QUICK, Leaky
 
 import ppax
 from ppax.agents import precision
@@ -18,6 +17,7 @@ from ppax.networks import Tower, mlp, network
 from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, Stack, Window
 from ppax.policy.programs import InNumpy
 from ppax.sweeps import directory, packing, runs
+from support.worlds import QUICK, Leaky
 
 WITH_UNIT, WITHOUT = "flags : fpu avx512_bf16 avx\n", "flags : fpu avx512f\n"
 

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import QUICK
 
 import ppax
 from ppax import config
@@ -22,6 +21,7 @@ from ppax.networks.composed import NONE
 from ppax.networks.memories import GRU
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.loop import IterationInputs, check_sizes, episode_metrics, finish_iteration
+from support.worlds import QUICK
 
 NUM_ENVS, NUM_STEPS = 8, 8
 POOL = Pool(every=2, size=3, share=0.5, opponents=2)

@@ -7,8 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from learned import learned
-from worlds import QUICK, RANDOM_MASKS, SPACES, Leaky, Spaced
 
 import ppax
 from ppax.arrays import masks
@@ -21,6 +19,8 @@ from ppax.ppo.critics import PopArt
 from ppax.ppo.forward import forward_sequences
 from ppax.ppo.minibatches import Prioritised, Shuffle
 from ppax.training.collection import collect, start_actor
+from support.learned import learned
+from support.worlds import QUICK, RANDOM_MASKS, SPACES, Leaky, Spaced
 
 NESTED = SPACES["nested"]
 

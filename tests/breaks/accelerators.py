@@ -2,15 +2,15 @@
 
 from breaks.base import Mutation
 
-PLATFORMS = "tests/program/test_platforms.py::"
+PLATFORMS = "tests/devices/test_platforms.py::"
 WHOLE = PLATFORMS + "test_accelerators_have_one_device_whole_minibatches_and_no_options_of_a_cpu"
 FILE = "devices/platforms.py"
 PRECISION = "tests/agents/test_precision.py::"
-HOISTING = "tests/program/test_hoisting.py::"
+HOISTING = "tests/devices/test_hoisting.py::"
 PRODUCTS = "tests/networks/test_products.py::"
 SUMS = "tests/arrays/test_sequences.py::test_discounted_sum_by_hand_and_by_loop"
 FLOAT32 = PLATFORMS + "test_float32_products_are_not_rounded_on_accelerators_unless_jax_is_told_so"
-MODES = "tests/test_collection_modes.py::"
+MODES = "tests/training/test_collection_modes.py::"
 
 MUTATIONS = [
     Mutation(
@@ -80,14 +80,14 @@ MUTATIONS = [
         "time-major outputs are taken for those of other rows",
         "features, outputs = to_rows(swap_axes(to_pairs((features, outputs), sequences)))",
         "features, outputs = to_rows(to_pairs((features, outputs), sequences))",
-        ("tests/learning/test_forward.py::test_rows_of_sequences_are_those_of_single_steps",),
+        ("tests/ppo/test_forward.py::test_rows_of_sequences_are_those_of_single_steps",),
         "ppo/forward.py",
     ),
     Mutation(
         "small permutations from two rounds",
         "ROUNDS = 8 ",
         "ROUNDS = 2 ",
-        ("tests/minibatches/test_shuffle.py::test_small_bijections_reach_every_place_and_pair_equally_often",),
+        ("tests/ppo/minibatches/test_shuffle.py::test_small_bijections_reach_every_place_and_pair_equally_often",),
         "ppo/minibatches.py",
     ),
     Mutation(
@@ -213,13 +213,13 @@ MUTATIONS = [
         "arrays that are exchanged as one come back in another order",
         "zip(places, jax.lax.all_gather",
         "zip(reversed(places), jax.lax.all_gather",
-        ("tests/program/test_sharding.py::test_gather_keeps_the_places_of_leaves",),
+        ("tests/devices/test_sharding.py::test_gather_keeps_the_places_of_leaves",),
     ),
     Mutation(
         "largest ratios are those of one device",
         "tops = sharding.largest(jnp.stack([steps.tops.max((0, 1), initial=-jnp.inf), steps.tops[0, 0]]))",
         "tops = jnp.stack([steps.tops.max((0, 1), initial=-jnp.inf), steps.tops[0, 0]])",
-        ("tests/program/test_sharding.py::test_training_on_two_devices_equals_one",),
+        ("tests/devices/test_sharding.py::test_training_on_two_devices_equals_one",),
     ),
     Mutation(
         "V of few streams is that of the policy's own step, where past selves act",

@@ -2,7 +2,7 @@
 
 from breaks.base import Mutation
 
-PARALLEL = "tests/program/test_sharding.py::"
+PARALLEL = "tests/devices/test_sharding.py::"
 
 DEVICES = [
     Mutation(
@@ -16,7 +16,7 @@ DEVICES = [
         "one thread is advised where NPROC is set",
         " or sharding.THREADS in os.environ",
         "",
-        ("tests/tools/test_bench.py::test_one_thread_is_advised_for_small_minibatches_on_one_device",),
+        ("tests/training/test_bench.py::test_one_thread_is_advised_for_small_minibatches_on_one_device",),
         "training/bench.py",
     ),
     Mutation(
@@ -134,7 +134,7 @@ PAST_SELVES = [
     ),
 ]
 
-SWEEP = "tests/program/test_sweeps.py::"
+SWEEP = "tests/training/test_sweeps.py::"
 SWEEPS = [
     Mutation(
         "numbers of players are taken for those of members",

@@ -110,7 +110,7 @@ MUTATIONS: list[Mutation] = [
         "numbers of extensions are not annealed",
         "return dataclasses.replace(agent, **parts, **chains)",
         "return dataclasses.replace(agent, **parts)",
-        ("tests/schedules/test_annealed_extensions.py::test_a_number_of_an_extension_is_annealed_to_its_end",),
+        ("tests/ppo/schedules/test_annealed_extensions.py::test_a_number_of_an_extension_is_annealed_to_its_end",),
         "ppo/schedules.py",
     ),
     Mutation(

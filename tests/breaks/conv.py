@@ -54,8 +54,8 @@ MUTATIONS = [
         "if runner.first >= max(seconds, SET_UP):",
         "if runner.first > 1e9:",
         (
-            "tests/tools/test_bench.py::test_an_iteration_longer_than_the_time_is_measured_once",
-            "tests/tools/test_bench.py::test_rounds_take_about_the_given_seconds",
+            "tests/training/test_bench.py::test_an_iteration_longer_than_the_time_is_measured_once",
+            "tests/training/test_bench.py::test_rounds_take_about_the_given_seconds",
         ),
         "ppax/training/bench.py",
     ),

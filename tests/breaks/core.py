@@ -4,16 +4,16 @@ from breaks.base import Mutation
 
 MASKS = "tests/arrays/test_masks.py::"
 IDLE = MASKS + "test_an_idle_step_takes_the_first_action_and_has_weight_0_for_the_policy"
-EMPTY = "tests/learning/test_empty_minibatch.py::"
+EMPTY = "tests/ppo/test_empty_minibatch.py::"
 BESIDE = EMPTY + "test_an_empty_minibatch_skips_its_gradient_step_and_its_metrics"
 ALIKE = "tests/system/test_reference.py::test_standardize_maps_constant_advantages_to_0_and_keeps_single_ones"
-CHUNKS = "tests/learning/test_gradient.py::"
-DRAWN = "tests/minibatches/test_in_training.py::"
+CHUNKS = "tests/ppo/test_gradient.py::"
+DRAWN = "tests/ppo/minibatches/test_in_training.py::"
 UNBIASED = DRAWN + "test_importance_weights_make_the_expected_gradient_unbiased"
 TERMS = "tests/extensions/test_terms.py::"
 KL = "tests/extensions/test_kl_control.py::"
 
-TRACING = "tests/program/test_tracing.py::"
+TRACING = "tests/devices/test_tracing.py::"
 MUTATIONS: list[Mutation] = [
     Mutation(
         "steps without a choice leave the value loss",
@@ -116,13 +116,13 @@ MUTATIONS: list[Mutation] = [
         "V-trace is accepted where every ratio is 1",
         "        if type(advantage) in instead:",
         "        if False:",
-        ("tests/test_recompute.py::test_v_trace_is_refused_where_ratios_are_not_recomputed",),
+        ("tests/ppo/test_recompute.py::test_v_trace_is_refused_where_ratios_are_not_recomputed",),
     ),
     Mutation(
         "inclusion weights are accepted with replacement",
         'if self.replacement and self.weights == "inclusion":',
         'if False and self.weights == "inclusion":',
-        ("tests/minibatches/test_prioritised.py::test_sizes",),
+        ("tests/ppo/minibatches/test_prioritised.py::test_sizes",),
     ),
     Mutation(
         "a function is traced once in a process",

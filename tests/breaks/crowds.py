@@ -2,8 +2,8 @@
 
 from breaks.base import Mutation
 
-ROWS = "tests/host/test_crowds.py::"
-SELF_PLAY = "tests/host/test_self_play.py::"
+ROWS = "tests/training/host/test_crowds.py::"
+SELF_PLAY = "tests/training/host/test_self_play.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(

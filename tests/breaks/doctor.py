@@ -2,16 +2,16 @@
 
 from breaks.base import Mutation
 
-FILE = "tests/tools/test_doctor.py::"
+FILE = "tests/reports/test_doctor.py::"
 LIMITS = FILE + "test_a_rule_sees_what_is_beyond_its_limit_and_nothing_within"
-METRICS = "tests/learning/test_diagnostics.py::"
+METRICS = "tests/ppo/test_diagnostics.py::"
 
 MUTATIONS = [
     Mutation(
         "a return over a few episodes is called risen",
         "    if few < EPISODES:",
         "    if False:",
-        ("tests/tools/test_doctor.py::test_a_return_over_a_few_episodes_is_not_called_risen",),
+        ("tests/reports/test_doctor.py::test_a_return_over_a_few_episodes_is_not_called_risen",),
         "doctor/examination.py",
     ),
     Mutation(
@@ -25,7 +25,7 @@ MUTATIONS = [
         "a run whose evaluation is bad has learned",
         "not episodes_at_end(record) < EPISODES and np.isnan(contradiction(record))",
         "not episodes_at_end(record) < EPISODES",
-        ("tests/tools/test_doctor.py::test_an_evaluation_that_disagrees_with_the_return_is_named",),
+        ("tests/reports/test_doctor.py::test_an_evaluation_that_disagrees_with_the_return_is_named",),
         "doctor/rules.py",
     ),
     Mutation(

@@ -4,7 +4,7 @@ from breaks.base import Mutation
 
 TRAINING = "tests/run/test_evaluations.py::"
 MEANS = TRAINING + "test_means_are_those_of_the_episodes_and_training_is_as_without"
-ENDS = "tests/test_evaluation.py::test_how_episodes_ended_and_their_last_rewards_are_reported"
+ENDS = "tests/training/test_evaluation.py::test_how_episodes_ended_and_their_last_rewards_are_reported"
 
 MUTATIONS = [
     Mutation(
@@ -47,7 +47,7 @@ MUTATIONS = [
         "terminated: also by a later episode",
         "terminated=state.terminated | (counted & out.terminated),",
         "terminated=state.terminated | out.terminated,",
-        ("tests/test_evaluation.py::test_the_end_of_a_later_episode_is_not_that_of_the_first",),
+        ("tests/training/test_evaluation.py::test_the_end_of_a_later_episode_is_not_that_of_the_first",),
     ),
     Mutation(
         "final reward: of a later episode",

@@ -7,7 +7,7 @@ CURRICULUM = "tests/envs/test_curriculum.py::"
 DRAWN = "tests/envs/hosting/test_drawn.py::"
 GSDE, NOISE = "tests/distributions/test_gsde.py::", "tests/extensions/test_held_noise.py::"
 ENTROPY = "tests/extensions/test_entropy_target.py::"
-DRIFTS = "tests/losses/test_drifts.py::"
+DRIFTS = "tests/ppo/losses/test_drifts.py::"
 MUTATIONS = [
     Mutation(
         "of two inner numbers with one name the first is taken",
@@ -118,7 +118,7 @@ MUTATIONS = [
         "quantiles from the top",
         "jnp.where(error < 0.0, 1.0 - tau, tau)",
         "jnp.where(error < 0.0, tau, 1.0 - tau)",
-        ("tests/critics/test_quantile.py::test_loss_and_gradient_by_hand",),
+        ("tests/ppo/critics/test_quantile.py::test_loss_and_gradient_by_hand",),
         "ppo/critics.py",
     ),
     Mutation(
@@ -139,7 +139,7 @@ MUTATIONS = [
         "minibatches are shuffled all the same",
         "order = permutation(key, sequences) if self.shuffle else",
         "order = permutation(key, sequences) if True else",
-        ("tests/minibatches/test_shuffle.py::test_without_shuffling_sequences_stay_in_order",),
+        ("tests/ppo/minibatches/test_shuffle.py::test_without_shuffling_sequences_stay_in_order",),
         "ppo/minibatches.py",
     ),
     Mutation(
@@ -160,7 +160,7 @@ MUTATIONS = [
         "deterministic rollouts sample",
         "        if deterministic:\n            decision = mode_of(",
         "        if False:\n            decision = mode_of(",
-        ("tests/test_collection_modes.py::test_a_deterministic_rollout_has_the_modes",),
+        ("tests/training/test_collection_modes.py::test_a_deterministic_rollout_has_the_modes",),
         "ppax/training/collection.py",
     ),
 ]

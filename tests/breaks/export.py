@@ -5,7 +5,7 @@ from breaks.base import Mutation
 FORMATS = "tests/policy/bundle/test_formats.py::"
 WRITING = "tests/policy/bundle/test_writing.py::"
 HOSTILE = "tests/policy/bundle/test_hostile.py::test_a_hostile_bundle_is_refused_and_nothing_is_executed_or_written"
-OPERATIONS = "tests/host/test_operations.py::test_numpy_gives_the_numbers_of_xla"
+OPERATIONS = "tests/training/host/test_operations.py::test_numpy_gives_the_numbers_of_xla"
 
 ACTOR = "tests/policy/test_actor.py::"
 

@@ -6,7 +6,7 @@ RUN_DIR = "tests/run/test_directory.py::"
 CHECKPOINT = "tests/run/test_checkpoint.py::"
 RESUME = "tests/run/test_resume.py::"
 LOGS = "tests/loggers/test_files.py::"
-MEMORY = "tests/program/test_footprint.py::"
+MEMORY = "tests/devices/test_footprint.py::"
 AGAIN = "tests/run/test_begun_again.py::"
 SWEPT_AGAIN = "tests/sweeps/test_begun_again.py::"
 
@@ -267,49 +267,49 @@ MUTATIONS: list[Mutation] = [
         "the size of a file is not looked at before it is read",
         "    if size > limit:\n        raise OSError(errno.EFBIG",
         "    if False:\n        raise OSError(errno.EFBIG",
-        ("tests/storage/test_untrusted.py::test_a_file_above_its_limit_is_not_read",),
+        ("tests/core/test_untrusted.py::test_a_file_above_its_limit_is_not_read",),
         "core/untrusted.py",
     ),
     Mutation(
         "data may be nested as deeply as it likes",
         "    if depth > DEEPEST:",
         "    if False:",
-        ("tests/storage/test_untrusted.py::test_data_that_later_code_cannot_take_is_refused",),
+        ("tests/core/test_untrusted.py::test_data_that_later_code_cannot_take_is_refused",),
         "core/untrusted.py",
     ),
     Mutation(
         "integers beyond floats are taken from a file",
         "elif isinstance(value, int) and abs(value) > LARGEST:",
         "elif False:",
-        ("tests/storage/test_untrusted.py::test_data_that_later_code_cannot_take_is_refused",),
+        ("tests/core/test_untrusted.py::test_data_that_later_code_cannot_take_is_refused",),
         "core/untrusted.py",
     ),
     Mutation(
         "half a surrogate pair is taken from a file",
         "        value.encode()  #",
         "        pass  #",
-        ("tests/storage/test_untrusted.py::test_data_that_later_code_cannot_take_is_refused",),
+        ("tests/core/test_untrusted.py::test_data_that_later_code_cannot_take_is_refused",),
         "core/untrusted.py",
     ),
     Mutation(
         "a line of any length is read at once",
         "while line := file.readline(LINE_LIMIT):",
         "while line := file.readline():",
-        ("tests/storage/test_untrusted.py::test_lines_of_a_sparse_file_take_no_memory",),
+        ("tests/core/test_untrusted.py::test_lines_of_a_sparse_file_take_no_memory",),
         "core/untrusted.py",
     ),
     Mutation(
         "the rest of a long line is taken for a line",
         "            whole = ended",
         "            whole = True",
-        ("tests/storage/test_untrusted.py::test_lines_are_read_one_by_one_and_long_ones_left_out",),
+        ("tests/core/test_untrusted.py::test_lines_are_read_one_by_one_and_long_ones_left_out",),
         "core/untrusted.py",
     ),
     Mutation(
         "names of arrays may have control characters",
         "        if not name.isprintable():",
         "        if False:",
-        ("tests/storage/test_untrusted.py::test_arrays_have_names_that_can_be_shown",),
+        ("tests/core/test_untrusted.py::test_arrays_have_names_that_can_be_shown",),
         "core/untrusted.py",
     ),
     Mutation(

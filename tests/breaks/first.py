@@ -2,27 +2,27 @@
 
 from breaks.base import Mutation
 
-GAE = "tests/advantages/test_gae.py::"
-RETURNS = "tests/advantages/test_returns.py::"
-VTRACE = "tests/advantages/test_vtrace.py::"
-CANONICAL = "tests/advantages/test_vtrace_canonical.py::"
+GAE = "tests/ppo/advantages/test_gae.py::"
+RETURNS = "tests/ppo/advantages/test_returns.py::"
+VTRACE = "tests/ppo/advantages/test_vtrace.py::"
+CANONICAL = "tests/ppo/advantages/test_vtrace_canonical.py::"
 PRODUCTS = "tests/networks/test_products.py::"
-REGRESSION = "tests/critics/test_regression.py::"
-CLIPPED = "tests/losses/test_clipped.py::"
-DRIFTS = "tests/losses/test_drifts.py::"
-PRIORITISED = "tests/minibatches/test_prioritised.py::"
-IN_TRAINING = "tests/minibatches/test_in_training.py::"
+REGRESSION = "tests/ppo/critics/test_regression.py::"
+CLIPPED = "tests/ppo/losses/test_clipped.py::"
+DRIFTS = "tests/ppo/losses/test_drifts.py::"
+PRIORITISED = "tests/ppo/minibatches/test_prioritised.py::"
+IN_TRAINING = "tests/ppo/minibatches/test_in_training.py::"
 SEQUENCES = "tests/arrays/test_sequences.py::"
-NORMALIZE = "tests/learning/test_normalization.py::"
-ACCUMULATE = "tests/learning/test_gradient.py::"
+NORMALIZE = "tests/ppo/test_normalization.py::"
+ACCUMULATE = "tests/ppo/test_gradient.py::"
 KL = "tests/extensions/test_kl_control.py::"
 VECTOR = "tests/envs/test_vector.py::"
-TRAIN = "tests/test_training.py::"
-PPO = "tests/test_ppo.py::"
-PARALLEL = "tests/program/test_sharding.py::"
-EVALUATE = "tests/test_evaluation.py::"
+TRAIN = "tests/training/test_training.py::"
+PPO = "tests/ppo/test_ppo.py::"
+PARALLEL = "tests/devices/test_sharding.py::"
+EVALUATE = "tests/training/test_evaluation.py::"
 RESUME = "tests/run/test_resume.py::"
-BENCH = "tests/tools/test_bench.py::"
+BENCH = "tests/training/test_bench.py::"
 UPDATE = "tests/system/test_reference.py::test_every_layout_of_the_program_agrees_with_the_reference"
 ROWS = UPDATE + "[rows-Program(devices=1, chunk_rows=5, unroll=None)]"
 NORMALISED = UPDATE + "[sequences-Program(devices=1, chunk_rows=5, unroll=None)]"
@@ -383,7 +383,7 @@ COLLECTING = [
         "the clipped action is stored",
         "action=decision.action,",
         "action=decision.env_action,",
-        ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
+        ("tests/ppo/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
     ),
     Mutation(
         "keys forget the device",
@@ -434,7 +434,7 @@ LEARNING = [
         "        trained = extensions.trained(learner)  #",
         "        learner = normalization.with_obs_stats(learner, batch.steps)\n"
         "        trained = extensions.trained(learner)  #",
-        ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
+        ("tests/ppo/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
         "/ppo.py",
     ),
     Mutation(
@@ -456,7 +456,7 @@ LEARNING = [
         "masks are not applied in learning",
         "        steps.first,\n        steps.action_mask,\n",
         "        steps.first,\n        None,\n",
-        ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[masked-False-True-linear]",),
+        ("tests/ppo/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[masked-False-True-linear]",),
         "ppo/forward.py",
     ),
     Mutation(
@@ -475,7 +475,7 @@ LEARNING = [
         "the actor's gradient is clipped after its optimiser",
         "optax.chain(optax.clip_by_global_norm(self.actor_max_grad_norm), actor)",
         "optax.chain(actor, optax.clip_by_global_norm(self.actor_max_grad_norm))",
-        ("tests/optimizers/test_optimizers.py::test_a_group_is_clipped_before_its_optimizer",),
+        ("tests/ppo/optimizers/test_optimizers.py::test_a_group_is_clipped_before_its_optimizer",),
     ),
     Mutation(
         "each chunk's gradient is clipped",
@@ -529,7 +529,7 @@ LEARNING = [
         "recomputed sequences take another's end",
         "inputs.end_value[pieces - 1 :: pieces]",
         "inputs.end_value[::pieces]",
-        ("tests/test_recompute.py::test_joined_sequences_keep_the_end_value_of_the_last_one",),
+        ("tests/ppo/test_recompute.py::test_joined_sequences_keep_the_end_value_of_the_last_one",),
     ),
     Mutation(
         "the optimiser's decays swapped",
@@ -541,13 +541,13 @@ LEARNING = [
         "Muon's vectors at the rate of matrices",
         "adam_learning_rate=learning_rate * self.adam_scale",
         "adam_learning_rate=learning_rate",
-        ("tests/optimizers/test_optimizers.py::test_muon_equals_optax",),
+        ("tests/ppo/optimizers/test_optimizers.py::test_muon_equals_optax",),
     ),
     Mutation(
         "the critic's optimiser for the actor",
         'optax.partition({"actor": actor, "critic": critic}',
         'optax.partition({"actor": critic, "critic": critic}',
-        ("tests/optimizers/test_optimizers.py::test_actor_and_critic_have_separate_optimizers",),
+        ("tests/ppo/optimizers/test_optimizers.py::test_actor_and_critic_have_separate_optimizers",),
     ),
     Mutation(
         "the standard deviation is its own logarithm",
@@ -643,7 +643,7 @@ RUNNING = [
         "the ratio of the last step reported as the first",
         "means=steps.means[0, 0], tops=tops[1]",
         "means=steps.means[-1, -1], tops=tops[0]",
-        ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
+        ("tests/ppo/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
     ),
     Mutation(
         "evaluation without the statistics of training",
@@ -712,7 +712,7 @@ RUNNING = [
         "members of a sweep share a rate",
         "        return jnp.asarray(x)\n\n    return jax.tree_util.tree_map_with_path",
         "        return jnp.broadcast_to(x[0], x.shape)\n\n    return jax.tree_util.tree_map_with_path",
-        ("tests/program/test_sweeps.py::test_members_equal_their_separate_runs[3]",),
+        ("tests/training/test_sweeps.py::test_members_equal_their_separate_runs[3]",),
     ),
     Mutation(
         "a limit is left out",
@@ -743,15 +743,15 @@ RUNNING = [
         "the guard is blind to statics",
         "            elif one != other:",
         "            elif False:",
-        ("tests/program/test_compilation.py::test_errors_name_the_changed_field",),
+        ("tests/training/test_compilation.py::test_errors_name_the_changed_field",),
     ),
     Mutation(
         "the guard is blind to shapes",
         "if before != now:",
         "if False:",
         (
-            "tests/program/test_compilation.py::test_errors_name_the_changed_field",
-            "tests/program/test_compilation.py::test_differences_of_plain_trees",
+            "tests/training/test_compilation.py::test_errors_name_the_changed_field",
+            "tests/training/test_compilation.py::test_differences_of_plain_trees",
         ),
         "training/compiled.py",
     ),
@@ -809,7 +809,7 @@ HOSTED = [
         "the same noise at every step",
         "noise = [leaf[t % len(leaf), rows]",
         "noise = [leaf[0, rows]",
-        ("tests/host/test_policy.py::test_actions_are_distributed_as_the_network_says",),
+        ("tests/training/host/test_policy.py::test_actions_are_distributed_as_the_network_says",),
     ),
     Mutation(
         "evaluation favours short episodes",
@@ -829,7 +829,7 @@ BUILTIN = "tests/envs/test_builtin.py::"
 WORLDS = "tests/envs/test_predecessors.py::"
 RESETS = "tests/envs/wrappers/test_resets.py::"
 CHECK_ENV = "tests/checks/test_check_env.py::"
-PLAY = "tests/films/test_play.py::"
+PLAY = "tests/run/films/test_play.py::"
 
 ENVIRONMENTS = [
     Mutation(
@@ -1233,14 +1233,14 @@ LATEST = [
         "a compiled program keeps the numbers of its first call",
         "if self._seen[0] is not agent or self._seen[1] is not env:",
         "if self._seen[0] is None:",
-        ("tests/program/test_compilation.py::test_changed_hyperparameters_do_not_recompile",),
+        ("tests/training/test_compilation.py::test_changed_hyperparameters_do_not_recompile",),
         "training/compiled.py",
     ),
     Mutation(
         "a state of another size is refused in JAX's words alone",
         "self._guard(agent, env, state)\n            raise",
         "raise",
-        ("tests/program/test_compilation.py::test_errors_name_the_changed_field",),
+        ("tests/training/test_compilation.py::test_errors_name_the_changed_field",),
         "training/compiled.py",
     ),
 ]

@@ -6,7 +6,7 @@ HOST = "tests/envs/hosting/test_host.py::"
 RUNNING = "tests/envs/hosting/test_handle.py::"
 PETTINGZOO = "tests/envs/suites/test_pettingzoo.py::"
 FAULTS = "tests/run/test_faults.py::"
-OVERLAP = "tests/host/test_overlap.py::"
+OVERLAP = "tests/training/host/test_overlap.py::"
 LOCATED = FAULTS + "test_a_fault_is_located_and_the_state_before_it_is_kept"
 
 MUTATIONS: list[Mutation] = [
@@ -192,7 +192,9 @@ MUTATIONS: list[Mutation] = [
         "the policy of host environments is compiled for the devices of the given state",
         "collector_of(annealed, env, shapes[3].learner)",
         "collector_of(annealed, env, state.learner)",
-        ("tests/host/test_devices.py::test_training_compiled_from_a_state_on_two_devices_equals_that_from_shapes",),
+        (
+            "tests/training/host/test_devices.py::test_training_compiled_from_a_state_on_two_devices_equals_that_from_shapes",
+        ),
     ),
     Mutation(
         "actions are recorded after the environments have had them",
@@ -200,7 +202,7 @@ MUTATIONS: list[Mutation] = [
         "                host.send(number, acted.env_action)\n",
         "                host.send(number, acted.env_action)\n"
         "                self._record_action(t, rows, acted.action)\n",
-        ("tests/host/test_policy.py::test_environments_that_write_into_their_actions_change_no_rollout",),
+        ("tests/training/host/test_policy.py::test_environments_that_write_into_their_actions_change_no_rollout",),
     ),
     Mutation(
         "rematerialised memories round in the forward pass only",
@@ -212,21 +214,21 @@ MUTATIONS: list[Mutation] = [
         "any transposition is taken for a view",
         "        return moved == sorted(moved)\n",
         "        return True\n",
-        ("tests/host/test_policy.py::test_transpositions_of_axes_of_size_1_are_views",),
+        ("tests/training/host/test_policy.py::test_transpositions_of_axes_of_size_1_are_views",),
         "training/host/numpy_program.py",
     ),
     Mutation(
         "transpositions of axes of size 1 are computed",
         "        return moved == sorted(moved)\n",
         "        return False\n",
-        ("tests/host/test_policy.py::test_transpositions_of_axes_of_size_1_are_views",),
+        ("tests/training/host/test_policy.py::test_transpositions_of_axes_of_size_1_are_views",),
         "training/host/numpy_program.py",
     ),
     Mutation(
         "parameters are broadcast in each call",
         "            if each_time and name in ELEMENTWISE:\n",
         "            if False:\n",
-        ("tests/host/test_policy.py::test_parameters_are_broadcast_once_in_bind",),
+        ("tests/training/host/test_policy.py::test_parameters_are_broadcast_once_in_bind",),
         "training/host/numpy_program.py",
     ),
     Mutation(
@@ -252,7 +254,7 @@ MUTATIONS: list[Mutation] = [
         "overlap is called a fault by the doctor",
         'if record.of_run("overlap") > 0:  # only in',
         "if False:  # only in",
-        ("tests/tools/test_doctor.py::test_with_overlap_the_first_iteration_alone_shows_a_ratio_that_is_wrong",),
+        ("tests/reports/test_doctor.py::test_with_overlap_the_first_iteration_alone_shows_a_ratio_that_is_wrong",),
         "doctor/rules.py",
     ),
     Mutation(

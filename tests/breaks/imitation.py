@@ -2,11 +2,11 @@
 
 from breaks.base import Mutation
 
-DISTILLATION = "tests/imitation/test_distillation.py::"
-MEMORY = "tests/imitation/test_teachers_with_memory.py::"
-DAGGER = "tests/imitation/test_dagger.py::"
-CLONING = "tests/imitation/test_cloning.py::"
-DEMONSTRATIONS = "tests/imitation/test_demonstrations.py::"
+DISTILLATION = "tests/extensions/imitation/test_distillation.py::"
+MEMORY = "tests/extensions/imitation/test_teachers_with_memory.py::"
+DAGGER = "tests/extensions/imitation/test_dagger.py::"
+CLONING = "tests/extensions/imitation/test_cloning.py::"
+DEMONSTRATIONS = "tests/extensions/imitation/test_demonstrations.py::"
 MUTATIONS = [
     Mutation(
         "the divergence of distillation is turned around",
@@ -110,21 +110,21 @@ MUTATIONS = [
         "demonstrations unpack to any size",
         "    if total > max(SMALL, RATIO * packed):",
         "    if False:",
-        ("tests/imitation/test_demonstrations.py::test_a_file_may_not_unpack_to_far_more_than_it_has",),
+        ("tests/extensions/imitation/test_demonstrations.py::test_a_file_may_not_unpack_to_far_more_than_it_has",),
         "extensions/imitation/demonstrations.py",
     ),
     Mutation(
         "demonstrations beyond the free memory are read",
         "    if free is not None and total > free // COPIES:",
         "    if False:",
-        ("tests/imitation/test_demonstrations.py::test_arrays_that_do_not_fit_into_memory_are_not_read",),
+        ("tests/extensions/imitation/test_demonstrations.py::test_arrays_that_do_not_fit_into_memory_are_not_read",),
         "extensions/imitation/demonstrations.py",
     ),
     Mutation(
         "arrays that no one asked for are read",
         "arrays[name] if _is_field(name) else np.zeros(0)",
         "arrays[name]",
-        ("tests/imitation/test_demonstrations.py::test_other_arrays_of_a_file_are_not_read",),
+        ("tests/extensions/imitation/test_demonstrations.py::test_other_arrays_of_a_file_are_not_read",),
         "extensions/imitation/demonstrations.py",
     ),
 ]

@@ -2,9 +2,9 @@
 
 from breaks.base import Mutation
 
-TRUST = "tests/imports/test_trust.py::"
+TRUST = "tests/core/imports/test_trust.py::"
 OWN = "tests/system/test_own_packages.py::"
-OPTAX = "tests/optimizers/test_from_optax.py::"
+OPTAX = "tests/ppo/optimizers/test_from_optax.py::"
 MUTATIONS = [
     Mutation(
         "the line that resumes a run lacks its trust",
@@ -72,7 +72,7 @@ MUTATIONS = [
         "(one / 'nothing').exists()",
         (
             TRUST + "test_the_current_directory_is_searched_for_packages_of_the_command_line_alone",
-            "tests/imports/test_outside.py::test_directories_that_may_be_a_strangers",
+            "tests/core/imports/test_outside.py::test_directories_that_may_be_a_strangers",
         ),
         "core/imports.py",
     ),

@@ -94,14 +94,14 @@ MUTATIONS = [
         "an observation that is not finite is known",
         "known = functools.reduce(operator.and_, finite, steps.valid)",
         "known = steps.valid",
-        ("tests/learning/test_following.py::test_a_termination_with_an_infinite_observation_is_learned_from[rnd]",),
+        ("tests/ppo/test_following.py::test_a_termination_with_an_infinite_observation_is_learned_from[rnd]",),
         "ppo/batches.py",
     ),
     Mutation(
         "the last observation of an absent agent is bootstrapped from",
         "known = functools.reduce(operator.and_, finite, steps.valid)",
         "known = functools.reduce(operator.and_, finite, steps.valid | True)",
-        ("tests/learning/test_following.py::test_nan_in_invalid_rows_changes_no_bit[control]",),
+        ("tests/ppo/test_following.py::test_nan_in_invalid_rows_changes_no_bit[control]",),
         "ppo/batches.py",
     ),
     Mutation(

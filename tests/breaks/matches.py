@@ -2,7 +2,7 @@
 
 from breaks.base import Mutation
 
-MATCHES = "tests/tools/test_matches.py::"
+MATCHES = "tests/run/test_matches.py::"
 NAMES = "tests/agents/test_player_names.py::"
 POLICIES = "tests/policy/test_many_agents.py::"
 TEAMS = (MATCHES + "test_teams_of_a_host_environment_whose_agents_come_and_go",)
@@ -19,7 +19,9 @@ MUTATIONS: list[Mutation] = [
         "a film puts the agents into groups by their places",
         "players[group].append(streams.index(stream))",
         "players[group].append(stream)",
-        ("tests/tools/test_film.py::test_a_policy_of_groups_is_filmed_in_the_environment_with_and_without_its_groups",),
+        (
+            "tests/run/films/test_film.py::test_a_policy_of_groups_is_filmed_in_the_environment_with_and_without_its_groups",
+        ),
         "run/matches.py",
     ),
     Mutation(

@@ -104,6 +104,6 @@ MUTATIONS = [
         "the drift of DPO has a gradient at a ratio of 1",
         "jnp.where(x > 0.0, x - scale * jnp.tanh(x / scale), 0.0)",
         "jnp.where(x > 0.0, x - 0.5 * scale * jnp.tanh(x / scale), 0.0)",
-        ("tests/losses/test_gradients.py::test_dpo_has_the_gradient_of_w_a_where_ratios_are_close_to_1",),
+        ("tests/ppo/losses/test_gradients.py::test_dpo_has_the_gradient_of_w_a_where_ratios_are_close_to_1",),
     ),
 ]

@@ -5,11 +5,11 @@ from breaks.base import Mutation
 X64 = "tests/system/test_x64.py::test_runs_with_64_bit_types_stay_32_bit_and_equal_those_without"
 PRECISION = "tests/system/test_precision.py::test_only_operands_with_sides_of_at_least_16_are_rounded"
 HEADS = "tests/networks/test_heads.py::test_log_std_init_without_standard_deviation_is_refused"
-TRAIN = "tests/test_training.py::"
+TRAIN = "tests/training/test_training.py::"
 MANY_ERRORS = "tests/config/test_many_errors.py::"
 TRAINED = "tests/run/test_result.py::"
 SETTINGS = "tests/envs/test_settings.py::"
-NAMES = "tests/test_names.py::"
+NAMES = "tests/core/test_names.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
@@ -175,7 +175,7 @@ MUTATIONS: list[Mutation] = [
         "numbers beyond float32 pass",
         "not SMALLEST <= abs(value) <= LARGEST",
         "not 0.0 < abs(value) < math.inf",
-        ("tests/test_training.py::test_numbers_out_of_range_are_refused_by_hand_too",),
+        ("tests/training/test_training.py::test_numbers_out_of_range_are_refused_by_hand_too",),
         "ppax/core/options.py",
     ),
     Mutation(

@@ -5,7 +5,7 @@ from breaks.base import Mutation
 ENVS = "tests/config/test_own_environments.py::"
 PARTS = "tests/config/test_own_parts.py::"
 OWN = "tests/envs/test_own.py::"
-FILM = "tests/tools/test_film.py::"
+FILM = "tests/run/films/test_film.py::"
 COMPILED = ENVS + "test_a_compiled_environment_is_recorded_and_built_again"
 HOSTED = ENVS + "test_a_host_environment_is_recorded_and_built_again"
 OBJECT = ENVS + "test_what_no_file_holds_of_a_host_environment_stays_an_object"

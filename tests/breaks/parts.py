@@ -4,7 +4,7 @@ from breaks.base import Mutation
 
 CHECKS = "tests/checks/test_broken.py::"
 DIRECTORY = "tests/run/test_directory.py::"
-RULES = "tests/gradients/test_rules.py::"
+RULES = "tests/ppo/gradients/test_rules.py::"
 MUTATIONS = [
     Mutation(
         "a gradient step ignores the agent's gradient rule",
@@ -67,8 +67,8 @@ MUTATIONS = [
         'head: Head = dataclasses.field(metadata={"doc": ""})',
         "head: Head = static()",
         (
-            "tests/program/test_sweeps.py::test_a_number_of_a_head_is_swept",
-            "tests/program/test_sweeps.py::test_a_number_of_a_head_is_annealed",
+            "tests/training/test_sweeps.py::test_a_number_of_a_head_is_swept",
+            "tests/training/test_sweeps.py::test_a_number_of_a_head_is_annealed",
         ),
         "networks/composed.py",
     ),

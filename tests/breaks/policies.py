@@ -5,7 +5,7 @@ from breaks.base import Mutation
 ACTING = "tests/policy/test_acting.py::"
 INPUTS = "tests/policy/test_inputs.py::"
 AGENTS = "tests/policy/test_many_agents.py::"
-LOADING = "tests/policy/test_loading.py::"
+LOADING = "tests/run/test_loading.py::"
 
 MUTATIONS = [
     Mutation(

@@ -2,7 +2,7 @@
 
 from breaks.base import Mutation
 
-TESTS = "tests/program/test_processes.py::"
+TESTS = "tests/devices/test_processes.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(

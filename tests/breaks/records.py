@@ -3,7 +3,7 @@
 from breaks.base import Mutation
 
 LISTS = "tests/config/test_lists.py::"
-FILMS = "tests/films/test_recorder.py::"
+FILMS = "tests/run/films/test_recorder.py::"
 BACKGROUND = "tests/loggers/test_background.py::"
 MLFLOW = "tests/loggers/test_mlflow.py::"
 FAILING = "tests/run/test_failing_loggers.py::"

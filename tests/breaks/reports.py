@@ -111,7 +111,7 @@ MUTATIONS: list[Mutation] = [
         "a film takes as long as it takes",
         "or time.monotonic() - begin > max_seconds",
         "or time.monotonic() - begin > 1e9",
-        ("tests/films/test_play.py::test_play_stops_after_max_seconds",),
+        ("tests/run/films/test_play.py::test_play_stops_after_max_seconds",),
         "run/films.py",
     ),
 ]

@@ -71,7 +71,7 @@ MUTATIONS: list[Mutation] = [
         "options of a part stay when another part takes its place",
         "if not path.startswith(of_parts)",
         "if True",
-        ("tests/tools/test_building.py::test_options_of_a_part_leave_with_it",),
+        ("tests/run/test_building.py::test_options_of_a_part_leave_with_it",),
         "config/user_parts.py",
     ),
     Mutation(

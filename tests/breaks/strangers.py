@@ -4,7 +4,7 @@ from breaks.base import Mutation
 
 STRANGERS = "tests/system/test_strangers.py::test_a_strangers_file_chooses_nothing_outside"
 NAMES = "tests/config/test_outside_names.py::"
-OUTSIDE = "tests/imports/test_outside.py::"
+OUTSIDE = "tests/core/imports/test_outside.py::"
 STUDY = "tests/sweeps/studies/test_study.py::"
 SERVICES = "tests/loggers/test_services.py::"
 MUTATIONS = [

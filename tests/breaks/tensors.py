@@ -3,7 +3,7 @@
 from breaks.base import Mutation
 
 FILE, ON_DEVICE = "hosting/tensor_batch.py", "training/host/tensor_collection.py"
-TESTS, DEVICE_TESTS = "tests/envs/hosting/test_tensor_batch.py::", "tests/host/test_tensors.py::"
+TESTS, DEVICE_TESTS = "tests/envs/hosting/test_tensor_batch.py::", "tests/training/host/test_tensors.py::"
 SAME = DEVICE_TESTS + "test_training_is_that_through_numpy_arrays"
 
 MUTATIONS = [

@@ -2,7 +2,7 @@
 
 from breaks.base import Mutation
 
-TURNS = "tests/host/test_turns.py::"
+TURNS = "tests/training/host/test_turns.py::"
 OFFICIAL = TURNS + "test_rows_are_the_decisions_of_the_official_loop"
 TABLES = "tests/envs/test_tables.py::"
 OWN = "tests/envs/test_own.py::"

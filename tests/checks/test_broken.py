@@ -2,12 +2,10 @@
 
 import dataclasses
 import functools
-import sys
 
 import jax
 import jax.numpy as jnp
 import pytest
-from worlds import SGD, Counter, Leaky, Masked, Team
 
 import ppax
 from ppax.checks import environment, rollout, update
@@ -19,9 +17,8 @@ from ppax.networks import mlp
 from ppax.ppo.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.ppo.minibatches import Prioritised, Shuffle
 from ppax.training.collection import collect
-
-sys.path.insert(0, str(__file__).rpartition("/")[0])
-import broken
+from support import broken
+from support.worlds import SGD, Counter, Leaky, Masked, Team
 
 STEPS = 12
 KEY = jax.random.key(0)

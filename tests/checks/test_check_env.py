@@ -1,23 +1,20 @@
 """`check_env`: healthy environments pass, each fault is named in plain words, and training refuses what cannot work."""
 
 import json
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from worlds import Counter, Masked, Team
 
 import ppax
 from ppax.checks import environment, require_sound
 from ppax.cli import main
 from ppax.core.types import EnvReset, EnvStep, part
 from ppax.envs import VectorEnv
-
-sys.path.insert(0, str(__file__).rpartition("/")[0])
-import broken
+from support import broken
+from support.worlds import Counter, Masked, Team
 
 
 @pytest.mark.parametrize("world", [Masked(), Team()])

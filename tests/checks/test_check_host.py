@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from host_worlds import BOX, FEATURES, Maze, Spaces
 
 import ppax
 from ppax.cli import main
 from ppax.envs import EnvError, host
 from ppax.networks import mlp
+from support.host_worlds import BOX, FEATURES, Maze, Spaces
 
 MASK = np.array([0, 1, 1], np.int8)
 EVERYTHING = spaces.Dict(a=spaces.Discrete(3, start=-1), b=spaces.Tuple([BOX, spaces.MultiBinary(2)]))

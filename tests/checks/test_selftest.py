@@ -2,14 +2,11 @@
 
 import dataclasses
 import json
-import sys
 from functools import partial
 
 import jax
 import pytest
 from gymnasium import spaces
-from host_worlds import BOX, Maze, Spaces, Trouble
-from worlds import Leaky, Team
 
 import ppax
 from ppax.cli import main
@@ -17,9 +14,9 @@ from ppax.envs import VectorEnv, host
 from ppax.networks import Tower, memories, mlp, network
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.host import operations
-
-sys.path.insert(0, str(__file__).rpartition("/")[0])
-import broken
+from support import broken
+from support.host_worlds import BOX, Maze, Spaces, Trouble
+from support.worlds import Leaky, Team
 
 
 def run(env, network=None, num_steps=32, **options):

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from worlds import QUICK
 
 import ppax
 from ppax import config
@@ -25,17 +24,18 @@ from ppax.core.parts import slot_tables, slots
 from ppax.core.types import ConfigError, EnvReset, EnvStep, part, static
 from ppax.envs import VectorEnv
 from ppax.training.loop import MEASURED, STAGES
+from support.worlds import QUICK
 
 # Options that cannot change the numbers of a training run
 SILENT = {
-    "log.every",  # the number of iterations in a row; tests/test_training.py
+    "log.every",  # the number of iterations in a row; tests/training/test_training.py
     "log.checkpoint_seconds",
     "log.checkpoint_every",
     "log.keep",
     "log.tensorboard",
     "log.console",
     "log.to",  # loggers: tests/loggers/
-    "film.every",  # tests/films/test_recorder.py
+    "film.every",  # tests/run/films/test_recorder.py
     "film.max_steps",
     "vectorization",  # equal results: tests/envs/hosting/test_handle.py
     "info_metrics",  # of host environments: tests/system/test_episode_metrics.py
@@ -79,7 +79,7 @@ VALUES = {
     "max_grad_norm": 1e-3,
     "minibatch_size": 3,
     "heads": 2,
-    # refused: tests/imitation/
+    # refused: tests/extensions/imitation/
     "distillation.teacher": "runs/none",
     "behaviour_cloning.demonstrations": "none.npz",
     "distillation.checksum": "0" * 64,

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import special, stats
-from worlds import SPACES
 
 from ppax.distributions import Beta
 from ppax.networks.heads import head_for
+from support.worlds import SPACES
 
 RNG = np.random.default_rng(0)
 A, B, A2, B2 = (1.0 + RNG.gamma(2.0, 2.0, (4, 5, 2))).astype(np.float32)

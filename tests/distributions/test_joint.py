@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from scipy import special, stats
-from worlds import SPACES
 
 from ppax.distributions import Categorical, Joint, Normal
 from ppax.networks.heads import head_for
+from support.worlds import SPACES
 
 RNG = np.random.default_rng(0)
 

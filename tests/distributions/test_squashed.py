@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, stats
-from worlds import SPACES
 
 from ppax.distributions import BallNormal, SquashedNormal, tanh
 from ppax.networks.heads import head_for
+from support.worlds import SPACES
 
 LOW, HIGH = (-1.0, 0.0, 2.0), (3.0, 0.5, 12.0)
 BOX = (LOW, HIGH, (3,))

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import Counter, Team
 
 from ppax.envs import VectorEnv
+from support.worlds import Counter, Team
 
 
 def play(env, num_steps, seed=0):

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import QUICK
 
 import ppax
 from ppax import config
@@ -15,6 +14,7 @@ from ppax.envs import VectorEnv, builtin
 from ppax.extensions import EntropyTarget, ExtensionState, Learned
 from ppax.ppo.diagnostics import History
 from ppax.run.fit import fit_run
+from support.worlds import QUICK
 
 
 def test_the_coefficient_by_hand():

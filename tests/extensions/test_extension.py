@@ -9,8 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from learned import extended
-from worlds import QUICK, SGD
 
 import ppax
 from ppax.core.types import ConfigError, LearnerState, Rollout, Targets, part
@@ -20,6 +18,8 @@ from ppax.networks import mlp
 from ppax.ppo.extension import Chain, name_of
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.collection import collect
+from support.learned import extended
+from support.worlds import QUICK, SGD
 
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), 3)  # an episode ends in each rollout of 8 steps
 ONE_STEP = {"optimizer": SGD(), "max_grad_norm": None, "num_epochs": 1, "minibatch": Shuffle(1)}

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from worlds import QUICK, Leaky
 
 import ppax
 from ppax import config
@@ -16,6 +15,7 @@ from ppax.envs import TimeLimit, VectorEnv
 from ppax.extensions import HeldNoise
 from ppax.run.fit import fit_run
 from ppax.training.collection import collect
+from support.worlds import QUICK, Leaky
 
 EVERY = 3
 

@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from learned import extended
-from worlds import QUICK
 
 import ppax
 from ppax.devices.layout import Program
@@ -20,6 +18,8 @@ from ppax.ppo.diagnostics import History
 from ppax.ppo.losses import KLPenalty
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.collection import collect
+from support.learned import extended
+from support.worlds import QUICK
 
 BOUNDS = {"lowest": 1e-5, "highest": 1e-2}
 PENALTY = ppax.PPO(None, loss=KLPenalty(3.0), learning_rate=1e-3)  # hooks of KL control read no network

@@ -8,9 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from host_worlds import Maze as HostMaze
-from learned import learned as learned_from
-from worlds import QUICK, SGD, Counter
 
 import ppax
 from ppax import config
@@ -26,6 +23,9 @@ from ppax.networks.memories import GRU
 from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.recompute import Epoch, Minibatch, Never
 from ppax.training.collection import collect
+from support.host_worlds import Maze as HostMaze
+from support.learned import learned as learned_from
+from support.worlds import QUICK, SGD, Counter
 
 T, B, SIZE = 7, 3, 2
 SPACE = spaces.Box(-np.inf, np.inf, (SIZE,), np.float32)

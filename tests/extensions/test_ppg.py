@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from learned import learned as learned_from
-from worlds import QUICK
 
 import ppax
 from ppax import config
@@ -21,6 +19,8 @@ from ppax.networks.memories import GRU
 from ppax.ppo.critics import PopArt, Quantile, TwoHot
 from ppax.ppo.minibatches import Prioritised, Shuffle
 from ppax.training.collection import collect
+from support.learned import learned as learned_from
+from support.worlds import QUICK
 
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), 3)
 

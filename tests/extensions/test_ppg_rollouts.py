@@ -8,9 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from host_worlds import Maze as HostMaze
-from learned import learned as learned_from
-from worlds import QUICK, RANDOM_MASKS, SGD, Spaced
 
 import ppax
 from ppax.agents.self_play import Pool
@@ -25,6 +22,9 @@ from ppax.networks.memories import GRU
 from ppax.ppo.minibatches import Prioritised, Shuffle
 from ppax.ppo.recompute import Epoch
 from ppax.training.collection import collect
+from support.host_worlds import Maze as HostMaze
+from support.learned import learned as learned_from
+from support.worlds import QUICK, RANDOM_MASKS, SGD, Spaced
 
 T, B, LENGTH = 8, 3, 4
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), B)

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from worlds import QUICK, SGD
 
 import ppax
 from ppax import config
@@ -26,6 +25,7 @@ from ppax.ppo.forward import example_of
 from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.optimizers import ActorCritic
 from ppax.training.collection import collect
+from support.worlds import QUICK, SGD
 
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), 3)  # an episode ends in each rollout of 8 steps
 # wide enough that no row has all units of the hidden layer off: the cosine of zeros is not defined

@@ -7,8 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from learned import extended
-from worlds import QUICK, SGD
 
 import ppax
 from ppax import config
@@ -20,6 +18,8 @@ from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.ppo.minibatches import Prioritised, Shuffle
 from ppax.training.collection import collect
+from support.learned import extended
+from support.worlds import QUICK, SGD
 
 POLE = {"observation": (-1, -2, -3, -4), "action": (2, 1)}
 PENDULUM = {"observation": (1, -2, -3), "action": (-1,)}

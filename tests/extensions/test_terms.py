@@ -9,9 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from learned import extended
-from loss_rows import Fixed, batch_of
-from worlds import QUICK, SGD, Masked
 
 import ppax
 from ppax import config
@@ -27,6 +24,9 @@ from ppax.ppo.extension import Chain
 from ppax.ppo.losses import ClippedSurrogate, RowWeights, total_loss
 from ppax.ppo.minibatches import Prioritised, Shuffle
 from ppax.training.collection import collect
+from support.learned import extended
+from support.loss_rows import Fixed, batch_of
+from support.worlds import QUICK, SGD, Masked
 
 FEATURES = {"actor": np.array([[1.0, 3.0], [0.0, 2.0], [4.0, 0.0]]), "critic": np.array([[2.0], [1.0], [3.0]])}
 SQUARES = np.array([5.0 + 4.0, 2.0 + 1.0, 8.0 + 9.0])  # (1 + 9) / 2 + 4, and so on

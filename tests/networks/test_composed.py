@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from worlds import QUICK, Counter
 
 import ppax
 from ppax import config
@@ -18,6 +17,7 @@ from ppax.networks import Tower, adapters, encoders, memories, mlp, network
 from ppax.ppo import batches
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.collection import collect
+from support.worlds import QUICK, Counter
 
 SMALL = {
     "gru": memories.GRU(6),

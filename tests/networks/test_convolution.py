@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import QUICK
 
 from ppax.networks import encoders
 from ppax.networks.encoders import conv, convolve_by_library, convolve_by_products, max_pool
+from support.worlds import QUICK
 
 # [height, width, channels], [filter's height, width], filters, stride, padding
 OF_ENCODERS = [

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from worlds import QUICK
 
 import ppax
 from ppax.core.types import ConfigError
 from ppax.networks import encoders, network
+from support.worlds import QUICK
 
 
 def correlate(x, kernel, bias, stride=1, pad=0):

@@ -7,7 +7,6 @@ import pytest
 from gymnasium import spaces
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from worlds import SPACES
 
 import ppax
 from ppax import config
@@ -15,6 +14,7 @@ from ppax.core.types import ConfigError
 from ppax.distributions import BallNormal, Beta, Normal, SquashedNormal
 from ppax.networks import mlp
 from ppax.networks.heads import clip_inward, head_for, log_softplus
+from support.worlds import SPACES
 
 EXTREMES = np.array([0.0, 1.0, -1.0, 20.0, -20.0, 1e30, -1e30, 1e-30], np.float32)
 

@@ -6,23 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from memory_oracles import (
-    LENGTH,
-    MEMORIES,
-    ORACLES,
-    RESETS,
-    SIZE,
-    attention,
-    data,
-    expected,
-    features,
-    init_of,
-    mid_episode_carry,
-    params_of,
-    run,
-    stages,
-)
-from worlds import QUICK
 
 import ppax
 from ppax.devices.layout import rounding
@@ -39,6 +22,23 @@ from ppax.networks.memories import (
     rematerialised,
 )
 from ppax.networks.memories.window import Recent
+from support.memory_oracles import (
+    LENGTH,
+    MEMORIES,
+    ORACLES,
+    RESETS,
+    SIZE,
+    attention,
+    data,
+    expected,
+    features,
+    init_of,
+    mid_episode_carry,
+    params_of,
+    run,
+    stages,
+)
+from support.worlds import QUICK
 
 
 @pytest.mark.parametrize("resets", RESETS)

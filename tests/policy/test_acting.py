@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trained import OBSERVATIONS, env_of, masks_of, observations, policy_of, random_learner, rows
-from worlds import QUICK
 
 import ppax
 from ppax.networks import Tower, memories, network
 from ppax.policy.programs import InJax, InNumpy
+from support.trained import OBSERVATIONS, env_of, masks_of, observations, policy_of, random_learner, rows
+from support.worlds import QUICK
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 

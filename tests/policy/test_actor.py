@@ -7,14 +7,11 @@ import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
-import exported
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from team_worlds import Squad
-from trained import observations, policy_of, random_learner, rows
 
 import ppax
 from ppax.core.types import ConfigError
@@ -24,6 +21,9 @@ from ppax.policy import Policy, PolicySpec
 from ppax.policy.actor import _read
 from ppax.policy.bundle.interface import Interface
 from ppax.policy.spec import spec_of
+from support import exported
+from support.team_worlds import Squad
+from support.trained import observations, policy_of, random_learner, rows
 
 RNG = np.random.default_rng(0)
 SEEN = spaces.Dict(

@@ -10,7 +10,6 @@ import tomllib
 import jax
 import numpy as np
 import pytest
-from hub_server import running_hub
 from PIL import Image
 
 import ppax
@@ -21,6 +20,7 @@ from ppax.policy.hub import Address, address_of
 from ppax.reports import upload
 from ppax.run import records
 from ppax.run.directory import read_evaluation
+from support.hub_server import running_hub
 
 constants = pytest.importorskip("huggingface_hub.constants")
 errors = pytest.importorskip("huggingface_hub.errors")

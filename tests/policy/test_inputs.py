@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from trained import OBSERVATIONS, env_of, observations, policy_of, random_learner, rows
 
 import ppax
 from ppax.core.types import ConfigError
 from ppax.envs import EnvError, VectorEnv, host
 from ppax.networks import memories, network
 from ppax.policy.spec import PolicySpec
+from support.trained import OBSERVATIONS, env_of, observations, policy_of, random_learner, rows
 
 RNG = np.random.default_rng(0)
 GRU = memories.GRU(4)

@@ -6,16 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from crowds import Hunt
 from gymnasium import spaces
-from team_worlds import Squad
-from trained import env_of, observations, policy_of, random_learner, rows
 
 import ppax
 from ppax.agents.self_play import Pool, SelfPlay
 from ppax.core.types import ConfigError
 from ppax.envs import grouped
 from ppax.networks import memories, network
+from support.crowds import Hunt
+from support.team_worlds import Squad
+from support.trained import env_of, observations, policy_of, random_learner, rows
 
 RNG = np.random.default_rng(0)
 NAMES = ("agent_0", "agent_1", "agent_2")

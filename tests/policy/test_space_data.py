@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from compositions import OBSERVATIONS
 from gymnasium import spaces
-from worlds import SPACES
 
 from ppax.core.types import ConfigError
 from ppax.policy import spec
+from support.compositions import OBSERVATIONS
+from support.worlds import SPACES
 
 OTHERS = {
     "empty": spaces.Dict({"none": spaces.Box(0.0, 1.0, (0,)), "scalar": spaces.Box(-np.inf, 3.5, ())}),

@@ -7,7 +7,6 @@ import tomllib
 import jax
 import jax.numpy as jnp
 import pytest
-from worlds import Counter
 
 import ppax
 from ppax import config
@@ -16,6 +15,7 @@ from ppax.core.types import part
 from ppax.envs import VectorEnv
 from ppax.run.dry_run import dry_run
 from ppax.training import backends, sweeps
+from support.worlds import Counter
 
 pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs", "shared_programs")
 

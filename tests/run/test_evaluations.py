@@ -8,9 +8,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from counting import HostCounting
 from gymnasium.vector import SyncVectorEnv
-from wins import HostTeam, HostWins, Wins, check
 
 import ppax
 from ppax import ConfigError, EvalSettings
@@ -21,6 +19,8 @@ from ppax.envs import VectorEnv, grouped, host
 from ppax.networks import memories, network
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.loop import MEASURED, STAGES
+from support.counting import HostCounting
+from support.wins import HostTeam, HostWins, Wins, check
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "quick_programs", "vmapped_keys")
 

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import QUICK, Counter, Leaky, Team
 
 import ppax
 from ppax.arrays import counter
@@ -17,6 +16,7 @@ from ppax.envs import VectorEnv
 from ppax.networks import mlp
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.collection import force_reset
+from support.worlds import QUICK, Counter, Leaky, Team
 
 ENDLESS = Counter(10**6)
 

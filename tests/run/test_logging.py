@@ -1,12 +1,12 @@
 """Columns of time and memory."""
 
 import pytest
-from wins import HostWins
 
 import ppax
 from ppax.config import Log
 from ppax.envs import host
 from ppax.networks import network
+from support.wins import HostWins
 
 
 @pytest.mark.parametrize("kind", ["native", "host"])

@@ -12,7 +12,6 @@ import warnings
 from pathlib import Path
 
 import pytest
-from sweeping import compiled_once, signalling
 
 import ppax
 from ppax import config
@@ -21,6 +20,7 @@ from ppax.run.directory import RunDirectory
 from ppax.run.fit import fit_run
 from ppax.sweeps import member, runs, training
 from ppax.training.loop import MEASURED, STAGES
+from support.sweeping import compiled_once, signalling
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs", "shared_programs")
 

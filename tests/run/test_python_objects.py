@@ -10,7 +10,6 @@ import gymnasium
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import Counter
 
 import ppax
 from ppax import config
@@ -29,6 +28,7 @@ from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.optimizers import Adam
 from ppax.ppo.schedules import Linear
 from ppax.run import python_objects
+from support.worlds import Counter
 
 
 @part

@@ -1,10 +1,9 @@
 """`TrainedRun`: counts of steps and their text."""
 
-from worlds import Counter, Team
-
 import ppax
 from ppax.config import Log
 from ppax.envs import VectorEnv
+from support.worlds import Counter, Team
 
 
 def trained(env):

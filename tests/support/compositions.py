@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from worlds import SPACES, dict_as_dict
 
 from ppax import config
 from ppax.checks import require_sound
@@ -25,6 +24,7 @@ from ppax.core.types import ConfigError, EnvReset, EnvStep, number, part, static
 from ppax.envs import Env, VectorEnv, grouped, host
 from ppax.run.restore import state_shapes
 from ppax.training.loop import check_sizes
+from support.worlds import SPACES, dict_as_dict
 
 FORBIDDEN = -1e4  # reward of a forbidden action: visible in the mean over a rollout
 

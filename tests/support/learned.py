@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from worlds import QUICK
 
 from ppax.core.types import Batch, Targets, part
 from ppax.extensions import After, Extension, ExtensionState
 from ppax.ppo.extension import Chain
 from ppax.ppo.recompute import Recomputation
+from support.worlds import QUICK
 
 
 @part

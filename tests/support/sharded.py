@@ -1,13 +1,12 @@
 """Training on several devices beside training on one.
 
-For tests/program/test_sharding.py, and for benchmarks/accelerator.py on machines without pytest.
+For tests/devices/test_sharding.py, and for benchmarks/accelerator.py on machines without pytest.
 """
 
 import dataclasses
 
 import jax
 import numpy as np
-from worlds import Leaky, Team
 
 import ppax
 from ppax.devices.layout import Program
@@ -17,6 +16,7 @@ from ppax.networks import mlp
 from ppax.ppo.critics import PopArt, Regression, TwoHot
 from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.normalization import Pair
+from support.worlds import Leaky, Team
 
 
 def make(case):

@@ -4,13 +4,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from compositions import OBSERVATIONS, Rules, World, allowed
 from gymnasium import spaces
-from worlds import SPACES
 
 import ppax
 from ppax.envs import VectorEnv
 from ppax.policy.spec import spec_of
+from support.compositions import OBSERVATIONS, Rules, World, allowed
+from support.worlds import SPACES
 
 
 def env_of(action="two", seen="vector", masked=False, **rules) -> VectorEnv:

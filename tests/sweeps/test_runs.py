@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweeping import compilations, compiled_once, signalling
 
 import ppax
 from ppax import config
@@ -15,6 +14,7 @@ from ppax.run import checkpoint
 from ppax.run.fit import fit_run
 from ppax.sweeps import directory, member, packing, plan, runs, training
 from ppax.training.loop import MEASURED
+from support.sweeping import compilations, compiled_once, signalling
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from sweeping import compilations, compiled_once, signalling
 
 import ppax
 from ppax import config
@@ -30,6 +29,7 @@ from ppax.sweeps import (
 from ppax.sweeps.decisions import Decisions, Searching, Stage, lineage_of, scheduled
 from ppax.training.loop import MEASURED
 from ppax.training.sweeps import MemberStates, stacked, with_learners
+from support.sweeping import compilations, compiled_once, signalling
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
 

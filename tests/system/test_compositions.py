@@ -9,13 +9,10 @@ import dataclasses
 import functools
 import random
 
-import compositions
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference_cases import flat_params
-from worlds import QUICK
 
 import ppax
 import reference
@@ -31,6 +28,9 @@ from ppax.run.fit import fit_run
 from ppax.training import backends
 from ppax.training.collection import collect
 from ppax.training.loop import MEASURED, STAGES
+from support import compositions
+from support.reference_cases import flat_params
+from support.worlds import QUICK
 
 NATIVE, ON_HOST = 60, 30
 ALWAYS, ALWAYS_ON_HOST = (0,), (0,)  # the others are nightly

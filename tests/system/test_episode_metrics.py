@@ -4,7 +4,6 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
-from counting import LONG, SHORT, SUCCESS, Counting, HostCounting, HostTeam, Lives
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import ppax
@@ -13,6 +12,7 @@ from ppax.envs import VectorEnv, grouped, host
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.team_view import team_view
 from ppax.envs.wrappers.time_limit import TimeLimit
+from support.counting import LONG, SHORT, SUCCESS, Counting, HostCounting, HostTeam, Lives
 
 ENVS, STEPS = 8, 32
 LOG = Log(every=1, console=False)

@@ -11,7 +11,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import hostile_files
 import jax
 import pytest
 
@@ -36,6 +35,7 @@ from ppax.sweeps import directory, plan
 from ppax.sweeps.decisions import Decision, Decisions
 from ppax.sweeps.directory import Recorded
 from ppax.sweeps.member import end_of
+from support import hostile_files
 
 REFUSALS = (ppax.ConfigError, checkpoint.CheckpointError, OSError)  # exit codes 2 and 5
 MEMORY = 350  # MB that a command may take for a file that claims gigabytes

@@ -7,7 +7,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from trained import policy_of
 
 import ppax
 from ppax import config
@@ -15,6 +14,7 @@ from ppax.run.monitor import OWN_ROWS
 from ppax.training.backends import backend_of
 from ppax.training.evaluation import COLUMNS
 from ppax.training.loop import STAGES
+from support.trained import policy_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 SYMMETRY = {"observation": [1, -2, -3], "action": [-1], "mirror_coef": 0.5}

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import optax
 import pytest
-import worked
 
 import ppax
 from ppax import config
 from ppax.cli import main
 from ppax.core import imports
 from ppax.run import checkpoint
+from support import worked
 
 SOURCE = Path(ppax.__file__).parents[1]
 SIZES = "--num-envs 4 --num-steps 16 --eval.episodes 4 --agent.num-epochs 1 --agent.network.hidden 8 --log.every 1"

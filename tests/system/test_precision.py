@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rounded import looked, values
-from worlds import QUICK, Leaky
 
 import ppax
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.networks import mlp
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.collection import collect
+from support.rounded import looked, values
+from support.worlds import QUICK, Leaky
 
 ENV = VectorEnv(TimeLimit(builtin.Pendulum(), 9), 4)
 

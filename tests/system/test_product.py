@@ -14,8 +14,6 @@ import jax
 import numpy as np
 import optax
 import pytest
-from trained import policy_of
-from worlds import QUICK, RANDOM_MASKS, SGD, Leaky, Spaced
 
 import ppax
 from ppax.agents.metrics import EPISODE_METRICS
@@ -43,6 +41,8 @@ from ppax.ppo.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
 from ppax.ppo.minibatches import Prioritised, Shuffle
 from ppax.ppo.optimizers import ActorCritic, Adam, Optax
 from ppax.ppo.recompute import Epoch, Minibatch
+from support.trained import policy_of
+from support.worlds import QUICK, RANDOM_MASKS, SGD, Leaky, Spaced
 
 ENV = VectorEnv(TimeLimit(builtin.CartPole(), 11), 4)
 HYBRID = VectorEnv(Spaced("nested", RANDOM_MASKS["nested"]), 4)  # all kinds of actions at once, masked

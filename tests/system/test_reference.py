@@ -4,13 +4,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference_cases import CASES, HYPER, LAID_OUT, OPTIONS, PARAMS_ATOL, distance, flat_params, hyper_of, play, replay
 
 import reference
 from ppax.devices.layout import Program
 from ppax.extensions import ExtensionState
 from ppax.extensions.kl_control import KLState
 from ppax.ppo import batches
+from support.reference_cases import (
+    CASES,
+    HYPER,
+    LAID_OUT,
+    OPTIONS,
+    PARAMS_ATOL,
+    distance,
+    flat_params,
+    hyper_of,
+    play,
+    replay,
+)
 
 
 @pytest.mark.parametrize(

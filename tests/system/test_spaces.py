@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import QUICK, RANDOM_MASKS, HybridBandit, Leaky, Spaced
 
 import ppax
 from ppax.agents.metrics import EPISODE_METRICS
@@ -13,6 +12,7 @@ from ppax.envs import VectorEnv
 from ppax.networks import mlp
 from ppax.ppo.minibatches import Shuffle
 from ppax.run import checkpoint
+from support.worlds import QUICK, RANDOM_MASKS, HybridBandit, Leaky, Spaced
 
 # space, masked, options of the network, options of the agent; each choice occurs at least once
 CASES = {

@@ -3,11 +3,11 @@
 import resource
 import sys
 
-import hostile
 import pytest
 
 from ppax.cli import main
 from ppax.core import imports
+from support import hostile
 
 ASKED = "a configuration may come from a stranger, and this lies outside of it. Nothing was read or sent."
 OTHERS = {  # messages of the cases in which there is nothing to ask for

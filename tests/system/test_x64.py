@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from x64_runs import all_numbers, numbers
 
 import ppax
+from support.x64_runs import all_numbers, numbers
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]  # two processes that compile a dozen small programs each
 
@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]  # two processes th
 def wide(tmp_path_factory):
     """Directory with the results of runs in a process with 64-bit types."""
     where = tmp_path_factory.mktemp("wide")
-    tests = Path(__file__).parent
-    paths = [str(tests.parent / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    tests = Path(__file__).parents[1]
+    paths = [str(tests), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"JAX_ENABLE_X64": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, str(tests / "x64_runs.py"), str(where)]
+    command = [sys.executable, str(tests / "support" / "x64_runs.py"), str(where)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=800)
     assert done.returncode == 0, done.stderr[-3000:]
     return where

@@ -84,7 +84,7 @@ class DPO:
         scale = jnp.where(good, self.alpha, self.beta)
         x = jnp.where(good, jnp.expm1(log_ratio), log_ratio) * advantage
         # relu of the difference, gated by x, which has its sign: the difference is only rounding near 0, and as gate
-        # it made gradients of XLA's fused CPU program wrong by several percent (tests/losses/test_gradients.py)
+        # it made gradients of XLA's fused CPU program wrong by several percent (tests/ppo/losses/test_gradients.py)
         drift = jnp.where(x > 0.0, x - scale * jnp.tanh(x / scale), 0.0)
         return PolicyTerms(drift - ratio * advantage, log_ratio)
 

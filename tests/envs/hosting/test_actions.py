@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from host_worlds import LIMIT, Maze
-from team_worlds import Squad
 
 import ppax
 from ppax.envs import EnvError, host
@@ -23,6 +21,8 @@ from ppax.envs.hosting.faults import Failure
 from ppax.envs.hosting.workers import pickled
 from ppax.networks import mlp
 from ppax.training.backends import backend_of
+from support.host_worlds import LIMIT, Maze
+from support.team_worlds import Squad
 
 # Worker processes cannot import this file
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

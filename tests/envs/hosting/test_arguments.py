@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from host_worlds import Maze
-from team_worlds import Squad
 
 import ppax
 from ppax.core.types import ConfigError
 from ppax.envs import host
+from support.host_worlds import Maze
+from support.team_worlds import Squad
 
 SOURCES = {
     "instance": (Maze(), r"source: one environment, of type Maze: .*ppax\.envs\.host\(Maze, num_envs=8\)"),

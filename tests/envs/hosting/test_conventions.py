@@ -16,14 +16,14 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, TransformReward
 from gymnasium.wrappers import vector as of_vectors
-from host_worlds import ACTIONS, BOX, LIMIT, Maze
-from team_worlds import Squad
 
 import ppax
 from ppax.envs import host
 from ppax.envs.hosting.conventions import AdaptedEnv
 from ppax.networks import mlp, network
 from ppax.training.host import Rollouts
+from support.host_worlds import ACTIONS, BOX, LIMIT, Maze
+from support.team_worlds import Squad
 
 # Worker processes cannot import this file
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -138,7 +138,7 @@ def of_async_vectors():
 
 
 def test_masks_and_recorded_episodes_are_read_from_async_vectors():
-    places = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "support")]
+    places = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
     code = f"import sys; sys.path[:0] = {places}; import test_conventions; test_conventions.of_async_vectors()"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "as expected\n", done.stderr

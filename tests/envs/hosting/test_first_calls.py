@@ -5,12 +5,12 @@ from functools import partial
 import gymnasium
 import pytest
 from gymnasium.vector import SyncVectorEnv
-from host_worlds import Maze, Quits
 
 import ppax
 from ppax.cli import main
 from ppax.envs import EnvError, host
 from ppax.networks import mlp
+from support.host_worlds import Maze, Quits
 
 
 def fit(env):

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from host_worlds import LIMIT, Maze, Picky, Quits, SleepyMaze, Spaces, Spoilt, Trouble
 
 import ppax
 from ppax.cli import main
@@ -27,6 +26,7 @@ from ppax.envs.hosting.arrays import Layout
 from ppax.envs.hosting.workers import Workers
 from ppax.networks import mlp
 from ppax.training.loop import MEASURED, STAGES
+from support.host_worlds import LIMIT, Maze, Picky, Quits, SleepyMaze, Spaces, Spoilt, Trouble
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 QUIET = Log(every=1, checkpoint_seconds=0.0, console=False)

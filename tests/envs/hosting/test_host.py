@@ -10,10 +10,6 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
-from host_worlds import ACTIONS as CHOICES
-from host_worlds import BOX, LIMIT, STATES, Board, Late, Maze, NativeMaze, Spaces
-from learned import learned
-from worlds import QUICK
 
 import ppax
 from ppax import envs
@@ -29,6 +25,10 @@ from ppax.training.host import rollouts
 from ppax.training.host.collection import collect_on_host
 from ppax.training.host.policy import make_policy
 from ppax.training.host.rollouts import reset_if_needed
+from support.host_worlds import ACTIONS as CHOICES
+from support.host_worlds import BOX, LIMIT, STATES, Board, Late, Maze, NativeMaze, Spaces
+from support.learned import learned
+from support.worlds import QUICK
 
 NUM_ENVS, NUM_STEPS = 4, 160
 pytestmark = pytest.mark.usefixtures("cached_programs")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from host_worlds import DrawnMaze, Maze
-from team_worlds import Squad
 
 import ppax
 from ppax.envs import EnvError, host
 from ppax.envs.hosting.domain_randomisation import DomainRandomisation
 from ppax.networks import mlp
 from ppax.training.backends import backend_of
+from support.host_worlds import DrawnMaze, Maze
+from support.team_worlds import Squad
 
 SAID = "had returned before, and streams would share its state: pass a function that makes a new one at each call, as "
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from host_worlds import BOX, Maze, Spaces
-from team_worlds import Squad
 
 import ppax
 from ppax.arrays import masks
 from ppax.envs import EnvError, host
 from ppax.envs.hosting.arrays import MaskForm
 from ppax.networks import mlp
+from support.host_worlds import BOX, Maze, Spaces
+from support.team_worlds import Squad
 
 WRONG = {
     "probabilities": ([0.3, 1.0, 0.0], "0.3"),

@@ -9,15 +9,15 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from crowds import Hunt
-from host_worlds import Maze, SleepyMaze, Trouble
-from two_machines import token
 
 import ppax
 from ppax.config import Log
 from ppax.envs import EnvError, host
 from ppax.envs.hosting.arrays import Layout
 from ppax.training.loop import MEASURED, STAGES
+from support.crowds import Hunt
+from support.host_worlds import Maze, SleepyMaze, Trouble
+from support.two_machines import token
 
 ray = pytest.importorskip("ray")
 pytestmark = [

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from host_worlds import Maze
 
 import ppax
 from ppax.core.types import ConfigError
 from ppax.envs import EnvError, TensorBatch, host
+from support.host_worlds import Maze
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("cached_programs")

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
-from worlds import QUICK
 
 import ppax
 from ppax import config
@@ -18,6 +17,7 @@ from ppax.envs.suites.atari_game import FIRE, NOOP, AtariGame, arcade, area_weig
 from ppax.networks import encoders, network
 from ppax.networks.observations import entries
 from ppax.training.host import Rollouts
+from support.worlds import QUICK
 
 # frames until the game is over, and between lost lives; the game continues for a while without lives
 OVER, LOST = 124, (40, 80, 120)

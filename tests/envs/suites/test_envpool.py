@@ -7,8 +7,6 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
-from host_worlds import BOX, LIMIT, Maze
-from worlds import QUICK
 
 import ppax
 from ppax.core.types import ConfigError
@@ -17,6 +15,8 @@ from ppax.envs.hosting.gym_vector import GymVectorStepper
 from ppax.envs.suites import envpool
 from ppax.networks import network
 from ppax.training.host import Rollouts
+from support.host_worlds import BOX, LIMIT, Maze
+from support.worlds import QUICK
 
 installed = importlib.util.find_spec("envpool") is not None
 real = pytest.mark.skipif(not installed, reason="envpool is not installed")

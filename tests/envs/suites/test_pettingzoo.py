@@ -10,9 +10,6 @@ import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
-from learned import learned
-from team_worlds import Squad
-from worlds import QUICK
 
 import ppax
 from ppax.cli import main
@@ -20,6 +17,9 @@ from ppax.core.types import ConfigError
 from ppax.envs import EnvError, host
 from ppax.networks import memories, network
 from ppax.training.host import Rollouts
+from support.learned import learned
+from support.team_worlds import Squad
+from support.worlds import QUICK
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 STEPS = 12  # two episodes of 5 steps, each followed by a reset

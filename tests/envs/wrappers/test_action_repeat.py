@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import Counter, Masked, Team
 
 import ppax
 from ppax.config import Log
@@ -14,6 +13,7 @@ from ppax.core.types import EnvReset, EnvStep, part
 from ppax.envs import ActionRepeat, TimeLimit, VectorEnv
 from ppax.networks import mlp
 from ppax.run.restore import load_run
+from support.worlds import Counter, Masked, Team
 
 
 def episode(env, steps, action=0):

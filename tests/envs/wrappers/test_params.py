@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from worlds import QUICK
 
 import ppax
 from ppax import config
@@ -19,6 +18,7 @@ from ppax.envs import TimeLimit, builtin, other_params
 from ppax.envs.wrappers import parameter_names
 from ppax.envs.wrappers.rendering import render
 from ppax.run.fit import fit_run
+from support.worlds import QUICK
 
 DRAWN = {"low": 0.25, "high": 1.0}
 BAD = {

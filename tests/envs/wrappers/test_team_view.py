@@ -6,9 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from games import Credit
-from players import Poisoned
-from worlds import Counter, Team
 
 import ppax
 from ppax import config
@@ -17,6 +14,9 @@ from ppax.core.types import ConfigError, EnvReset, EnvStep, part
 from ppax.envs import ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv
 from ppax.envs.wrappers.team_view import team_view
 from ppax.networks import network
+from support.games import Credit
+from support.players import Poisoned
+from support.worlds import Counter, Team
 
 
 @part

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import exported
 import numpy as np
 import pytest
 
 import ppax
 from ppax.policy import bundle
 from ppax.policy.bundle import numpy_format
+from support import exported
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 READER = Path(exported.__file__).with_name("bundle_reader.py")

@@ -8,7 +8,6 @@ import struct
 import tracemalloc
 import zipfile
 
-import exported
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +21,7 @@ from ppax.policy import PolicySpec
 from ppax.policy.bundle import DamagedBundle, NumpyPolicy, archive
 from ppax.policy.bundle.numpy_policy import safetensors as arrays_of
 from ppax.storage.manifest import sealed
+from support import exported
 
 
 @pytest.fixture(scope="module")

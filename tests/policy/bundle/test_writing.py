@@ -5,7 +5,6 @@ import io
 import json
 import zipfile
 
-import exported
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +19,7 @@ from ppax.policy.bundle import archive, numpy_format, onnx_format, writing
 from ppax.policy.bundle.interface import Interface
 from ppax.policy.bundle.numpy_policy import NumpyPolicy, safetensors
 from ppax.policy.bundle.onnx_format import replayed
+from support import exported
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 NUMPY = ["numpy"]

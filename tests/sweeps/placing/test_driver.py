@@ -7,8 +7,6 @@ import tempfile
 
 import jax
 import pytest
-from stub_ray import StubRay
-from sweeping import signalling
 
 import ppax
 from ppax.core import imports
@@ -17,6 +15,8 @@ from ppax.sweeps import directory
 from ppax.sweeps.placing import worker
 from ppax.sweeps.placing.transport import Snapshot
 from ppax.training.loop import MEASURED, STAGES
+from support.stub_ray import StubRay
+from support.sweeping import signalling
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
 

@@ -6,11 +6,11 @@ import threading
 import time
 
 import pytest
-from two_machines import Cluster
 
 import ppax
 from ppax.sweeps import directory
 from ppax.training.loop import MEASURED
+from support.two_machines import Cluster
 
 ray = pytest.importorskip("ray")
 pytestmark = [

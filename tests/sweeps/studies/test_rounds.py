@@ -7,7 +7,6 @@ import signal
 
 import numpy as np
 import pytest
-from sweeping import compiled_once, signalling
 
 import ppax
 from ppax import config
@@ -17,6 +16,7 @@ from ppax.reports.statistics import iqm
 from ppax.run import checkpoint
 from ppax.sweeps import LogUniform, Optuna, directory, member, runs, training
 from ppax.training.loop import MEASURED
+from support.sweeping import compiled_once, signalling
 
 optuna = pytest.importorskip("optuna")
 

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 import filelock
-import hostile
 import numpy as np
 import pytest
 
 from ppax.core.types import ConfigError
 from ppax.sweeps import Choice, Integers, LogUniform, Normal, Optuna, Uniform, directory, plan
+from support import hostile
 
 optuna = pytest.importorskip("optuna")
 

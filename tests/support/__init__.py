@@ -1,0 +1,1 @@
+"""Helpers of the tests: `from support.worlds import ...`."""

@@ -1,5 +1,6 @@
 """Extensions in a run file: a table each, in the order of their calls."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -234,3 +235,23 @@ def test_names_of_extensions_in_python():
         ppax.fit(ppax.PPO(network, extensions=(RND(name="a b"),)), env, 64)
     with pytest.raises(ppax.ConfigError, match=r"agent\.extensions\.second\.coef"):
         check_numbers(ppax.PPO(network, extensions=(RND(), RND(name="second", coef=-1.0))))
+
+
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        ("[agent.kl]\ntarget_kl = 0.02", "[agent.extensions.kl_control]"),
+        ("[agent.entropy]\ntarget = 1.0", "[agent.extensions.entropy_target]"),
+        ('[agent.intrinsic]\npart = "rnd"', "[agent.extensions.rnd]"),
+        ("[agent.phase]\nevery = 16", "[agent.extensions.ppg]"),
+        (
+            "[groups.prey]\nplayers = [0]\n[groups.prey.agent.kl]\ntarget_kl = 1",
+            "[groups.prey.agent.extensions.kl_control]",
+        ),
+    ],
+)
+def test_a_former_table_of_the_agent_has_one_sentence_with_its_extension(text, table):
+    with pytest.raises(ppax.ConfigError, match=re.escape(f"it is an extension, write {table}")):
+        config.build(parsed(f'env = "Pursuit-2"\n{text}'))
+    with pytest.raises(TypeError, match=r"write extensions=\(ppax\.extensions\.KLControl\(\.\.\.\),\)"):
+        ppax.PPO(None, kl=1)

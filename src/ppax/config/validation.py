@@ -254,6 +254,8 @@ def _unknown(path: str, known: Mapping[str, Option]) -> str:
     parts = other_parts(path, known)
     if parts:
         return f"unknown option {path!r}: {path.rpartition('.')[0]}.part must be {' or '.join(map(repr, parts))} for it"
+    if table := unknown_names.extension_of(path):
+        return f"unknown option {path!r}: it is an extension, write {table}"
     remedy = meant(path, known, lambda option, value: f"{option!r} = {value!r}" if value else repr(option))
     return f"unknown option {path!r}{remedy}"
 

@@ -48,7 +48,7 @@ class Transition:
 
 
 class Played(NamedTuple):
-    """Steps of streams that act in turns, as they were played; the rows of a rollout are decisions (host/turns.py)."""
+    """Steps of streams that act in turns, as they were played; the rows of a rollout are decisions."""
 
     reward: Array  # [T, B]
     terminated: Array  # [T, B]

@@ -17,6 +17,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+# Tables of the agent in versions before the first release, and the extension that each is now: in run files, in Python
+FORMER = {
+    "kl": ("kl_control", "KLControl"),
+    "entropy": ("entropy_target", "EntropyTarget"),
+    "intrinsic": ("rnd", "RND"),
+    "auxiliary": ("symmetry", "Symmetry"),
+    "phase": ("ppg", "PPG"),
+}
+
+
 class Setting(NamedTuple):
     """Row of the table: a setting of ppax, and its names elsewhere, case and dashes ignored."""
 
@@ -73,8 +83,17 @@ def remedy(name: str, names: list[str]) -> str:
         return f"write {row.name}=...{row.difference}"
     if row:
         return f"write {row.in_python}"
+    if name in FORMER and "extensions" in names:
+        return f"write extensions=(ppax.extensions.{FORMER[name][1]}(...),)"
     similar = difflib.get_close_matches(name.lower(), names, n=1)
     return f"write {similar[0]}=..." if similar else f"it has {', '.join(names)}"
+
+
+def extension_of(path: str) -> str:
+    """Return the table of the extension that a former table of the agent, as agent.kl, is now; "" for other options."""
+    above, _, option = path.rpartition("agent.")
+    former = FORMER.get(option.partition(".")[0])
+    return f"[{above}agent.extensions.{former[0]}]" if former else ""
 
 
 def meaning(name: str) -> Setting | None:

@@ -213,7 +213,7 @@ class HostSpec(NamedTuple):
     metrics: tuple[str, ...] = ()  # entries of `info` that are logged, from the last step of each episode
     names: tuple[str, ...] = ()  # of the agents, in the order of the streams
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
-    turns: bool = False  # agents act in turns: rewards and ends of steps that are not valid count (host/turns.py)
+    turns: bool = False  # agents act in turns: rewards and ends of steps that are not valid count (host/turn_based.py)
 
 
 class Layout(NamedTuple):

@@ -637,7 +637,7 @@ def signature(name: str, what: Any) -> str:
     for one in given.parameters.values():
         if one.kind is one.KEYWORD_ONLY and "*" not in texts and not any(x.startswith("*") for x in texts):
             texts.append("*")
-        texts.append(re.sub(r": (?:ForwardRef\()?'(.*?)'\)?( =|$)", r": \1\2", str(one)))
+        texts.append(re.sub(r": (?:ForwardRef\()?'(.*?)'\)?( =|$)", r": \1\2", str(one).split(" = <", 1)[0]))
     result = (
         "" if given.return_annotation is given.empty or isinstance(what, type) else f" -> {given.return_annotation}"
     )

@@ -242,12 +242,12 @@ def extensions() -> list[str]:
 
 def searches() -> list[str]:
     """Sections of the parts of the table [search] of a sweep."""
-    from ppax.sweeps.search import SEARCHES, options_of
+    from ppax.sweeps.search import SEARCHES, search_options
 
     about = "Table of a sweep's run file: how members are stopped or changed while they train ([sweeps](sweeps.md))."
     lines = ["## search", "", about, ""]
     for part, cls in SEARCHES.items():
-        own = [option for option in options_of({"part": part}) if not option.path.endswith(".part")]
+        own = [option for option in search_options({"part": part}) if not option.path.endswith(".part")]
         rows = table(own, "search.") if own else ["No options."]
         lines += [f'### `part = "{part}"`', "", in_python(cls), "", *rows, ""]
     return lines
@@ -385,9 +385,9 @@ def results_of(name: str) -> list[dict[str, Any]]:
 
 def seeds_of(entry: dict[str, Any] | None) -> str:
     """Interquartile mean and, in brackets, every seed's score; a dash for none."""
-    from ppax.scores.tables import number
+    from ppax.scores.tables import number_cell
 
-    return "-" if entry is None else f"**{number(entry['iqm'])}** ({', '.join(map(number, entry['scores']))})"
+    return "-" if entry is None else f"**{number_cell(entry['iqm'])}** ({', '.join(map(number_cell, entry['scores']))})"
 
 
 def defaults_measured() -> list[str]:
@@ -530,15 +530,15 @@ IN_README = ("L1", "L6", "L8-10M", "L12-20", "L13", "L14")
 def readme() -> str:
     """Return README.md with an updated table of six of the scores."""
     from ppax.scores import recorded
-    from ppax.scores.tables import number
+    from ppax.scores.tables import number_cell
 
     lines = ["| " + " | ".join(SHORT) + " |", "|" + "---|" * len(SHORT)]
     for score in recorded.published(SCORES):
         row, s = score.row, score.statistics
         if row.name in IN_README:
             short = " (short of its threshold)" if score.status == "failed" else ""
-            spread = f"**{number(s.iqm)}** ({number(s.low)} .. {number(s.high)}){short}"
-            cells = (score.env, f"{score.env_steps:,}", spread, number(row.reference), row.source)
+            spread = f"**{number_cell(s.iqm)}** ({number_cell(s.low)} .. {number_cell(s.high)}){short}"
+            cells = (score.env, f"{score.env_steps:,}", spread, number_cell(row.reference), row.source)
             lines.append(f"| {' | '.join(cells)} |")
     return replaced((DOCS / README).read_text(), "scores", lines)
 
@@ -564,9 +564,9 @@ def machine_line(group: list[Any]) -> str:
 
 def recorded() -> str:
     """Return the scores by target that the package includes, as TOML."""
-    from ppax.scores.recorded import published, to_toml
+    from ppax.scores.recorded import published, scores_to_toml
 
-    return to_toml(published(SCORES))
+    return scores_to_toml(published(SCORES))
 
 
 API = {

@@ -174,8 +174,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a checkpoint that is not finite is resumed",
-        "names = checkpoint.not_finite(state)\n        if names:\n            raise checkpoint.Damaged",
-        "names = checkpoint.not_finite(state)\n        if False:\n            raise checkpoint.Damaged",
+        "names = checkpoint.non_finite_leaves(state)\n        if names:\n            raise checkpoint.Damaged",
+        "names = checkpoint.non_finite_leaves(state)\n        if False:\n            raise checkpoint.Damaged",
         (RUN_DIR + "test_checkpoints_that_are_not_finite_are_skipped",),
         "run/restore.py",
     ),

@@ -12,7 +12,7 @@ OBJECT = ENVS + "test_what_no_file_holds_of_a_host_environment_stays_an_object"
 MUTATIONS = [
     Mutation(
         "a time limit in Python is not recorded",
-        "        limit, env = {LIMIT: plain(env.max_steps)}, env.env",
+        "        limit, env = {LIMIT: plain_value(env.max_steps)}, env.env",
         "        env = env.env",
         (COMPILED + "[a time limit]",),
         "config/description.py",
@@ -26,8 +26,8 @@ MUTATIONS = [
     ),
     Mutation(
         "fields without a default are recorded only where they differ",
-        "if name in needed or plain(x) != usually.get(name, ABSENT)}",
-        "if plain(x) != usually.get(name, ABSENT)}",
+        "if name in needed or plain_value(x) != usually.get(name, ABSENT)}",
+        "if plain_value(x) != usually.get(name, ABSENT)}",
         (COMPILED + "[a number without a default]",),
         "config/description.py",
     ),

@@ -10,14 +10,14 @@ SERVICES = "tests/loggers/test_services.py::"
 MUTATIONS = [
     Mutation(
         "a run file chooses what is read and which servers are asked",
-        "    config = resolve(config)\n    require_asked(config)\n",
+        "    config = resolve(config)\n    require_asked_options(config)\n",
         "    config = resolve(config)\n",
         (f"{STRANGERS}[run file, init_from]", f"{STRANGERS}[run file, database of MLflow]"),
         "config/construction.py",
     ),
     Mutation(
         "a run directory chooses the teacher",
-        '    require_asked(config, "agent", "groups")\n',
+        '    require_asked_options(config, "agent", "groups")\n',
         "",
         (f"{STRANGERS}[run directory, teacher]", f"{STRANGERS}[run directory, demonstrations]"),
         "config/construction.py",
@@ -31,14 +31,14 @@ MUTATIONS = [
     ),
     Mutation(
         "a run directory chooses the servers of its loggers",
-        '            config.require_asked(run_config, "log")\n',
+        '            config.require_asked_options(run_config, "log")\n',
         "            pass\n",
         (f"{STRANGERS}[run directory, database of MLflow]",),
         "run/restore.py",
     ),
     Mutation(
         "a run directory chooses the run that it starts from",
-        '            config.require_asked(run_config, "init_from")\n',
+        '            config.require_asked_options(run_config, "init_from")\n',
         "            pass\n",
         (f"{STRANGERS}[run directory, init_from]",),
         "run/restore.py",

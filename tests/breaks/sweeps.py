@@ -30,7 +30,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a sweep with a result counts as finished though a member lacks its evaluation",
-        "return ended and all(complete(directory.member_dir(path, one)) for one in recorded.members)",
+        "return ended and all(is_complete(directory.member_dir(path, one)) for one in recorded.members)",
         "return ended",
         (RUNS + "test_reloading_a_finished_sweep_compiles_nothing",),
         "sweeps/runs.py",
@@ -51,7 +51,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "every member has the numbers of the first",
-        "    own = repeated(tasks, count)\n",
+        "    own = filled_up(tasks, count)\n",
         "    own = repeated(tasks[:1], count)\n",
         (RUNS + "test_a_member_equals_a_run_of_its_own", RUNS + "test_settings_differ"),
         "sweeps/training.py",
@@ -114,8 +114,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a program whose worker is lost begins from nothing",
-        "begun = transport.collect(self._root, self._runs_of(placed))",
-        "begun = transport.collect(self._root, [])",
+        "begun = transport.collect_files(self._root, self._runs_of(placed))",
+        "begun = transport.collect_files(self._root, [])",
         (DRIVER + "test_a_lost_worker_goes_on_from_its_last_checkpoint_and_nothing_counts_twice",),
         "placing/driver.py",
     ),
@@ -221,7 +221,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "the run file of a member is not compared with the sweep",
-        "if (path / RUN_FILE).is_file() and not complete(path):",
+        "if (path / RUN_FILE).is_file() and not is_complete(path):",
         "if False:",
         (
             DIRECTORY + "test_a_member_with_another_run_file_is_refused",
@@ -238,8 +238,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "decisions at the iteration of a checkpoint are not carried out after a resume",
-        "trained = self._copied(stacked(repeated(states, self._program.members)), done)",
-        "trained = stacked(repeated(states, self._program.members))",
+        "trained = self._copied(stacked(filled_up(states, self._program.members)), done)",
+        "trained = stacked(filled_up(states, self._program.members))",
         (SEARCHING + "test_a_signal_saves_all_and_resumes",),
         "sweeps/training.py",
     ),

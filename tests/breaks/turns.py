@@ -116,7 +116,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "lines of third parties in the list of environments",
-        "            with quiet():\n                listed[suite] = registry.ids(suite)",
+        "            with without_output():\n                listed[suite] = registry.ids(suite)",
         "            listed[suite] = registry.ids(suite)",
         ("tests/cli/test_output.py::test_the_list_of_environments_has_no_lines_of_third_parties",),
         "cli/envs.py",

@@ -143,9 +143,9 @@ def test_other_arguments_of_an_environment_are_not_asked_for():
 
 def test_tables_that_are_not_needed_need_no_trust():
     plan = {"agent": {"loss": {"part": "canary:Loss"}}, "log": {"to": [{"part": "wandb", "entity": "x"}]}}
-    config.require_asked(plan, "init_from")
+    config.require_asked_options(plan, "init_from")
     with pytest.raises(Untrusted, match="entity") as raised:
-        config.require_asked(plan, "log")
+        config.require_asked_options(plan, "log")
     assert raised.value.names == ("//x",)
 
 
@@ -172,7 +172,7 @@ def test_typed_options_need_no_trust(tmp_path):
     line += ["--agent.extensions.behaviour_cloning.demonstrations", "d.npz"]
     with imports.trusting():
         _, run_config = parse_run("train", [*line, "--env-params.file", "a/b"], add_train)
-        config.require_asked(run_config)
+        config.require_asked_options(run_config)
         assert imports.places() == {"./runs", "//x", "//me", "./d.npz", "a/b"}
     with imports.trusting():
         swept = [

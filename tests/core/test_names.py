@@ -9,7 +9,7 @@ import pytest
 
 import ppax
 from ppax import config
-from ppax.cli.arguments import renamed
+from ppax.cli.arguments import renamed_option
 from ppax.cli.main import main
 from ppax.core import unknown_names
 from ppax.core.types import ConfigError
@@ -91,7 +91,7 @@ def test_in_run_files_and_on_the_command_line(name, capsys):
         with pytest.raises(ConfigError) as caught:
             config.resolve(given)
         assert f"did you mean {path!r}" in str(caught.value)
-    flag = "--" + renamed(path, "_", "-") + (f" {VALUES[path]}" if path in VALUES else "")
+    flag = "--" + renamed_option(path, "_", "-") + (f" {VALUES[path]}" if path in VALUES else "")
     assert main(["train", "CartPole-v1", f"--{name.replace('_', '-')}", "1"]) == 2
     error = capsys.readouterr().err
     assert f"did you mean {flag}?" in error or f"did you mean {flag}, " in error

@@ -17,7 +17,7 @@ from ppax.networks import memories
 from ppax.networks.memories.recurrence import linear_recurrence
 from ppax.ppo.minibatches import Shuffle
 
-CHUNKS = platforms.Chunks(4096, 256, 2**20, 1024, 128, {"float32": 3})
+CHUNKS = platforms.ChunkRule(4096, 256, 2**20, 1024, 128, {"float32": 3})
 SOURCE = Path(ppax.__file__).parent
 # Facts of the machine, which no measurement changes: threads and memory of a CPU, its AMX unit, what a record says
 FACTS = {"devices/sharding.py", "run/restore.py", "run/provenance.py", "training/bench.py"}

@@ -50,7 +50,7 @@ def test_a_suite_that_fails_to_import_is_reported_and_others_are_listed(capsys, 
 
 def test_what_an_environment_has_none_of_is_no_line(capsys, monkeypatch):
     about = {"agents": 2, "time_limit": None, "env_params": {}, "can_be_drawn": []}
-    monkeypatch.setattr(envs, "describe", lambda name: about)
+    monkeypatch.setattr(envs, "describe_env", lambda name: about)
     assert listed(capsys, "Any-v0") == "agents      2\ntime_limit  none\n"
     assert json.loads(listed(capsys, "Any-v0", "--json")) == about
 

@@ -9,7 +9,7 @@ import pytest
 
 import ppax
 from ppax import config
-from ppax.cli.envs import describe
+from ppax.cli.envs import describe_env
 from ppax.cli.main import main
 from ppax.core import imports
 from ppax.envs import HostEnv, VectorEnv, host
@@ -220,7 +220,7 @@ def test_arguments_of_a_gymnasium_class_are_drawn_as_by_host():
     ],
 )
 def test_the_command_envs_lists_arguments_and_those_that_can_be_drawn(name, params, drawn):
-    about = describe(name)
+    about = describe_env(name)
     assert (about["env_params"], about["can_be_drawn"]) == (params, drawn)
     assert about.get("needed") == (["stride"] if name == "own_worlds:Rapid" else None)
 

@@ -10,7 +10,7 @@ from ppax.core.types import EnvReset, EnvStep, LearnerState, Rollout, Transition
 from ppax.envs.vector import VectorEnv
 from ppax.networks import mlp
 from ppax.ppo import normalization
-from ppax.ppo.normalization import Pair, RunningStats
+from ppax.ppo.normalization import FloatPair, RunningStats
 from ppax.training.collection import start_actor
 
 update = jax.jit(normalization.update_stats)
@@ -100,8 +100,8 @@ def old_stats(mean, var=1.0):
     """Statistics of a billion samples."""
     return RunningStats(
         jnp.array([10**9, 0], jnp.uint32),
-        Pair(jnp.float32(mean), jnp.float32(0)),
-        Pair(jnp.float32(var), jnp.float32(0)),
+        FloatPair(jnp.float32(mean), jnp.float32(0)),
+        FloatPair(jnp.float32(var), jnp.float32(0)),
     )
 
 
@@ -153,7 +153,7 @@ def test_a_constant_feature_stays_finite_and_near_zero():
     seen = normalization.normalize_obs(stats, jnp.array([[5.0], [6.0], [-1e9]]))
     np.testing.assert_allclose(seen[:, 0], [0.0, 10.0, -10.0], atol=1e-2)
     # and where the variance has shrunk to nothing at all
-    nothing = stats._replace(var=Pair(jnp.zeros(1), jnp.zeros(1)), mean=Pair(jnp.full(1, 5.0), jnp.zeros(1)))
+    nothing = stats._replace(var=FloatPair(jnp.zeros(1), jnp.zeros(1)), mean=FloatPair(jnp.full(1, 5.0), jnp.zeros(1)))
     np.testing.assert_array_equal(normalization.normalize_obs(nothing, jnp.array([[5.0], [6.0]]))[:, 0], [0.0, 10.0])
 
 

@@ -16,7 +16,7 @@ from ppax.networks import mlp
 from ppax.ppo.advantages import GAE, CanonicalVTrace, VTrace
 from ppax.ppo.extension import Chain
 from ppax.ppo.minibatches import Shuffle
-from ppax.ppo.recompute import Epoch, Inputs, Minibatch, Never, Recomputation
+from ppax.ppo.recompute import Epoch, Minibatch, Never, Recomputation, RecomputeInputs
 from ppax.training.collection import collect
 from support.learned import learned
 from support.worlds import QUICK, Leaky, Masked, Team
@@ -106,7 +106,7 @@ def test_joined_sequences_keep_the_end_value_of_the_last_one():
     # two streams in three pieces of two steps each
     valid, nothing = jnp.ones((6, 2), bool), jnp.zeros((6, 2))
     steps = Transition(None, None, nothing, nothing, nothing, nothing, nothing, None, valid, ())
-    inputs = Inputs(jnp.arange(12.0).reshape(6, 2), jnp.arange(6.0))
+    inputs = RecomputeInputs(jnp.arange(12.0).reshape(6, 2), jnp.arange(6.0))
     learner = LearnerState((), (), None, None)
     targets = Recomputation(Looked(), Chain(()), learner, steps, inputs, None, 6).over_rollout(())
     assert targets.advantage.reshape(2, 6).tolist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]

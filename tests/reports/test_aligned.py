@@ -14,11 +14,11 @@ COLUMNS = [["score", "1", "22"], ["name", "ab", "c"], ["note", "x y", ""], ["", 
 
 def test_columns_by_hand_in_one_block_and_in_two():
     whole = "score  name  note\n    1  ab    x y\n   22  c"
-    assert comparison.table(COLUMNS, ("name", "note"), "name") == whole
-    assert comparison.table(COLUMNS, ("name", "note"), "name", 17) == whole
+    assert comparison.text_table(COLUMNS, ("name", "note"), "name") == whole
+    assert comparison.text_table(COLUMNS, ("name", "note"), "name", 17) == whole
     parts = "name  score\nab        1\nc        22\n\nname  note\nab    x y\nc"
-    assert comparison.table(COLUMNS, ("name", "note"), "name", 16) == parts
-    assert comparison.table(COLUMNS, ("name", "note"), "name", 1) == parts  # a column is never cut
+    assert comparison.text_table(COLUMNS, ("name", "note"), "name", 16) == parts
+    assert comparison.text_table(COLUMNS, ("name", "note"), "name", 1) == parts  # a column is never cut
 
 
 def wide_sweep():

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ppax.core.types import ConfigError
-from ppax.reports.curves import averaged, checked_band, common, curve_of
+from ppax.reports.curves import checked_band, common, curve_of, mean_curve
 from ppax.reports.statistics import statistics_of
-from ppax.run.records import Record, columns_of, of_history
+from ppax.run.records import Record, of_history, record_columns
 
 
 def record(values, steps=None, iterations=None, name="run") -> Record:
@@ -27,7 +27,7 @@ def test_a_short_run_is_drawn_as_it_was_logged():
 def test_a_metric_without_numbers_is_an_empty_curve():
     assert curve_of(record([None, None]), "x", 5).steps.tolist() == []
     assert curve_of(record([1.0]), "unknown", 5).steps.tolist() == []
-    assert averaged([], "range").steps.tolist() == []
+    assert mean_curve([], "range").steps.tolist() == []
 
 
 def test_points_of_many_rows_have_their_mean_and_extremes():
@@ -82,7 +82,7 @@ def test_columns_keep_what_is_a_number():
         {"iteration": 4, "a": 7.0},
         {"iteration": 5, "env_steps": 20, "a": -1e300, "b": 1e-320},
     ]
-    columns = columns_of(rows)
+    columns = record_columns(rows)
     assert columns["env_steps"].tolist() == [5.0, 9.0, 20.0]
     np.testing.assert_array_equal(columns["a"], [1.0, np.nan, -1e100])
     np.testing.assert_array_equal(columns["b"], [np.nan, np.nan, 0.0])

@@ -1,7 +1,7 @@
 """Groups of runs that differ by their seed alone, and the options that set them apart."""
 
 from ppax import config
-from ppax.reports.settings import changed, differences, settings_of, short_names
+from ppax.reports.settings import changed, setting_differences, settings_of, short_names
 from ppax.run.records import of_history
 
 
@@ -71,7 +71,7 @@ def test_each_member_of_a_population_is_a_setting():
 
 
 def test_an_option_that_one_file_lacks_is_a_difference():
-    found = differences([run(agent={"gamma": 0.9}), run(agent={"gamma": 0.9, "num_epochs": 2})])
+    found = setting_differences([run(agent={"gamma": 0.9}), run(agent={"gamma": 0.9, "num_epochs": 2})])
     assert found == {"agent.num_epochs": ["not set", 2]}
 
 

@@ -497,7 +497,7 @@ def test_checkpoints_that_are_not_finite_are_skipped(run, value):
         resumed = ppax.resume(run, console=False)
     assert len([x for x in caught if "not finite" in str(x.message)]) == 2
     assert [row["iteration"] for row in resumed.history] == [3, 4]
-    assert checkpoint.not_finite(resumed.state) == []
+    assert checkpoint.non_finite_leaves(resumed.state) == []
 
 
 def test_infinities_in_environment_and_optimiser_states_are_valid():
@@ -506,6 +506,6 @@ def test_infinities_in_environment_and_optimiser_states_are_valid():
     state = dataclasses.replace(state, learner=state.learner._replace(opt_state=wild))
     returns = state.actor.episode_return + jax.numpy.nan
     state = dataclasses.replace(state, actor=state.actor._replace(episode_return=returns))
-    assert checkpoint.not_finite(state) == []
+    assert checkpoint.non_finite_leaves(state) == []
     wild = jax.tree.map(lambda x: x * jax.numpy.nan if x.dtype == jax.numpy.float32 else x, state.learner.opt_state)
-    assert checkpoint.not_finite(dataclasses.replace(state, learner=state.learner._replace(opt_state=wild)))
+    assert checkpoint.non_finite_leaves(dataclasses.replace(state, learner=state.learner._replace(opt_state=wild)))

@@ -34,7 +34,7 @@ def test_picture(tmp_path):
     from PIL import Image
 
     path = tmp_path / "A.png"
-    curves.draw(score(((100, 1.0), (300, 400.0)), ((100, 2.0), (300, 500.0))), path)
+    curves.draw_curve(score(((100, 1.0), (300, 400.0)), ((100, 2.0), (300, 500.0))), path)
     with Image.open(path) as picture:
         assert picture.format == "PNG"
         assert picture.size[0] > 600

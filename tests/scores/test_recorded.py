@@ -28,7 +28,7 @@ def test_scores_with_the_settings_of_a_target_alone():
     ]
     seeds = [score(row) for row in rows]
     seeds[1] = dataclasses.replace(seeds[1], about={"time": "2026-11-23 02:00:00"})
-    written = tomllib.loads(recorded.to_toml(seeds))
+    written = tomllib.loads(recorded.scores_to_toml(seeds))
     assert list(written) == ["CartPole-v1", "Pendulum-v1"]
     one = recorded.PresetScore(**written["CartPole-v1"])
     assert (one.iqm, one.seeds, one.steps, one.seconds, one.date) == (500.0, 5, 499_004, 12.0, "2026-11-23")
@@ -46,7 +46,7 @@ def test_complete_results_with_present_settings_are_published(change, tmp_path):
         one = dataclasses.replace(one, members=one.members[:4])
     if change == "settings":
         one = dataclasses.replace(one, fingerprint=results.fingerprint(row, 64, "0.0.1"))
-    results.save(one, tmp_path)
+    results.save_score(one, tmp_path)
     assert [score.row.name for score in recorded.published(tmp_path)] == ([] if change else ["L1"])
 
 

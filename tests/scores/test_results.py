@@ -48,7 +48,7 @@ def test_sums_over_seeds():
 
 def test_a_file_has_the_result_and_no_nan(tmp_path):
     one = score([500.0, math.nan])
-    results.save(one, tmp_path)
+    results.save_score(one, tmp_path)
     again = results.load(one.row, tmp_path)
     assert again.members[0].curve[1] == (200, 20.0)
     assert math.isnan(again.members[0].curve[0][1])
@@ -61,7 +61,7 @@ def test_a_file_has_the_result_and_no_nan(tmp_path):
 
 def test_a_result_is_judged_by_the_present_threshold(tmp_path):
     one = score([450.0] * 5)
-    results.save(one, tmp_path)
+    results.save_score(one, tmp_path)
     assert results.load(one.row, tmp_path).status == "failed"
     assert results.load(dataclasses.replace(one.row, threshold=440.0), tmp_path).status == "passed"
 

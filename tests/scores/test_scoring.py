@@ -121,7 +121,7 @@ def test_seeds_that_are_added_have_the_precision_of_those_before(tmp_path, monke
         monkeypatch.setattr(scoring, "machine_dtype", lambda machine=machine: machine)
         scoring.score_rows([row], tmp_path, seeds=seeds)
     assert dtypes == ["bfloat16_where_safe"] * 3
-    path = results.path_of(row, tmp_path)
+    path = results.result_path(row, tmp_path)
     path.write_text(path.read_text().replace("bfloat16_where_safe", "float16"))
     monkeypatch.setattr(scoring, "machine_dtype", lambda: "float32")
     scoring.score_rows([row], tmp_path, seeds=4)
@@ -130,7 +130,7 @@ def test_seeds_that_are_added_have_the_precision_of_those_before(tmp_path, monke
 
 def test_seeds_that_were_done_before_an_interruption_are_kept(trainings, tmp_path, monkeypatch):
     row = SuiteRow(name="A", target="CartPole-v1")
-    save, files = results.save, []
+    save, files = results.save_score, []
 
     def interrupted(score, out):
         save(score, out)
@@ -138,7 +138,7 @@ def test_seeds_that_were_done_before_an_interruption_are_kept(trainings, tmp_pat
         if len(files) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(results, "save", interrupted)
+    monkeypatch.setattr(results, "save_score", interrupted)
     with pytest.raises(KeyboardInterrupt):
         scoring.score_rows([row], tmp_path, seeds=4)
     assert results.load(row, tmp_path).seeds == (1000, 1001)
@@ -173,7 +173,7 @@ def test_rows_that_fall_short_are_red(trainings, tmp_path):
 
 
 def test_numbers_and_durations():
-    assert [tables.number(x) for x in (None, math.nan, 475.123, -86.42, 2382.9)] == [
+    assert [tables.number_cell(x) for x in (None, math.nan, 475.123, -86.42, 2382.9)] == [
         "-",
         "-",
         "475.1",

@@ -113,7 +113,7 @@ def study(theirs: Path, home: Path) -> list[str]:
 
     table = SPACE | {"search": {"part": "optuna", "trials": 64, "batch": 1, "sampler": "tpe"}}
     run_config, sweep_plan = config.resolve(RUN), plan.read(table)
-    directory.create(theirs, Recorded(run_config, sweep_plan, (), ()))
+    directory.create_sweep(theirs, Recorded(run_config, sweep_plan, (), ()))
     with Study(theirs, sweep_plan, run_config) as opened:
         for _ in range(2):
             attributes = {"cma:optimizer:0": pickle.dumps(Payload(home)).hex(), "cma:generation": 0}

@@ -15,7 +15,7 @@ from ppax.envs import VectorEnv
 from ppax.networks import mlp
 from ppax.ppo.critics import PopArt, Regression, TwoHot
 from ppax.ppo.minibatches import Shuffle
-from ppax.ppo.normalization import Pair
+from ppax.ppo.normalization import FloatPair
 from support.worlds import Leaky, Team
 
 
@@ -65,11 +65,11 @@ def pairs(one, other):
 
 def numbers_of(tree):
     """Leaves in float64; of a number of two words their sum: the low word is a rounding error."""
-    return jax.tree.map(as_numbers, tree, is_leaf=lambda x: isinstance(x, Pair))
+    return jax.tree.map(as_numbers, tree, is_leaf=lambda x: isinstance(x, FloatPair))
 
 
 def as_numbers(x):
-    if isinstance(x, Pair):
+    if isinstance(x, FloatPair):
         return as_numbers(x.high) + as_numbers(x.low)
     x = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
     return np.asarray(x, np.float64)

@@ -49,7 +49,7 @@ def test_a_new_sweep_refuses_what_another_has_left(name, tmp_path):
 
 def test_a_sweep_that_was_killed_before_its_file_was_written_begins_again(tmp_path):
     directory.write_programs(tmp_path, recorded())
-    directory.create(tmp_path, recorded())
+    directory.create_sweep(tmp_path, recorded())
     assert directory.read(tmp_path).members == recorded().members
 
 
@@ -68,9 +68,9 @@ def test_a_stopped_sweep_names_the_trust_that_its_parts_and_its_search_need(tmp_
             ppax.sweep_runs(RUN, values, run_dir=tmp_path / "it")
         assert str(stopped.value) == f"stopped; resume with: {line} --trust own_ones"
         with imports.trusting(["own_ones"]):
-            assert directory.trust_flags(recorded({"part": "own_ones:Half"})) == " --trust own_ones"
+            assert directory.sweep_trust_flags(recorded({"part": "own_ones:Half"})) == " --trust own_ones"
         study = recorded({"part": "optuna", "storage": ""})
-        assert directory.trust_flags(study) == ""
+        assert directory.sweep_trust_flags(study) == ""
     finally:
         sys.modules.pop("own_ones", None)
 
@@ -95,7 +95,7 @@ def edited(path, old, new):
 )
 def test_an_edited_sweep_file_is_refused(search, old, new, words, tmp_path):
     """Before this, members went on with other numbers than their own run files and manifests have."""
-    directory.create(tmp_path, recorded(search))
+    directory.create_sweep(tmp_path, recorded(search))
     edited(tmp_path, old, new)
     with pytest.raises(
         ConfigError, match=rf"sweep.toml was changed since the sweep began: {words}; .* write the former"
@@ -112,7 +112,7 @@ def test_an_edited_sweep_file_is_refused(search, old, new, words, tmp_path):
     ],
 )
 def test_options_that_change_no_result_may_be_edited(search, old, new, tmp_path):
-    directory.create(tmp_path, recorded(search))
+    directory.create_sweep(tmp_path, recorded(search))
     edited(tmp_path, old, new)
     directory.write_programs(tmp_path, directory.read(tmp_path))  # what the sweep began with stays recorded
     edited(tmp_path, "gamma = 0.99", "gamma = 0.5")
@@ -125,7 +125,7 @@ def test_a_member_with_another_run_file_is_refused(tmp_path):
     (pack,) = packing.packed(recorded().members)
     task, run_dir = pack.tasks[0], tmp_path / "000"
     run_dir.mkdir()
-    own = packing.config_of(task)
+    own = packing.task_config(task)
     for table, words in (
         (own, None),
         (own | {"total_steps": 1280}, "total_steps was 1280 and is 640"),
@@ -149,7 +149,7 @@ def test_a_member_with_another_run_file_is_refused(tmp_path):
 def test_a_member_on_the_host_with_another_run_file_is_refused(tmp_path):
     base = {"env": "gymnasium/CartPole-v1", "num_envs": 2, "num_steps": 4, "total_steps": 16}
     (pack,) = packing.packed(plan.members_of(config.resolve(base), plan.read({"agent.gamma": [0.9]})))
-    own = packing.config_of(pack.tasks[0])
+    own = packing.task_config(pack.tasks[0])
     (tmp_path / "run.toml").write_text(config.to_toml(own | {"total_steps": 32}))
     with pytest.raises(ConfigError, match="total_steps was 32 and is 16"):
         train_alone(pack.tasks[0], tmp_path, None)

@@ -46,7 +46,7 @@ def test_a_plan_survives_its_table():
         table | {"draw_seed": 9, "num_envs": Choice((4, 8)), "agent.extensions.kl_control.target_kl": [None, 0.1]}
     )
     text = config.to_toml({"sweep": first.to_table()})
-    again = plan.read(plan.split(config.parse(text, Path("x.toml")))[1])
+    again = plan.read(plan.split_sweep(config.parse(text, Path("x.toml")))[1])
     none = {"agent.extensions.kl_control.target_kl": ("none", 0.1)}
     assert again == first._replace(values=dict(first.values) | none)
 

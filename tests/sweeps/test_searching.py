@@ -26,7 +26,7 @@ from ppax.sweeps import (
     runs,
     training,
 )
-from ppax.sweeps.decisions import Decisions, Searching, Stage, lineage_of, scheduled
+from ppax.sweeps.decisions import Decisions, Searching, Stage, lineage_of, scheduled_values
 from ppax.training.loop import MEASURED
 from ppax.training.sweeps import MemberStates, stacked, with_learners
 from support.sweeping import compilations, compiled_once, signalling
@@ -272,7 +272,7 @@ def test_a_lineage_goes_on_with_the_schedule_of_the_run():
         Stage(0, 0, {"agent.learning_rate": 1.0, "env_params.gravity": 9.0}),
         Stage(4, 1, {"agent.learning_rate": 2.0, "env_params.gravity": 8.0}),
     ]
-    found = scheduled(base, stages, 8)
+    found = scheduled_values(base, stages, 8)
     assert found["env_params"] == {"gravity": 8.0}
     assert found["agent"]["schedule"]["part"] == "both"
     assert found["agent"]["schedule"]["second"] == base["agent"]["schedule"]

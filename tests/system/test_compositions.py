@@ -22,7 +22,7 @@ from ppax.devices.layout import with_devices
 from ppax.envs import HostEnv
 from ppax.extensions import PPG, RND, KLControl, NextObservation, RewardSpreading, SelfPrediction
 from ppax.ppo.losses import NoPolicyLoss
-from ppax.ppo.normalization import Pair
+from ppax.ppo.normalization import FloatPair
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
 from ppax.training import backends
@@ -109,7 +109,7 @@ def numbers_of(state):
 
 def summed(state):
     """Return `state` with each pair of high and low word as one number in float64."""
-    pair = lambda x: isinstance(x, Pair)  # noqa: E731
+    pair = lambda x: isinstance(x, FloatPair)  # noqa: E731
     whole = lambda x: np.float64(x.high) + np.float64(x.low) if pair(x) else x  # noqa: E731
     return jax.tree.map(whole, state, is_leaf=pair)
 

@@ -32,7 +32,7 @@ from ppax.run.restore import load_run, load_state, state_shapes
 from ppax.scores import results, suite
 from ppax.storage.manifest import sealed
 from ppax.sweeps import directory, plan
-from ppax.sweeps.decisions import Decision, Decisions
+from ppax.sweeps.decisions import Decisions, SearchDecision
 from ppax.sweeps.directory import Recorded
 from ppax.sweeps.member import end_of
 from support import hostile_files
@@ -70,9 +70,9 @@ def originals(tmp_path_factory):
     swept = plan.read({"agent.learning_rate": [1e-3, 2e-3], "seeds": 2, "search": search})
     (root / "sweep").mkdir()
     members = plan.members_of(run_config, swept)
-    directory.create(root / "sweep", Recorded(run_config, swept, members, ((0, 1), (2, 3))))
+    directory.create_sweep(root / "sweep", Recorded(run_config, swept, members, ((0, 1), (2, 3))))
     (root / "sweep" / "members").mkdir()
-    Decisions(root / "sweep").add([Decision(4, number, 1.0, "on") for number in range(4)])
+    Decisions(root / "sweep").add([SearchDecision(4, number, 1.0, "on") for number in range(4)])
     (root / "settings.toml").write_text('trust = ["numpy"]\n')
     (root / "suite.toml").write_text('[[row]]\nname = "A"\ntarget = "CartPole-v1"\nsteps = 64\nthreshold = 1.0\n')
     member = {"seed": 1, "score": 1.0, "std": 0.0, "length": 9.0, "random": 9.0, "env_steps": 8, "seconds": 1.0}

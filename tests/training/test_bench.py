@@ -135,7 +135,7 @@ def test_stages_are_reported_at_their_start_and_at_intervals(monkeypatch):
         if "so far" in text:
             again.set()
 
-    with cli_bench.Progress(say) as progress:
+    with cli_bench.StageProgress(say) as progress:
         progress.begin("compiling")
         assert again.wait(60)
     assert lines[:2] == ["compiling ...", "compiling: 0 s so far"]

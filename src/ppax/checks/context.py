@@ -130,7 +130,7 @@ def _probe_program(agent: Any, env: Any) -> Callable[..., Update]:
     return fast_compiled(update)
 
 
-def replayed(context: CheckContext) -> Replay:
+def replayed_rollout(context: CheckContext) -> Replay:
     """Replay of the whole rollout."""
     return context.replay(context.learner, context.actor.carry, context.rollout.steps)
 
@@ -138,7 +138,7 @@ def replayed(context: CheckContext) -> Replay:
 def gradient(context: CheckContext, rollout: Rollout, key: Key) -> dict[str, np.ndarray]:
     """Gradient of the loss on all rows of `rollout`: {path of the leaf of params: gradient}, float64."""
     after = context.probe(context.learner, rollout, key).learner.params
-    pairs = zip(named_leaves(context.learner.params), named_leaves(after), strict=True)
+    pairs = zip(labelled_leaves(context.learner.params), labelled_leaves(after), strict=True)
     return {path: (a.astype(np.float64) - b) / RATE for (path, a), (_, b) in pairs}
 
 
@@ -161,7 +161,7 @@ def fast_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return jax.jit(function, compiler_options=rules().run_once_options)
 
 
-def named_leaves(tree: PyTree) -> Iterator[tuple[str, np.ndarray]]:
+def labelled_leaves(tree: PyTree) -> Iterator[tuple[str, np.ndarray]]:
     """Yield (path, values) of every leaf; PRNG keys as their key data."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
@@ -170,14 +170,14 @@ def named_leaves(tree: PyTree) -> Iterator[tuple[str, np.ndarray]]:
 
 def differing_leaves(one: PyTree, other: PyTree) -> list[str]:
     """Paths of the leaves that are not bit-identical."""
-    pairs = zip(named_leaves(one), named_leaves(other), strict=True)
+    pairs = zip(labelled_leaves(one), labelled_leaves(other), strict=True)
     return [path for (path, a), (_, b) in pairs if a.shape != b.shape or a.tobytes() != b.tobytes()]
 
 
 def max_difference(one: PyTree, other: PyTree, valid: Any) -> float:
     """Largest |a - b| / (1 + |b|) over valid rows of [N, ...]; infinite where a or b is not finite."""
     rows, worst = np.asarray(valid), 0.0
-    for (_, a), (_, b) in zip(named_leaves(one), named_leaves(other), strict=True):
+    for (_, a), (_, b) in zip(labelled_leaves(one), labelled_leaves(other), strict=True):
         a, b = a[rows].astype(np.float64), b[rows].astype(np.float64)
         if a.size:
             with np.errstate(invalid="ignore"):

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays import masks
-from ppax.checks.context import differing_leaves, named_leaves
+from ppax.checks.context import differing_leaves, labelled_leaves
 from ppax.checks.report import Check, CheckResult, attempt, none_of, skip
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree
 from ppax.envs.hosting.arrays import element_of, in_32_bits, leaves_of
@@ -230,7 +230,7 @@ def check_repeats(env: VectorEnv, key: Key) -> CheckResult:
 def check_resets(env: VectorEnv, key: Key) -> CheckResult:
     """Check that different keys give different initial states, if reset is random at all."""
     begin = jax.jit(jax.vmap(env.env.reset))(jax.random.split(key, RESETS))
-    rows = [x.reshape(RESETS, -1) for _, x in named_leaves(_without_keys((begin.state, begin.obs)))]
+    rows = [x.reshape(RESETS, -1) for _, x in labelled_leaves(_without_keys((begin.state, begin.obs)))]
     distinct = len({b"".join(x[i].tobytes() for x in rows) for i in range(RESETS)})
     if distinct == 1:
         if not _is_random(jax.make_jaxpr(env.env.reset)(jax.random.key(0)).jaxpr):

@@ -75,7 +75,7 @@ def _finite(number: float | None) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-def within(number: float, allowed: float, text: str, advice: str) -> CheckResult:
+def within_limit(number: float, allowed: float, text: str, advice: str) -> CheckResult:
     """Result that passes if `number` is at most `allowed`; NaN fails."""
     return CheckResult(number <= allowed, f"{text} {number:.2g} (allowed {allowed:.2g})", number, advice)
 

@@ -13,8 +13,8 @@ from jax import Array
 
 from ppax.arrays.sequences import to_rows
 from ppax.checks import update
-from ppax.checks.context import CheckContext, fast_compiled, max_difference, named_leaves, replayed
-from ppax.checks.report import CheckResult, none_of, skip, within
+from ppax.checks.context import CheckContext, fast_compiled, labelled_leaves, max_difference, replayed_rollout
+from ppax.checks.report import CheckResult, none_of, skip, within_limit
 from ppax.core.types import Key, LearnerState, PyTree, Transition
 from ppax.devices.layout import product_dtype
 from ppax.training.collection import stream_keys
@@ -35,7 +35,7 @@ def check_ratio(context: CheckContext, key: Key) -> CheckResult:
         return skip("the loss has no metrics ratio_max and ratio_min; `replay` checks nearly the same")
     steps = context.rollout.steps
     largest = float(jnp.where(steps.valid, jnp.abs(steps.log_prob), 0.0).max())
-    return within(
+    return within_limit(
         float(metrics["ratio_first_max_dev"]),
         # float32 rounds a log-probability of 20 to 2e-6
         EXACT[product_dtype(context.agent.compute_dtype)] * max(1.0, largest),
@@ -64,7 +64,7 @@ def check_host_policy(context: CheckContext) -> CheckResult:
         off = max(off, max_difference(acted, wanted, np.ones(rows.stop - rows.start, bool)))
         count += rows.stop - rows.start
     kind = "NumPy" if isinstance(policy, HostNumpyPolicy) else "one compiled call a step"
-    return within(
+    return within_limit(
         off,
         CLOSE[product_dtype(context.agent.compute_dtype)],
         f"acts by {kind}; for {count} observations its modes are those of the network; largest deviation",
@@ -74,17 +74,17 @@ def check_host_policy(context: CheckContext) -> CheckResult:
 
 def check_replay(context: CheckContext) -> CheckResult:
     """Check that acting again, step by step from the memory at the rollout's start, gives the stored values."""
-    steps, again = context.rollout.steps, replayed(context)
+    steps, again = context.rollout.steps, replayed_rollout(context)
     valid = np.asarray(steps.valid)
     off = {
         "log_prob": max_difference(again.log_prob, steps.log_prob, valid),
         "value": max_difference(again.value, steps.value, valid),
     }
-    for (path, stored), (_, now) in zip(named_leaves(steps.carry), named_leaves(again.carry), strict=True):
+    for (path, stored), (_, now) in zip(labelled_leaves(steps.carry), labelled_leaves(again.carry), strict=True):
         stride = len(now) // len(stored)  # the carry may be stored only at the start of sequences
         off[f"carry{path}"] = max_difference(now[::stride], stored, np.ones(stored.shape[:2], bool))
     worst = max(off, key=lambda name: off[name])
-    return within(
+    return within_limit(
         off[worst],
         CLOSE[product_dtype(context.agent.compute_dtype)],
         f"recomputed steps give the stored values; {worst} is off by",
@@ -114,7 +114,7 @@ def check_memory(context: CheckContext) -> CheckResult:
 
     if change(never, 0) == 0.0:
         return skip("the memory has no influence on policy and value, so a missing reset could not be seen")
-    return within(
+    return within_limit(
         change(never.at[half].set(True), half),
         0.0,
         "memory is reset where an episode begins; with other memory before it, outputs change by",
@@ -131,7 +131,7 @@ def _from(begin: int, steps: Transition) -> np.ndarray:
 
 def check_distribution(context: CheckContext, key: Key) -> CheckResult:
     """Check that log_prob is the density of the samples: the mean score E[d log p / d network] is 0."""
-    again, steps = replayed(context), context.rollout.steps
+    again, steps = replayed_rollout(context), context.rollout.steps
     valid = np.asarray(steps.valid)
     finite = {"log_prob": again.log_prob, "entropy": again.entropy}
     problems = [f"{name} is not finite" for name, x in finite.items() if not np.isfinite(np.asarray(x)[valid]).all()]
@@ -163,7 +163,7 @@ def check_masks(context: CheckContext) -> CheckResult:
     leaves = [np.asarray(x) for x in jax.tree.leaves(steps.action_mask)]
     problems, idle = [], 0
     if isinstance(context.env.action_space, spaces.Discrete):
-        chosen = np.asarray(replayed(context).env_action) - int(context.env.action_space.start)
+        chosen = np.asarray(replayed_rollout(context).env_action) - int(context.env.action_space.start)
         some, taken = leaves[0].any(axis=-1), np.take_along_axis(leaves[0], chosen[..., None], -1)[..., 0]
         forbidden, idle = int((valid & ~taken & some).sum()), int((valid & ~some).sum())
         problems = [f"{forbidden} forbidden actions were taken"] if forbidden else []
@@ -194,7 +194,7 @@ def check_finite(context: CheckContext) -> CheckResult:
     steps = context.rollout.steps
     problems = []
     for name, tree in (("obs", steps.obs), ("reward", steps.reward)):
-        for path, x in named_leaves(tree):
+        for path, x in labelled_leaves(tree):
             bad = ~np.isfinite(x.reshape(*x.shape[:2], -1)).all(axis=-1) & (_used_obs(steps) if name == "obs" else True)
             if bad.any():
                 t, stream = np.argwhere(bad)[0]
@@ -210,7 +210,7 @@ def check_finite(context: CheckContext) -> CheckResult:
 def check_inside(context: CheckContext) -> CheckResult:
     """Check that observations, and the actions that the environment receives, are inside their spaces."""
     env, steps = context.env, context.rollout.steps
-    action = to_rows(replayed(context).env_action)
+    action = to_rows(replayed_rollout(context).env_action)
     problems = [
         *_outside("obs", env.observation_space, to_rows(steps.obs), _used_obs(steps).reshape(-1)),
         *_outside("action", env.action_space, action, np.asarray(steps.valid).reshape(-1)),
@@ -266,7 +266,7 @@ def check_alignment(context: CheckContext) -> CheckResult:
     """Check that stepping again with the stored actions leads from each stored row to the next."""
     steps, env = context.rollout.steps, context.env
     keys = stream_keys(jax.random.clone(context.key), steps.valid.shape[0], env)[:, :, 0]
-    shape, actions = steps.valid.shape, replayed(context).env_action
+    shape, actions = steps.valid.shape, replayed_rollout(context).env_action
 
     def play(state: Any, actions: Any, keys: Any) -> Any:
         def step(state: Any, inputs: Any) -> Any:
@@ -346,4 +346,4 @@ def _row(tree: Any, at: int) -> Any:
 
 def _features(tree: Any, axes: int) -> np.ndarray:
     """Concatenate all leaves into vectors, [..., F]; the first `axes` axes stay."""
-    return np.concatenate([x.reshape(*x.shape[:axes], -1) for _, x in named_leaves(tree)], axis=-1)
+    return np.concatenate([x.reshape(*x.shape[:axes], -1) for _, x in labelled_leaves(tree)], axis=-1)

@@ -12,8 +12,8 @@ import numpy as np
 from jax import Array
 
 from ppax.arrays.sequences import to_sequences
-from ppax.checks.context import CheckContext, differing_leaves, fast_compiled, gradient, named_leaves
-from ppax.checks.report import CheckResult, none_of, skip, within
+from ppax.checks.context import CheckContext, differing_leaves, fast_compiled, gradient, labelled_leaves
+from ppax.checks.report import CheckResult, none_of, skip, within_limit
 from ppax.core.types import Batch, Key, LearnerState, PyTree, Rollout, Targets, Transition
 from ppax.devices import sharding
 from ppax.devices.layout import product_dtype
@@ -44,7 +44,7 @@ def check_targets(context: CheckContext, key: Key) -> CheckResult:
         float(np.nan_to_num(np.abs(np.asarray(a) - b) / (1.0 + np.abs(b).max()), nan=np.inf).max())
         for a, b in zip(got, expected, strict=True)
     )
-    return within(
+    return within_limit(
         off,
         1e-4,
         "advantages and targets are those of a float64 computation; largest relative difference",
@@ -164,7 +164,7 @@ def check_empty_rows(context: CheckContext, key: Key) -> CheckResult:
 def check_repeats(context: CheckContext, key: Key) -> CheckResult:
     """Check that the same update twice gives the same finite parameters."""
     one, other = (context.update(context.learner, context.rollout, jax.random.clone(key)).learner for _ in range(2))
-    broken = [path for path, x in named_leaves(other) if not np.isfinite(x).all()]
+    broken = [path for path, x in labelled_leaves(other) if not np.isfinite(x).all()]
     return none_of(
         [f"{path} differs" for path in differing_leaves(one, other)] + [f"{path} is not finite" for path in broken],
         "the same rollout and key give the same weights, bit for bit",
@@ -191,10 +191,10 @@ def check_devices(context: CheckContext, num_steps: int, key: Key) -> CheckResul
     one = context.update(learner, context.rollout, jax.random.clone(key)).learner.params
     two = both(learner, context.actor, jax.random.clone(context.key), jax.random.clone(key))
     start, one, two = (
-        np.concatenate([x.astype(np.float64).reshape(-1) for _, x in named_leaves(params)])
+        np.concatenate([x.astype(np.float64).reshape(-1) for _, x in labelled_leaves(params)])
         for params in (learner.params, one, two)
     )
-    return within(
+    return within_limit(
         float(np.linalg.norm(one - two)) / max(float(np.linalg.norm(one - start)), 1e-30),
         DRIFT,
         "an iteration on two devices gives the update of one device; relative difference",

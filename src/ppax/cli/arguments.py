@@ -158,7 +158,7 @@ def dashed(flag: str) -> str:
     """
     if not flag.startswith("--"):
         return flag
-    flag = "--" + renamed(flag.removeprefix("--"), "_", "-")
+    flag = "--" + renamed_option(flag.removeprefix("--"), "_", "-")
     *outer, last = flag.split(".")
     of_part = last in fields_holding(ONE) or (bool(outer) and outer[-1] in fields_holding(TABLE, CHAIN))
     of_part |= last == "agent" and len(outer) == 2  # of a group
@@ -167,7 +167,7 @@ def dashed(flag: str) -> str:
     return f"{flag}.run" if flag == "--init-from" else flag
 
 
-def renamed(path: str, old: str, new: str) -> str:
+def renamed_option(path: str, old: str, new: str) -> str:
     """Replace `old` by `new` in a dotted path, except in names that the user gave (groups, keys of parts).
 
     Names in chains of parts have underscores.
@@ -185,9 +185,9 @@ def renamed(path: str, old: str, new: str) -> str:
     return ".".join(words)
 
 
-def path_of(flag: str) -> str:
+def option_path(flag: str) -> str:
     """Return the dotted path of the option of a flag."""
-    return renamed(flag.removeprefix("--"), "-", "_")
+    return renamed_option(flag.removeprefix("--"), "-", "_")
 
 
 def choose_preset(arguments: Iterable[Argument]) -> Config:
@@ -311,7 +311,7 @@ def choose_parts(base: Config, arguments: Sequence[Argument]) -> Config:
     A part other than that of `base` starts from its own defaults, as in `config.overridden`.
     """
     flat = dict(flatten(base))
-    config.require_trusted(unflatten(flat | dict(_named_parts(arguments))))  # of all parts at once
+    config.require_trusted_parts(unflatten(flat | dict(_named_parts(arguments))))  # of all parts at once
     for path, value in _named_parts(arguments):
         default = next((option.default for option in config.options(unflatten(flat)) if option.path == path), None)
         if flat.get(path, default) != value:
@@ -325,4 +325,4 @@ def _named_parts(arguments: Iterable[Argument]) -> Iterator[tuple[str, str]]:
     sections = ("--agent.", "--groups.", "--schedule.", *(f"--{path}." for path in LISTS))
     for argument in arguments:
         if argument.flag.startswith(sections) and argument.flag.endswith(".part"):
-            yield path_of(argument.flag), argument.value
+            yield option_path(argument.flag), argument.value

@@ -44,7 +44,7 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class Progress:
+class StageProgress:
     """Progress messages: each stage at its start, and its elapsed time every EVERY seconds."""
 
     def __init__(self, say: Callable[[str], None]):
@@ -52,7 +52,7 @@ class Progress:
         self._stage, self._started = "", 0.0
         self._thread = threading.Thread(target=self._repeat, daemon=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> StageProgress:
         self._thread.start()
         return self
 
@@ -82,7 +82,7 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
         require_native(env, "--tune", "leave it out")
     devices = jax.local_devices()
     say(f"{run.env}: {run.num_envs} environments, rollouts of {run.num_steps * env.num_streams:,} steps")
-    with Progress(say) as progress:
+    with StageProgress(say) as progress:
         report = bench.measure(agent, env, run.num_steps, options.seconds, progress.begin, run.overlap)
     shares = ", ".join(f"{name} {_share(name, share)}" for name, share in report.shares.items())
     say(f"{report.steps_per_second:,.0f} steps/s on {report.devices} of {len(devices)} {devices[0].platform} devices")
@@ -91,7 +91,7 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
     say(report.advice)
     result: dict[str, Any] = report._asdict()
     if options.tune:
-        with Progress(say) as progress:
+        with StageProgress(say) as progress:
             choice = bench.tune(agent, env, run.num_steps, say=progress.begin)
         table = config.describe(choice.program)
         result["program"], result["speedup"] = table, choice.speedup

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ppax import config
-from ppax.cli.arguments import dashed, path_of, renamed
+from ppax.cli.arguments import dashed, option_path, renamed_option
 from ppax.core import imports, unknown_names
 from ppax.core.options import Option, meant
 from ppax.core.types import ConfigError, printable
@@ -25,7 +25,7 @@ from ppax.run.directory import RUN_FILE, SWEEP_FILE
 from ppax.run.provenance import FREE
 from ppax.storage.paths import quoted
 from ppax.sweeps.placing import settings as placing
-from ppax.sweeps.plan import split
+from ppax.sweeps.plan import split_sweep
 from ppax_command import COMMANDS
 
 JOINING = ("train", "resume")  # commands that several processes run together
@@ -74,10 +74,10 @@ def refusal(argument: str, known: Mapping[str, Option], target: str) -> str:
     """Return the error for an argument that is no option of the run."""
     if not argument.startswith("-"):
         return f"{argument!r}: {target} is the target, and there is only one; options begin with --"
-    name = path_of(argument.partition("=")[0].lstrip("-"))
+    name = option_path(argument.partition("=")[0].lstrip("-"))
     parts = config.other_parts(name, known)
     if parts:
-        flag = renamed(f"--{name.rpartition('.')[0]}", "_", "-")
+        flag = renamed_option(f"--{name.rpartition('.')[0]}", "_", "-")
         return f"unknown option {argument!r}: it needs {flag} {' or '.join(parts)}"
     return f"unknown option {argument!r}{meant(name, known, flagged)}"
 
@@ -101,9 +101,9 @@ def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> st
     file = next((run / name for name in (RUN_FILE, SWEEP_FILE) if (run / name).is_file()), None)
     if file is None:
         return ""
-    run_config = config.plain(split(config.read(file))[0])  # without code that would have to be trusted
+    run_config = config.plain(split_sweep(config.read(file))[0])  # without code that would have to be trusted
     argument = dashed(arguments[0].partition("=")[0])
-    option = path_of(argument)
+    option = option_path(argument)
     known = {one.path for one in config.options(run_config)}
     if option not in known and not config.is_free(option):
         return f"unknown option {argument!r}{meant(option, known, flagged)}" if unknown_names.meaning(option) else ""
@@ -119,7 +119,7 @@ def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> st
 
 def flagged(option: str, value: str) -> str:
     """Return an option of the command line with its value."""
-    return f"--{renamed(option, '_', '-')} {value}".rstrip()
+    return f"--{renamed_option(option, '_', '-')} {value}".rstrip()
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def cluster_of(options: argparse.Namespace, base: Mapping[str, Any] | None = Non
     return table or None
 
 
-def joined(arguments: list[str]) -> list[str]:
+def joined_words(arguments: list[str]) -> list[str]:
     """Join the run's other processes if the arguments say so; return the arguments without these options.
 
     Processes other than the leader (process 0) print errors only.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config
-from ppax.cli.arguments import renamed
+from ppax.cli.arguments import renamed_option
 from ppax.reports.doctor import Finding, doctor
 from ppax.run.directory import RUN_FILE, read_run_config
 
@@ -36,6 +36,6 @@ def run_doctor(options: argparse.Namespace, say: Callable[[str], None]) -> dict[
 
 def command(run: Path, finding: Finding) -> str:
     """Command that repeats the run with the option of the finding changed."""
-    name, value = renamed(finding.remedy.option, "_", "-"), finding.remedy.value
+    name, value = renamed_option(finding.remedy.option, "_", "-"), finding.remedy.value
     values = [] if value is True else value if isinstance(value, list) else [value]
     return shlex.join(["ppax", "train", str(run / RUN_FILE), f"--{name}", *map(str, values)])

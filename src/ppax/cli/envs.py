@@ -14,7 +14,7 @@ from ppax import envs
 from ppax.core import imports
 from ppax.envs import imported
 from ppax.envs.suites import registry
-from ppax.envs.suites.gymnasium import constructor_arguments, spec_of
+from ppax.envs.suites.gymnasium import constructor_arguments, gymnasium_spec
 from ppax.envs.wrappers import parameter_names
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.params import can_be_drawn, is_number
@@ -34,7 +34,7 @@ def add_envs(parser: argparse.ArgumentParser) -> None:
 def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Print the list, or the description of one environment; returns the same for JSON."""
     if options.name is not None:
-        about = describe(options.name)
+        about = describe_env(options.name)
         there = {name: _shown(value) for name, value in about.items() if value not in ([], {})}
         width = max(map(len, there))
         if not options.json:
@@ -74,7 +74,7 @@ def catalogue() -> dict[str, Any]:
     every = [*registry.HOST_SUITES, *registry.SUITES]
     for suite in filter(registry.installed, every):
         try:
-            with quiet():
+            with without_output():
                 listed[suite] = registry.ids(suite)
         except Exception as error:  # incompatible versions of libraries raise anything
             broken[suite] = " ".join(f"{type(error).__name__}: {error}".split())
@@ -85,16 +85,16 @@ def catalogue() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def without_output() -> Iterator[None]:
     """Context in which nothing is printed: some suites report optional parts of theirs when they are imported."""
     nowhere = io.StringIO()
     with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         yield
 
 
-def describe(name: str) -> dict[str, Any]:
+def describe_env(name: str) -> dict[str, Any]:
     """Describe an environment: spaces, agents, time limit, resets, parameters, and those that a reset can draw."""
-    found = imported.find(name) if imported.is_own(name) else None
+    found = imported.find_env(name) if imported.is_own(name) else None
     arguments = {key: x.default for key, x in imported.parameters_of(found).items() if key != "render_mode"}
     needed = imported.needed(found)
     if needed:  # without them it cannot be made
@@ -113,7 +113,7 @@ def describe(name: str) -> dict[str, Any]:
     agents = {"agents": env.num_agents} | ({"agent_names": list(env.agent_names)} if env.agent_names else {})
     if backend_of(env).name == "host":
         is_gymnasium = suite == "gymnasium"
-        limit = spec_of(env_id).max_episode_steps if is_gymnasium else None
+        limit = gymnasium_spec(env_id).max_episode_steps if is_gymnasium else None
         about = {"name": name, **spaces, **agents, "time_limit": limit, "stepped": "on the host"}
         if not is_gymnasium and found is None:
             return about

@@ -33,7 +33,7 @@ from ppax.cli.common import (
     USAGE,
     cluster_of,
     fail,
-    joined,
+    joined_words,
     print_line,
     refused,
     require_command,
@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
         arguments, names = without(TRUST, given)
         arguments, devices = without(DEVICE, arguments)
         with explained(), imports.naming(arguments), imports.trusting(names, beside=True):
-            arguments = joined(arguments)  # before JAX starts
+            arguments = joined_words(arguments)  # before JAX starts
             for device in devices[-1:]:
                 sharding.use_device(device)
             return _dispatch(arguments)

@@ -24,7 +24,7 @@ from ppax.cli.arguments import (
     dashed,
     is_extension_list,
     join_arguments,
-    renamed,
+    renamed_option,
     split_arguments,
     split_free,
     split_help,
@@ -245,7 +245,7 @@ def _print_help(
         parser.epilog = f"{parser.epilog}\n{textwrap.fill(more, 100, break_on_hyphens=False)}"
     if topic in LISTS and topic in known:
         name = known[topic].limits["choices"][-1]
-        flag = "--" + renamed(topic, "_", "-")
+        flag = "--" + renamed_option(topic, "_", "-")
         parser.epilog = (
             f"{parser.epilog}\nOptions of one of these parts: ppax {command} TARGET {flag} {name} --help {topic}"
         )
@@ -259,7 +259,7 @@ def _print_help(
 
 def _all_extensions(topic: str, command: str) -> str:
     """Return the extensions with the purpose of each in a line, and the command that shows the options of one."""
-    choices, flag = PARTS["extension"], "--" + renamed(topic, "_", "-")
+    choices, flag = PARTS["extension"], "--" + renamed_option(topic, "_", "-")
     width = max(map(len, choices))
     lines = [
         "extensions, which are called in the order of the list:",
@@ -278,7 +278,7 @@ def _purpose(cls: type) -> str:
 
 def _other_part(topic: str, option: Option, defaults: Config, command: str) -> str:
     """Sentence with the command that shows the options of another part in the slot `topic`."""
-    chosen, flag = defaults[option.path], "--" + renamed(option.path, "_", "-")
+    chosen, flag = defaults[option.path], "--" + renamed_option(option.path, "_", "-")
     other = next((name for name in reversed(option.limits["choices"]) if name != chosen), None)
     if other is None:
         return ""
@@ -288,7 +288,7 @@ def _other_part(topic: str, option: Option, defaults: Config, command: str) -> s
 
 def add_option(group: Any, option: Option, default: Any, visible: bool = True, in_help: bool = False) -> None:
     """Add an option of a run or of a part; with `in_help`, short names of installed packages are among its choices."""
-    flag = "--" + renamed(option.path, "_", "-")
+    flag = "--" + renamed_option(option.path, "_", "-")
     shown = " ".join(map(str, default)) if isinstance(default, list) else option.none if default is None else default
     shown = NONE if is_extension_list(flag) else shown
     text = f"{option.doc} (default: {str(shown).lower() if option.kind is bool else shown})"

@@ -15,7 +15,7 @@ from ppax.core.types import ConfigError
 from ppax.reports import comparison
 from ppax.scores import scoring, suite, tables
 from ppax.scores.recorded import presets, scores_by_target
-from ppax.scores.tables import duration, number
+from ppax.scores.tables import duration, number_cell
 
 NOT_MEASURED = "not measured"
 
@@ -62,10 +62,10 @@ def run_presets(options: argparse.Namespace, say: Callable[[str], None]) -> dict
     listed = presets()
     rows = [("preset", "score", "steps", "time of a seed")]
     for name, one in listed.items():
-        scored = f"{number(one.iqm)} ({one.seeds} seeds)" if one else NOT_MEASURED
+        scored = f"{number_cell(one.iqm)} ({one.seeds} seeds)" if one else NOT_MEASURED
         rows.append((name, scored, f"{one.steps:,}" if one else "", duration(one.seconds) if one else ""))
     if not options.json:
-        say(comparison.table(list(zip(*rows, strict=True)), rows[0], rows[0][0], comparison.terminal_width()))
+        say(comparison.text_table(list(zip(*rows, strict=True)), rows[0], rows[0][0], comparison.terminal_width()))
     return {name: one._asdict() if one else None for name, one in listed.items()}
 
 

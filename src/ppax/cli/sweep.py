@@ -20,7 +20,7 @@ from ppax.cli.arguments import (
     is_extension_list,
     join_arguments,
     number_or_text,
-    path_of,
+    option_path,
     split_arguments,
 )
 from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail, flagged
@@ -37,7 +37,7 @@ from ppax.sweeps.pictures import MEMBERS, PARALLEL
 from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.plan import DISTRIBUTIONS, Distribution
 from ppax.sweeps.runs import dry_run, start
-from ppax.sweeps.search import SEARCHES, options_of
+from ppax.sweeps.search import SEARCHES, search_options
 
 CALL = re.compile(r"([A-Za-z_]+)\(")  # a distribution, known or not, perhaps without its closing bracket
 DRAWN = re.compile(rf"({'|'.join(DISTRIBUTIONS)})\((.*)\)")  # as log_uniform(1e-5, 1e-2)
@@ -71,8 +71,8 @@ def parse_sweep(texts: list[str]) -> tuple[argparse.Namespace, Config, Config]:
 
     def find(target: str) -> Config:
         nonlocal of_file
-        found, of_file = placing.split(config.find(target))
-        found, own = plan.split(found)
+        found, of_file = placing.split_cluster(config.find(target))
+        found, own = plan.split_sweep(found)
         table.update(own)
         return found
 
@@ -80,7 +80,7 @@ def parse_sweep(texts: list[str]) -> tuple[argparse.Namespace, Config, Config]:
     rest, swept = split_swept([one._replace(flag=dashed(one.flag)) for one in rest])
     options, run_config = parse_run("sweep", join_arguments(rest), add_sweep, find)
     imports.typed(one.name for one in config.outside_values(vars(options), placing.OPTIONS.values()).values())
-    options.cluster = placing.of_file(cluster_of(options, placing.checked(of_file)))
+    options.cluster = placing.of_file(cluster_of(options, placing.checked_cluster(of_file)))
     own_search = parse_search(search, table.get(config.SEARCH, {}))
     table |= {config.SEARCH: own_search} if own_search else {}
     known = {option.path: option for option in config.options(run_config)}
@@ -120,7 +120,7 @@ def split_swept(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[str
         if values is None:
             rest.append(argument)
         else:
-            swept[path_of(name)] = values
+            swept[option_path(name)] = values
             rest += argument.further()
     return rest, swept
 
@@ -152,7 +152,7 @@ def parse_search(arguments: list[Argument], base: Config) -> Config:
     chosen, left = names.parse_known_args(join_arguments(arguments))
     if chosen.part is not None:
         base = (base if base.get("part") == chosen.part else {}) | {"part": chosen.part}
-    known = {option.path: option for option in options_of(base)}
+    known = {option.path: option for option in search_options(base)}
     usage = f"ppax sweep TARGET {SEARCH_FLAG} {base.get('part', 'PART')}"
     parser = argparse.ArgumentParser(prog=usage, allow_abbrev=False)
     for path, option in known.items():
@@ -160,7 +160,7 @@ def parse_search(arguments: list[Argument], base: Config) -> Config:
             add_option(parser, option, option.default)
     options, unknown = parser.parse_known_args(left)
     if unknown:
-        name = path_of(unknown[0].partition("=")[0].lstrip("-"))
+        name = option_path(unknown[0].partition("=")[0].lstrip("-"))
         raise ConfigError(f"unknown option {unknown[0]!r}{meant(name, known, flagged)}")
     imports.typed(one.name for one in config.outside_values(vars(options), known.values()).values())
     given: dict[str, Any] = {path.removeprefix(f"{config.SEARCH}."): value for path, value in vars(options).items()}

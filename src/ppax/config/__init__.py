@@ -4,7 +4,7 @@ from ppax.config.catalogue import PARTS, Choices
 from ppax.config.construction import Built, build, build_agent, build_env, build_part, configured, settings
 from ppax.config.defaults import BY_ENVIRONMENT, PARTS_FOR_ALL, PRESET, Completed, begun, completed, num_envs_for
 from ppax.config.description import describe, describe_part, describe_run, own_environment
-from ppax.config.outside_names import outside, outside_values, require_asked
+from ppax.config.outside_names import outside, outside_values, require_asked_options
 from ppax.config.run_files import RUN_FILE, SWEEP_FILE, file_of, find, of_sweep, parse, preset, presets, read, to_toml
 from ppax.config.run_settings import (
     BestSettings,
@@ -17,7 +17,7 @@ from ppax.config.run_settings import (
     part_in_iterations,
     require_within,
 )
-from ppax.config.user_parts import import_paths, package_of, plain, require_trusted, without_parts
+from ppax.config.user_parts import import_paths, package_of, plain, require_trusted_parts, without_parts
 from ppax.config.validation import (
     FREE,
     OBJECTS,
@@ -86,8 +86,8 @@ __all__ = [
     "preset",
     "presets",
     "read",
-    "require_asked",
-    "require_trusted",
+    "require_asked_options",
+    "require_trusted_parts",
     "require_within",
     "resolve",
     "settings",

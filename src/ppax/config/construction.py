@@ -24,9 +24,9 @@ from ppax.config.catalogue import (
     part_fields,
 )
 from ppax.config.description import own_environment
-from ppax.config.outside_names import require_asked, require_asked_of_env
+from ppax.config.outside_names import require_asked_of_env, require_asked_options
 from ppax.config.run_settings import NO_POOL, Run, in_iterations
-from ppax.config.user_parts import require_tree, require_trusted
+from ppax.config.user_parts import require_tree, require_trusted_parts
 from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve, resolve_part
 from ppax.core.options import Config, hints_of, option_of
 from ppax.core.parts import name_of
@@ -54,9 +54,9 @@ def build(config: Config, env: Env | None = None) -> Built:
     `env` replaces the configured environment, and `run` has its settings; `env_params` and `schedule` of the
     configuration are set in it. Raises Untrusted for code, files and servers that the user does not trust.
     """
-    require_trusted(config if env is None else config | {"env": ""})
+    require_trusted_parts(config if env is None else config | {"env": ""})
     config = resolve(config)
-    require_asked(config)
+    require_asked_options(config)
     _require_no_objects(config)
     env = build_env(config) if env is None else configured(env, config)
     run = dataclasses.replace(_run(config), **env.settings.run_fields())
@@ -70,7 +70,7 @@ def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
     With `self_play` it is trained against past selves, for which `env` must have `num_envs`.
     """
     config = resolve(config)
-    require_asked(config, "agent", "groups")
+    require_asked_options(config, "agent", "groups")
     _require_no_objects(config)
     return _agents(config, env, self_play)
 

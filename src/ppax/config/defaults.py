@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ppax.config.catalogue import choices_of
 from ppax.config.construction import build_env
 from ppax.config.run_files import preset, presets
-from ppax.config.user_parts import require_trusted
+from ppax.config.user_parts import require_trusted_parts
 from ppax.config.validation import overridden, resolve
 from ppax.core.options import NONE, Config, flatten, unflatten
 from ppax.envs import Env
@@ -167,7 +167,7 @@ def completed(given: Config, env: Env | None = None) -> Completed:
     option, as the file of a recorded run, is returned as it is. Raises ConfigError for an unknown preset or environment
     or an invalid option, Untrusted for code that the user does not trust.
     """
-    require_trusted(given if env is None else {**given, "env": ""})
+    require_trusted_parts(given if env is None else {**given, "env": ""})
     whole = dict(flatten(resolve(given)))
     if whole.keys() <= dict(flatten(given)).keys():
         return Completed(given)

@@ -26,7 +26,7 @@ from ppax.core.types import ConfigError
 from ppax.envs import Env, TimeLimit, require_native
 from ppax.envs.imported import LIMIT
 from ppax.envs.wrappers import params
-from ppax.envs.wrappers.parameter_names import parameters, plain, value_at
+from ppax.envs.wrappers.parameter_names import parameters, plain_value, value_at
 from ppax.ppo.ppo import PPO
 from ppax.training.backends import backend_of
 
@@ -182,7 +182,7 @@ def _of_part(env: Any) -> tuple[str, Config] | None:
         env = env.env
     limit = {}
     if isinstance(env, TimeLimit):
-        limit, env = {LIMIT: plain(env.max_steps)}, env.env
+        limit, env = {LIMIT: plain_value(env.max_steps)}, env.env
     path = imports.import_path(type(env))
     if path is None or not dataclasses.is_dataclass(env):
         return None
@@ -195,15 +195,15 @@ def _of_part(env: Any) -> tuple[str, Config] | None:
         return None
     known, before = parameters(world), parameters(usual)
     numbers = {name: value_at(world, place.path) for name, place in known.items()}
-    usually = {name: plain(value_at(usual, place.path)) for name, place in before.items()}
-    changed = {name: x for name, x in numbers.items() if name in needed or plain(x) != usually.get(name, ABSENT)}
+    usually = {name: plain_value(value_at(usual, place.path)) for name, place in before.items()}
+    changed = {name: x for name, x in numbers.items() if name in needed or plain_value(x) != usually.get(name, ABSENT)}
     others = {name: getattr(world, name) for name in fields if name not in {str(x.path[0]) for x in known.values()}}
     arguments = {name: as_data(x, _default_of(fields[name])) for name, x in others.items()}
     arguments = {name: x for name, x in arguments.items() if name in needed or not _equal(x, usual, name)}
     if (limit and LIMIT in {*known, *fields}) or any(arguments.get(name) is ABSENT for name in needed):
         return None
     arguments = {name: x for name, x in arguments.items() if x is not ABSENT}
-    return path, {name: plain(x) for name, x in changed.items()} | arguments | limit
+    return path, {name: plain_value(x) for name, x in changed.items()} | arguments | limit
 
 
 def _default_of(field: dataclasses.Field[Any]) -> Any:
@@ -218,7 +218,7 @@ def _equal(value: Any, usual: Any, name: str) -> bool:
 
 def as_data(value: Any, default: Any) -> Any:
     """Return an argument as a run file holds it: a list for a tuple, where the default is one; else ABSENT."""
-    data = plain(value)
+    data = plain_value(value)
     if isinstance(default, tuple) and isinstance(data, tuple):
         data = _listed(data)
     elif isinstance(default, tuple) and isinstance(data, list):

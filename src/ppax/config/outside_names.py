@@ -43,7 +43,7 @@ def _identified(place: str, values: Mapping[str, Any]) -> bool:
     return bool(values.get(checksum)) and not imports.REMOTE.match(str(values[place]))
 
 
-def require_asked(config: Config, *tables: str) -> None:
+def require_asked_options(config: Config, *tables: str) -> None:
     """Raise Untrusted where a configuration, or one of some tables in it, names a path or address without trust."""
     chosen = {name: x for name, x in config.items() if name in tables} if tables else config
     imports.require_asked(outside(chosen))

@@ -58,7 +58,7 @@ def _import_paths(config: Config) -> Iterator[tuple[str, str]]:
                     yield place, word
 
 
-def require_trusted(config: Config, parts_only: bool = False) -> None:
+def require_trusted_parts(config: Config, parts_only: bool = False) -> None:
     """Raise Untrusted, with all packages at once, where a configuration names code that may not be imported."""
     paths = import_paths(config)
     imports.require_trusted({place: paths[place] for place in paths if place.endswith(ENDS) or not parts_only})

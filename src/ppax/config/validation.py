@@ -15,7 +15,7 @@ from typing import Any
 from ppax.config import group_tables
 from ppax.config.catalogue import AGENT, CHAIN, LIST, ONE, PARTS, Choices, PartField, part_fields
 from ppax.config.run_settings import Run
-from ppax.config.user_parts import require_trusted, without_parts
+from ppax.config.user_parts import require_trusted_parts, without_parts
 from ppax.core import imports, unknown_names
 from ppax.core.options import (
     Config,
@@ -51,7 +51,7 @@ def options(config: Config) -> Iterator[Option]:
 
     Raises Untrusted, before anything is imported, for names of code that the user does not trust.
     """
-    require_trusted(config, parts_only=True)
+    require_trusted_parts(config, parts_only=True)
     yield from _options(Run, config, "")
     yield from part_options(AGENT, _table(config, "agent", "agent", ".part"), "agent")
     for name, table in group_tables.tables(config).items():
@@ -179,7 +179,7 @@ def resolve(config: Config) -> Config:
 
     Raises Untrusted, before anything is imported, for names of code that the user does not trust.
     """
-    require_trusted(config, parts_only=True)
+    require_trusted_parts(config, parts_only=True)
     config = group_tables.with_inherited(config)
     problems: list[str] = []
     known, config = _known(config, problems)
@@ -266,7 +266,7 @@ def _is_table(path: str, known: Iterable[str]) -> bool:
 
 def resolve_part(choices: Choices, table: Config, path: str) -> Config:
     """Fill in the defaults of the table of one part that is not of a run, and check its values, as `resolve` does."""
-    require_trusted({path: table}, parts_only=True)
+    require_trusted_parts({path: table}, parts_only=True)
     known = {option.path: option for option in part_options(choices, table, path)}
     given = dict(flatten(table, f"{path}."))
     problems = [_unknown(own, known) for own in given if own not in known]

@@ -27,7 +27,7 @@ FORMER = {
 }
 
 
-class Setting(NamedTuple):
+class SettingNames(NamedTuple):
     """Row of the table: a setting of ppax, and its names elsewhere, case and dashes ignored."""
 
     option: str  # in a run file; "" where no option says it
@@ -96,7 +96,7 @@ def extension_of(path: str) -> str:
     return f"[{above}agent.extensions.{former[0]}]" if former else ""
 
 
-def meaning(name: str) -> Setting | None:
+def meaning(name: str) -> SettingNames | None:
     """Return the setting that a name stands for, in another library or as the last name of an option; None: unknown."""
     return _by_name().get(_plain(name)) if name not in ("", "part") else None
 
@@ -108,10 +108,10 @@ def own_name(name: str) -> str:
 
 
 @functools.cache
-def _by_name() -> dict[str, Setting]:
+def _by_name() -> dict[str, SettingNames]:
     """Rows by each of their names: of ppax, too, after those of other libraries. Of two rows the first is meant."""
     elsewhere = [(name, row) for row in TABLE for name in row.elsewhere]
-    rows: dict[str, Setting] = {}
+    rows: dict[str, SettingNames] = {}
     for name, setting in elsewhere + [(row.name, row) for row in TABLE]:
         rows.setdefault(_plain(name), setting)
     return rows
@@ -124,7 +124,7 @@ def _plain(name: str) -> str:
 ROWS = "the number of minibatches, each of num_envs * num_steps / num_minibatches rows"
 STEPS = "in steps of all environments together: iterations * num_envs * num_steps"
 TABLE = (
-    Setting(
+    SettingNames(
         "agent.learning_rate",
         "ppax.PPO(network, learning_rate=...)",
         ("learning_rate",),
@@ -132,7 +132,7 @@ TABLE = (
         ("LR",),
         ("pi_lr",),
     ),
-    Setting(
+    SettingNames(
         "total_steps",
         "ppax.fit(agent, env, total_steps=...)",
         ("total_timesteps", "n_timesteps"),
@@ -140,7 +140,7 @@ TABLE = (
         ("TOTAL_TIMESTEPS",),
         ("num_timesteps", "timesteps"),
     ),
-    Setting(
+    SettingNames(
         "total_steps",
         "ppax.fit(agent, env, total_steps=...)",
         cleanrl=("num_iterations", "num_updates"),
@@ -148,7 +148,7 @@ TABLE = (
         others=("max_iterations", "max_epochs"),
         note=STEPS,
     ),
-    Setting(
+    SettingNames(
         "num_envs",
         "ppax.make(name, num_envs=...)",
         ("n_envs",),
@@ -156,7 +156,7 @@ TABLE = (
         ("NUM_ENVS",),
         ("num_actors", "num_workers"),
     ),
-    Setting(
+    SettingNames(
         "num_steps",
         "ppax.fit(agent, env, num_steps=...)",
         ("n_steps",),
@@ -164,7 +164,7 @@ TABLE = (
         ("NUM_STEPS",),
         ("horizon_length", "num_steps_per_env", "unroll_length", "rollout_length", "rollout_fragment_length"),
     ),
-    Setting(
+    SettingNames(
         "agent.num_epochs",
         "ppax.PPO(network, num_epochs=...)",
         ("n_epochs",),
@@ -172,14 +172,14 @@ TABLE = (
         ("UPDATE_EPOCHS",),
         ("mini_epochs", "num_learning_epochs", "num_updates_per_batch", "repeat_per_collect", "num_sgd_iter"),
     ),
-    Setting(
+    SettingNames(
         "agent.minibatch.num_minibatches",
         "ppax.PPO(network, minibatch=ppax.minibatches.Shuffle(num_minibatches=...))",
         cleanrl=("num_minibatches",),
         purejaxrl=("NUM_MINIBATCHES",),
         others=("num_mini_batches", "n_minibatches", "nminibatches"),
     ),
-    Setting(
+    SettingNames(
         "agent.minibatch.num_minibatches",
         "ppax.PPO(network, minibatch=ppax.minibatches.Shuffle(num_minibatches=...))",
         ("batch_size",),
@@ -188,7 +188,7 @@ TABLE = (
         ("mini_batch_size", "sgd_minibatch_size", "train_batch_size"),
         note=ROWS,
     ),
-    Setting(
+    SettingNames(
         "agent.gamma",
         "ppax.PPO(network, gamma=...)",
         ("gamma",),
@@ -196,7 +196,7 @@ TABLE = (
         ("GAMMA",),
         ("discount", "discounting", "discount_factor"),
     ),
-    Setting(
+    SettingNames(
         "agent.advantage.gae_lambda",
         "ppax.PPO(network, advantage=ppax.advantages.GAE(gae_lambda=...))",
         ("gae_lambda",),
@@ -204,7 +204,7 @@ TABLE = (
         ("GAE_LAMBDA",),
         ("lam", "lambda", "lambda_", "tau"),
     ),
-    Setting(
+    SettingNames(
         "agent.loss.clip_eps",
         "ppax.PPO(network, loss=ppax.losses.ClippedSurrogate(clip_eps=...))",
         ("clip_range",),
@@ -212,14 +212,14 @@ TABLE = (
         ("CLIP_EPS",),
         ("clip", "e_clip", "eps_clip", "clip_param", "clip_ratio", "clipping_epsilon"),
     ),
-    Setting(
+    SettingNames(
         "agent.critic.value_clip",
         "ppax.PPO(network, critic=ppax.critics.Regression(value_clip=...))",
         ("clip_range_vf",),
         ("clip_vloss",),
         others=("vf_clip_param", "value_clip", "clip_value", "use_clipped_value_loss"),
     ),
-    Setting(
+    SettingNames(
         "agent.ent_coef",
         "ppax.PPO(network, ent_coef=...)",
         ("ent_coef",),
@@ -227,7 +227,7 @@ TABLE = (
         ("ENT_COEF",),
         ("entropy_coef", "entropy_coeff", "entropy_cost"),
     ),
-    Setting(
+    SettingNames(
         "agent.vf_coef",
         "ppax.PPO(network, vf_coef=...)",
         ("vf_coef",),
@@ -235,7 +235,7 @@ TABLE = (
         ("VF_COEF",),
         ("value_coef", "critic_coef", "value_loss_coef", "vf_loss_coeff", "vf_loss_coefficient"),
     ),
-    Setting(
+    SettingNames(
         "agent.max_grad_norm",
         "ppax.PPO(network, max_grad_norm=...)",
         ("max_grad_norm",),
@@ -243,18 +243,18 @@ TABLE = (
         ("MAX_GRAD_NORM",),
         ("grad_norm", "grad_clip"),
     ),
-    Setting(
+    SettingNames(
         "agent.extensions.kl_control.target_kl",
         "ppax.PPO(network, extensions=(ppax.extensions.KLControl(target_kl=...),))",
         ("target_kl",),
         ("target_kl",),
     ),
-    Setting(
+    SettingNames(
         "agent.extensions.kl_control.rate_target",
         "ppax.PPO(network, extensions=(ppax.extensions.KLControl(rate_target=...),))",
         others=("desired_kl", "kl_threshold"),
     ),
-    Setting(
+    SettingNames(
         "agent.schedule.part",
         "ppax.PPO(network, schedule=ppax.schedules.Linear())",
         cleanrl=("anneal_lr",),
@@ -262,12 +262,12 @@ TABLE = (
         others=("lr_schedule",),
         value="linear",
     ),
-    Setting(
+    SettingNames(
         "agent.optimizer.eps",
         "ppax.PPO(network, optimizer=ppax.optimizers.Adam(eps=...))",
         others=("adam_eps", "adam_epsilon"),
     ),
-    Setting(
+    SettingNames(
         "agent.normalize_obs",
         "ppax.PPO(network, normalize_obs=True)",
         ("VecNormalize", "norm_obs"),
@@ -275,34 +275,34 @@ TABLE = (
         ("NORMALIZE_ENV",),
         ("normalize_observations", "normalize_observation", "normalize_input", "empirical_normalization", "obs_norm"),
     ),
-    Setting(
+    SettingNames(
         "agent.normalize_reward",
         "ppax.PPO(network, normalize_reward=True)",
         ("norm_reward",),
         ("NormalizeReward",),
         others=("normalize_rewards", "reward_norm", "rew_norm"),
     ),
-    Setting(
+    SettingNames(
         "agent.normalize_advantage",
         "ppax.PPO(network, normalize_advantage=...)",
         ("normalize_advantage",),
         ("norm_adv",),
         others=("normalize_advantages", "advantage_normalization"),
     ),
-    Setting(
+    SettingNames(
         "agent.network.hidden",
         "ppax.networks.network(env, hidden=(...,))",
         ("net_arch", "policy_kwargs"),
         others=("hidden_sizes", "hidden_layer_sizes", "fcnet_hiddens", "units"),
     ),
-    Setting(
+    SettingNames(
         "agent.network.activation",
         "ppax.networks.network(env, activation=...)",
         ("activation_fn",),
         purejaxrl=("ACTIVATION",),
         others=("fcnet_activation",),
     ),
-    Setting(
+    SettingNames(
         "agent.network.memory.part",
         "ppax.networks.network(env, memory=ppax.networks.memories.LSTM(...))",
         ("RecurrentPPO", "MlpLstmPolicy"),
@@ -311,20 +311,20 @@ TABLE = (
         ("use_lstm", "use_rnn"),
         value="lstm",
     ),
-    Setting(
+    SettingNames(
         "agent.extensions.held_noise.steps",
         "ppax.PPO(ppax.networks.network(env, gsde=True), extensions=(ppax.extensions.HeldNoise(steps=...),))",
         ("use_sde", "sde_sample_freq"),
         note="with agent.network.gsde = true",
     ),
-    Setting(
+    SettingNames(
         "agent.network.log_std_init",
         "ppax.networks.network(env, log_std_init=...)",
         ("log_std_init",),
         others=("init_noise_std",),
     ),
-    Setting("seed", "ppax.fit(agent, env, seed=...)", ("seed",), ("seed",), ("SEED",), ("random_seed",)),
-    Setting(
+    SettingNames("seed", "ppax.fit(agent, env, seed=...)", ("seed",), ("seed",), ("SEED",), ("random_seed",)),
+    SettingNames(
         "env",
         "ppax.make(name)",
         ("env_id",),
@@ -332,49 +332,51 @@ TABLE = (
         ("ENV_NAME",),
         ("env_name", "gym_id", "task"),
     ),
-    Setting("env_params", "ppax.make(name, num_envs, env_params=...)", ("env_kwargs",), others=("env_config",)),
-    Setting("log.to", "ppax.fit(agent, env, callbacks=[ppax.loggers.WandB()])", cleanrl=("track",), note='as "wandb"'),
-    Setting(
+    SettingNames("env_params", "ppax.make(name, num_envs, env_params=...)", ("env_kwargs",), others=("env_config",)),
+    SettingNames(
+        "log.to", "ppax.fit(agent, env, callbacks=[ppax.loggers.WandB()])", cleanrl=("track",), note='as "wandb"'
+    ),
+    SettingNames(
         "log.tensorboard",
         "ppax.fit(agent, env, log=ppax.Log(tensorboard=True))",
         ("tensorboard_log",),
     ),
-    Setting("log.console", "ppax.fit(agent, env, log=ppax.Log(console=...))", ("verbose", "progress_bar")),
-    Setting("log.every", "ppax.fit(agent, env, log=ppax.Log(every=...))", ("log_interval",)),
-    Setting(
+    SettingNames("log.console", "ppax.fit(agent, env, log=ppax.Log(console=...))", ("verbose", "progress_bar")),
+    SettingNames("log.every", "ppax.fit(agent, env, log=ppax.Log(every=...))", ("log_interval",)),
+    SettingNames(
         "log.checkpoint_every",
         "ppax.fit(agent, env, log=ppax.Log(checkpoint_every=...))",
         ("save_freq",),
         others=("save_interval", "save_frequency"),
         note="in iterations",
     ),
-    Setting(
+    SettingNames(
         "eval.every",
         "ppax.fit(agent, env, evaluation=ppax.EvalSettings(every=...))",
         ("eval_freq",),
         others=("eval_interval",),
         note="in iterations",
     ),
-    Setting(
+    SettingNames(
         "eval.episodes",
         "ppax.fit(agent, env, evaluation=ppax.EvalSettings(every=10, episodes=...))",
         ("n_eval_episodes", "eval_episodes"),
         others=("num_eval_episodes", "episodes"),
     ),
-    Setting(
+    SettingNames(
         "",
         "ppax.fit(agent, env, evaluation=ppax.EvalSettings(every=10))",
         ("eval_env",),
         note="evaluations make environments of their own",
     ),
-    Setting("", "ppax.fit(agent, env, callbacks=[...])", ("callback",)),
-    Setting("stop", "ppax.fit(agent, env, stop=...)", ("StopTrainingOnRewardThreshold",)),
-    Setting(
+    SettingNames("", "ppax.fit(agent, env, callbacks=[...])", ("callback",)),
+    SettingNames("stop", "ppax.fit(agent, env, stop=...)", ("StopTrainingOnRewardThreshold",)),
+    SettingNames(
         "",
         "action masks of the environment, without an option",
         ("MaskablePPO", "ActionMasker"),
         ("invalid_action_masking",),
     ),
-    Setting("", "ppax.fit(agent, env) or ppax.train", ("learn",), (), ("make_train",)),
-    Setting("", "ppax.load(run_dir).act(obs)", ("predict",)),
+    SettingNames("", "ppax.fit(agent, env) or ppax.train", ("learn",), (), ("make_train",)),
+    SettingNames("", "ppax.load(run_dir).act(obs)", ("predict",)),
 )

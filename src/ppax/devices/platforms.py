@@ -18,7 +18,7 @@ Options = dict[str, int | bool]
 CPU_INFO = Path("/proc/cpuinfo")  # Linux
 
 
-class Chunks(NamedTuple):
+class ChunkRule(NamedTuple):
     """Gradient accumulation: the part of a minibatch whose gradient is computed at once."""
 
     rows_alone: int  # rows per chunk of a program on one device
@@ -34,7 +34,7 @@ class Rules(NamedTuple):
     """Choices of a program on one platform."""
 
     min_rows: int | None  # rows of a minibatch per device from which several are faster than one; None: one device
-    chunks: Chunks | None  # None: whole minibatches
+    chunks: ChunkRule | None  # None: whole minibatches
     few_streams: int  # largest number of streams per device whose V is computed for all steps of a rollout at once
     unroll: int  # steps of a loop over time in one iteration of the compiled loop
     unrolled_operations: int  # largest number of operations of an environment step and its action, for such a loop
@@ -61,7 +61,7 @@ CPU_OPTIONS = {
 
 CPU = Rules(
     min_rows=256,
-    chunks=Chunks(8192, 512, 2**20, 1024, 256, {"float32": 4, "bfloat16": 8}),  # activations fit the cache
+    chunks=ChunkRule(8192, 512, 2**20, 1024, 256, {"float32": 4, "bfloat16": 8}),  # activations fit the cache
     few_streams=32,  # products of so few rows cost as much as those of many
     unroll=1,
     unrolled_operations=0,

@@ -83,7 +83,7 @@ def whole(tree: Tree) -> Tree:
 @jax.jit
 def _everywhere(tree: Tree) -> Tree:
     """Replicate arrays over the devices of all processes."""
-    return sharding.place(tree, sharding.SAME, len(jax.devices()))
+    return sharding.place_on_devices(tree, sharding.SAME, len(jax.devices()))
 
 
 def require_compiled(name: str, compiled: bool) -> None:

@@ -148,7 +148,7 @@ def split(
     return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
-def place(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
+def place_on_devices(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
     """Shard `tree` as the results of `split` are, so that the first call has the same shardings as later ones."""
     if devices == 1:
         return tree

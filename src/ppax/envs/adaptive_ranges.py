@@ -17,7 +17,7 @@ from ppax.core.types import ConfigError, Episodes, Scalar, number, part, static
 from ppax.devices import sharding
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.boundary_sampling import EPISODE_RETURN, BoundarySampling, count_name, total_name
-from ppax.envs.wrappers.parameter_names import by_short_name, parameters, plain, require_known, value_at
+from ppax.envs.wrappers.parameter_names import by_short_name, parameters, plain_value, require_known, value_at
 from ppax.envs.wrappers.params import AROUND, adjust, ranges_of
 
 ROOT = "env."  # prefix of the paths in `leaves`
@@ -120,7 +120,9 @@ def current_ends(env: VectorEnv, schedule: AdaptiveRanges, ranges: Ranges) -> di
 def limits_of(env: VectorEnv, schedule: AdaptiveRanges) -> dict[str, Any]:
     """Return the widest ranges as `env_params`: those of evaluations."""
     names = _names(env.env, schedule)
-    return {name: dict(zip(SIDES, (plain(x) for x in ends), strict=True)) for name, ends in _limits(names, schedule)}
+    return {
+        name: dict(zip(SIDES, (plain_value(x) for x in ends), strict=True)) for name, ends in _limits(names, schedule)
+    }
 
 
 def adapt_ranges(env: Any, ranges: Ranges | tuple[()], episodes: Episodes) -> tuple[Any, Episodes, Mapping[str, Array]]:
@@ -144,7 +146,7 @@ def with_ends(env: VectorEnv, schedule: AdaptiveRanges) -> VectorEnv:
     inner = without_ends(env).env
     names = _names(inner, schedule)
     known, drawn = parameters(inner), ranges_of(inner)
-    own = {name: plain(value_at(inner, known[name].path)) for name in names if name not in drawn}
+    own = {name: plain_value(value_at(inner, known[name].path)) for name in names if name not in drawn}
     _check(names, schedule)
     inner = adjust(inner, {name: dict.fromkeys(SIDES, value) for name, value in own.items()})
     wrapped = dataclasses.replace(env, env=_around(inner, names, schedule), schedule=schedule)
@@ -228,7 +230,7 @@ def _check(names: tuple[str, ...], schedule: AdaptiveRanges) -> None:
     for name in ("widen_at", "narrow_at"):
         if getattr(schedule, name) is None:
             raise ConfigError(f"schedule.{name}: must be given, in units of {schedule.metric}")
-    widen, narrow = plain(schedule.widen_at), plain(schedule.narrow_at)
+    widen, narrow = plain_value(schedule.widen_at), plain_value(schedule.narrow_at)
     if not isinstance(widen, jax.core.Tracer) and not isinstance(narrow, jax.core.Tracer) and narrow >= widen:
         raise ConfigError(f"schedule.narrow_at = {narrow:g}: must be below schedule.widen_at = {widen:g}")
 
@@ -241,7 +243,7 @@ def _check_limits(env: VectorEnv, schedule: AdaptiveRanges) -> None:
     names, paths = _names(env.env, schedule), ranges_of(env.env)
     adjust(env.env, {name: dict(zip(SIDES, both, strict=True)) for name, both in _limits(names, schedule)})
     for name, (low, high) in _limits(names, schedule):
-        first, last = (plain(value_at(env.env, paths[name][side])) for side in SIDES)
+        first, last = (plain_value(value_at(env.env, paths[name][side])) for side in SIDES)
         if low > first or high < last:
             raise ConfigError(
                 f"schedule: the limits of {ROOT}{name}, {low:g} to {high:g}, must contain its first range, "

@@ -18,7 +18,7 @@ from ppax.core.options import flatten, unflatten
 from ppax.core.types import Scalar
 from ppax.envs.adaptive_ranges import adaptive_of, check_adaptive, current_ends, limits_of
 from ppax.envs.vector import VectorEnv
-from ppax.envs.wrappers.parameter_names import ParameterPath, parameters, plain, put, value_at
+from ppax.envs.wrappers.parameter_names import ParameterPath, parameters, plain_value, put, value_at
 from ppax.envs.wrappers.params import adjust, ranges_of
 
 ROOT = "env"  # first word of the paths
@@ -55,12 +55,12 @@ def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
     names = {parameter.path: name for name, parameter in parameters(env.env).items()}
     where, values, ranges = _paths(env.env), dict[str, Any](), ranges_of(env.env)
     for name, changed in _changed(env, progress, END * progress).items():
-        path, value = where[name], plain(jnp.asarray(changed))
+        path, value = where[name], plain_value(jnp.asarray(changed))
         if path in names:
             values[names[path]] = value
         else:  # an end of a range
             *_, end, drawn = path
-            both = values.get(drawn) or {end: plain(value_at(env.env, at)) for end, at in ranges[drawn].items()}
+            both = values.get(drawn) or {end: plain_value(value_at(env.env, at)) for end, at in ranges[drawn].items()}
             values[drawn] = {**both, end: value}
     return values
 

@@ -29,7 +29,7 @@ def is_own(name: str) -> bool:
     return imports.is_path(name) or ("/" not in name and name in imports.registered(KIND))
 
 
-def find(name: str) -> Any:
+def find_env(name: str) -> Any:
     """Import what `name` stands for: a class, a function or an environment.
 
     Raises Untrusted before anything is imported, ConfigError where there is no such thing.

@@ -238,7 +238,7 @@ def _refuse_compiled_only(name: str, settings: EnvSettings) -> None:
 
 def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
     """Create copies of the environment that the user has written, by its import path or short name."""
-    found = imported.find(name)
+    found = imported.find_env(name)
     tables = params.nested(settings.env_params)
     if not imported.on_host(found, name, params.first_values(tables)):
         single: Single = partial(imported.single, found, name)

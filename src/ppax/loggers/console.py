@@ -47,7 +47,7 @@ class Console:
         """Show one row, with the latest evaluation."""
         evaluated = row.get("eval_return", math.nan)
         self._evaluated = self._evaluated if math.isnan(evaluated) else evaluated
-        texts = describe(row | {"eval_return": self._evaluated})
+        texts = row_texts(row | {"eval_return": self._evaluated})
         if self._progress is not None:
             self._progress.update(self._task, completed=row["iteration"], texts=texts)
             return
@@ -73,7 +73,7 @@ class Console:
         stream.flush()
 
 
-def describe(row: Row) -> list[str]:
+def row_texts(row: Row) -> list[str]:
     """Return episode return, evaluation, steps and speed of a row, in words, the most important ones first.
 
     Where no episode ended, the mean reward of a step stands for the return.

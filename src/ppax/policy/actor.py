@@ -49,7 +49,7 @@ class ActingAgent(NamedTuple):
     learner: Any  # LearnerState with empty optimiser and reward statistics, or a dict of them by group
 
 
-def acting(agent: Any, learner: Any) -> ActingAgent:
+def acting_agent(agent: Any, learner: Any) -> ActingAgent:
     """Return the part of `agent` and `learner` that acting needs: the current networks, parameters and statistics.
 
     Leaves of `learner` may be anything.
@@ -180,7 +180,7 @@ def _something(spec: Any, read: list[bool]) -> tuple[bool, ...]:
     return tuple(one or group not in reading for group, one in zip(groups, read, strict=True))
 
 
-def unread(actor: Actor, space: spaces.Space) -> frozenset[ArrayPath]:
+def unread_entries(actor: Actor, space: spaces.Space) -> frozenset[ArrayPath]:
     """Return the paths of the arrays of an observation of `space` that the actor does not read."""
     return frozenset(leaf.path for leaf, read in zip(leaves_of(space), actor.obs.read, strict=True) if not read)
 
@@ -199,18 +199,18 @@ def reduced_space(space: spaces.Space, left_out: frozenset[ArrayPath], path: Arr
     return spaces.Tuple([kept.get(i, spaces.Dict({})) for i in range(len(space.spaces))])
 
 
-def reduced(obs: Any, space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath = ()) -> Any:
+def without_critic_entries(obs: Any, space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath = ()) -> Any:
     """Return an observation of `space` without the arrays at the paths `left_out`, whether they are there or not."""
     if isinstance(space, spaces.Dict) and isinstance(obs, dict):
         absent = {key for key, inner in _inner(space) if _within(inner, left_out, (*path, key))}
         return {
-            key: reduced(x, space.spaces[key], left_out, (*path, key)) if key in space.spaces else x
+            key: without_critic_entries(x, space.spaces[key], left_out, (*path, key)) if key in space.spaces else x
             for key, x in obs.items()
             if key not in absent
         }
     if isinstance(space, spaces.Tuple) and isinstance(obs, tuple | list) and len(obs) == len(space.spaces):
         return tuple(
-            {} if _within(inner, left_out, (*path, i)) else reduced(x, inner, left_out, (*path, i))
+            {} if _within(inner, left_out, (*path, i)) else without_critic_entries(x, inner, left_out, (*path, i))
             for x, (i, inner) in zip(obs, _inner(space), strict=True)
         )
     return obs

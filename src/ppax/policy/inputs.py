@@ -15,7 +15,7 @@ from gymnasium import spaces
 from ppax.arrays import masks
 from ppax.core.types import ConfigError
 from ppax.envs.hosting.arrays import Leaf, element_of, leaves_of, number_mismatches, space_mismatches
-from ppax.policy.actor import ArrayPath, reduced, reduced_space
+from ppax.policy.actor import ArrayPath, reduced_space, without_critic_entries
 from ppax.policy.spec import PolicySpec
 
 
@@ -124,7 +124,7 @@ class Inputs:
         if not self._unread:
             return obs
         path = (group,) if group else ()
-        return reduced(obs, self._whole[group] if group else self._whole, self._unread, path)
+        return without_critic_entries(obs, self._whole[group] if group else self._whole, self._unread, path)
 
     def _of_groups(self, obs: Any) -> Read:
         if not isinstance(obs, dict) or set(obs) != set(self._axes):
@@ -232,7 +232,7 @@ class Inputs:
         streams = len(read.leaves[0]) if not self._spec.sizes else read.units * axis[0]
 
         def rows(x: Any) -> np.ndarray:
-            x = flags(x, name)
+            x = as_flags(x, name)
             if x.shape[: len(lead)] != lead:
                 raise ConfigError(f"{name} has the shape {list(x.shape)}; must begin with {list(lead)}")
             return x.reshape(streams, *x.shape[len(lead) :])
@@ -306,7 +306,7 @@ class Reader:
         return f"give one observation, {shapes}{agents}, or a batch with one more axis in front"
 
 
-def flags(x: Any, name: str) -> np.ndarray:
+def as_flags(x: Any, name: str) -> np.ndarray:
     """Return truth values; ConfigError for other entries than True, False, 1 and 0, as those of logits."""
     given = np.asarray(x)
     if given.dtype == bool:

@@ -16,9 +16,9 @@ from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, Key, PyTree
 from ppax.envs import Env
 from ppax.envs.hosting.arrays import element_of
-from ppax.policy.actor import Actor, Stepped, acting, actor_of, names_of, step, unread
+from ppax.policy.actor import Actor, Stepped, acting_agent, actor_of, names_of, step, unread_entries
 from ppax.policy.bundle.writing import Exported, write_bundle
-from ppax.policy.inputs import Inputs, flags
+from ppax.policy.inputs import Inputs, as_flags
 from ppax.policy.programs import Program, make_program
 from ppax.policy.spec import PolicySpec, memory_of
 from ppax.training.arguments import require_arguments, require_fit
@@ -46,10 +46,10 @@ class Policy:
     def __init__(self, agent: Agent, learner: Any, spec: PolicySpec, source: Source | None = None):
         """Keep the parts that acting needs of `agent` and `learner` (a whole learner, or one stripped already)."""
         self.source = source
-        self.agent, learner = acting(agent, learner)
+        self.agent, learner = acting_agent(agent, learner)
         self.learner = jax.device_get(learner)
         self.actor = actor_of(self.agent, self.learner, spec)
-        left_out = unread(self.actor, spec.observation_space)
+        left_out = unread_entries(self.actor, spec.observation_space)
         names = names_of(spec.observation_space, left_out)
         self.spec = dataclasses.replace(spec, unread=names, memory=memory_of(self.actor, spec.num_agents))
         self._inputs = Inputs(spec, left_out)
@@ -168,7 +168,7 @@ class Policy:
 
     def _complete(self, mask: PyTree | None, streams: int) -> PyTree | None:
         """Return masks [B, n] in the layout of arrays/masks.py."""
-        mask = jax.tree.map(lambda x: flags(x, "mask") if isinstance(x, np.ndarray) else x, mask)
+        mask = jax.tree.map(lambda x: as_flags(x, "mask") if isinstance(x, np.ndarray) else x, mask)
         if mask is None or not self.spec.sizes:
             return masks.complete(self.spec.action_space, mask, streams, "mask")
         envs = streams // self.spec.num_agents
@@ -203,7 +203,7 @@ class StreamMemory:
         """Begin an episode where `where` [units] or [units, agents] is True; ConfigError for another shape."""
         if not self.needed or not self._units:
             return
-        where = flags(where, "where")
+        where = as_flags(where, "where")
         shapes = [(self._units,), (self._units, self._size)] + [()] * (self._units == 1)
         if where.shape not in shapes:
             raise ConfigError(

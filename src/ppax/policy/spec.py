@@ -66,7 +66,7 @@ class PolicySpec:
 
     def __str__(self) -> str:
         """Return inputs and outputs in words, a line for each."""
-        return described(self)
+        return described_policy(self)
 
     def to_data(self) -> dict[str, Any]:
         """Return the specification as a JSON-compatible dict."""
@@ -170,7 +170,7 @@ def memory_of(agent: Agent | Actor, num_agents: int) -> dict[str, MemoryShape]:
 WIDEST = 6  # most numbers of a vector that are shown
 
 
-def described(spec: Any) -> str:
+def described_policy(spec: Any) -> str:
     """Return a line for each property of a PolicySpec."""
     lines = {
         "environment": spec.env or "of your own",

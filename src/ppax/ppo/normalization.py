@@ -21,7 +21,7 @@ CLIP = 10.0  # clip range of normalised observations and rewards, in standard de
 EPSILON = 1e-8
 
 
-class Pair(NamedTuple):
+class FloatPair(NamedTuple):
     """Compensated float32: a value and its rounding error."""
 
     high: Array
@@ -32,23 +32,23 @@ class RunningStats(NamedTuple):
     """Running mean and variance of all samples. Leaves have the shape of one sample; `count` is [2] uint32."""
 
     count: Array  # type: ignore[assignment]
-    mean: Pair
-    var: Pair  # population variance
+    mean: FloatPair
+    var: FloatPair  # population variance
 
 
 def init_stats(shape: tuple[int, ...]) -> RunningStats:
     """Statistics of no samples: mean 0 and variance 1, replaced by those of the first samples."""
     zeros = jnp.zeros(shape, jnp.float32)
-    return RunningStats(counter.zero(), Pair(zeros, zeros), Pair(zeros + 1.0, zeros))
+    return RunningStats(counter.zero(), FloatPair(zeros, zeros), FloatPair(zeros + 1.0, zeros))
 
 
-def add(pair: Pair, x: Array) -> Pair:
+def add_compensated(pair: FloatPair, x: Array) -> FloatPair:
     """Compensated addition (Knuth's two-sum)."""
     total = pair.high + x
     back = total - pair.high
     low = pair.low + ((pair.high - (total - back)) + (x - back))
     high = total + low
-    return Pair(high, low - (high - total))
+    return FloatPair(high, low - (high - total))
 
 
 def update_stats(stats: RunningStats, x: Array, valid: Array) -> RunningStats:
@@ -69,7 +69,7 @@ def update_stats(stats: RunningStats, x: Array, valid: Array) -> RunningStats:
     total = jnp.maximum(counter.to_float(count), 1.0)
     share, rest = seen.astype(jnp.float32) / total, counter.to_float(stats.count) / total
     var_step = share * ((batch_var - stats.var.high) - stats.var.low + rest * shift**2)
-    return RunningStats(count, add(stats.mean, share * shift), add(stats.var, var_step))
+    return RunningStats(count, add_compensated(stats.mean, share * shift), add_compensated(stats.var, var_step))
 
 
 class NoStats(NamedTuple):

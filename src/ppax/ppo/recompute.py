@@ -24,7 +24,7 @@ from ppax.ppo.losses import bounded_log_ratio
 State = TypeVar("State", bound=Any)
 
 
-class Inputs(NamedTuple):
+class RecomputeInputs(NamedTuple):
     """Inputs of recomputed targets, in addition to the steps."""
 
     reward: Array  # [M, L] that is learned from
@@ -38,7 +38,7 @@ class Recomputation(NamedTuple):
     extensions: Chain
     learner: LearnerState
     steps: Transition  # [M, L]
-    inputs: Inputs | None  # None: nothing is recomputed
+    inputs: RecomputeInputs | None  # None: nothing is recomputed
     make_minibatch: Callable[[Targets, MinibatchIndices], batches.Minibatch]
     num_steps: int  # of the rollout
 
@@ -58,10 +58,10 @@ class Recomputation(NamedTuple):
         joined = to_rows((dataclasses.replace(steps, carry=()), inputs.reward))
         whole, reward = to_pairs(joined, self.num_steps)
         whole = dataclasses.replace(whole, carry=carry)
-        targets = self._estimate(params, whole, Inputs(reward, inputs.end_value[pieces - 1 :: pieces]))
+        targets = self._estimate(params, whole, RecomputeInputs(reward, inputs.end_value[pieces - 1 :: pieces]))
         return to_pairs(to_rows(targets), length)
 
-    def _estimate(self, params: Params, steps: Transition, inputs: Inputs) -> Targets:
+    def _estimate(self, params: Params, steps: Transition, inputs: RecomputeInputs) -> Targets:
         steps, (reward, end_value) = sharding.own((steps, inputs))
         value, log_prob = self.agent.evaluate_actions(self.learner._replace(params=params), steps)
         ratio = jnp.exp(bounded_log_ratio(log_prob, steps))
@@ -81,7 +81,7 @@ class Recompute:
 
     def inputs(
         self, batch: Batch, steps: Transition, reward: Array, next_value: Array, length: int
-    ) -> tuple[Batch, Inputs | None]:
+    ) -> tuple[Batch, RecomputeInputs | None]:
         """Sequences [M, L], and what recomputed targets need of steps, rewards and next values [T, B]."""
         return batch, None
 
@@ -119,7 +119,7 @@ class Epoch(Recompute):
 
     def inputs(
         self, batch: Batch, steps: Transition, reward: Array, next_value: Array, length: int
-    ) -> tuple[Batch, Inputs | None]:
+    ) -> tuple[Batch, RecomputeInputs | None]:
         """Sequences [M, L] with the observations that recomputed targets read, and their other inputs."""
         # Keep the final observation of a truncated episode: its row is invalid, but its value is bootstrapped from
         bootstraps = steps.truncated & ~steps.terminated
@@ -127,7 +127,9 @@ class Epoch(Recompute):
         reward = zero_rows(steps.valid, reward)
         sequences = to_sequences((zero_rows(observed, steps.obs), reward, next_value), length)
         obs, reward, next_value = sharding.gather(sequences)
-        return batch._replace(steps=dataclasses.replace(batch.steps, obs=obs)), Inputs(reward, next_value[:, -1])
+        return batch._replace(steps=dataclasses.replace(batch.steps, obs=obs)), RecomputeInputs(
+            reward, next_value[:, -1]
+        )
 
     def before_epoch(self, recomputation: Recomputation, state: State) -> State:
         """State with targets from the current parameters."""

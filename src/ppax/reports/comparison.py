@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ppax.core.types import printable
 from ppax.reports.formatting import count_text, duration_text, number_text, short_count, shortened, value_text
 from ppax.reports.page import return_text
-from ppax.reports.settings import SEED, Setting, differences, settings_of, short_names
+from ppax.reports.settings import SEED, Setting, setting_differences, settings_of, short_names
 from ppax.reports.statistics import Standing
 from ppax.run.records import EVALUATED, RETURN, Record
 
@@ -93,7 +93,11 @@ def of_records(records: Sequence[Record]) -> Comparison:
         "steps_per_second": [record.steps_per_second for record in ranked],
     }
     return Comparison(
-        list(map(_name, ranked)), differences(ranked), numbers, [x.end for x in ranked], list(map(_ranked, settings))
+        list(map(_name, ranked)),
+        setting_differences(ranked),
+        numbers,
+        [x.end for x in ranked],
+        list(map(_ranked, settings)),
     )
 
 
@@ -132,7 +136,7 @@ def _ranked(setting: Setting) -> Ranked:
 def _table(columns: Sequence[Sequence[str]], key: str, width: int | None) -> str:
     """Aligned columns: numbers to the right, the texts of runs, settings and ends to the left."""
     cells = [[_cell(text, column[0]) for text in column] for column in columns]
-    return table(cells, ("run", "end", "setting"), key, width)
+    return text_table(cells, ("run", "end", "setting"), key, width)
 
 
 def _cell(text: str, head: str) -> str:
@@ -157,7 +161,7 @@ def long_table(records: Sequence[Record]) -> dict[str, list[Any]]:
     which runs differ, by dotted path; then the metrics of the log rows, with `iteration` and `env_steps`. A run that
     lacks a metric has NaN there.
     """
-    options = {path: values for path, values in differences(records).items() if path not in ("env", SEED)}
+    options = {path: values for path, values in setting_differences(records).items() if path not in ("env", SEED)}
     labels = {id(record): setting.label for setting in settings_of(records) for record in setting.records}
     metrics = list(dict.fromkeys(name for record in records for name in record.columns))
     columns: dict[str, list[Any]] = {name: [] for name in (*KEYS, *options, *metrics)}
@@ -204,7 +208,7 @@ def blocks(columns: Sequence[Sequence[str]], left: Collection[str], key: str, wi
     return [_lines(part) for part in parts]
 
 
-def table(columns: Sequence[Sequence[str]], left: Collection[str], key: str, width: int | None = None) -> str:
+def text_table(columns: Sequence[Sequence[str]], left: Collection[str], key: str, width: int | None = None) -> str:
     """Return the table as text, with an empty line between two blocks."""
     return "\n\n".join("\n".join(lines) for lines in blocks(columns, left, key, width))
 

@@ -50,7 +50,7 @@ def curve_of(record: Record, metric: str, points: int) -> Curve:
     return Curve(iterations, steps, mean, np.minimum.reduceat(values, first), np.maximum.reduceat(values, first))
 
 
-def averaged(curves: Sequence[Curve], band: str) -> Curve:
+def mean_curve(curves: Sequence[Curve], band: str) -> Curve:
     """Curve over several runs, at the points of the longest; runs that are over have no part in it.
 
     With the band "confidence" the line is the interquartile mean over the runs and the band its 95 % bootstrap
@@ -73,4 +73,4 @@ def averaged(curves: Sequence[Curve], band: str) -> Curve:
 
 def common(records: Sequence[Record], metric: str, points: int, band: str) -> Curve:
     """Curve of `metric` over several runs of one setting; `band` as in `averaged`."""
-    return averaged([curve_of(record, metric, points) for record in records], band)
+    return mean_curve([curve_of(record, metric, points) for record in records], band)

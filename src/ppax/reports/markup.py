@@ -33,7 +33,7 @@ def joined(content: Iterable[object]) -> Markup:
     return Markup("".join(map(escaped, content)))
 
 
-def table(head: Sequence[object], rows: Iterable[Sequence[object]], class_: str | None = None) -> Markup:
+def html_table(head: Sequence[object], rows: Iterable[Sequence[object]], class_: str | None = None) -> Markup:
     """Table that scrolls sideways where it is wider than the page; the first column is left-aligned text."""
     top = element("tr", *(element("th", cell, scope="col") for cell in head))
     body = (

@@ -16,16 +16,25 @@ from ppax.reports.curves import CONFIDENCE, RANGE, common
 from ppax.reports.formatting import (
     UNKNOWN,
     count_text,
-    counted,
     duration_text,
     listed,
     number_text,
     short_count,
     shortened,
     value_text,
+    with_count,
 )
-from ppax.reports.markup import Markup, element, joined, table
-from ppax.reports.settings import SEED, Setting, by_env, changed, differences, options_of, settings_of, short_names
+from ppax.reports.markup import Markup, element, html_table, joined
+from ppax.reports.settings import (
+    SEED,
+    Setting,
+    by_env,
+    changed,
+    options_of_run,
+    setting_differences,
+    settings_of,
+    short_names,
+)
 from ppax.reports.statistics import statistics_of
 from ppax.run.records import EVALUATED, RETURN, Record
 
@@ -100,13 +109,13 @@ def _which(settings: Sequence[Setting]) -> str:
         record = settings[0].records[0]
         return f"PPO on {shortened(record.env)}, seed {value_text(record.config.get(SEED, '?'))}."
     count = sum(len(setting.records) for setting in settings)
-    runs = f"{counted(count, 'run')} of PPO on {title_of(settings)}"
+    runs = f"{with_count(count, 'run')} of PPO on {title_of(settings)}"
     if len(settings) == 1:
         seeds = {value_text(record.config.get(SEED, "?")) for record in settings[0].records}
         if len(seeds) < count:
             return f"{runs} with the same settings; some have the same seed, too, and are one run repeated."
         return f"{runs}, which differ by their seed alone."
-    text = f"{runs} in {counted(len(settings), 'setting').lower()}"
+    text = f"{runs} in {with_count(len(settings), 'setting').lower()}"
     if len(settings) > LISTED:
         return f"{text}."
     return f"{text}: {listed([f'{setting.label} ({setting.seeds})' for setting in settings])}."
@@ -266,7 +275,7 @@ def legend(settings: Sequence[Setting]) -> Markup:
         line = marked(setting.label, setting)
         rows.append([return_text(setting), line, setting.seeds, short_count(steps), duration_text(seconds), speed])
     head = ("IQM of the final return [95 %]", "setting", "runs", "steps", "time", "steps/s")
-    return table(head, rows, class_="settings")
+    return html_table(head, rows, class_="settings")
 
 
 def episode(film: EpisodeFilm) -> Markup:
@@ -296,7 +305,7 @@ def evaluation(settings: Sequence[Setting]) -> Markup:
         evaluated = (record.last(EVALUATED), record.highest(EVALUATED)) if during else ()
         rows.append([*row, *map(number_text, evaluated)])
     text = "Whole episodes on environments and random numbers that training has not seen."
-    return section("Evaluation", text + _left_out(len(pairs)), table(["run", "seed", *head], rows))
+    return section("Evaluation", text + _left_out(len(pairs)), html_table(["run", "seed", *head], rows))
 
 
 def _own_metrics(record: Record) -> list[str]:
@@ -341,12 +350,12 @@ def speed(settings: Sequence[Setting]) -> Markup:
     picture = grid(cards(settings, "steps_per_second", "Throughput", "steps per second", "", Band((0.0,))))
     rows = [[marked(shortened(record.name), setting), *_machine(record)] for setting, record in pairs[:TABLE_RUNS]]
     head = ("run", "started", "training", "compilation", "device", "versions", "commit")
-    return section("Speed", sentence + _left_out(len(pairs)), picture, table(head, rows))
+    return section("Speed", sentence + _left_out(len(pairs)), picture, html_table(head, rows))
 
 
 def _machine(record: Record) -> Iterator[str]:
     start = record.starts[0] if record.starts else {}
-    again = f" (+ {counted(len(record.starts) - 1, 'resume').lower()})" if record.starts[1:] else ""
+    again = f" (+ {with_count(len(record.starts) - 1, 'resume').lower()})" if record.starts[1:] else ""
     yield f"{shortened(str(start.get('time', UNKNOWN)))}{again}"
     yield duration_text(record.last("seconds"))
     yield duration_text(record.result("compile_seconds"))
@@ -366,7 +375,7 @@ UNSAID = (SEED, "log.")  # options left out: they concern a single run, or its d
 def configuration(settings: Sequence[Setting]) -> Markup:
     """Differences between the settings, options that differ from their defaults, and the whole run files, folded."""
     firsts = [setting.records[0] for setting in settings]
-    rows = {path: values for path, values in differences(firsts).items() if path != SEED}
+    rows = {path: values for path, values in setting_differences(firsts).items() if path != SEED}
     parts: list[Any] = []
     if rows:
         names = short_names(list(rows))
@@ -374,16 +383,16 @@ def configuration(settings: Sequence[Setting]) -> Markup:
         own_values = [
             [marked(str(x.place + 1), x), *(value_text(row[x.place]) for row in rows.values())] for x in settings
         ]
-        parts += [element("h3", "Differences between the settings"), table(head, own_values)]
+        parts += [element("h3", "Differences between the settings"), html_table(head, own_values)]
     own = {path: pair for path, pair in changed(firsts[0]).items() if path not in rows and not path.startswith(UNSAID)}
-    meanings = {option.path: option.doc for option in options_of(firsts[0]) if not option.path.endswith(".part")}
+    meanings = {option.path: option.doc for option in options_of_run(firsts[0]) if not option.path.endswith(".part")}
     parts += [element("h3", "Changed from the defaults" + (", in all settings" if rows else ""))]
     if own:
         cells = (
             [_code(path), value_text(value), value_text(default), element("small", meanings.get(path, ""))]
             for path, (value, default) in own.items()
         )
-        parts += [table(("option", "value", "default", "meaning"), cells)]
+        parts += [html_table(("option", "value", "default", "meaning"), cells)]
     else:
         parts += [element("p", "Nothing: every option has its default.")]
     parts += [_file(setting) for setting in settings[:FILES]]
@@ -408,7 +417,7 @@ def others(settings: Sequence[Setting]) -> Markup:
     names = [name for name in names if not name.endswith("_loss") and any(record.has(name) for record in records)]
     left = f" The first {SHOWN} of {len(names)} are drawn." if len(names) > SHOWN else ""
     found = grid([one for name in names[:SHOWN] for one in cards(settings, name, name, "", "")])
-    title = element("summary", f"{counted(len(names), 'other metric')}")
+    title = element("summary", f"{with_count(len(names), 'other metric')}")
     intro = element("p", f"docs/metrics.md defines each of them.{left}", class_="intro")
     return element("section", element("details", title, intro, found)) if names else Markup("")
 

@@ -90,7 +90,7 @@ def _listed(runs: RunLike | Sequence[RunLike]) -> list[RunLike]:
     listed: list[RunLike] = [runs] if isinstance(runs, str | Path | TrainedRun) else list(runs)
     if not listed:
         raise ConfigError("runs = []: must be at least one run directory or result of fit")
-    return [one for run in listed for one in ([run] if isinstance(run, TrainedRun) else records.members_of(run))]
+    return [one for run in listed for one in ([run] if isinstance(run, TrainedRun) else records.run_dirs_at(run))]
 
 
 FRAMES_PER_SECOND = 30.0

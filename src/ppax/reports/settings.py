@@ -71,7 +71,7 @@ def by_env(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
     return found
 
 
-def differences(records: Sequence[Record]) -> dict[str, list[Any]]:
+def setting_differences(records: Sequence[Record]) -> dict[str, list[Any]]:
     """Options of which two of `records` have different values: by dotted path, the value in each record."""
     found = [record.config for record in records]
     paths = dict.fromkeys(path for config in found for path in config)
@@ -81,12 +81,12 @@ def differences(records: Sequence[Record]) -> dict[str, list[Any]]:
 
 def changed(record: Record) -> dict[str, tuple[Any, Any]]:
     """Options that differ from their defaults: (value, default) by dotted path; None for options without a default."""
-    known = {option.path: _as_written(option.default) for option in options_of(record)}
+    known = {option.path: _as_written(option.default) for option in options_of_run(record)}
     own = {path: (_as_written(value), known.get(path)) for path, value in record.config.items()}
     return {path: pair for path, pair in own.items() if pair[0] != pair[1]}
 
 
-def options_of(record: Record) -> list[Option]:
+def options_of_run(record: Record) -> list[Option]:
     """Options of the parts that a run names; those of the default parts if it has parts of the user's own."""
     try:
         return list(configs.options(configs.plain(record.tables)))
@@ -111,7 +111,7 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 def _labels(firsts: Sequence[Record]) -> list[str]:
     """Name of each setting, from the options in which the first runs of all settings differ."""
-    rows = {path: values for path, values in differences(firsts).items() if _matters(path)}
+    rows = {path: values for path, values in setting_differences(firsts).items() if _matters(path)}
     rows = {path: values for path, values in rows.items() if not _explained(path, rows)}
     if not rows:
         return _distinct([shortened(record.env) for record in firsts], firsts)

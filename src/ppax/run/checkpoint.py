@@ -139,7 +139,7 @@ def read_arrays(path: Path, run_id: str | None = None, limit: int | None = None)
     """Read all arrays of the checkpoint at `path`, whose checksum must be right; of at most `limit` bytes together."""
     with contextlib.ExitStack() as stack:
         manifest_file, state_file = (stack.enter_context(open_regular(path / name)) for name in (MANIFEST, STATE))
-        manifest = manifests.parse(path, manifest_file)
+        manifest = manifests.parse_manifest(path, manifest_file)
         if limit is not None and manifest["bytes"] > limit:
             raise CheckpointError(f"{path / STATE} has {manifest['bytes']} bytes; there may be at most {limit}")
         data = _verified(path, manifest, state_file)
@@ -154,7 +154,7 @@ def read_arrays(path: Path, run_id: str | None = None, limit: int | None = None)
 
 def _state(path: Path, like: TrainState, manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> TrainState:
     """State with the structure of `like` from the arrays of a checkpoint."""
-    problems = state_arrays.differences(state_arrays.expected_arrays(like), arrays)
+    problems = state_arrays.array_differences(state_arrays.expected_arrays(like), arrays)
     if manifest.get("num_steps") != like.num_steps:
         problems.insert(0, f"num_steps: saved {manifest.get('num_steps')}, expected {like.num_steps}")
     if problems:
@@ -183,7 +183,7 @@ def newest(directory: Path, read: Callable[[Path], Read]) -> tuple[Read | None, 
     return None, skipped
 
 
-def not_finite(state: TrainState) -> list[str]:
+def non_finite_leaves(state: TrainState) -> list[str]:
     """Names of the learner's leaves that are not finite; in environment states infinities are valid (a best time)."""
     leaves = state_arrays.named_leaves(state)
     return arrays_not_finite({name: x for name, x in leaves.items() if name.startswith(LEARNER)})
@@ -239,7 +239,7 @@ def _holds(path: Path, sha256: str) -> bool:
 def _check(path: Path) -> dict[str, Any]:
     """Return the manifest if size and checksum of the state are valid; uses constant memory."""
     with open_regular(path / MANIFEST) as manifest_file, open_regular(path / STATE) as state_file:
-        manifest = manifests.parse(path, manifest_file)
+        manifest = manifests.parse_manifest(path, manifest_file)
         _require_size(path, manifest, state_file)
         _require_digest(path, manifest, hashlib.file_digest(state_file, "sha256").hexdigest())
         return manifest

@@ -33,7 +33,7 @@ from ppax.run.conditions import sort_callbacks
 from ppax.run.directory import RunDirectory, require_named
 from ppax.run.evaluations import Evaluations
 from ppax.run.films import FilmRecorder
-from ppax.run.loop import Loop
+from ppax.run.loop import RunLoop
 from ppax.run.monitor import RunMonitor
 from ppax.run.provenance import in_saved_precision, record_start, saved_origin, warn_of_changes, with_saved_devices
 from ppax.run.restore import (
@@ -145,7 +145,7 @@ def fit_run(
         agent = for_overlap(checked.agent, env, run.num_steps, run.overlap)
         origin = record_start(directory, "fit", agent, env, run, {} if warm is None else warm.record())
         saver = Saver(directory, monitor, run.log, origin)
-        loop = Loop(agent, env, run, saver, checked.loggers, monitor, checked.evaluations, stop_requested)
+        loop = RunLoop(agent, env, run, saver, checked.loggers, monitor, checked.evaluations, stop_requested)
         stack.enter_context(closing(loop))
         with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
             # the user's context is one of this thread
@@ -256,7 +256,9 @@ def resume_run(
         origin = record_start(directory, "resume", agent, env, run, lengthened)
         warn_of_changes(path, saved, origin, passed)
         saver = Saver(directory, monitor, run.log, origin)
-        loop = stack.enter_context(closing(Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)))
+        loop = stack.enter_context(
+            closing(RunLoop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested))
+        )
         done, total, steps = int(state.iteration), loop.total_iterations, run.num_steps * env.num_streams
         if done < total:
             begun = f"{done * steps:,} of {total * steps:,} steps are done"

@@ -20,7 +20,7 @@ from ppax.devices.footprint import available_bytes
 from ppax.envs import Env
 from ppax.loggers.files import rows_until
 from ppax.policy import bundle
-from ppax.policy.actor import acting
+from ppax.policy.actor import acting_agent
 from ppax.policy.bundle.reading import read_bundle
 from ppax.policy.hub import PREFIX, fetch
 from ppax.policy.policy import Policy, Source
@@ -90,7 +90,7 @@ def _acting_learner(path: Path, best: bool, step: int | None, agent: Any, spec: 
     """Load what acting needs of a learner from the newest intact checkpoint, the best policy, or that of a step."""
     base = agent if agent.pool is None else agent.agent
     init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
-    like, run_id, room = acting(base, init).learner, run_dirs.read_about(path).get("id"), available_bytes()
+    like, run_id, room = acting_agent(base, init).learner, run_dirs.read_about(path).get("id"), available_bytes()
 
     def read(one: Path) -> tuple[PyTree, Source]:
         saved = checkpoint.read_arrays(one, run_id, room)
@@ -119,7 +119,7 @@ def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> Py
     learner = checkpoint.learner_arrays(arrays)
     own = {name: x for name, x in learner.items() if name.split(".")[place] not in OF_LEARNING}
     expected = state_arrays.named_leaves(like)
-    problems = state_arrays.differences(expected, own)
+    problems = state_arrays.array_differences(expected, own)
     if problems:
         raise checkpoint.CheckpointError(f"{path} does not fit this agent:\n  " + "\n  ".join(problems))
     broken = checkpoint.arrays_not_finite(own)

@@ -36,7 +36,7 @@ from ppax.training.backends import backend_of
 CTRL_C = "Ctrl-C; fit(..., run_dir=PATH) makes runs that can be resumed"
 
 
-class Chunk(NamedTuple):
+class TrainedChunk(NamedTuple):
     """Result of the iterations between two log rows."""
 
     state: TrainState
@@ -46,7 +46,7 @@ class Chunk(NamedTuple):
     seconds: float
 
 
-class Loop:
+class RunLoop:
     """Chunked loop of one run: program, loggers, stop conditions and checkpoints."""
 
     def __init__(
@@ -141,11 +141,11 @@ class Loop:
         run = logged_run(self.agent, self.env, self.run, self.path, state)
         return RunLoggers(self.path, loggers, int(state.iteration), self.run.log.parts, run)
 
-    def _untrained(self, program: Any, state: TrainState) -> Chunk:
+    def _untrained(self, program: Any, state: TrainState) -> TrainedChunk:
         """Return the row before the first iteration, which has an evaluation and no metrics of training."""
-        return Chunk(state, untrained_row(program.metric_names), 0.0, None, 0.0)
+        return TrainedChunk(state, untrained_row(program.metric_names), 0.0, None, 0.0)
 
-    def _evaluated(self, chunk: Chunk) -> Chunk:
+    def _evaluated(self, chunk: TrainedChunk) -> TrainedChunk:
         """Add the columns of evaluations to the row; NaN where none is due, and where an environment failed."""
         if not chunk.row:
             return chunk
@@ -154,7 +154,7 @@ class Loop:
         except EnvError as error:
             return chunk._replace(row=chunk.row | self.evaluations.blank, error=error)
 
-    def _run_chunk(self, program: Any, state: TrainState, seconds_before: float) -> Chunk:
+    def _run_chunk(self, program: Any, state: TrainState, seconds_before: float) -> TrainedChunk:
         """Run the iterations up to the next log row; `seconds_before` is the training time of the run so far."""
         done, steps_before = int(state.iteration), counter.to_int(state.env_steps)
         count = next_row(done, self.intervals, self.evaluations.next_after(done)) - done
@@ -168,7 +168,7 @@ class Loop:
         seconds, env_steps = time.perf_counter() - begin, counter.to_int(state.env_steps)
         grad_norm = row.get("grad_norm", math.nan)
         if int(state.iteration) == done:
-            return Chunk(state, {}, grad_norm, error, seconds)
+            return TrainedChunk(state, {}, grad_norm, error, seconds)
         # a host loop may stop inside a chunk: the state has the iterations that are done
         iteration = int(state.iteration)
         own = measured(
@@ -180,9 +180,9 @@ class Loop:
             program.collect_seconds,
         )
         row = {"iteration": iteration, "env_steps": env_steps} | row | own
-        return Chunk(state, row, grad_norm, error, seconds)
+        return TrainedChunk(state, row, grad_norm, error, seconds)
 
-    def _raise_faults(self, chunk: Chunk) -> None:
+    def _raise_faults(self, chunk: TrainedChunk) -> None:
         """Save the state and raise, if an environment failed or an iteration was not finite."""
         if chunk.error is not None:
             self.saver.rescue(chunk.state)

@@ -132,7 +132,7 @@ def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed
         warn_of_other_objects(run_dir, *passed)
     if saved == UNKNOWN or current is None:
         return
-    for text in changes(saved, current):
+    for text in changed_provenance(saved, current):
         warnings.warn(f"{run_dir}: {text}", stacklevel=3)
     both = saved.config | current.config
     paths = sorted(x for x in both if saved.config.get(x) != current.config.get(x) and x != LENGTH)
@@ -145,7 +145,7 @@ def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed
         )
 
 
-def changes(saved: Origin, current: Origin | None) -> list[str]:
+def changed_provenance(saved: Origin, current: Origin | None) -> list[str]:
     """Return sentences on devices and versions that differ from those of the checkpoint."""
     pairs = {name: (getattr(saved, name), getattr(current or saved, name)) for name in MACHINE}
     return [

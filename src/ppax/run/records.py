@@ -110,13 +110,13 @@ def read(path: Path) -> Record:
     tables = run_dirs.read_run_config(path)
     run_file = untrusted.read_text(path / RUN_FILE, untrusted.RUN_FILE_LIMIT)
     starts = [start for start in run_dirs.read_about(path).get("starts", []) if isinstance(start, dict)]
-    columns = columns_of(thinned(rows_until(path / ROWS, 2**63)))
+    columns = record_columns(thinned(rows_until(path / ROWS, 2**63)))
     evaluation, stopped = run_dirs.read_evaluation(path), untrusted.read_table(path / STOPPED, TABLE_LIMIT)
     name = path.name or path.resolve().name
     return Record(name, path, columns, tables, run_file, evaluation, starts, stopped)
 
 
-def members_of(run: str | Path) -> list[Path]:
+def run_dirs_at(run: str | Path) -> list[Path]:
     """Run directories at `run`: those of all members, where it is the directory of a sweep."""
     path = to_path(run, "run")
     if (path / RUN_FILE).is_file() or not (path / MEMBERS).is_dir():
@@ -127,10 +127,10 @@ def members_of(run: str | Path) -> list[Path]:
 def of_history(name: str, rows: Sequence[Row], config: Config, stopped: str = "") -> Record:
     """Record of a run in memory, from its log rows."""
     end = {"why": stopped or "total_steps are done"}
-    return Record(name, None, columns_of(rows), config, configs.to_toml(config), {}, [], end)
+    return Record(name, None, record_columns(rows), config, configs.to_toml(config), {}, [], end)
 
 
-def columns_of(rows: Sequence[Row]) -> dict[str, np.ndarray]:
+def record_columns(rows: Sequence[Row]) -> dict[str, np.ndarray]:
     """Metrics of log rows as float64 columns, NaN where a row has no finite number; rows without steps are left out."""
     rows = [row for row in rows if _is_number(row.get("env_steps")) and row["env_steps"] >= 0]
     names = list(dict.fromkeys(name for row in rows for name in row))[:METRICS]

@@ -28,7 +28,7 @@ from ppax.run import checkpoint, python_objects
 from ppax.run import directory as run_dirs
 from ppax.run.warm_start import WarmStart, prepare
 from ppax.training.backends import backend_of
-from ppax.training.loop import annealed_env, make_key, num_devices, place, start
+from ppax.training.loop import annealed_env, make_key, num_devices, place_state, start
 
 
 def fresh_state(agent: Agent, env: Env, run: Run) -> TrainState:
@@ -89,7 +89,7 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None, 
     settings = config.settings(run_config)
     with imports.trusting(within=[run_dir]):
         if training:
-            config.require_asked(run_config, "log")
+            config.require_asked_options(run_config, "log")
         env = config.build_env(run_config) if env is None else config.configured(env, run_config)
         processes.require_compiled(env.name, backend_of(env).repeatable)
         settings = config.in_iterations(settings, settings.num_steps * env.num_streams)
@@ -107,7 +107,7 @@ def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = Tr
 
     def read(path: Path) -> TrainState:
         state = checkpoint.load(path, shapes, run_id)
-        names = checkpoint.not_finite(state)
+        names = checkpoint.non_finite_leaves(state)
         if names:
             raise checkpoint.DamagedCheckpoint(f"{path} is not finite: {', '.join(names)}")
         return state
@@ -125,9 +125,9 @@ def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = Tr
                 "Python"
             )
         with imports.trusting(within=[run_dir]):
-            config.require_asked(run_config, "init_from")
+            config.require_asked_options(run_config, "init_from")
         return initial_state(agent, env, run, prepare(agent, shapes, run.init_from))
-    return place(agent, env, state)
+    return place_state(agent, env, state)
 
 
 def with_total_steps(

@@ -104,7 +104,7 @@ class Saver:
             self._last, self._saved = time.monotonic(), int(state.iteration)
 
     def _write(self, state: TrainState, directory: RunDirectory) -> None:
-        names = checkpoint.not_finite(state)
+        names = checkpoint.non_finite_leaves(state)
         if names:
             raise NotFinite(", ".join(names))
         # before the state: the best policy may be newer than the state, but never missing

@@ -27,7 +27,7 @@ from ppax.run.conditions import policy_of
 from ppax.run.directory import BEST, CHECKPOINTS
 from ppax.run.result import TrainedRun
 from ppax.storage import state_arrays
-from ppax.training.loop import place
+from ppax.training.loop import place_state
 
 __all__ = ["SavedLearner", "WarmStart", "prepare", "settings_and_object"]
 
@@ -110,7 +110,7 @@ class WarmStart(NamedTuple):
         learner = jax.tree.unflatten(structure, [one(group, own) for group, own in groups.items()])
         if agent.pool is not None:
             learner = state.learner._replace(current=learner, pool=pool_of(learner, agent.pool.size))
-        return place(agent, env, dataclasses.replace(state, learner=learner))
+        return place_state(agent, env, dataclasses.replace(state, learner=learner))
 
     @property
     def left(self) -> list[ArrayRow]:

@@ -35,7 +35,7 @@ def band(score: Score) -> SeedBand | None:
     return SeedBand(steps, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
 
 
-def draw(score: Score, path: Path) -> None:
+def draw_curve(score: Score, path: Path) -> None:
     """Write the learning curve as a PNG file. Raises ImportError, with the extra to install, without matplotlib."""
     try:
         from matplotlib.figure import Figure

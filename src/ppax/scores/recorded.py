@@ -13,7 +13,7 @@ from ppax import config
 from ppax.scores.results import Score, fingerprint, load
 from ppax.scores.scoring import SEEDS
 from ppax.scores.suite import every, read_suite
-from ppax.scores.tables import duration, number
+from ppax.scores.tables import duration, number_cell
 
 RECORDED = Path(__file__).with_name("recorded.toml")
 HEADER = "# Written by `python docs/generate.py` from the results in benchmarks/results/scores.\n"
@@ -31,8 +31,8 @@ class PresetScore(NamedTuple):
     date: str
 
     def __str__(self) -> str:
-        seeds = f"IQM of {self.seeds} seeds, 95 % interval {number(self.low)} to {number(self.high)}"
-        return f"{number(self.iqm)} ({seeds}) after {self.steps:,} steps, {duration(self.seconds)} a seed"
+        seeds = f"IQM of {self.seeds} seeds, 95 % interval {number_cell(self.low)} to {number_cell(self.high)}"
+        return f"{number_cell(self.iqm)} ({seeds}) after {self.steps:,} steps, {duration(self.seconds)} a seed"
 
 
 def presets() -> dict[str, PresetScore | None]:
@@ -61,7 +61,7 @@ def _is_complete(score: Score) -> bool:
     )
 
 
-def to_toml(scores: Iterable[Score]) -> str:
+def scores_to_toml(scores: Iterable[Score]) -> str:
     """Write the score of each target whose settings were measured unchanged, at best with its own budget."""
     tables: dict[str, dict[str, Any]] = {}
     for score in scores:

@@ -119,7 +119,7 @@ class Score:
         """Return plain data, as in the file of the row; NaN and infinities are None."""
         row = {name: value for name, value in dataclasses.asdict(self.row).items() if name != "controls"}
         judged = {**self.statistics._asdict(), "random": self.random, "status": self.status, "reason": self.reason}
-        plain_data: dict[str, Any] = finite(
+        plain_data: dict[str, Any] = without_non_finite(
             {
                 "row": row,
                 "env": self.env,
@@ -134,11 +134,11 @@ class Score:
         return plain_data
 
 
-def finite(tree: Any) -> Any:
+def without_non_finite(tree: Any) -> Any:
     """Replace NaN and infinities, which JSON does not have, by None in nested dicts and lists."""
     if isinstance(tree, dict):
-        return {name: finite(value) for name, value in tree.items()}
-    return [finite(value) for value in tree] if isinstance(tree, list | tuple) else finite_or_none(tree)
+        return {name: without_non_finite(value) for name, value in tree.items()}
+    return [without_non_finite(value) for value in tree] if isinstance(tree, list | tuple) else finite_or_none(tree)
 
 
 def fingerprint(row: SuiteRow, episodes: int, version: str) -> str:
@@ -154,23 +154,23 @@ def fingerprint(row: SuiteRow, episodes: int, version: str) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def path_of(row: SuiteRow, out: Path) -> Path:
+def result_path(row: SuiteRow, out: Path) -> Path:
     """File of a row's result."""
     return out / f"{row.name}.json"
 
 
-def save(score: Score, out: Path) -> None:
+def save_score(score: Score, out: Path) -> None:
     """Write the file of a result, atomically: one line for each entry and each seed."""
     entries = score.to_dict()
     members = ",\n  ".join(json.dumps(member) for member in entries.pop("members"))
     lines = [f" {json.dumps(name)}: {json.dumps(value)},\n" for name, value in entries.items()]
-    safe_files.write_text(path_of(score.row, out), f'{{\n{"".join(lines)} "members": [\n  {members}\n ]\n}}\n')
+    safe_files.write_text(result_path(score.row, out), f'{{\n{"".join(lines)} "members": [\n  {members}\n ]\n}}\n')
 
 
 def load(row: SuiteRow, out: Path) -> Score | None:
     """Read the result of a row as that of `row`, so that its present threshold counts; None where there is none."""
     try:
-        content = untrusted.read_json(path_of(row, out), LIMIT)
+        content = untrusted.read_json(result_path(row, out), LIMIT)
         members = tuple(_member(entry) for entry in content["members"])
         names = ("env", "backend", "episodes", "about", "fingerprint")
         env, backend, episodes, about, written = (content[name] for name in names)

@@ -34,7 +34,7 @@ from ppax.run.provenance import versions_and_hardware
 from ppax.run.restore import fresh_state, planned_iterations
 from ppax.run.result import NumericalError
 from ppax.scores import results
-from ppax.scores.curves import draw
+from ppax.scores.curves import draw_curve
 from ppax.scores.results import FAILED, Score, SeedResult, fingerprint, with_members
 from ppax.scores.suite import SuiteRow, choose
 from ppax.storage.cache import kept_programs
@@ -84,12 +84,12 @@ def measure(
     mark = fingerprint(row, episodes, __version__)
     if known is None or known.fingerprint != mark:
         known = None
-    elif not _missing(seeds_of(seeds, known.backend), known):
+    elif not _missing(score_seeds(seeds, known.backend), known):
         keep(known)  # with the row's present threshold
-        return _of_seeds(known, seeds_of(seeds, known.backend))
+        return _of_seeds(known, score_seeds(seeds, known.backend))
     built = config.build(row.run_config())
     backend = backend_of(built.env).name
-    wanted = seeds_of(seeds, backend)
+    wanted = score_seeds(seeds, backend)
     missing = _missing(wanted, known)
     # all seeds of a row in one precision: that of the first, also where others are added on another machine
     dtype = known.about.get(DTYPE) if known else None
@@ -117,7 +117,7 @@ def _of_seeds(result: Score, seeds: Sequence[int]) -> Score:
     return dataclasses.replace(result, members=kept)
 
 
-def seeds_of(seeds: int | Sequence[int] | None, backend: str) -> tuple[int, ...]:
+def score_seeds(seeds: int | Sequence[int] | None, backend: str) -> tuple[int, ...]:
     """Return the seeds of a row: given, the first of SCORE_SEEDS in number, or as many as the backend's rows have."""
     if seeds is None or isinstance(seeds, int):
         count = SEEDS[backend] if seeds is None else seeds
@@ -158,7 +158,7 @@ def score_rows(
     for row in rows:
         try:
             known = results.load(row, out)
-            score = measure(row, seeds, episodes, known, partial(results.save, out=out), say)
+            score = measure(row, seeds, episodes, known, partial(results.save_score, out=out), say)
         except (ImportError, NumericalError, EnvError, NotEnoughMemory) as error:
             outcomes.append(RowOutcome(row, None, str(error)))
             say(f"{row.name}: {error}")
@@ -174,7 +174,7 @@ def _draw(score: Score, out: Path) -> None:
     if score.row.at_most is not None:
         return
     try:
-        draw(score, out / f"{score.row.name}.png")
+        draw_curve(score, out / f"{score.row.name}.png")
     except ImportError as error:
         warnings.warn(f"no learning curve of {score.row.name}: {error}", stacklevel=2)
 

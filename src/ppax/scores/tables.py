@@ -34,12 +34,12 @@ def _cells(outcome: RowOutcome) -> tuple[str, ...]:
     return (
         row.name,
         row.target,
-        f"{number(s.iqm)} [{number(s.low)}, {number(s.high)}]",
-        f"{number(s.mean)} +- {number(s.std)}",
-        number(s.minimum),
-        number(score.random),
-        f"{sign}{number(bound)}",
-        number(row.reference),
+        f"{number_cell(s.iqm)} [{number_cell(s.low)}, {number_cell(s.high)}]",
+        f"{number_cell(s.mean)} +- {number_cell(s.std)}",
+        number_cell(s.minimum),
+        number_cell(score.random),
+        f"{sign}{number_cell(bound)}",
+        number_cell(row.reference),
         f"{score.env_steps:,}",
         duration(score.seconds),
         status(score),
@@ -59,7 +59,7 @@ def markdown(scores: Sequence[Score], picture: Callable[[Score], str]) -> list[s
     for score in scores:
         cells = list(_cells(RowOutcome(score.row, score)))
         cells[0] = f"[{score.row.name}]({picture(score)})"
-        cells[2] = f"**{number(score.statistics.iqm)}** {cells[2].partition(' ')[2]}"
+        cells[2] = f"**{number_cell(score.statistics.iqm)}** {cells[2].partition(' ')[2]}"
         cells[3] = cells[3].replace("+-", "±")
         cells[6] = f"{cells[6].removeprefix('>= ')}{'' if score.row.firm else ' (prov.)'}"
         lines.append("| " + " | ".join(cells) + " |")
@@ -70,13 +70,13 @@ def controls_markdown(scores: Sequence[Score]) -> list[str]:
     """Lines of a Markdown table of negative controls."""
     lines = ["| control | IQM | at most | steps | |", "|---|---|---|---|---|"]
     for score in scores:
-        bound = number(score.row.at_most)
-        iqm, steps = number(score.statistics.iqm), f"{score.env_steps:,}"
+        bound = number_cell(score.row.at_most)
+        iqm, steps = number_cell(score.statistics.iqm), f"{score.env_steps:,}"
         lines.append(f"| {score.row.name} | {iqm} | {bound} | {steps} | {status(score)} |")
     return lines
 
 
-def number(value: float | None) -> str:
+def number_cell(value: float | None) -> str:
     """Four digits; a dash for None and NaN."""
     if value is None or math.isnan(value):
         return "-"

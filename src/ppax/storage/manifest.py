@@ -28,7 +28,7 @@ class DamagedCheckpoint(CheckpointError):
 def read_manifest(path: Path) -> dict[str, Any]:
     """Read and verify the manifest of the checkpoint directory `path`."""
     with open_regular(path / MANIFEST) as file:
-        return parse(path, file)
+        return parse_manifest(path, file)
 
 
 def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
     return rest | {"checksum": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
 
 
-def parse(path: Path, file: BufferedReader) -> dict[str, Any]:
+def parse_manifest(path: Path, file: BufferedReader) -> dict[str, Any]:
     """Parse and verify the manifest of the checkpoint `path` from its open file; DamagedCheckpoint if invalid.
 
     Raises CheckpointError for another format: such a checkpoint is not skipped in favour of an older one.

@@ -59,7 +59,7 @@ def from_arrays(like: TrainState, arrays: dict[str, np.ndarray], keys: dict[str,
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def differences(expected: dict[str, Any], saved: dict[str, np.ndarray]) -> list[str]:
+def array_differences(expected: dict[str, Any], saved: dict[str, np.ndarray]) -> list[str]:
     """Sentence for each array that is missing, not expected, or of another shape or dtype."""
     lines = [f"{name}: not in the checkpoint" for name in expected.keys() - saved.keys()]
     lines += [f"{name}: in the checkpoint, but not expected" for name in saved.keys() - expected.keys()]

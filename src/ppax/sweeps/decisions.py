@@ -76,7 +76,7 @@ class Searching:
         """Return the swept values of a member as it reaches `iteration`, before the decisions there."""
         return self.decisions.values(member.number, member.values, before=iteration)
 
-    def decide(self, iteration: int, run_dirs: Mapping[int, Path]) -> dict[int, Decision]:
+    def decide(self, iteration: int, run_dirs: Mapping[int, Path]) -> dict[int, SearchDecision]:
         """Return the decision for each member that trains, by number: the recorded ones, else new ones, recorded."""
         known = self.decisions.at(iteration)
         if not run_dirs.keys() <= known.keys():
@@ -108,13 +108,13 @@ class Searching:
         return before
 
 
-def _decision(iteration: int, number: int, score: float, made: Stop | Copy | None) -> Decision:
+def _decision(iteration: int, number: int, score: float, made: Stop | Copy | None) -> SearchDecision:
     """Return the decision for a member; without one of the search it goes on."""
     if isinstance(made, Copy):
-        return Decision(iteration, number, score, COPY, made.reason, made.source, dict(made.values))
+        return SearchDecision(iteration, number, score, COPY, made.reason, made.source, dict(made.values))
     if made is None:
-        return Decision(iteration, number, score, ON)
-    return Decision(iteration, number, score, STOP, made.reason)
+        return SearchDecision(iteration, number, score, ON)
+    return SearchDecision(iteration, number, score, STOP, made.reason)
 
 
 def score(run_dir: Path, since: int, iteration: int) -> float:
@@ -136,7 +136,7 @@ def _known(rows: Sequence[Row], name: str) -> list[float]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Decision:
+class SearchDecision:
     """Decision for one member at one iteration."""
 
     iteration: int
@@ -171,21 +171,21 @@ class Decisions:
             ) from error
         self._rows = {(row.iteration, row.member): row for row in rows}
 
-    def add(self, rows: Iterable[Decision]) -> None:
+    def add(self, rows: Iterable[SearchDecision]) -> None:
         """Record decisions, in one atomic write of the file."""
         self._rows |= {(row.iteration, row.member): row for row in rows}
         ordered = [self._rows[key] for key in sorted(self._rows)]
         safe_files.write_text(self._path, "".join(json.dumps(row.to_row()) + "\n" for row in ordered))
 
-    def at(self, iteration: int) -> dict[int, Decision]:
+    def at(self, iteration: int) -> dict[int, SearchDecision]:
         """Return the decisions at an iteration by member."""
         return {member: row for (when, member), row in self._rows.items() if when == iteration}
 
-    def stops(self) -> dict[int, Decision]:
+    def stops(self) -> dict[int, SearchDecision]:
         """Return the decisions that ended a member, by member."""
         return {row.member: row for row in self._rows.values() if row.decision == STOP}
 
-    def copies(self, member: int, before: float = math.inf) -> list[Decision]:
+    def copies(self, member: int, before: float = math.inf) -> list[SearchDecision]:
         """Return the copies into a member at iterations below `before`, in their order."""
         rows = (row for row in self._rows.values() if row.member == member and row.decision == COPY)
         return sorted((row for row in rows if row.iteration < before), key=lambda row: row.iteration)
@@ -199,9 +199,9 @@ class Decisions:
         return len(self._rows)
 
 
-def _read(row: Any) -> Decision:
+def _read(row: Any) -> SearchDecision:
     score, source, values = row["score"], row.get("source"), row.get("values")
-    decision = Decision(
+    decision = SearchDecision(
         int(row["iteration"]),
         int(row["member"]),
         math.nan if score is None else float(score),
@@ -221,7 +221,7 @@ def _number(value: Any) -> float:
     return value
 
 
-def in_iterations(plan: Plan, packs: Sequence[Pack]) -> Plan:
+def search_in_iterations(plan: Plan, packs: Sequence[Pack]) -> Plan:
     """Return a plan with the intervals of its search in iterations; "50k steps" is the nearest number of them.
 
     Raises ConfigError where members have iterations of different sizes.
@@ -303,7 +303,7 @@ def lineage_of(decisions: Decisions, member: int, first: Mapping[int, Config]) -
     return (Stage(0, member, first[member]), *reversed(stages))
 
 
-def scheduled(run_config: Config, stages: Sequence[Stage], total: int) -> Config:
+def scheduled_values(run_config: Config, stages: Sequence[Stage], total: int) -> Config:
     """Return a run file in which numbers of agents follow the values of a lineage, as steps of progress.
 
     A schedule that an agent has is applied to these numbers. Numbers of the environment have their last values.

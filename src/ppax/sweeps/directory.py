@@ -30,7 +30,7 @@ from ppax.storage import safe_files
 from ppax.storage.paths import absolute, quoted, to_directory
 from ppax.sweeps import plan as plans
 from ppax.sweeps import search as searches
-from ppax.sweeps.plan import Member, Plan, member, split
+from ppax.sweeps.plan import Member, Plan, member, split_sweep
 from ppax.sweeps.search import Optuna
 
 BEST, PROGRESS = "best.toml", "sweep.jsonl"
@@ -83,7 +83,7 @@ def new(run_config: Config, run_dir: str | Path | None) -> Path:
     raise AssertionError("unreachable: the count has no end")
 
 
-def create(path: Path, recorded: Recorded) -> None:
+def create_sweep(path: Path, recorded: Recorded) -> None:
     """Write the record of a new sweep into `path`, a vacant directory."""
     write_programs(path, recorded)
     safe_files.write_text(path / SWEEP_FILE, recorded.to_toml())
@@ -97,7 +97,7 @@ def write_programs(path: Path, recorded: Recorded) -> None:
     safe_files.write_text(path / RECORD, json.dumps(content) + "\n")
 
 
-def trust_flags(recorded: Recorded) -> str:
+def sweep_trust_flags(recorded: Recorded) -> str:
     """Return the options `--trust NAME`, with a space before each, for a command that continues a sweep."""
     table = searches.to_table(recorded.plan.search)
     names = python_objects.names_to_trust(
@@ -114,7 +114,7 @@ def read(path: Path) -> Recorded:
     """
     if not is_sweep(path):
         raise ConfigError(f"{path} is not a sweep directory: it has no {SWEEP_FILE}")
-    run_config, table = split(config.read(path / SWEEP_FILE))
+    run_config, table = split_sweep(config.read(path / SWEEP_FILE))
     plan = plans.read(table)
     try:
         content: Any = untrusted.read_json(path / RECORD, LIMIT)
@@ -142,7 +142,7 @@ def require_unchanged(before: Config, now: Config, path: Path, changing: Collect
 
     The options `changing` are those that a search changes.
     """
-    changed = changes(before, now, changing)
+    changed = changed_options(before, now, changing)
     if changed:
         raise ConfigError(
             f"{path} was changed since the sweep began: {changed}; its members would no longer be comparable: write "
@@ -150,7 +150,7 @@ def require_unchanged(before: Config, now: Config, path: Path, changing: Collect
         )
 
 
-def changes(before: Config, now: Config, changing: Collection[str] = ()) -> str:
+def changed_options(before: Config, now: Config, changing: Collection[str] = ()) -> str:
     """Return the options of two run files that differ, but for FREE and `changing`, in words; "" if none does.
 
     The settings of a study, as its number of trials, may change.
@@ -168,7 +168,7 @@ def changes(before: Config, now: Config, changing: Collection[str] = ()) -> str:
 
 def _flat(tables: Config) -> dict[str, Any]:
     """Return all options by dotted path, with the defaults of this version of ppax where the run file has none."""
-    run_config, _ = split(tables)
+    run_config, _ = split_sweep(tables)
     with contextlib.suppress(ConfigError):  # user-defined parts cannot be resolved
         run_config = config.resolve(run_config)
     own = {name: tables[name] for name in (config.SWEEP, config.SEARCH) if name in tables}

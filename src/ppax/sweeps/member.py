@@ -30,7 +30,7 @@ from ppax.run.result import TrainedRun, record_evaluation
 from ppax.run.warm_start import prepare
 from ppax.storage import safe_files
 from ppax.sweeps.directory import require_unchanged
-from ppax.sweeps.packing import Task, config_of, with_values
+from ppax.sweeps.packing import Task, task_config, with_values
 
 FAULT, SEARCH = "fault", "search"  # kinds of the ends of a member that was dropped, and of one that a search stopped
 ENDS = ("done", "stopped", FAULT, SEARCH)  # kinds of ends after which a member trains no more
@@ -53,7 +53,7 @@ def end_of(path: Path) -> End:
     return End(reason["kind"] if reason.get("kind") in ENDS else "", iteration, env_steps)
 
 
-def complete(path: Path) -> bool:
+def is_complete(path: Path) -> bool:
     """Return whether nothing is left to do for a member: trained and evaluated, dropped, or stopped by the search."""
     kind = end_of(path).kind
     return kind in (FAULT, SEARCH) or (kind != "" and bool(read_evaluation(path)))
@@ -74,8 +74,8 @@ def stop(path: Path, iteration: int, why: str) -> None:
 
 def require_recorded(task: Task, path: Path, changing: Collection[str] = ()) -> None:
     """Raise ConfigError if a member that still trains has a run directory whose run file is that of another run."""
-    if (path / RUN_FILE).is_file() and not complete(path):
-        require_unchanged(read_run_config(path), config_of(task), path / RUN_FILE, changing)
+    if (path / RUN_FILE).is_file() and not is_complete(path):
+        require_unchanged(read_run_config(path), task_config(task), path / RUN_FILE, changing)
 
 
 class MemberRun:
@@ -106,7 +106,7 @@ class MemberRun:
         if (self.path / RUN_FILE).is_file():
             return RunDirectory.open(self.path)
         policy = spec_of(self.agent, self.env, self.shapes.actor.action_mask, {}).to_data()
-        return RunDirectory.create(self.path, config_of(self.task), policy)
+        return RunDirectory.create(self.path, task_config(self.task), policy)
 
     def initial(self) -> TrainState:
         """Return the state before the first iteration, as a run of its own has it."""
@@ -176,7 +176,7 @@ class MemberRun:
         """
         if self._written == self.values:
             return False
-        self.directory.write_config(config_of(self.task))
+        self.directory.write_config(task_config(self.task))
         self._written = self.values
         return True
 
@@ -196,7 +196,7 @@ class MemberRun:
 
     def evaluate(self, state: TrainState) -> None:
         """Evaluate the last policy and write EVALUATION, unless the member was dropped or has it."""
-        if complete(self.path):
+        if is_complete(self.path):
             return
         if not self._begun:  # its training has ended in an earlier process
             self.monitor.restore(self.path, int(state.iteration), self.shapes)

@@ -21,7 +21,7 @@ from ppax.run.fit import check_plan, require_valid
 from ppax.run.restore import planned_iterations, require_memory, state_shapes
 from ppax.sweeps.plan import Member
 from ppax.training.backends import backend_of
-from ppax.training.compiled import strong
+from ppax.training.compiled import strong_types
 
 COMPILED = "compiled"  # name of the backend whose members train together
 NUMBERS = ("env_params", "schedule")  # arguments of an environment that `config.build` sets in one that exists
@@ -126,7 +126,7 @@ def _static_parts(task: Task) -> tuple[Any, ...] | None:
     if backend_of(task.env).name != COMPILED:
         return None
     run = task.run
-    leaves, structure = jax.tree.flatten(strong((task.agent, task.env)))
+    leaves, structure = jax.tree.flatten(strong_types((task.agent, task.env)))
     lengths = run.num_steps, run.total_steps, run.iterations_per_env_reset
     shapes = tuple((np.shape(x), str(np.asarray(x).dtype)) for x in leaves)
     return *lengths, run.log, run.eval.every, shapes, structure
@@ -146,6 +146,6 @@ def with_values(task: Task, values: Config) -> Task:
     return Task(member, agent, env, task.run)
 
 
-def config_of(task: Task) -> Config:
+def task_config(task: Task) -> Config:
     """Return the run file of a member, as `ppax.fit` writes it."""
     return config.describe_run(task.agent, task.env, task.run)

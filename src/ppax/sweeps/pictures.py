@@ -12,7 +12,7 @@ import numpy as np
 from ppax.loggers.files import rows_until, thinned
 from ppax.reports.formatting import short_count
 from ppax.run.directory import ROWS
-from ppax.scores.tables import number
+from ppax.scores.tables import number_cell
 from ppax.storage import safe_files
 from ppax.sweeps.plan import shown
 from ppax.sweeps.results import MemberResult, SweepResult, importance
@@ -192,7 +192,7 @@ def _places(values: Sequence[Any]) -> tuple[list[float], Ticks]:
 def _linear(values: Sequence[float]) -> tuple[list[float], Ticks]:
     low, high = min(values), max(values)
     if low == high:
-        return [0.5] * len(values), [(0.5, number(low))]
+        return [0.5] * len(values), [(0.5, number_cell(low))]
     marks = [low + share * (high - low) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
     return [(x - low) / (high - low) for x in values], [((x - low) / (high - low), f"{x:.3g}") for x in marks]
 

@@ -208,12 +208,12 @@ def config_of(target: Target) -> Config:
     return dict(target) if isinstance(target, Mapping) else config.find(str(target))
 
 
-def split(run_config: Config) -> tuple[Config, Config]:
+def split_sweep(run_config: Config) -> tuple[Config, Config]:
     """Return a run file without its tables `[sweep]` and `[search]`, and the former with the latter at key SEARCH."""
     table = run_config.get(SWEEP, {})
     if not isinstance(table, dict):
         raise ConfigError(f"{SWEEP} = {table!r}: must be a table, [{SWEEP}]")
-    own = {SEARCH: searches.checked(run_config[SEARCH])} if SEARCH in run_config else {}
+    own = {SEARCH: searches.checked_search(run_config[SEARCH])} if SEARCH in run_config else {}
     return {name: value for name, value in run_config.items() if name not in (SWEEP, SEARCH)}, table | own
 
 
@@ -298,10 +298,12 @@ def member(run_config: Config, number: int, setting: int, values: Config, seed: 
     except imports.Untrusted:
         raise
     except ConfigError as error:
-        raise ConfigError(f"sweep, member {number} ({described(values) or f'seed = {seed}'}): {error}") from error
+        raise ConfigError(
+            f"sweep, member {number} ({described_values(values) or f'seed = {seed}'}): {error}"
+        ) from error
 
 
-def described(values: Mapping[str, Any]) -> str:
+def described_values(values: Mapping[str, Any]) -> str:
     """Return settings in one line: `agent.learning_rate = 0.0003, num_envs = 16`."""
     return ", ".join(f"{path} = {shown(value)}" for path, value in values.items())
 

@@ -16,15 +16,15 @@ from ppax.core.options import Config
 from ppax.reports import comparison
 from ppax.reports.statistics import Standing, standing_of, statistics_of
 from ppax.run.directory import RESULT, read_evaluation
-from ppax.scores.results import finite
-from ppax.scores.tables import number
+from ppax.scores.results import without_non_finite
+from ppax.scores.tables import number_cell
 from ppax.storage import safe_files
 from ppax.storage.paths import relative
 from ppax.sweeps import plan as plans
-from ppax.sweeps.decisions import Decisions, Stage, lineage_of, scheduled
+from ppax.sweeps.decisions import Decisions, Stage, lineage_of, scheduled_values
 from ppax.sweeps.directory import BEST, Recorded, member_dir
 from ppax.sweeps.member import FAULT, end_of
-from ppax.sweeps.plan import Member, Plan, described, shown
+from ppax.sweeps.plan import Member, Plan, described_values, shown
 
 SEED = "seed"  # column of the table
 
@@ -84,7 +84,7 @@ class SweepResult:
         best = self.settings[0]
         return (
             f"SweepResult({str(relative(self.run_dir))!r}: {len(self.members)} members of {len(self.settings)} "
-            f"settings, {len(self.dropped)} dropped, best IQM {number(best.iqm)} with {best.values})"
+            f"settings, {len(self.dropped)} dropped, best IQM {number_cell(best.iqm)} with {best.values})"
         )
 
     def __str__(self) -> str:
@@ -98,13 +98,17 @@ class SweepResult:
         rows = [["member", *names, SEED, "score", "std", "IQM [95 %]", ""]]
         for setting in self.settings:
             for place, member in enumerate(setting.members):
-                interval = f" [{number(setting.low)}, {number(setting.high)}]" if math.isfinite(setting.low) else ""
+                interval = (
+                    f" [{number_cell(setting.low)}, {number_cell(setting.high)}]" if math.isfinite(setting.low) else ""
+                )
                 own = [member.run_dir.name, *(shown(member.values[path]) for path in paths), str(member.seed)]
-                iqm_text = f"{number(setting.iqm) if math.isfinite(setting.iqm) else '-'}{interval}"
-                scores = [number(member.score), number(member.std), "" if place else iqm_text]
+                iqm_text = f"{number_cell(setting.iqm) if math.isfinite(setting.iqm) else '-'}{interval}"
+                scores = [number_cell(member.score), number_cell(member.std), "" if place else iqm_text]
                 rows.append([*own, *scores, f"dropped: {member.dropped}" if member.dropped else member.stopped])
-        table = comparison.table(list(zip(*rows, strict=True)), rows[0], rows[0][0], width)
-        stages = [f"  from iteration {x.iteration}, member {x.member}: {described(x.values)}" for x in self.lineage]
+        table = comparison.text_table(list(zip(*rows, strict=True)), rows[0], rows[0][0], width)
+        stages = [
+            f"  from iteration {x.iteration}, member {x.member}: {described_values(x.values)}" for x in self.lineage
+        ]
         return "\n".join(
             [table, *(["best lineage:", *stages] if stages else []), *([self.study] if self.study else [])]
         )
@@ -120,7 +124,7 @@ class SweepResult:
         best = None if self.best is None else str(relative(self.best))
         lineage = {"lineage": [stage._asdict() for stage in self.lineage]} if self.lineage else {}
         further = lineage | ({"study": self.study} if self.study else {})
-        plain: dict[str, Any] = finite(
+        plain: dict[str, Any] = without_non_finite(
             {"run_dir": str(relative(self.run_dir)), "best": best, "settings": settings} | further
         )
         return plain
@@ -145,7 +149,7 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
         run_config = config.read(first.run_dir / config.RUN_FILE)
         if plan.search.perturbs:
             lineage = lineage_of(decisions, first.number, {member.number: member.values for member in members})
-            run_config = scheduled(run_config, lineage, total)
+            run_config = scheduled_values(run_config, lineage, total)
         safe_files.write_text(best, config.to_toml(run_config))
     result = SweepResult(path, tuple(settings), best, lineage)
     safe_files.write_text(path / RESULT, json.dumps(result.to_dict(), indent=1) + "\n")
@@ -155,9 +159,9 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
 def conclude_study(result: SweepResult, recorded: Recorded, best: Any) -> SweepResult:
     """Return a result with the best trial of a study; BEST is its run file, also where another worker trained it."""
     path, numbers = result.run_dir, {member.setting for member in recorded.members}
-    text = f"best trial of the study: {best.number}, score {number(best.score)}"
+    text = f"best trial of the study: {best.number}, score {number_cell(best.score)}"
     if best.number not in numbers:
-        text += f", of {best.run}: {described(best.values)}"
+        text += f", of {best.run}: {described_values(best.values)}"
         seed = plans.seeds_of(recorded.run_config, recorded.plan)[0]
         run_config = plans.member(recorded.run_config, 0, best.number, best.values, seed).config
         safe_files.write_text(path / BEST, config.to_toml(run_config))

@@ -29,9 +29,9 @@ from ppax.storage.cache import kept_programs
 from ppax.storage.paths import absolute, quoted, relative
 from ppax.sweeps import directory, pictures, plan
 from ppax.sweeps import search as searches
-from ppax.sweeps.decisions import Searching, checked_total, in_iterations
+from ppax.sweeps.decisions import Searching, checked_total, search_in_iterations
 from ppax.sweeps.directory import Recorded
-from ppax.sweeps.member import complete, end_of
+from ppax.sweeps.member import end_of, is_complete
 from ppax.sweeps.packing import Pack, packed, planned_of
 from ppax.sweeps.placing import driver
 from ppax.sweeps.placing import settings as placing
@@ -77,8 +77,8 @@ def sweep_runs(
     (`address`, `cpus` and `gpus` of each program, `retries`), the programs are placed on its machines; ProcessLost
     where one was lost more often than `retries`.
     """
-    run_config, of_ray = placing.split(config_of(target))
-    run_config, table = plan.split(run_config)
+    run_config, of_ray = placing.split_cluster(config_of(target))
+    run_config, table = plan.split_sweep(run_config)
     given = {"seeds": seeds, "draws": draws, "draw_seed": draw_seed, config.SEARCH: search}
     table = table | dict(values or {}) | {name: value for name, value in given.items() if value is not None}
     file = config.file_of(str(target)) if isinstance(target, str | Path) else None
@@ -114,7 +114,7 @@ def start(
         path = directory.new(run_config, run_dir)
         say(f"{_described(recorded, packs)}; {relative(path)}")
         stack.enter_context(RunDirectory.vacant(path, overwrite, OF_SWEEP))
-        directory.create(path, recorded)
+        directory.create_sweep(path, recorded)
         return _train(path, recorded, packs, cluster)
 
 
@@ -132,7 +132,7 @@ def _checked(run_config: Config, sweep_plan: Plan, cluster: Cluster | None) -> P
     run_config = _decided(run_config, sweep_plan)
     members = plan.members_of(run_config, sweep_plan)
     packs = packed(members)
-    sweep_plan = in_iterations(sweep_plan, packs)
+    sweep_plan = search_in_iterations(sweep_plan, packs)
     checked_total(sweep_plan, packs)
     recorded = Recorded(run_config, sweep_plan, members, ())
     if isinstance(sweep_plan.search, Optuna):
@@ -149,7 +149,7 @@ class SweepDryRun(NamedTuple):
 
     def to_toml(self) -> str:
         """Return the run file of the sweep, with members and sizes as comments above."""
-        settings = {one.setting: plan.described(one.values) for one in self.recorded.members}
+        settings = {one.setting: plan.described_values(one.values) for one in self.recorded.members}
         lines = [self.described, *(f"setting {number}: {text}" for number, text in settings.items() if text)]
         for count, demand in self.demands:
             lines += [f"each of {count} members:", *(f"  {line}" for line in demand.lines())]
@@ -231,7 +231,7 @@ def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = N
 def _finished(path: Path, recorded: Recorded) -> bool:
     """Return whether a sweep has its result; a study may get further trials."""
     ended = (path / RESULT).is_file() and not isinstance(recorded.plan.search, Optuna)
-    return ended and all(complete(directory.member_dir(path, one)) for one in recorded.members)
+    return ended and all(is_complete(directory.member_dir(path, one)) for one in recorded.members)
 
 
 def _concluded_again(path: Path, recorded: Recorded) -> SweepResult:
@@ -263,21 +263,23 @@ def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Clust
         with ExitStack() as stack:
             train = Programs().train
             if cluster is not None:
-                train = partial(driver.train, stack.enter_context(clusters.connected(cluster.address)), cluster)
+                train = partial(
+                    driver.train_on_cluster, stack.enter_context(clusters.connected(cluster.address)), cluster
+                )
             stop = stack.enter_context(stop_on_signals(ON_DISK))
             progress = stack.enter_context(Progress(path, planned, console))
             stack.enter_context(kept_programs())
             session = Session(path, recorded, progress, stop, train)
             if isinstance(search, Optuna):
                 for number, run_dir in session.run_dirs().items():
-                    if complete(run_dir):  # in an earlier process
+                    if is_complete(run_dir):  # in an earlier process
                         progress.skip({number: total}, {number: end_of(run_dir).env_steps})
                 best = _rounds()(session)
             else:
                 session.train_stages(packs, Searching(path, recorded.plan, recorded.members, total))
             recorded = session.recorded
     except Stopped as error:
-        line = f"ppax resume {quoted(path)}{directory.trust_flags(recorded)}"
+        line = f"ppax resume {quoted(path)}{directory.sweep_trust_flags(recorded)}"
         raise Interrupted(f"stopped; resume with: {line}") from error
     result = conclude(path, recorded.plan, recorded.members, total)
     if best is not None:

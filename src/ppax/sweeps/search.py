@@ -243,9 +243,9 @@ class Optuna:
 SEARCHES = Choices("search", {"grid": Grid, "halving": Halving, "pbt": PBT, "optuna": Optuna})
 
 
-def options_of(table: Any) -> Iterator[Option]:
+def search_options(table: Any) -> Iterator[Option]:
     """Yield the options of the part that a table names; ConfigError, Untrusted for a name that means none."""
-    return config.part_options(SEARCHES, checked(table), SEARCH)
+    return config.part_options(SEARCHES, checked_search(table), SEARCH)
 
 
 def read(table: Any) -> Search:
@@ -259,12 +259,12 @@ def read(table: Any) -> Search:
 
 def outside_of(table: Any) -> dict[str, Outside]:
     """Return the addresses that a table names, by their places in it."""
-    return config.outside_values(dict(flatten(checked(table), f"{SEARCH}.")), options_of(table))
+    return config.outside_values(dict(flatten(checked_search(table), f"{SEARCH}.")), search_options(table))
 
 
 def build(table: Any) -> Search:
     """Return the search of a table as `read`, where the user has written it in Python."""
-    search: Search = config.build_part(SEARCHES, checked(table), SEARCH)
+    search: Search = config.build_part(SEARCHES, checked_search(table), SEARCH)
     return search
 
 
@@ -277,7 +277,7 @@ def to_table(search: Search) -> Config:
     return table
 
 
-def checked(table: Any) -> Config:
+def checked_search(table: Any) -> Config:
     """Return a table; ConfigError for what is none."""
     if not isinstance(table, dict):
         remedy = f"; write {SEARCH}.part = {table!r}" if isinstance(table, str) else ""

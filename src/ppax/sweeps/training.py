@@ -29,7 +29,7 @@ from ppax.devices.footprint import available_bytes, explained, footprint
 from ppax.run.directory import RUN_FILE
 from ppax.run.fit import fit_run, resume
 from ppax.run.logging import measured, next_row, row_intervals, untrained_row
-from ppax.run.provenance import changes
+from ppax.run.provenance import changed_provenance
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, record_evaluation
 from ppax.run.saving import PATIENCE
@@ -38,7 +38,7 @@ from ppax.storage.manifest import CheckpointError
 from ppax.sweeps import directory, member
 from ppax.sweeps.decisions import STOP, Searching
 from ppax.sweeps.directory import Recorded, member_dir
-from ppax.sweeps.member import FAULT, SEARCH, MemberRun, complete, end_of, reached, require_recorded
+from ppax.sweeps.member import FAULT, SEARCH, MemberRun, end_of, is_complete, reached, require_recorded
 from ppax.sweeps.packing import Pack, Task, alike
 from ppax.sweeps.progress import Counting, Progress
 from ppax.training.sweeps import (
@@ -154,7 +154,7 @@ class Programs:
         total = planned_iterations(pack.tasks[0].env, pack.tasks[0].run)
         for numbers in chunks:
             left = [tasks[number] for number in numbers if end_of(run_dirs[number]).kind != SEARCH]
-            ended = {number: end_of(run_dirs[number]).env_steps for number in numbers if complete(run_dirs[number])}
+            ended = {number: end_of(run_dirs[number]).env_steps for number in numbers if is_complete(run_dirs[number])}
             progress.skip(dict.fromkeys(ended, total), ended)
             if all(done(run_dirs[task.member.number], until, total) for task in left):
                 continue
@@ -193,13 +193,13 @@ class Programs:
 
 def done(run_dir: Path, until: int, total: int) -> bool:
     """Whether a member needs no training before `until`, and no evaluation."""
-    return complete(run_dir) or (until < total and reached(run_dir, until))
+    return is_complete(run_dir) or (until < total and reached(run_dir, until))
 
 
 def train_alone(task: Task, path: Path, progress: Counting) -> None:
     """Train and evaluate a member whose environments are on the host, as a run of its own."""
     iterations = planned_iterations(task.env, task.run)
-    if complete(path):
+    if is_complete(path):
         progress.skip({task.member.number: iterations}, {task.member.number: end_of(path).env_steps})
         return
     begin = time.perf_counter()
@@ -273,7 +273,7 @@ class ProgramTraining:
         if done == 0 and self.runs[0].evaluations.blank:
             for place in self.training:
                 self.runs[place].log(untrained_row(self._program.metric_names), states, place)
-        trained = self._copied(stacked(repeated(states, self._program.members)), done)
+        trained = self._copied(stacked(filled_up(states, self._program.members)), done)
         while done < until and self.training and not stop.is_set():
             next_stage = min(until, self._searching.next_after(done), self.runs[0].evaluations.next_after(done))
             count = next_row(done, self._intervals, next_stage) - done
@@ -326,7 +326,7 @@ class ProgramTraining:
         found: dict[str, list[str]] = {}
         for place in self.training:
             run = self.runs[place]
-            for text in changes(run.saved_by, run.origin):
+            for text in changed_provenance(run.saved_by, run.origin):
                 found.setdefault(text, []).append(run.path.name)
         for text, names in found.items():
             warnings.warn(f"members {', '.join(names)}: {text}", stacklevel=3)
@@ -428,12 +428,12 @@ class ProgramTraining:
             self.runs[place].evaluate(state)
 
 
-def repeated(items: Sequence[T], count: int) -> list[T]:
+def filled_up(items: Sequence[T], count: int) -> list[T]:
     """Return `count` items: those given, and again those at the beginning, whose results are dropped."""
     return list(itertools.islice(itertools.cycle(items), count))
 
 
 def agents_and_envs(tasks: Sequence[Task], count: int) -> tuple[list[Agent], list[Any]]:
     """Return agents and environments of `count` members: those of the tasks, repeated."""
-    own = repeated(tasks, count)
+    own = filled_up(tasks, count)
     return [task.agent for task in own], [task.env for task in own]

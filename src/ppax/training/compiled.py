@@ -18,7 +18,7 @@ from ppax.devices import sharding
 from ppax.devices.platforms import rules
 from ppax.devices.tracing import renewed, unchecked
 from ppax.envs.vector import VectorEnv
-from ppax.training.loop import Trained, num_devices, place, state_specs, train
+from ppax.training.loop import Trained, num_devices, place_state, state_specs, train
 
 
 class CompiledTraining:
@@ -37,7 +37,7 @@ class CompiledTraining:
         begin = time.perf_counter()
         self._devices = num_devices(agent, env, state.num_steps)
         shapes = sharding.shapes_of(state, state_specs(state), self._devices)
-        self._arguments = (strong(agent), strong(env), shapes)
+        self._arguments = (strong_types(agent), strong_types(env), shapes)
         # by the user, to look into the operations
         self.interpreted: bool = jax.config.jax_disable_jit  # type: ignore[attr-defined]
         one = np.int32(1)
@@ -72,7 +72,7 @@ class CompiledTraining:
             total_iterations = int(state.iteration) + num_iterations
         if len(state.actor.first.sharding.device_set) != self._devices:  # not yet sharded as the program expects
             self._guard(agent, env, state)
-            state = place(agent, env, state)
+            state = place_state(agent, env, state)
         try:
             with unchecked():  # an iteration that is not finite is discarded, and `grad_norm` is NaN
                 trained: Trained = self.program(
@@ -86,13 +86,13 @@ class CompiledTraining:
     def _on_devices(self, agent: Agent, env: VectorEnv, state: TrainState) -> tuple[Agent, VectorEnv]:
         """Check agent and environment and put their leaves on the program's devices."""
         self._guard(agent, env, state)
-        leaves = _like(self._arguments[:2], (strong(agent), strong(env)))
+        leaves = _like(self._arguments[:2], (strong_types(agent), strong_types(env)))
         placed: tuple[Agent, VectorEnv] = jax.device_put(leaves, self.program.input_shardings[0][:2])
         return placed
 
     def _guard(self, agent: Agent, env: VectorEnv, state: TrainState) -> None:
         """Raise ConfigError with the first difference in shapes or static fields."""
-        given = (*_like(self._arguments[:2], (strong(agent), strong(env))), state)
+        given = (*_like(self._arguments[:2], (strong_types(agent), strong_types(env))), state)
         changed = next(differences(self._arguments, given, ("agent", "env", "state")), None)
         if changed is not None:
             raise ConfigError(f"this program was compiled for another run: {changed}; call ppax.compile again")
@@ -145,7 +145,7 @@ def _short(x: Any) -> str:
     return _shape(x) if _is_array(x) else repr(x) if not dataclasses.is_dataclass(x) else type(x).__name__
 
 
-def strong(tree: PyTree) -> PyTree:
+def strong_types(tree: PyTree) -> PyTree:
     """Convert Python numbers to NumPy scalars of 32 bits, so that they have the dtypes of array leaves."""
     kinds = {bool: np.bool_, int: np.int32, float: np.float32}
     return jax.tree.map(lambda x: kinds[type(x)](x) if type(x) in kinds else x, tree)

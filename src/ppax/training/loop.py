@@ -79,7 +79,7 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
     )
     # Copies, as two fields may hold the same array (an environment may return its state as its observation), and one
     # buffer cannot be donated twice
-    return place(agent, env, jax.tree.map(jnp.copy, allocated(agent, state)))
+    return place_state(agent, env, jax.tree.map(jnp.copy, allocated(agent, state)))
 
 
 def allocated(agent: Agent, state: TrainState) -> TrainState:
@@ -124,9 +124,9 @@ def _rollout(agent: Agent, state: TrainState) -> Rollout:
     return Rollout(steps, actor.reward_trace, number, actor.obs, actor.extensions)
 
 
-def place(agent: Agent, env: Env, state: TrainState) -> TrainState:
+def place_state(agent: Agent, env: Env, state: TrainState) -> TrainState:
     """Shard `state` over the devices on which `train` runs."""
-    return sharding.place(state, state_specs(state), num_devices(agent, env, state.num_steps))
+    return sharding.place_on_devices(state, state_specs(state), num_devices(agent, env, state.num_steps))
 
 
 def num_devices(agent: Agent, env: Env, num_steps: int) -> int:

@@ -30,7 +30,7 @@ from ppax.devices.tracing import renewed, unchecked
 from ppax.envs import require_native
 from ppax.envs.vector import VectorEnv
 from ppax.training.arguments import require_arguments
-from ppax.training.compiled import strong
+from ppax.training.compiled import strong_types
 from ppax.training.loop import Trained, start, train
 
 Tree = TypeVar("Tree")
@@ -56,7 +56,7 @@ def start_sweep(
     states: TrainState = jax.vmap(lambda agent, env, key: begin(agent, env, key=key))(
         *_members(agent, env, members), keys
     )
-    return sharding.place(states, PartitionSpec(MEMBERS), devices_of_members(members), MEMBERS)
+    return sharding.place_on_devices(states, PartitionSpec(MEMBERS), devices_of_members(members), MEMBERS)
 
 
 @refusing_unknown
@@ -258,7 +258,7 @@ def stacked(trees: Sequence[Tree]) -> Tree:
             return jax.random.wrap_key_data(jnp.asarray(data), impl=jax.random.key_impl(leaves[0]))
         return np.stack([np.asarray(x) for x in leaves])
 
-    result: Tree = jax.tree.map(one, *map(strong, trees))
+    result: Tree = jax.tree.map(one, *map(strong_types, trees))
     return result
 
 

@@ -17,7 +17,7 @@ from ppax.core.imports import Untrusted
 from ppax.core.types import ConfigError
 from ppax.envs import EnvError, host
 from ppax.envs.hosting.gym_vector import autoreset_mode_of
-from ppax.envs.suites.gymnasium import spec_of
+from ppax.envs.suites.gymnasium import gymnasium_spec
 from ppax.networks import memories, network
 from ppax.ppo.recompute import Minibatch
 from ppax.training.collection import collect, force_reset
@@ -401,9 +401,9 @@ def test_an_id_uses_the_newest_version_warns_of_an_older_one_and_imports_nothing
     for version in (1, 2):
         gymnasium.register(f"Own-v{version}", "host_worlds:Maze", max_episode_steps=version)
     env = ppax.make("gymnasium/Own", 2)
-    assert (env.num_envs, spec_of("Own").max_episode_steps, spec_of("Own-v2").version) == (2, 2, 2)
+    assert (env.num_envs, gymnasium_spec("Own").max_episode_steps, gymnasium_spec("Own-v2").version) == (2, 2, 2)
     with pytest.warns(UserWarning, match="gymnasium/Own-v1 is out of date: there is v2"):
-        assert spec_of("Own-v1").max_episode_steps == 1
+        assert gymnasium_spec("Own-v1").max_episode_steps == 1
     with pytest.raises(ConfigError, match="did you mean 'gymnasium/Own-v"):
         ppax.make("gymnasium/Owm-v2")
     with pytest.raises(Untrusted, match=r"env = 'gymnasium/own_module:Own-v1': .*Nothing was imported"):

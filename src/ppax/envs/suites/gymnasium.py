@@ -33,7 +33,7 @@ def ids() -> list[str]:
     return sorted(spec.id for spec in newest.values())
 
 
-def spec_of(env_id: str) -> registration.EnvSpec:
+def gymnasium_spec(env_id: str) -> registration.EnvSpec:
     """Return the registered spec of `env_id`; without a version, the newest one.
 
     The module of "module:id" is imported first, if the user trusts its package (names also come from run files, which
@@ -76,7 +76,7 @@ def _constructor(spec: registration.EnvSpec) -> Any:
 
 def constructor_arguments(env_id: str) -> dict[str, Any]:
     """Constructor arguments of a Gymnasium environment, with their defaults."""
-    spec = spec_of(env_id)
+    spec = gymnasium_spec(env_id)
     if not isinstance(spec.entry_point, str):
         return dict(spec.kwargs)
     signature = inspect.signature(_constructor(spec))
@@ -93,7 +93,7 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options:
     environment. Raises ConfigError for an unknown id and ImportError, naming the extra to install,
     for a missing library.
     """
-    name, spec = f"gymnasium/{env_id}", spec_of(env_id)
+    name, spec = f"gymnasium/{env_id}", gymnasium_spec(env_id)
     # the stepper resets first and has its own checks, so two of Gymnasium's wrappers are not needed
     bare = dataclasses.replace(spec, order_enforce=False)
     fixed, ranges = split_ranges(options)

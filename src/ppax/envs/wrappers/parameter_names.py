@@ -103,7 +103,7 @@ def require_known(names: Mapping[str, Any], known: Mapping[str, Parameter]) -> N
 
 def parameter_value(env: Any, name: str) -> Value:
     """Return the value of the parameter `name`."""
-    return plain(value_at(env, parameters(env)[name].path))
+    return plain_value(value_at(env, parameters(env)[name].path))
 
 
 def value_at(thing: Any, path: ParameterPath) -> Any:
@@ -125,7 +125,7 @@ def put(thing: Any, path: ParameterPath, value: Any) -> Any:
     return type(thing)(*entries) if isinstance(step, str) else type(thing)(entries)
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Convert a scalar array to a Python number; leave everything else."""
     is_scalar = isinstance(value, np.ndarray | np.generic | Array) and value.ndim == 0
     return value.item() if is_scalar and not isinstance(value, jax.core.Tracer) else value
@@ -148,7 +148,7 @@ def _parameters(thing: Any, path: ParameterPath, in_static: bool) -> Iterator[Pa
             option = option_of(field, hints_of(thing.__class__)[key], _option_path(here))
             yield Parameter(here, option if is_static else option._replace(kind=kind), is_static)
         elif not is_static and not in_static:  # without limits, as in structures of another library
-            yield Parameter(here, Option(_option_path(here), kind, default=plain(value)), False)
+            yield Parameter(here, Option(_option_path(here), kind, default=plain_value(value)), False)
 
 
 def _entries(thing: Any) -> Iterator[Item]:
@@ -173,5 +173,5 @@ def _kind(value: Any) -> type | None:
     if isinstance(value, jax.core.Tracer):
         kinds = ((jnp.bool_, bool), (jnp.integer, int), (jnp.floating, float))
         return next((one for dtype, one in kinds if value.ndim == 0 and jnp.issubdtype(value.dtype, dtype)), None)
-    value = plain(value)
+    value = plain_value(value)
     return type(value) if isinstance(value, bool | int | float | str) else None

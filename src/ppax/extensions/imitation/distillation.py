@@ -215,10 +215,10 @@ class Teacher:
         if self._policy is None:
             policy = _checked(_loaded(self.source), self.source, self._wanted)
             _require_same(self.source, self.checksum, checksum_of(policy))
-            if memory_of(policy) != self.memory:
+            if teacher_memory(policy) != self.memory:
                 raise ConfigError(
                     f"distillation.memory = {list(self.memory)}: the teacher {self.source!r} has "
-                    f"{list(memory_of(policy))}"
+                    f"{list(teacher_memory(policy))}"
                 )
             self._policy = policy
         return self._policy.agent, jax.tree.map(jnp.asarray, self._policy.learner)
@@ -246,13 +246,13 @@ def teacher_of(
     wanted = observation, action
     if not isinstance(teacher, str):
         policy = _checked(teacher, "a policy of Python", wanted)
-        return Teacher("", checksum_of(policy), memory_of(policy), wanted, policy)
+        return Teacher("", checksum_of(policy), teacher_memory(policy), wanted, policy)
     # absolute: a run is continued from any working directory
     source = teacher if teacher.startswith(REMOTE) else os.path.abspath(teacher)
     if checksum:
         return Teacher(source, checksum, memory, wanted)
     policy = _checked(_loaded(source), source, wanted)
-    return Teacher(source, checksum_of(policy), memory_of(policy), wanted, policy)
+    return Teacher(source, checksum_of(policy), teacher_memory(policy), wanted, policy)
 
 
 def _loaded(source: str) -> Any:
@@ -308,7 +308,7 @@ def checksum_of(policy: Any) -> str:
     return digest.hexdigest()
 
 
-def memory_of(policy: Any) -> tuple[str, ...]:
+def teacher_memory(policy: Any) -> tuple[str, ...]:
     """Return the arrays of a policy's memory in one stream, as ("float32[64]",): data for run files."""
     arrays = jax.tree.leaves(_carry_of(policy.agent))
     return tuple(f"{x.dtype}[{','.join(map(str, x.shape[1:]))}]" for x in arrays)

@@ -131,12 +131,12 @@ def to_json(x: Any) -> Any:
     return str(x) if isinstance(x, float) and str(x) in NOT_FINITE else x
 
 
-def from_json(x: Any) -> Any:
+def undo_json(x: Any) -> Any:
     """Undo `to_json`."""
     if isinstance(x, dict):
-        return {name: from_json(inner) for name, inner in x.items()}
+        return {name: undo_json(inner) for name, inner in x.items()}
     if isinstance(x, list):
-        return [from_json(inner) for inner in x]
+        return [undo_json(inner) for inner in x]
     return float(x) if isinstance(x, str) and x in NOT_FINITE else x
 
 

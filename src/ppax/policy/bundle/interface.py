@@ -16,7 +16,16 @@ import numpy as np
 from jax import Array
 
 from ppax.core.types import ConfigError, PyTree
-from ppax.policy.actor import apart, by_group, mask_shapes, observation_shapes, reduced, reduced_space, step, unread
+from ppax.policy.actor import (
+    apart,
+    by_group,
+    mask_shapes,
+    observation_shapes,
+    reduced_space,
+    step,
+    unread_entries,
+    without_critic_entries,
+)
 
 if TYPE_CHECKING:
     from ppax.policy.policy import Policy
@@ -38,7 +47,7 @@ class Interface:
     def __init__(self, policy: Policy):
         """Derive the interface of `policy`; ConfigError where two entries would have the same name."""
         self._actor, self._spec = policy.actor, policy.spec
-        self._apart, self._unread = apart(self._spec), unread(self._actor, self._spec.observation_space)
+        self._apart, self._unread = apart(self._spec), unread_entries(self._actor, self._spec.observation_space)
         self._space = reduced_space(self._spec.observation_space, self._unread)
         self._template = self._input_template()
         self.inputs = _leaves(self._template)
@@ -82,7 +91,7 @@ class Interface:
 
     def _put(self, out: Arrays, sample: Any, row: int, agent: int) -> None:
         """Write one sampled observation into `out`; that of an agent beyond its group's size is not needed."""
-        sample = reduced(_plain(sample), self._spec.observation_space, self._unread)
+        sample = without_critic_entries(_plain(sample), self._spec.observation_space, self._unread)
         for path, x in jax.tree_util.tree_flatten_with_path({"obs": sample})[0]:
             array = out[_name(path)]
             if not self._apart:

@@ -18,7 +18,7 @@ from ppax.core.imports import Untrusted
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, printable
 from ppax.devices.footprint import available_bytes
-from ppax.policy.actor import acting
+from ppax.policy.actor import acting_agent
 from ppax.policy.bundle import archive, numpy_format, stablehlo_format
 from ppax.policy.bundle.archive import DamagedBundle
 from ppax.policy.bundle.interface import Interface
@@ -75,7 +75,7 @@ def _agent(path: Path, description: dict[str, Any], agent: Agent | None) -> tupl
     """Return specification and agent."""
     where = f"{path}: {archive.DESCRIPTION}"
     try:
-        spec = PolicySpec.from_data(archive.from_json(description.get("spec")), where)
+        spec = PolicySpec.from_data(archive.undo_json(description.get("spec")), where)
     except ConfigError as error:
         raise DamagedBundle(str(error)) from error
     if agent is not None:
@@ -109,10 +109,10 @@ def _learner(path: Path, agent: Any, spec: PolicySpec, arrays: dict[str, np.ndar
             init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
     except untrusted.MALFORMED as error:
         raise DamagedBundle(f"{path}: there is no network of the sizes in its configuration: {error}") from error
-    like = acting(base, init).learner
+    like = acting_agent(base, init).learner
     own = {name: x for name, x in arrays.items() if not name.startswith(numpy_format.CONSTANT)}
     expected = state_arrays.named_leaves(like)
-    problems = state_arrays.differences(expected, own)
+    problems = state_arrays.array_differences(expected, own)
     if problems:
         raise DamagedBundle(f"{path} does not fit the agent of its configuration:\n  " + "\n  ".join(problems))
     broken = [name for name, x in own.items() if x.dtype.kind == "f" and not np.isfinite(x).all()]

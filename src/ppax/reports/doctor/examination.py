@@ -20,10 +20,10 @@ from ppax.reports.doctor.rules import (
     at_ends,
     contradiction,
     episodes_at_end,
+    figure,
     learned,
     record_of,
     rose,
-    shown,
 )
 from ppax.run.result import TrainedRun
 
@@ -64,14 +64,14 @@ def progress(record: ExaminedRun) -> str:
         return "No episode ended."
     few = episodes_at_end(record)
     if few < EPISODES:
-        ends = f"went from {shown(begin)} to {shown(end)}, over {few:.0f} episodes at the end"
+        ends = f"went from {figure(begin)} to {figure(end)}, over {few:.0f} episodes at the end"
         return f"The episode_return {ends}: too few to judge ({EPISODES} are enough)."
-    ends = f"{'rose' if rose(record) else 'did not rise'}: {shown(begin)} at the begin, {shown(end)} at the end"
+    ends = f"{'rose' if rose(record) else 'did not rise'}: {figure(begin)} at the begin, {figure(end)} at the end"
     evaluated = contradiction(record)
     if np.isnan(evaluated):
         return f"The episode_return {ends}."
     own = "`ppax evaluate RUN --sampled` plays it with sampled actions, as training does"
-    return f"The episode_return {ends}; the evaluation disagrees: its mean return is {shown(evaluated)} ({own})."
+    return f"The episode_return {ends}; the evaluation disagrees: its mean return is {figure(evaluated)} ({own})."
 
 
 def _examined(rule: Rule, record: ExaminedRun) -> Finding | None:

@@ -108,12 +108,12 @@ def wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
-def shown(x: float) -> str:
+def figure(x: float) -> str:
     """Three significant digits; large numbers with separators of thousands."""
     return f"{x:,.0f}" if 1e3 <= abs(x) < 1e15 else f"{x:.3g}"
 
 
-def rounded(x: float) -> float:
+def rounded_text(x: float) -> float:
     """Two significant digits, for a value to try."""
     return float(f"{x:.2g}")
 
@@ -291,7 +291,7 @@ def entropy_gone(record: ExaminedRun) -> Finding | None:
         return None
     now = record.number("ent_coef")
     name = "the standard deviation of the actions" if metric == "policy_std" else "the entropy of the policy"
-    seen = f"It fell from {shown(begin)} to {shown(values[at])} while the return did not rise"
+    seen = f"It fell from {figure(begin)} to {figure(values[at])} while the return did not rise"
     return Finding(
         f"The policy stopped exploring: {name} was almost 0 before half of the run. {seen}.",
         Remedy("an entropy bonus keeps actions random for longer", record.path("ent_coef"), max(0.01, 3.0 * now)),
@@ -321,10 +321,10 @@ def kl_large(record: ExaminedRun) -> Finding | None:
     if share(large, values) < OFTEN:
         return None
     count, top, rate = int(large.sum()), np.nanmax(values), record.number("learning_rate")
-    seen = f"approx_kl is above {KL_LARGE} in {count} of {len(values)} rows, at most {shown(top)}"
+    seen = f"approx_kl is above {KL_LARGE} in {count} of {len(values)} rows, at most {figure(top)}"
     # with overlap the controls of the KL are refused
     if rate > 1e-3 or gradient_steps_per_update(record) <= 1 or record.of_run("overlap") > 0:
-        remedy = Remedy("smaller steps", record.path("learning_rate"), rounded(min(rate / 3.0, 1e-3)))
+        remedy = Remedy("smaller steps", record.path("learning_rate"), rounded_text(min(rate / 3.0, 1e-3)))
     else:
         remedy = Remedy(
             "ends an update that has moved the policy far enough", record.path("extensions.kl_control.target_kl"), 0.02
@@ -347,8 +347,8 @@ def clip_fraction_high(record: ExaminedRun) -> Finding | None:
         remedy = Remedy("fewer passes over the same rollout", record.path("num_epochs"), int(epochs) // 2)
     else:
         rate = record.number("learning_rate")
-        remedy = Remedy("smaller steps", record.path("learning_rate"), rounded(rate / 3.0))
-    seen = f"half of the rows have a clip_fraction above {shown(median(values))}"
+        remedy = Remedy("smaller steps", record.path("learning_rate"), rounded_text(rate / 3.0))
+    seen = f"half of the rows have a clip_fraction above {figure(median(values))}"
     return Finding(f"Most of the data gives no gradient: {seen}; 0.02 to 0.2 is usual.", remedy, row=first(high))
 
 
@@ -361,7 +361,7 @@ def ratio_not_one(record: ExaminedRun) -> Finding | None:
     off = values > RATIO.get(dtype, RATIO["float32"])
     if not off.any():
         return None
-    seen = f"before the first gradient step the ratio differs from 1 by up to {shown(np.nanmax(values))}"
+    seen = f"before the first gradient step the ratio differs from 1 by up to {figure(np.nanmax(values))}"
     return Finding(
         f"Acting and learning disagree: {seen}, so every gradient is of another policy than the one that acted.",
         Remedy(
@@ -375,7 +375,7 @@ def ratio_not_one(record: ExaminedRun) -> Finding | None:
 
 def few_gradient_steps(record: ExaminedRun) -> Finding | None:
     """Number of iterations and of gradient steps that the whole run takes."""
-    iterations = planned_iterations(record)
+    iterations = planned_of_run(record)
     a_time = gradient_steps_per_update(record)
     steps = iterations * a_time
     if not iterations > 0.0 or not (iterations < ITERATIONS or steps < GRADIENT_STEPS):  # NaN: unknown
@@ -407,7 +407,7 @@ def gradient_steps_per_update(record: ExaminedRun) -> float:
     return record.number("num_epochs") * record.number("minibatch.num_minibatches") * kept
 
 
-def planned_iterations(record: ExaminedRun) -> float:
+def planned_of_run(record: ExaminedRun) -> float:
     """Iterations of the whole run, from the steps of those that are done; NaN where that is unknown."""
     valid = median(record.column("valid_fraction"))
     rows = record.column("env_steps")[-1] / (valid if valid > 0.0 else 1.0)
@@ -482,7 +482,7 @@ def explained_variance_low(record: ExaminedRun) -> Finding | None:
     bad = (explained < EXPLAINED) & (std > 0.0) & (error > PRECISE * np.abs(record.late("target_mean")))
     if share(bad, explained) <= 0.5:
         return None
-    value = shown(median(explained))
+    value = figure(median(explained))
     return Finding(
         f"The critic does not predict the returns: the median explained_variance of the second half of the rows is "
         f"{value} (1 is perfect, 0 a constant), so advantages are mostly noise.",
@@ -501,7 +501,7 @@ def targets_large(record: ExaminedRun) -> Finding | None:
         remedy = Remedy("standardises the targets of the critic", record.path("critic.part"), "popart")
     else:
         remedy = _scaled_rewards(record)
-    seen = f"half of the rows have value targets of {shown(median(scale))} and more (root mean square)"
+    seen = f"half of the rows have value targets of {figure(median(scale))} and more (root mean square)"
     return Finding(f"Rewards are too large for the critic: {seen}.", remedy, row=first(large))
 
 
@@ -514,11 +514,11 @@ def value_loss_dominates(record: ExaminedRun) -> Finding | None:
     cut = (norm > CLIPPED_BY * limit) & (part > DOMINATES)  # False without gradient clipping, where the limit is NaN
     if share(cut, norm) <= 0.5:
         return None
-    figures = f"vf_coef * value_loss is {median(part):.0%} of the loss, grad_norm {shown(median(norm))}"
+    figures = f"vf_coef * value_loss is {median(part):.0%} of the loss, grad_norm {figure(median(norm))}"
     return Finding(
-        f"The value loss takes the gradient: {figures} (medians), {shown(median(norm) / limit)} times max_grad_norm: "
+        f"The value loss takes the gradient: {figures} (medians), {figure(median(norm) / limit)} times max_grad_norm: "
         "clipping shortens the policy's gradient as much.",
-        Remedy("less weight for the value loss", record.path("vf_coef"), rounded(weight / 10.0))
+        Remedy("less weight for the value loss", record.path("vf_coef"), rounded_text(weight / 10.0))
         if record.option("normalize_reward")
         else _scaled_rewards(record),
         row=first(cut),
@@ -588,7 +588,7 @@ def observations_large(record: ExaminedRun) -> Finding | None:
     if record.option("normalize_obs") or not large.any():
         return None
     return Finding(
-        f"Observations are not normalised: their largest entry is {shown(np.nanmax(values))}, and layers learn from "
+        f"Observations are not normalised: their largest entry is {figure(np.nanmax(values))}, and layers learn from "
         "inputs near 1.",
         Remedy("standardises each entry by its running mean and std", record.path("normalize_obs"), True),
         row=first(large),
@@ -600,9 +600,9 @@ def horizon_short(record: ExaminedRun) -> Finding | None:
     length, gamma = median(record.late("episode_length")), record.number("gamma")
     if not length * (1.0 - gamma) > HORIZONS:
         return None
-    horizon = f"1 / (1 - gamma) = {shown(1.0 / (1.0 - gamma))} steps"
+    horizon = f"1 / (1 - gamma) = {figure(1.0 / (1.0 - gamma))} steps"
     return Finding(
-        f"Episodes are longer than gamma sees: half of them take {shown(length)} steps and more, and what comes later "
+        f"Episodes are longer than gamma sees: half of them take {figure(length)} steps and more, and what comes later "
         f"than {horizon} hardly counts.",
         Remedy("sees a fifth of an episode", record.path("gamma"), round(1.0 - 5.0 / length, 5)),
         NOTICE,
@@ -622,7 +622,7 @@ def reward_not_reached(record: ExaminedRun) -> Finding | None:
     else:
         reason = "lets the policy see small entries, and so explore; or reward steps on the way"
         remedy = Remedy(reason, record.path("normalize_obs"), True)
-    seen = f"{name} is {shown(values[0])} in all {len(values)} rows"
+    seen = f"{name} is {figure(values[0])} in all {len(values)} rows"
     return Finding(f"No action made a difference to the reward: {seen}, so there is nothing to learn from.", remedy)
 
 
@@ -633,8 +633,8 @@ def no_episode_ended(record: ExaminedRun) -> Finding | None:
         return None
     reset = max(1, int(PLAYED // record.of_run("num_steps")))
     return Finding(
-        f"No episode ended in {shown(played)} steps of each environment, so there is no episode_return, and states far "
-        "from the start are all that it sees.",
+        f"No episode ended in {figure(played)} steps of each environment, so there is no episode_return, and states "
+        "far from the start are all that it sees.",
         Remedy(
             "truncates all episodes every so many iterations; or give the environment a time limit that it reports as "
             "truncated",
@@ -673,8 +673,8 @@ def ending_pays(record: ExaminedRun) -> Finding | None:
     if not (costs and shorter and ends > cuts):
         return None
     return Finding(
-        f"Episodes got shorter, from {shown(begin)} to {shown(end)} steps, since a step costs "
-        f"{shown(-returns[1] / end)} on average: to end early pays.",
+        f"Episodes got shorter, from {figure(begin)} to {figure(end)} steps, since a step costs "
+        f"{figure(-returns[1] / end)} on average: to end early pays.",
         Remedy(
             "Right where the goal is to end soon. Where it is to last, the sign of the reward is flipped, or its costs "
             "outweigh what a step is worth: reward each step that is survived"

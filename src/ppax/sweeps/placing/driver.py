@@ -17,8 +17,8 @@ from ppax.run.directory import MEMBERS
 from ppax.run.restore import planned_iterations
 from ppax.run.result import ProcessLost
 from ppax.sweeps.decisions import Searching
-from ppax.sweeps.directory import member_dir, trust_flags
-from ppax.sweeps.member import complete, end_of
+from ppax.sweeps.directory import member_dir, sweep_trust_flags
+from ppax.sweeps.member import end_of, is_complete
 from ppax.sweeps.packing import Pack, Task
 from ppax.sweeps.placing import transport
 from ppax.sweeps.placing.settings import RAY, Cluster
@@ -149,7 +149,7 @@ def placed_of(session: Session, packs: Sequence[Pack]) -> list[Placed]:
     return placed
 
 
-def train(
+def train_on_cluster(
     ray: Any, cluster: Cluster, session: Session, packs: Sequence[Pack], searching: Searching, until: int
 ) -> None:
     """Train all packs on the cluster to iteration `until`, with programs as recorded and new ones for other members.
@@ -180,7 +180,7 @@ class Driver:
         """Train the programs to their ends, as many at a time as the cluster has room for."""
         for placed in programs:
             left = [task for task in placed.tasks if not self._done(task)]
-            ended = [task for task in placed.tasks if complete(self._dir_of(task))]
+            ended = [task for task in placed.tasks if is_complete(self._dir_of(task))]
             for task in ended:
                 number, steps = task.member.number, end_of(self._dir_of(task)).env_steps
                 self._progress.skip({number: planned_iterations(task.env, task.run)}, {number: steps})
@@ -207,7 +207,7 @@ class Driver:
         while self._waiting and len(self._running) < room:
             placed = self._waiting.popleft()
             members = tuple(task.member for task in placed.tasks)
-            begun = transport.collect(self._root, self._runs_of(placed))
+            begun = transport.collect_files(self._root, self._runs_of(placed))
             placed.worker, placed.begun = self._worker.remote(), False
             given = process_context(self._cluster.cpus)
             iterations = planned_iterations(placed.tasks[0].env, placed.tasks[0].run)
@@ -268,8 +268,8 @@ class Driver:
             return
         self._error = ProcessLost(
             f"{lost} {placed.lost} times, and {RAY}.retries = {self._cluster.retries}: {reason}; `ppax resume "
-            f"{self._session.path}{trust_flags(self._session.recorded)}` continues from the last checkpoints, with "
-            f"--{RAY} or without"
+            f"{self._session.path}{sweep_trust_flags(self._session.recorded)}` continues from the last checkpoints, "
+            f"with --{RAY} or without"
         )
 
     def _finish(self) -> None:

@@ -53,7 +53,7 @@ class Cluster(NamedTuple):
         return {"num_cpus": self.cpus, "num_gpus": self.gpus, "scheduling_strategy": "SPREAD"}
 
 
-def split(run_config: Config) -> tuple[Config, Any]:
+def split_cluster(run_config: Config) -> tuple[Config, Any]:
     """Return a run file without its table `[ray]`, and that table, None where there is none."""
     return {name: value for name, value in run_config.items() if name != RAY}, run_config.get(RAY)
 
@@ -62,7 +62,7 @@ def read(given: str | Mapping[str, Any] | None) -> Cluster | None:
     """Return the settings of a table or of an address, None of None; ConfigError for what is invalid."""
     if given is None:
         return None
-    table = checked(given)
+    table = checked_cluster(given)
     for name in table:
         if name not in OPTIONS:
             raise ConfigError(f"unknown option {f'{RAY}.{name}'!r}; did you mean {RAY}.{nearest(name, OPTIONS)}?")
@@ -75,12 +75,12 @@ def of_file(given: Mapping[str, Any] | None) -> Cluster | None:
     A cluster gets the code of this process and its credentials, and what it sends back is unpickled.
     """
     cluster = read(given)
-    table = {OPTIONS[name].path: value for name, value in checked(given).items()}
+    table = {OPTIONS[name].path: value for name, value in checked_cluster(given).items()}
     imports.require_asked(config.outside_values(table, OPTIONS.values()))
     return cluster
 
 
-def checked(given: Any) -> Mapping[str, Any]:
+def checked_cluster(given: Any) -> Mapping[str, Any]:
     """Return a table, {} for None; an address stands for one. ConfigError for anything else."""
     table = {"address": given} if isinstance(given, str) else {} if given is None else given
     if not isinstance(table, Mapping):

@@ -67,7 +67,7 @@ class Outbox:
         return Snapshot(files, frozenset(before))
 
 
-def collect(root: Path, runs: Iterable[str]) -> Snapshot:
+def collect_files(root: Path, runs: Iterable[str]) -> Snapshot:
     """Return all files of some run directories in `root`; of those that do not exist there are none."""
     names = [name for run in runs for name in _names(root, run)]
     return Snapshot({name: untrusted.read(root / name, LIMIT) for name in names}, frozenset(names))

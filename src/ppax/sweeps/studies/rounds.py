@@ -16,7 +16,7 @@ from ppax.run.directory import read_evaluation
 from ppax.sweeps import plan
 from ppax.sweeps.decisions import Decisions, Searching, checked_total
 from ppax.sweeps.directory import Recorded, member_dir
-from ppax.sweeps.member import complete, stop
+from ppax.sweeps.member import is_complete, stop
 from ppax.sweeps.packing import Pack, packed
 from ppax.sweeps.plan import Member
 from ppax.sweeps.studies.study import Best, Proposed, Study
@@ -26,7 +26,7 @@ WAIT_SECONDS = 2.0  # interval at which the trials of other workers are polled
 LOST = "repeated by another worker, after a pause here"
 
 
-class Batch(NamedTuple):
+class TrialBatch(NamedTuple):
     """Trials that train together, by number, with the packs of their members."""
 
     trials: Mapping[int, tuple[Member, ...]]
@@ -52,7 +52,7 @@ def train_study(session: Session) -> Best | None:
         return study.best()
 
 
-def _next_batch(session: Session, study: Study) -> Batch:
+def _next_batch(session: Session, study: Study) -> TrialBatch:
     """Return the trials that this directory has begun, else new ones, which are recorded."""
     begun: dict[int, tuple[Member, ...]] = {}
     for member in session.recorded.members:
@@ -61,7 +61,7 @@ def _next_batch(session: Session, study: Study) -> Batch:
     for number in begun.keys() - left.keys():
         _give_up(session.path, begun[number])
     if left:
-        return Batch(left, packed(one for members in left.values() for one in members))
+        return TrialBatch(left, packed(one for members in left.values() for one in members))
     asked = study.unrecorded(begun)
     count = study.settings.batch - len(asked)
     asked += study.ask(count) if count > 0 else []
@@ -74,12 +74,12 @@ def _give_up(path: Path, members: Sequence[Member]) -> None:
     """Stop members whose trial another worker repeats by now; of a trial that was told, all are complete."""
     for member in members:
         run_dir = member_dir(path, member)
-        if not complete(run_dir):
+        if not is_complete(run_dir):
             run_dir.mkdir(parents=True, exist_ok=True)
             stop(run_dir, 0, LOST)
 
 
-def _built(recorded: Recorded, asked: Sequence[Proposed], study: Study) -> Batch:
+def _built(recorded: Recorded, asked: Sequence[Proposed], study: Study) -> TrialBatch:
     """Build the members of trials; a setting that cannot be is told to the study as pruned."""
     trials: dict[int, tuple[Member, ...]] = {}
     seeds, count = plan.seeds_of(recorded.run_config, recorded.plan), len(recorded.members)
@@ -98,10 +98,10 @@ def _built(recorded: Recorded, asked: Sequence[Proposed], study: Study) -> Batch
             study.tell(one.number, math.nan, str(error), Path())
             continue
         trials[one.number], count = own, count + len(seeds)
-    return Batch(trials, packed(member for own in trials.values() for member in own))
+    return TrialBatch(trials, packed(member for own in trials.values() for member in own))
 
 
-def _train(session: Session, batch: Batch, study: Study) -> None:
+def _train(session: Session, batch: TrialBatch, study: Study) -> None:
     """Train the members of a batch to their ends and tell the values of its trials."""
     recorded = session.recorded
     total = checked_total(recorded.plan, batch.packs)

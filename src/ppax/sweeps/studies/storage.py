@@ -106,12 +106,12 @@ def opened(settings: Optuna, url: str, every: int | None, repeat: Callable[[Any,
             return study, storage
         except (ImportError, *FAULTS) as error:
             if attempt + 1 == ATTEMPTS or not isinstance(error, AT_ONCE):
-                raise ConfigError(f"search.storage = {shown(url)}: {first_line(error)}") from error
+                raise ConfigError(f"search.storage = {shown_url(url)}: {first_line(error)}") from error
             time.sleep(0.5)
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def shown(url: str) -> str:
+def shown_url(url: str) -> str:
     """Return a URL without its password."""
     try:
         return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
@@ -131,7 +131,7 @@ def reading(method: Callable[..., Any]) -> Callable[..., Any]:
         except DAMAGE as error:
             why = f"{type(error).__name__}: {first_line(error)}"
             raise ConfigError(
-                f"search.storage = {shown(self._url)}: its study cannot be read or written: {why}"
+                f"search.storage = {shown_url(self._url)}: its study cannot be read or written: {why}"
             ) from error
 
     return checked

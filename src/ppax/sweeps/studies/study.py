@@ -18,10 +18,19 @@ from ppax import config
 from ppax.core.options import Config
 from ppax.core.types import ConfigError
 from ppax.run.directory import SWEEP_FILE
-from ppax.sweeps.directory import changes
+from ppax.sweeps.directory import changed_options
 from ppax.sweeps.plan import Plan
 from ppax.sweeps.studies.space import space_of, values_of
-from ppax.sweeps.studies.storage import FAULTS, first_line, one_at_a_time, opened, quiet, reading, shown, sqlite_file
+from ppax.sweeps.studies.storage import (
+    FAULTS,
+    first_line,
+    one_at_a_time,
+    opened,
+    quiet,
+    reading,
+    shown_url,
+    sqlite_file,
+)
 
 FILE = "study.db"  # database of the default storage, in the sweep's directory
 OWNER, RUN, WHY, OF, REPEATED = "ppax.owner", "ppax.run", "ppax.why", "ppax.of", "ppax.repeats"  # keys of attributes
@@ -64,10 +73,12 @@ class Study:
         self._id = self._storage.get_study_id_from_name(settings.study)
         of = config.to_toml(config.resolve(run_config) | {config.SWEEP: plan.to_table()})
         if self._study.user_attrs.setdefault(OF, of) != of:
-            changed = changes(*(config.parse(text, path / SWEEP_FILE) for text in (self._study.user_attrs[OF], of)))
+            changed = changed_options(
+                *(config.parse(text, path / SWEEP_FILE) for text in (self._study.user_attrs[OF], of))
+            )
             raise ConfigError(
-                f"search.study = {settings.study!r}: {shown(self._url)} has a study of this name with other options, "
-                f"{changed or 'in another order'}; write another name, or sweep with the same options"
+                f"search.study = {settings.study!r}: {shown_url(self._url)} has a study of this name with other "
+                f"options, {changed or 'in another order'}; write another name, or sweep with the same options"
             )
         self._study.set_user_attr(OF, of)
         self._thread = threading.Thread(target=self._beat, daemon=True)
@@ -221,4 +232,4 @@ class Study:
                 for number in sorted(self._running):
                     self._live(number)
             except FAULTS as error:
-                warnings.warn(f"no heartbeat in {shown(self._url)}: {first_line(error)}", stacklevel=2)
+                warnings.warn(f"no heartbeat in {shown_url(self._url)}: {first_line(error)}", stacklevel=2)

@@ -23,7 +23,7 @@ import pytest  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(Path(__file__).parent))
-import daily  # noqa: E402
+import tiers  # noqa: E402
 
 # `python -m pytest` makes the current directory importable, `pytest` does not: the tests run without
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
@@ -131,19 +131,20 @@ def shared_programs(_compiled, monkeypatch):
     monkeypatch.setattr(backends, "compile", compile_once)
 
 
-DAILY_CASES = json.loads((Path(__file__).parent / "daily_cases.json").read_text())  # written by daily.py
+NIGHTLY_CASES, SLOW_TESTS = (json.loads(path.read_text()) for path in (tiers.NIGHTLY_CASES, tiers.SLOW_TESTS))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark as nightly the cases that `daily_cases.json` leaves out."""
+    """Mark the slow tests, and as nightly the cases that `nightly_cases.json` leaves out."""
     families = collections.defaultdict(list)
     for item in items:
-        name = f"{item.path.relative_to(ROOT).as_posix()}::{getattr(item, 'originalname', item.name)}"
-        if name in DAILY_CASES:
-            families[name].append(item)
-    for name, cases in families.items():
-        kept = daily.daily(DAILY_CASES[name], len(cases))
-        for place, item in enumerate(cases):
+        families[f"{item.path.relative_to(ROOT).as_posix()}::{getattr(item, 'originalname', item.name)}"].append(item)
+    for name in families.keys() & set(SLOW_TESTS):
+        for item in families[name]:
+            item.add_marker(pytest.mark.slow)
+    for name in families.keys() & NIGHTLY_CASES.keys():
+        kept = tiers.spaced(NIGHTLY_CASES[name], len(families[name]))
+        for place, item in enumerate(families[name]):
             if place not in kept:
                 item.add_marker(pytest.mark.nightly)

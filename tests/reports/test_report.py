@@ -186,7 +186,7 @@ def test_a_run_whose_directory_is_gone_shows_its_own_rows(trained, tmp_path):
 
 def test_films_become_smaller_until_they_fit(monkeypatch):
     noise = np.random.default_rng(0).integers(0, 256, (16, 64, 48, 3), np.uint8)
-    played = report.Played(list(noise), np.array([[3.0]]), np.array([15]), True)
+    played = report.RenderedEpisodes(list(noise), np.array([[3.0]]), np.array([15]), True)
     monkeypatch.setattr(report, "_play", lambda run: played)
     sizes = [len(report._gif(played.frames, smaller)) for smaller in report.SIZES]
     assert sizes == sorted(sizes, reverse=True)

@@ -1,12 +1,19 @@
-"""Choice of the test cases that run daily: families of expensive cases run in part, the rest is nightly.
+"""Tiers of the tests by their time: quick ones (`pytest`), slow ones (also in CI), nightly ones.
 
-    pytest -m "nightly or not nightly" --junitxml=suite.xml   # measure; also of the daily tests alone
-    python tests/daily.py suite.xml                           # write daily_cases.json, which conftest.py reads
+    pytest                                          # quick: some of every file, five minutes on two quiet cores
+    pytest -m "not nightly"                         # CI: quick and slow
+    pytest -m nightly                               # the rest
+    pytest -m "not nightly" --junitxml=suite.xml    # measure; with the nightly ones: -m "nightly or not nightly"
+    python tests/tiers.py suite.xml                 # write nightly_cases.json and slow_tests.json, for conftest.py
 
-A family is a test function with all its cases. One that takes more than SHARE of the whole time keeps as many evenly
-spaced cases as fit: possibly none, but one of several that are not too expensive. Families that were cut before keep
-their number unless they are measured again in full. ALWAYS lists those that run whole: properties on which everything
-else rests.
+A family is a test function with all its cases.
+
+Nightly: a family that takes more than SHARE of the whole time keeps as many evenly spaced cases as fit: possibly none,
+but one of several that are not too expensive. Families that were cut before keep their number unless they are measured
+again in full. ALWAYS lists those that run whole: properties on which everything else rests.
+
+Slow: of the others, the quickest family of every file and then the quickest of all are quick, within QUICK_SECONDS;
+the rest is slow. A new test is quick until the next measurement.
 """
 
 import collections
@@ -15,8 +22,10 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-PATH = Path(__file__).parent / "daily_cases.json"
-SHARE = 0.002  # of the time of all daily tests
+NIGHTLY_CASES = Path(__file__).parent / "nightly_cases.json"
+SLOW_TESTS = Path(__file__).parent / "slow_tests.json"
+SHARE = 0.002  # of the time of all tests that are not nightly
+QUICK_SECONDS = 400.0  # of test time, on one core
 ALWAYS = {
     "test_a_run_that_is_killed_five_times_equals_an_uninterrupted_one",
     "test_compiled_program_equals_train",
@@ -56,7 +65,7 @@ def seconds(report: Path) -> dict[str, list[float]]:
 
 
 def choose(families: dict[str, list[float]], before: dict[str, int]) -> dict[str, int]:
-    """Number of daily cases of each family that does not run whole."""
+    """Number of cases that are not nightly, of each family that does not run whole."""
     limit = SHARE * sum(map(sum, families.values()))
     chosen = dict(before)
     for name, times in families.items():
@@ -66,12 +75,27 @@ def choose(families: dict[str, list[float]], before: dict[str, int]) -> dict[str
     return dict(sorted(chosen.items()))
 
 
-def daily(number: int, total: int) -> set[int]:
+def spaced(number: int, total: int) -> set[int]:
     """Positions of `number` evenly spaced cases among `total`; all where there are no more."""
     number = min(number, total)
     return {int((i + 0.5) * total / number) for i in range(number)}
 
 
+def slow(families: dict[str, list[float]]) -> list[str]:
+    """Families beyond QUICK_SECONDS; the quickest of each file stays quick."""
+    by_time = sorted(families, key=lambda name: sum(families[name]) / len(families[name]))
+    files: set[str] = set()
+    first = [name for name in by_time if not (name.partition("::")[0] in files or files.add(name.partition("::")[0]))]
+    spent, late = sum(sum(families[name]) for name in first), []
+    for name in by_time:
+        if name not in first:
+            spent += sum(families[name])
+            late += [name] if spent > QUICK_SECONDS else []
+    return sorted(late)
+
+
 if __name__ == "__main__":
-    known = json.loads(PATH.read_text()) if PATH.exists() else {}
-    PATH.write_text(json.dumps(choose(seconds(Path(sys.argv[1])), known), indent=1) + "\n")
+    measured = seconds(Path(sys.argv[1]))
+    known = json.loads(NIGHTLY_CASES.read_text()) if NIGHTLY_CASES.exists() else {}
+    NIGHTLY_CASES.write_text(json.dumps(choose(measured, known), indent=1) + "\n")
+    SLOW_TESTS.write_text(json.dumps(slow(measured), indent=1) + "\n")

@@ -86,7 +86,7 @@ def test_the_initial_weights_of_a_warm_start_are_no_training(tmp_path, failing):
     failing()
     first = train(tmp_path / "first")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fit.Loop, "compile", lambda *_: 1 / 0)
+        patch.setattr(fit.RunLoop, "compile", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             train(tmp_path / "second", init_from=first)
     assert [p.name for p in checkpoint.list_checkpoints(tmp_path / "second" / "checkpoints")] == ["0" * 10]

@@ -132,7 +132,7 @@ def check_empty_rows(context: CheckContext, key: Key) -> CheckResult:
     if not invalid.any():
         return skip("every row of the rollout is valid: no episode ended in it")
     # the invalid row after a truncation holds the final observation, whose value is bootstrapped; extensions may read
-    # that after a termination, too (`learning.following`)
+    # that after a termination, too (`ppo.batches.following`)
     read = steps.ended if context.agent.extensions else steps.truncated
     final = jnp.concatenate([jnp.zeros_like(invalid[:1]), read[:-1]])
     unused = invalid & ~final

@@ -60,11 +60,11 @@ class Agent(Protocol):
 
     @property
     def pool(self) -> Any:
-        """Settings of self-play (agents.opponents.Pool); None without self-play."""
+        """Settings of self-play (agents.self_play.Pool); None without self-play."""
 
     @property
     def program(self) -> Any:
-        """Layout of the compiled program (program.layout.Program); of groups, the first one's."""
+        """Layout of the compiled program (devices.layout.Program); of groups, the first one's."""
 
     @property
     def num_epochs(self) -> int:

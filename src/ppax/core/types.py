@@ -162,7 +162,7 @@ class LearnerState(NamedTuple):
     opt_state: PyTree
     obs_stats: PyTree  # running statistics of observations; None when off
     reward_stats: PyTree  # running statistics of discounted returns; None when off
-    critic: PyTree = ()  # state of the critic, such as PopArt's statistics (critics/); () if it has none
+    critic: PyTree = ()  # state of the critic, such as PopArt's statistics (ppo/critics.py); () if it has none
     extensions: Mapping[str, ExtensionState] = {}  # of each extension, by name
 
 

@@ -207,7 +207,7 @@ class Extension:
 
         `reward` [T, B] is the environment's, scaled where the agent scales it, and changed by extensions before this
         one. Rewards of rows that are not valid are not read, and their observations may be anything (but see
-        `learning.following`). On several devices `rollout` has the streams of one: `program.sharding.gather` joins
+        `ppo.batches.following`). On several devices `rollout` has the streams of one: `devices.sharding.gather` joins
         them, and `state` must be the same on all.
         """
         return Before(state, reward, (), streams)

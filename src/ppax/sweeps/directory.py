@@ -3,7 +3,7 @@
 sweep.toml    the run file of the sweep, resolved, with its tables [sweep] and [search]; repeats the sweep
 sweep.json    members (settings, seed), the programs that they are packed into, and sweep.toml as the sweep began
 sweep.jsonl   progress of all members together
-search.jsonl  decisions of the search over each member, with its score and the reason (search/decisions.py)
+search.jsonl  decisions of the search over each member, with its score and the reason (sweeps/decisions.py)
 members/000/  run directory of each member (run/directory.py), as that of an ordinary run
 result.json   scores, best setting first
 best.toml     run file of the best setting

@@ -207,7 +207,7 @@ class Turns:
 
     At each step that agent acts, and all others wait: they observe, and their rewards and ends of episodes are those of
     the step, as `rewards`, `terminations` and `truncations` of the environment say. The learner adds them up over the
-    turns of others (training/host/turns.py).
+    turns of others (training/host/turn_based.py).
     """
 
     def __init__(self, factory: Callable[..., Any], **options: Any):

@@ -114,13 +114,13 @@ def load(env_id: str, **kwargs: Any) -> Environment:
     return adapter if limit is None else TimeLimit(adapter, int(limit))
 
 
-def gymnax_with_spaces(env: Any, params: Mapping[str, Any]) -> Any:
+def with_spaces(env: Any, params: Mapping[str, Any]) -> Any:
     """Return `env`, an adapter in any wrappers, with the spaces of these parameters: values, or low and high ends.
 
     Raises ConfigError for a range in which the number of actions or observations changes.
     """
     if not isinstance(env, Gymnax):
-        return dataclasses.replace(env, env=gymnax_with_spaces(env.env, params))
+        return dataclasses.replace(env, env=with_spaces(env.env, params))
     known = {field.name for field in dataclasses.fields(env.params)}
     ends = {name: (low, high) for name, (low, high) in map(_ends, params.items()) if name in known}
     plain = dataclasses.replace(env, ends=())

@@ -133,7 +133,8 @@ def own_environment(env: Env) -> Config:
     """Return the options of a run file that name an environment of the user's by import path; {} where none can.
 
     A compiled environment is a frozen dataclass, with or without `TimeLimit`; what the options lack of it, as an array
-    in a field, is found by `run/python_objects.py`, which compares. Host environments are those of one class or function, which
+    in a field, is found by `run/python_objects.py`, which compares. Host environments are those of one class or
+    function, which
     may be in a `functools.partial`; all its arguments must be such that a run file gives them back as they are.
     """
     if env.settings.by_name:

@@ -1,4 +1,4 @@
-"""Progress of a whole sweep: a line on the console, and a row for each step in sweep.jsonl."""
+"""Progress of a whole sweep: a line on the console, and rows in sweep.jsonl."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_STEPS: Mapping[int, int] = MappingProxyType({})
 
 
 class Counting(Protocol):
-    """Progress of members that train, as it is counted."""
+    """Protocol of what counts the progress of a sweep's members (runs) while they train."""
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
         """Count members, by number, up to an iteration: those that a resume has, or all after the end of a member.
@@ -26,17 +26,17 @@ class Counting(Protocol):
         """
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
-        """Add what members, all those that still train in a program, have done together up to an iteration.
+        """Count what members of one program have trained together: `reached` is the iteration of each that trains on.
 
-        `rows` are their newest ones.
+        `env_steps` and `seconds` are what they took since the last call, `rows` their newest log rows.
         """
 
 
 class Progress:
-    """Progress over the iterations of all members together; a context manager."""
+    """Progress over the iterations of all members of a sweep together; a context manager."""
 
     def __init__(self, path: Path, total: int, console: bool):
-        """Continue the rows of the sweep directory `path`; `total` iterations of all members are planned."""
+        """Continue sweep.jsonl in the sweep directory `path`; all members together have `total` iterations to do."""
         self._rows = JsonLines(path / PROGRESS, 2**63)
         self._done, self._total = 0, total
         self._reached: dict[int, int] = {}  # iteration of each member, by number
@@ -59,9 +59,9 @@ class Progress:
             self._env_steps += env_steps[member]
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
-        """Add what members, all those that still train in a program, have done together up to an iteration.
+        """Count and log what members of one program have trained together: `reached` has their iterations, by number.
 
-        `rows` are their newest ones.
+        `env_steps` and `seconds` are what they took since the last call, `rows` their newest log rows.
         """
         self.skip(reached, dict.fromkeys(reached, 0))
         self._env_steps += env_steps
@@ -79,7 +79,7 @@ class Progress:
             self._console.log(row)
 
     def take_back(self, env_steps: int) -> None:
-        """Take back steps that are done again, because the machine that did them was lost."""
+        """Subtract environment steps that will be done again, because the machine that did them was lost."""
         self._env_steps -= env_steps
 
     def __enter__(self) -> Progress:
@@ -92,6 +92,6 @@ class Progress:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Mean of the numbers among values; NaN without any."""
+    """Return the mean of the values that are not NaN; NaN if there are none."""
     known = [x for x in values if not math.isnan(x)]
     return math.fsum(known) / len(known) if known else math.nan

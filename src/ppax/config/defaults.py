@@ -182,7 +182,7 @@ def completed(given: Config, env: Env | None = None) -> Completed:
 
 
 def num_envs_for(given: Config, env: Env) -> int:
-    """Return the number of environments like `env` in the run that `given` begins."""
+    """Return the number of parallel environments like `env` in the run that `given` describes; a default if need be."""
     started = begun(given)
     if "num_envs" not in started:
         started = _of_kind(started, kind_of(env)).config

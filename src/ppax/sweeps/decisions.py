@@ -196,7 +196,7 @@ class Decisions:
         return sorted((row for row in rows if row.iteration < before), key=lambda row: row.iteration)
 
     def values(self, member: int, first: Config, before: float = math.inf) -> Config:
-        """Return the swept values of a member that began with `first`, after its decisions below `before`."""
+        """Return the swept values of `member`, which began with `first`, after decisions below iteration `before`."""
         copies = self.copies(member, before)
         return {**first, **(copies[-1].values or {})} if copies else first
 

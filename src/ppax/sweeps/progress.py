@@ -20,9 +20,10 @@ class Counting(Protocol):
     """Protocol of what counts the progress of a sweep's members (runs) while they train."""
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Count members, by number, up to an iteration: those that a resume has, or all after the end of a member.
+        """Count members as done up to iterations that need no training now; `reached` has these by number of a member.
 
-        `env_steps` are those of earlier processes, by number; they count once.
+        That is so for members of a resumed sweep, and for all iterations after the end of a member. `env_steps` are the
+        steps that members did in earlier processes, by number; they count once.
         """
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
@@ -47,9 +48,10 @@ class Progress:
             self._console.begin(0)
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Count members, by number, up to an iteration: those that a resume has, or all after the end of a member.
+        """Count members as done up to iterations that need no training now; `reached` has these by number of a member.
 
-        `env_steps` are those of earlier processes, by number; they count once.
+        That is so for members of a resumed sweep, and for all iterations after the end of a member. `env_steps` are the
+        steps that members did in earlier processes, by number; they count once.
         """
         for member, iteration in reached.items():
             self._done += max(0, iteration - self._reached.get(member, 0))

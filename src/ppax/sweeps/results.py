@@ -251,7 +251,7 @@ def _design(values: Sequence[Any]) -> np.ndarray:
 
 
 def _share(design: np.ndarray, scores: np.ndarray) -> float:
-    """Return the adjusted R^2 of a least-squares fit, at least 0."""
+    """Return the adjusted R^2, at least 0, of a linear fit of `scores` [members] by `design` [members, terms]."""
     members, terms = design.shape
     if members <= terms:
         return 0.0

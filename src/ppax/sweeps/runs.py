@@ -91,7 +91,7 @@ def sweep_runs(
 
 
 def _of_python(target: Target, run_config: Config, values: Mapping[str, Any], search: Any) -> set[str]:
-    """Return the paths and addresses that arguments and objects of Python name, which need no further trust."""
+    """Return the paths and addresses that arguments of `sweep_runs` name: the user's own code needs no more trust."""
     found = config.outside(run_config) if isinstance(target, Built) else {}
     found |= config.outside_values(values, config.options(run_config))
     found |= searches.outside_of(search) if isinstance(search, dict) else {}

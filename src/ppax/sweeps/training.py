@@ -84,7 +84,10 @@ class Session:
         directory.write_programs(self.path, self.recorded)
 
     def train_stages(self, packs: Sequence[Pack], searching: Searching) -> None:
-        """Train packs to their ends, in stages between decisions over all members."""
+        """Train packs to their ends, in stages between which the search decides over all members.
+
+        Raises Stopped after a signal.
+        """
         for until in searching.stages():
             self.progress.skip(dict.fromkeys(searching.decisions.stops(), searching.total))
             self.train(self, packs, searching, until)
@@ -92,7 +95,10 @@ class Session:
                 self._stop_members(searching, until)
 
     def _stop_members(self, searching: Searching, iteration: int) -> None:
-        """Stop members by the decisions over all at once, and forget the programs in which they were."""
+        """Stop members by the search's decisions at `iteration`, and remove the programs with them from the record.
+
+        The other members of these programs get new ones.
+        """
         training = {number: run_dir for number, run_dir in self.run_dirs().items() if not end_of(run_dir).kind}
         for number, one in searching.decide(iteration, training).items():
             if one.decision == STOP:
@@ -156,7 +162,11 @@ class Programs:
         progress: Counting,
         stop: threading.Event,
     ) -> None:
-        """Train members of a pack to iteration `until`, in a program for each chunk; one has at most `largest`."""
+        """Train the members of a pack to iteration `until`: one compiled program for each of `chunks`, member numbers.
+
+        `largest` is the number of members in the pack's largest chunk, to which smaller ones are filled up, so that all
+        use one compiled program.
+        """
         tasks = {task.member.number: task for task in pack.tasks}
         total = planned_iterations(pack.tasks[0].env, pack.tasks[0].run)
         for numbers in chunks:
@@ -189,7 +199,7 @@ class Programs:
         return [tuple(numbers[begin : begin + size]) for begin in range(0, len(numbers), size)]
 
     def _program(self, pack: Pack, tasks: Sequence[Task], size: int) -> MembersTraining:
-        """Return a program of `size` members for `tasks`, of `pack`."""
+        """Return a compiled program of `size` members for `tasks`, members of `pack`: a kept one if it fits."""
         for task, kept in self._kept:
             if kept.members == size and alike(task, tasks[0]):
                 return kept
@@ -358,7 +368,7 @@ class ProgramTraining:
             self._tasks[place] = self.runs[place].task
 
     def _copied(self, trained: TrainState, iteration: int) -> TrainState:
-        """Return the states of the program after the copies at `iteration`, if a population decides there."""
+        """Return the program's states after the search's copies of learners at `iteration`, if it makes any there."""
         training = self.training
         if not self._searching.search.perturbs or not training or not self._searching.decides_at(iteration):
             return trained

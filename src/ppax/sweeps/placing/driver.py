@@ -140,7 +140,7 @@ def plan_programs(ray: Any, session: Session, packs: Sequence[Pack], cluster: Cl
 
 
 def placed_of(session: Session, packs: Sequence[Pack]) -> list[Placed]:
-    """Return all programs of the packs, recorded or on the host, in a form in which they can be placed."""
+    """Return all programs of the packs, in the form in which they are placed; a member on the host is one alone."""
     placed = []
     for pack in packs:
         by_number = {task.member.number: task for task in pack.tasks}
@@ -178,7 +178,10 @@ class Driver:
         self._worker = ray.remote(max_restarts=0, max_task_retries=0, **cluster.resources)(Worker)
 
     def train(self, programs: Sequence[Placed]) -> None:
-        """Train the programs to their ends, as many at a time as the cluster has room for."""
+        """Train the programs to iteration `until`, as many at a time as the cluster has room for.
+
+        Raises Stopped after a signal, ProcessLost where too many workers of a program were lost.
+        """
         for placed in programs:
             left = [task for task in placed.tasks if not self._done(task)]
             ended = [task for task in placed.tasks if is_complete(self._dir_of(task))]

@@ -59,7 +59,7 @@ def split_cluster(run_config: Config) -> tuple[Config, Any]:
 
 
 def read(given: str | Mapping[str, Any] | None) -> Cluster | None:
-    """Return the settings of a table or of an address, None of None; ConfigError for what is invalid."""
+    """Return the cluster that a table `[ray]` or an address stands for; None for None, ConfigError if it is invalid."""
     if given is None:
         return None
     table = checked_cluster(given)
@@ -81,7 +81,7 @@ def of_file(given: Mapping[str, Any] | None) -> Cluster | None:
 
 
 def checked_cluster(given: Any) -> Mapping[str, Any]:
-    """Return a table, {} for None; an address stands for one. ConfigError for anything else."""
+    """Return the table `[ray]`: `given`, {} for None, {"address": ...} for an address; ConfigError for another type."""
     table = {"address": given} if isinstance(given, str) else {} if given is None else given
     if not isinstance(table, Mapping):
         raise ConfigError(f"{RAY} = {given!r}: must be an address, as {AUTO!r}, or a table, [{RAY}]")

@@ -164,7 +164,7 @@ class Worker:
         self._stop.set()
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Count members up to an iteration that needs no training (sweeps/progress.py)."""
+        """Report members, by number, as done up to iterations without training, as `Counting.skip` of the sweep."""
         self._events.put(Skipped(dict(reached), dict(env_steps)))
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
@@ -227,7 +227,7 @@ def _described(error: BaseException) -> tuple[str, str, str]:
 
 
 def raised_by(event: Ended) -> Any:
-    """Return the exception of an end; None without one. Types that are not in ERRORS become RuntimeError."""
+    """Return the exception that ended a program, None without one; a RuntimeError if its type is not in ERRORS."""
     if event.error is None:
         return None
     name, text, trace = event.error

@@ -40,7 +40,7 @@ def sqlite_file(path: Path) -> str:
 
 
 def one_at_a_time(url: str) -> contextlib.AbstractContextManager[Any]:
-    """Return a reentrant lock between workers: of a file for SQLite, which cannot lock rows; else none."""
+    """Return a reentrant lock between workers: a lock file for SQLite, which cannot lock rows; else without effect."""
     file = _file_of(url)
     return contextlib.nullcontext() if file is None else filelock.FileLock(f"{file}{LOCK}")
 

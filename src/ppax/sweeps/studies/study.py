@@ -110,7 +110,7 @@ class Study:
 
     @reading
     def unrecorded(self, known: Container[int]) -> list[Proposed]:
-        """Return trials that this worker was asked to train but its sweep directory lacks, as after a kill.
+        """Return running trials that this worker has asked for and its sweep directory lacks, as after a kill.
 
         `known` are the numbers of the trials that the directory has.
         """
@@ -127,7 +127,7 @@ class Study:
 
     @reading
     def runs(self, number: int) -> bool:
-        """Return whether a trial of this worker still is its own: it has no result, and no other worker repeats it."""
+        """Return whether a trial of this worker is still its own: without a result and not repeated by another one."""
         running = bool(self._trials()[number].state == RUNNING)
         if running:
             self._own(number)
@@ -135,7 +135,7 @@ class Study:
 
     @reading
     def others(self) -> int:
-        """Return how many trials other workers train, or are waiting for a worker; 0 if the study is not shared."""
+        """Return how many trials are trained by other workers or wait for one; 0 if the study is not shared."""
         if not self._shared:
             return 0
         self._fail_stale()
@@ -232,7 +232,7 @@ class Study:
             study.enqueue_trial(trial.params, user_attrs={REPEATED: trial.number})
 
     def _beat(self) -> None:
-        """Give heartbeats, also while a program compiles."""
+        """Record heartbeats for the running trials, also while a program compiles, until the study is closed."""
         while not self._closed.wait(self._every):
             try:
                 for number in sorted(self._running):

@@ -67,7 +67,10 @@ def _env_of(target: str) -> Env:
 
 
 def _sides(given: list[str] | None) -> Sides | None:
-    """Return the sides of `--sides red=0,1 blue=2,3`."""
+    """Return the players of each side, by its name, from words such as "red=0,1"; None for no words.
+
+    Raises ConfigError for an invalid word, and for a side that is given twice.
+    """
     sides: dict[str, list[str | int]] = {}
     for one in given or ():
         side, equals, agents = one.partition("=")

@@ -37,7 +37,7 @@ def print_json(options: argparse.Namespace, result: dict[str, Any]) -> None:
 
 
 def print_plan(options: argparse.Namespace, plan: DryRun | SweepDryRun) -> None:
-    """Print the result of a dry run to standard output: a run file, or with `--json` one line of JSON."""
+    """Print what a dry run has found to standard output: a run file, or with `--json` one line of JSON."""
     print_json(options, plan.to_dict())
     if not options.json:
         print_line(plan.to_toml().rstrip("\n"), sys.stdout)

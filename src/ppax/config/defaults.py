@@ -147,8 +147,8 @@ class Completed(NamedTuple):
 def begun(given: Config) -> Config:
     """Return `given` laid over the options of its preset, and the preset's name, or None, as option `preset`.
 
-    The preset is the one that `given` names, else the one with the name of its environment; there is none where `preset
-    = "none"`, or no preset has that name. Raises ConfigError for an unknown name.
+    The preset is the one that `given` names, else the one that is called like its environment, if there is one; None
+    where `given` has `preset = "none"`. Raises ConfigError for an unknown name in `given`.
     """
     name = given.get(PRESET, _named_as(given.get("env")))
     if name is None or name == NONE:
@@ -182,7 +182,10 @@ def completed(given: Config, env: Env | None = None) -> Completed:
 
 
 def num_envs_for(given: Config, env: Env) -> int:
-    """Return the number of parallel environments like `env` in the run that `given` describes; a default if need be."""
+    """Return the number of parallel environments like `env` in the run that `given` describes.
+
+    That is `num_envs` of `given` or of its preset, else the default for the kind of `env`.
+    """
     started = begun(given)
     if "num_envs" not in started:
         started = _of_kind(started, kind_of(env)).config
@@ -220,7 +223,7 @@ def _of_kind(given: Config, kind: Kind) -> Completed:
 
 
 def kind_of(env: Env) -> Kind:
-    """Return the kind of an environment; with groups of agents, the kind of the first group."""
+    """Return the kind of an environment; with groups of players (agents inside it), the kind of the first group."""
     one: Any = next(iter(env.groups.values())) if env.sizes else env
     if any(entry.image for entry in entries(one.observation_space)):
         control = IMAGE

@@ -243,7 +243,7 @@ class Run:
     init_from: InitFrom = InitFrom()
 
     def following(self) -> Run:
-        """Settings of a process other than the leader (process 0): the same training, without loggers and films."""
+        """Return the run for a process other than the leader (process 0): the same, but without loggers and films."""
         silent = dataclasses.replace(self.log, console=False, to=(), tensorboard=False)
         return dataclasses.replace(self, log=silent, film=FilmSettings())
 

@@ -19,7 +19,7 @@ class Background:
     """
 
     def __init__(self, open_logger: Callable[[], FileLogger], patience: float = PATIENCE):
-        """Start the thread, which calls `open_logger`; `close` waits for it at most `patience` seconds."""
+        """Start the thread, which opens a logger with `open_logger`; `close` waits for it up to `patience` seconds."""
         self._patience = patience
         self._waiting: queue.Queue[Row | Artifact | None] = queue.Queue(WAITING)
         self._error: Exception | None = None

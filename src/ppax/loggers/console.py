@@ -26,7 +26,7 @@ class Console:
     """
 
     def __init__(self, total_iterations: int, stream: TextIO | None = None):
-        """Show progress up to `total_iterations` on `stream` (standard error by default)."""
+        """Show "compiling ..." on `stream`, by default standard error; the run has `total_iterations` iterations."""
         self._total, self._stream = total_iterations, stream
         self._progress: Progress | None = None
         self._last = 0.0

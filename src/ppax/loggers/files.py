@@ -80,7 +80,7 @@ class Lines:
                 warnings.warn(f"{self._path} cannot be written ({error}); rows wait in memory", stacklevel=4)
 
     def _write_whole(self, data: bytes) -> None:
-        """Write all of `data`, or restore the file and raise OSError."""
+        """Write all of `data` to the file, or restore its former size and raise OSError."""
         size = os.fstat(self._handle).st_size
         try:
             while data:

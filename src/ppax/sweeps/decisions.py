@@ -123,10 +123,10 @@ def _decision(iteration: int, number: int, score: float, made: Stop | Copy | Non
 
 
 def score(run_dir: Path, since: int, iteration: int) -> float:
-    """Return the score of a member, from its log rows after `since` up to `iteration`: NaN where no episode ended.
+    """Return the score of a member (run of a sweep) from its log rows after iteration `since`, up to `iteration`.
 
     It is the newest `eval_return`; without evaluations in these rows the mean `episode_return` of the newest RECENT
-    rows in which an episode ended.
+    rows in which an episode ended; NaN without such rows.
     """
     rows = thinned(row for row in rows_until(run_dir / ROWS, iteration) if row["iteration"] > since)
     evaluated, returns = _known(rows, "eval_return"), _known(rows, "episode_return")[-RECENT:]

@@ -52,8 +52,8 @@ class Pack(NamedTuple):
 def packed(members: Iterable[Member]) -> list[Pack]:
     """Build the members and return packs of them, in the order of their first members.
 
-    A pack is the members that one compiled program can train; one on the host is a pack alone. Raises ConfigError,
-    before anything compiles, for settings that cannot work.
+    A pack is the members that one compiled program can train; each member on the host has a pack of its own. Raises
+    ConfigError, before anything compiles, for settings that cannot work.
     """
     made: dict[str, Env] = {}
     groups: list[tuple[Any, list[Task]]] = []

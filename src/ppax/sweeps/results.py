@@ -57,7 +57,7 @@ class SettingResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class SweepResult:
-    """Result of a sweep: its settings, best first. Each member's run directory is that of an ordinary run."""
+    """Result of a sweep: its settings, best first. Each member (run) has a run directory as that of an ordinary run."""
 
     run_dir: Path
     settings: tuple[SettingResult, ...]
@@ -67,7 +67,7 @@ class SweepResult:
 
     @property
     def members(self) -> tuple[MemberResult, ...]:
-        """Members in the order of their numbers."""
+        """Members (runs) of the sweep, in the order of their numbers."""
         return tuple(sorted((member for setting in self.settings for member in setting.members), key=lambda x: x[0]))
 
     @property
@@ -88,7 +88,10 @@ class SweepResult:
         )
 
     def __str__(self) -> str:
-        """Return the table: a row for each member, settings best first, IQM in the first row of a setting."""
+        """Return the table of all members, settings best first.
+
+        The interquartile mean (IQM) of a setting's scores stands in its first row.
+        """
         return self.table()
 
     def table(self, width: int | None = None) -> str:

@@ -1,4 +1,4 @@
-"""`sweep_runs` and `resume_sweep`: train the members of a sweep, packed into programs, and conclude."""
+"""Functions `sweep_runs` and `resume_sweep`: train the members (runs) of a sweep together, and rank its settings."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class SweepDryRun(NamedTuple):
     demands: tuple[tuple[int, Demand], ...]  # members of each kind of program, with the sizes of one of them
 
     def to_toml(self) -> str:
-        """Return the run file of the sweep, with members and sizes as comments above."""
+        """Return the run file of the sweep; members, and the sizes of what would be trained, are comments above it."""
         settings = {one.setting: plan.described_values(one.values) for one in self.recorded.members}
         lines = [self.described, *(f"setting {number}: {text}" for number, text in settings.items() if text)]
         for count, demand in self.demands:

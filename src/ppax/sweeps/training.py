@@ -124,7 +124,10 @@ class Session:
 
 
 class Programs:
-    """Compiled programs of this process; the newest are kept for further members with equal static parts."""
+    """Compiled programs of this process, each for members of a sweep; the newest are kept.
+
+    A kept one serves further members with equal static parts.
+    """
 
     def __init__(self) -> None:
         self._kept: list[tuple[Task, MembersTraining]] = []
@@ -164,8 +167,8 @@ class Programs:
     ) -> None:
         """Train the members of a pack to iteration `until`: one compiled program for each of `chunks`, member numbers.
 
-        `largest` is the number of members in the pack's largest chunk, to which smaller ones are filled up, so that all
-        use one compiled program.
+        `largest` is the number of members in the pack's largest chunk. Smaller ones, unless some of their members were
+        stopped, are filled up to it, so that they use the same compiled program.
         """
         tasks = {task.member.number: task for task in pack.tasks}
         total = planned_iterations(pack.tasks[0].env, pack.tasks[0].run)
@@ -261,7 +264,10 @@ class ProgramTraining:
         progress: Counting,
         stack: ExitStack,
     ):
-        """Open the run directories of `tasks`, members of `pack`; they are closed with `stack`."""
+        """Open the run directories of `tasks`, members of `pack`; they are closed with `stack`.
+
+        `run_dirs` has these directories by member number. The members' states are restored later, by `train`.
+        """
         changing = tasks[0].member.values.keys() if searching.search.perturbs else ()
         self.runs = [MemberRun(task, run_dirs[task.member.number], pack.shapes, stack, changing) for task in tasks]
         self._program, self._progress = program, progress
@@ -274,7 +280,7 @@ class ProgramTraining:
 
     @property
     def training(self) -> list[int]:
-        """Places of the members that still train."""
+        """Places, in the program, of the members that still train."""
         return [place for place, run in enumerate(self.runs) if not run.end]
 
     def train(self, stop: threading.Event, until: int) -> None:

@@ -140,7 +140,10 @@ def plan_programs(ray: Any, session: Session, packs: Sequence[Pack], cluster: Cl
 
 
 def placed_of(session: Session, packs: Sequence[Pack]) -> list[Placed]:
-    """Return all programs of the packs, in the form in which they are placed; a member on the host is one alone."""
+    """Return all programs of the packs, in the form in which they are placed on the cluster.
+
+    A member whose environments are on the host makes a program of its own.
+    """
     placed = []
     for pack in packs:
         by_number = {task.member.number: task for task in pack.tasks}

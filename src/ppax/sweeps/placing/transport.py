@@ -1,8 +1,9 @@
 """Transport of run directories between a worker and the directory of the sweep, which the driver alone writes.
 
-A snapshot is what a kill of the worker would leave at one moment, so that a resume from it gives the bits of an
-uninterrupted sweep. Files are written in the order in which a run writes them: a checkpoint after the rows and the best
-policy up to it, the reason for the end after the last checkpoint. Files that are gone are removed last.
+A worker is an actor of a Ray cluster that trains members of the sweep, the driver the process that began it. A snapshot
+is what a kill of the worker would leave at one moment, so that a resume from it gives the bits of an uninterrupted
+sweep. Files are written in the order in which a run writes them: a checkpoint after the rows and the best policy up to
+it, the reason for the end after the last checkpoint. Files that are gone are removed last.
 """
 
 from __future__ import annotations

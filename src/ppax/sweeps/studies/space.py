@@ -37,7 +37,7 @@ PRUNERS: dict[str, Callable[[], Any]] = {
 
 
 def sampler_of(settings: Optuna) -> Any:
-    """Return the sampler of a study; ConfigError where a package that it needs is missing."""
+    """Return the sampler of a study of Optuna; ConfigError where a package that it needs is missing."""
     needed = NEEDS.get(settings.sampler)
     if needed is not None and importlib.util.find_spec(needed) is None:
         raise ConfigError(

@@ -62,7 +62,7 @@ class Study:
 
     @reading
     def __init__(self, path: Path, plan: Plan, run_config: Config):
-        """Open or create the study of the sweep directory `path`.
+        """Open or create the study of Optuna for the sweep in directory `path`, with settings from its plan.
 
         Raises ConfigError where there is no such database, or where the study is of another sweep.
         """

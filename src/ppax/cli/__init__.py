@@ -1,1 +1,1 @@
-"""Command line: one file for each command."""
+"""Command line of ppax: one file for each command."""

@@ -1,4 +1,4 @@
-"""Run the command line: `python -m ppax.cli`."""
+"""Command line of ppax as a module: `python -m ppax.cli`."""
 
 import sys
 

@@ -31,7 +31,7 @@ OF_EXTENSION = re.compile(r"--(?P<path>(agent|groups\.[^.]+\.agent)\.extensions)
 
 
 class Argument(NamedTuple):
-    """Option of a command line with the words after it, up to the next option."""
+    """Option on a command line with the words after it, up to the next option."""
 
     flag: str  # as --agent.loss.part; "" for words before the first option, and for words that no option takes
     words: tuple[str, ...] = ()
@@ -39,16 +39,16 @@ class Argument(NamedTuple):
 
     @property
     def value(self) -> str:
-        """First word; "" without one."""
+        """First word of the option; "" without one."""
         return self.words[0] if self.words else ""
 
     def further(self) -> list[Argument]:
-        """Return the words after the first one, which no option takes."""
+        """Return the words after the first one as an argument without an option; [] if there are none."""
         return [Argument("", self.words[1:])] if self.words[1:] else []
 
 
 def split_arguments(texts: Iterable[str]) -> list[Argument]:
-    """Return the arguments of a command line."""
+    """Return the words of a command line as arguments, each an option with the words that follow it."""
     found: list[Argument] = []
     for text in texts:
         if text.startswith("--") or text in HELP:
@@ -62,7 +62,7 @@ def split_arguments(texts: Iterable[str]) -> list[Argument]:
 
 
 def join_arguments(arguments: Iterable[Argument]) -> list[str]:
-    """Return the texts of a command line: the inverse of `split_arguments`."""
+    """Return the words of a command line from its arguments; the inverse of `split_arguments`."""
     texts: list[str] = []
     for flag, words, joined in arguments:
         texts += [f"{flag}={words[0]}", *words[1:]] if joined else [*filter(None, [flag]), *words]
@@ -70,7 +70,10 @@ def join_arguments(arguments: Iterable[Argument]) -> list[str]:
 
 
 def without(option: str, texts: list[str]) -> tuple[list[str], list[str]]:
-    """Split off `option` of VALUES: the other texts, and its values."""
+    """Return the words of a command line without `option`, `--trust` or `--device`, and the list of its values.
+
+    Raises ConfigError where the option has no value.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(option, dest="values", action="append", nargs="?", default=[])
     found, rest = parser.parse_known_args(texts)
@@ -80,17 +83,20 @@ def without(option: str, texts: list[str]) -> tuple[list[str], list[str]]:
 
 
 def trusting_line(texts: list[str], names: Iterable[str]) -> str:
-    """Return the command line with `--trust` for further packages, paths and addresses."""
+    """Return the command line with `--trust NAME` added for each of `names`: packages, paths and addresses."""
     return shlex.join(["ppax", *texts, *(word for name in names for word in (TRUST, name))])
 
 
 def target_of(arguments: Sequence[Argument]) -> str | None:
-    """Return the target of a command, its first argument; None where an option stands there."""
+    """Return the target of a command, which is its first argument; None where an option stands there."""
     return arguments[0].value if arguments and not arguments[0].flag else None
 
 
 def split_help(arguments: list[Argument]) -> tuple[str | None, list[Argument]]:
-    """Split off `--help PART`: PART with underscores ("" if not named, None without `--help`), and other arguments."""
+    """Return PART of `--help PART` with underscores, and the other arguments.
+
+    PART is "" if it is not named, and None without `--help`.
+    """
     place = next((place for place, argument in enumerate(arguments) if argument.flag in HELP), None)
     if place is None:
         return None, arguments
@@ -99,7 +105,10 @@ def split_help(arguments: list[Argument]) -> tuple[str | None, list[Argument]]:
 
 
 def booleans(arguments: Iterable[Argument], known: dict[str, Option]) -> Iterator[Argument]:
-    """Yield arguments with `--no-log.console` for `--log.console false`, the only form that argparse knows."""
+    """Yield the arguments with `--log.console false` as `--no-log.console`, the only form that argparse knows.
+
+    `known` are the options of the run by path. Raises ConfigError for a value that is no boolean.
+    """
     flags = {"--" + path.replace("_", "-") for path, option in known.items() if option.kind is bool} | {"--cache"}
     for argument in arguments:
         name = argument.flag
@@ -115,7 +124,10 @@ def booleans(arguments: Iterable[Argument], known: dict[str, Option]) -> Iterato
 
 
 def split_free(arguments: Iterable[Argument]) -> tuple[list[Argument], Config]:
-    """Split off options without a declared type, as `--env-params.gravity 12`: the other arguments, {path: value}."""
+    """Return the arguments without options that have no declared type, and the values of these by dotted path.
+
+    Such options are parameters of the environment, as `--env-params.gravity 12`.
+    """
     rest: list[Argument] = []
     free: Config = {}
     for argument in arguments:
@@ -135,12 +147,12 @@ def split_free(arguments: Iterable[Argument]) -> tuple[list[Argument], Config]:
 
 
 def within(path: str, other: str) -> bool:
-    """Return whether two dotted paths are the same, or one is inside the other: a value of one replaces the other."""
+    """Return whether two dotted paths are equal or one is inside the other: a value of one then replaces the other."""
     return f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
 
 
 def number_or_text(text: str) -> Any:
-    """Parse a value as TOML, or a table or list as JSON; text that is neither stays text."""
+    """Return the value that a text stands for: TOML, or a JSON table or list; text that is neither stays text."""
     try:
         return untrusted.from_toml(f"x = {text}")["x"]
     except ValueError:
@@ -152,9 +164,9 @@ def number_or_text(text: str) -> Any:
 
 
 def dashed(flag: str) -> str:
-    """Rewrite `--num_envs` as `--num-envs`, `--agent.loss` as `--agent.loss.part`, `--init-from` with `.run`.
+    """Return a flag in its full spelling: `--num_envs` as `--num-envs`, `--agent.loss` as `--agent.loss.part`.
 
-    Names of groups stay unchanged.
+    `--init-from` becomes `--init-from.run`. Names of groups stay unchanged.
     """
     if not flag.startswith("--"):
         return flag
@@ -168,9 +180,9 @@ def dashed(flag: str) -> str:
 
 
 def renamed_option(path: str, old: str, new: str) -> str:
-    """Replace `old` by `new` in a dotted path, except in names that the user gave (groups, keys of parts).
+    """Return a dotted path with `old` replaced by `new`, but not in names that the user gave (groups, keys of parts).
 
-    Names in chains of parts have underscores.
+    Names of extensions always get underscores.
     """
     by_name, by_key = fields_holding(CHAIN), fields_holding(TABLE)
     words, before = list[str](), ""
@@ -186,27 +198,30 @@ def renamed_option(path: str, old: str, new: str) -> str:
 
 
 def option_path(flag: str) -> str:
-    """Return the dotted path of the option of a flag."""
+    """Return the dotted path of the option that a flag stands for: "agent.ent_coef" for `--agent.ent-coef`."""
     return renamed_option(flag.removeprefix("--"), "-", "_")
 
 
 def choose_preset(arguments: Iterable[Argument]) -> Config:
-    """Return the option `--preset NAME`, if it is given: it decides what the run begins from."""
+    """Return the option of `--preset NAME`, which decides what the run begins from; {} where it is not given."""
     given = [argument.value for argument in arguments if argument.flag == f"--{config.PRESET}" and argument.words]
     return {config.PRESET: given[-1]} if given else {}
 
 
 def choose_groups(base: Config, arguments: Iterable[Argument]) -> Config:
-    """Add the groups named by `--groups.NAME....`: they decide which options exist."""
+    """Return the configuration `base` with empty tables for new groups that `--groups.NAME...` names.
+
+    Groups decide which options exist.
+    """
     named = [argument.flag.split(".")[1] for argument in arguments if argument.flag.startswith("--groups.")]
     groups = group_tables.tables(base)
     return base | {"groups": groups | {name: {} for name in named if name not in groups}} if named else base
 
 
 def choose_lists(base: Config, arguments: list[Argument]) -> tuple[Config, list[Argument]]:
-    """Set the lists of parts named by `--log.to NAME ...`; return the configuration and the other arguments.
+    """Return `base` with the lists of parts that `--log.to NAME ...` and its like name, and the other arguments.
 
-    A part that `base` has keeps its options; `none` is the empty list.
+    A part that `base` has already keeps its options; `none` is the empty list.
     """
     flat, flags = dict(flatten(base)), {f"--{path}": path for path in LISTS}
     for argument in arguments:
@@ -223,7 +238,10 @@ def choose_lists(base: Config, arguments: list[Argument]) -> tuple[Config, list[
 
 
 def _names(argument: Argument, what: str) -> list[str]:
-    """Return the names that a list gives, [] for `none`; ConfigError without any. `what` they are names of."""
+    """Return the names that the list of an argument gives, [] for `none`; ConfigError if there are none.
+
+    `what` says for the error what they are names of, such as "parts".
+    """
     given = [one for word in argument.words for one in word.split(",") if one]
     if not given:
         raise ConfigError(f"{argument.flag}: needs the names of {what}, or {NONE}")
@@ -231,7 +249,7 @@ def _names(argument: Argument, what: str) -> list[str]:
 
 
 def _tables(flat: Config, path: str) -> list[Config]:
-    """Return the tables of the list at `path`."""
+    """Return the tables of the list at the dotted path `path` of a configuration; [] where there is none."""
     found: Any = unflatten(flat)
     for name in path.split("."):
         found = found.get(name, {}) if isinstance(found, dict) else {}
@@ -241,11 +259,11 @@ def _tables(flat: Config, path: str) -> list[Config]:
 def choose_extensions(
     base: Config, arguments: list[Argument], topic: str | None = None
 ) -> tuple[Config, list[Argument]]:
-    """Set the extensions named by `--agent.extensions NAME,...`, or by an option of theirs; they decide about options.
+    """Return `base` with the extensions that `--agent.extensions NAME,...` or options name, and other arguments.
 
-    Return the configuration and the other arguments. An extension that `base` has keeps its options; `none` removes
-    all. One that the help on `topic` is asked for is added. Raises ConfigError for a name given twice, and for an
-    extension that the list leaves out.
+    Extensions decide which options exist. One that `base` has keeps its options; `none` removes all. One that the help
+    on `topic` is asked for is added. Raises ConfigError for a name given twice, and for an option of an extension that
+    the list leaves out.
     """
     listed = {one.flag.removeprefix("--"): _extensions(one) for one in arguments if is_extension_list(one.flag)}
     left = [argument for argument in arguments if not is_extension_list(argument.flag)]
@@ -280,7 +298,7 @@ def is_extension_list(flag: str) -> bool:
 
 
 def _extensions(argument: Argument) -> list[str]:
-    """Return the names in a list of extensions; ConfigError for an import path, and for a name that is there twice."""
+    """Return the names in a list of extensions; ConfigError for an import path, and for a name that occurs twice."""
     name = argument.flag
     chosen = [one.replace("-", "_") for one in _names(argument, f"extensions, as {name} rnd,kl_control")]
     for one in chosen:
@@ -294,7 +312,10 @@ def _extensions(argument: Argument) -> list[str]:
 
 
 def _require_inherited(flat: Config, listed: dict[str, list[str]]) -> None:
-    """Raise ConfigError where the list of a group leaves out an extension that it inherits from the table [agent]."""
+    """Raise ConfigError where the list of a group leaves out an extension that it inherits from the table [agent].
+
+    `flat` is the configuration by dotted path, `listed` the names in each list by its path.
+    """
     of_run = {place.split(".")[2]: None for place in flat if place.startswith("agent.extensions.")}
     for path, chosen in listed.items():
         lacking = [one for one in of_run if one not in chosen]
@@ -306,9 +327,10 @@ def _require_inherited(flat: Config, listed: dict[str, list[str]]) -> None:
 
 
 def choose_parts(base: Config, arguments: Sequence[Argument]) -> Config:
-    """Set the parts named by `--agent.loss.part NAME`: they decide which options exist.
+    """Return `base` with the parts that arguments such as `--agent.loss.part NAME` name.
 
-    A part other than that of `base` starts from its own defaults, as in `config.overridden`.
+    They decide which options exist. Where `base` has another part in such a place, the options of that part are
+    dropped.
     """
     flat = dict(flatten(base))
     config.require_trusted_parts(unflatten(flat | dict(_named_parts(arguments))))  # of all parts at once
@@ -321,7 +343,7 @@ def choose_parts(base: Config, arguments: Sequence[Argument]) -> Config:
 
 
 def _named_parts(arguments: Iterable[Argument]) -> Iterator[tuple[str, str]]:
-    """Yield path and name of each part that the arguments name."""
+    """Yield dotted path and name of each part that the arguments name."""
     sections = ("--agent.", "--groups.", "--schedule.", *(f"--{path}." for path in LISTS))
     for argument in arguments:
         if argument.flag.startswith(sections) and argument.flag.endswith(".part"):

@@ -1,4 +1,4 @@
-"""`ppax bench`: measure steps per second and the time of each stage; `--tune` searches the program layout."""
+"""Command `ppax bench`: measure steps per second and the time of each stage; `--tune` searches the program layout."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
 
 
 class StageProgress:
-    """Progress messages: each stage at its start, and its elapsed time every EVERY seconds."""
+    """Progress messages on stages of a benchmark: each at its start, then its elapsed time every EVERY seconds."""
 
     def __init__(self, say: Callable[[str], None]):
         self._say, self._ended = say, threading.Event()
@@ -61,7 +61,7 @@ class StageProgress:
         self._thread.join()
 
     def begin(self, stage: str) -> None:
-        """Start a stage and end the previous one."""
+        """Report the start of a stage, which ends the previous one."""
         self._stage, self._started = stage, time.monotonic()
         self._say(f"{stage} ...")
 
@@ -72,7 +72,11 @@ class StageProgress:
 
 
 def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, Any]:
-    """Measure a run, print the report, and with `--tune` search the program layout; returns the result for JSON."""
+    """Measure a run and print the report; return the results for JSON.
+
+    With `--tune`, other program layouts are tried, and the fastest is written into the run file. `say` prints a
+    message.
+    """
     if not options.seconds > 0:
         raise ConfigError(f"--seconds {options.seconds}: must be above 0; nearest valid value: 1")
     agent, env, run = built
@@ -110,12 +114,15 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
 
 
 def _share(stage: str, share: float) -> str:
-    """Share of the time as text; gradient steps are what the other stages leave, which is nothing on a busy machine."""
+    """Return a stage's share of the time as text, "not measurable" where nothing is left for the gradient steps.
+
+    Their time is what the other stages leave, which can be nothing on a busy machine.
+    """
     return "not measurable" if stage == "gradient steps" and share == 0 else f"{share:.0%}"
 
 
 def write_program(path: Path, program: Program) -> None:
-    """Set the table [agent.program] of a run file; everything else, comments too, stays unchanged."""
+    """Write `program` into a run file as its table [agent.program]; in TOML all else stays, comments too."""
     table = {name: value for name, value in config.describe(program).items() if value is not None}
     if path.suffix == ".json":
         plan = config.read(path)

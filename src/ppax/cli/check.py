@@ -1,4 +1,4 @@
-"""`ppax check-env`: check an environment before training. `ppax selftest`: check agent and environment of a run."""
+"""Commands `ppax check-env`, which checks an environment, and `ppax selftest`, which checks a run's agent with it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def add_check_env(parser: argparse.ArgumentParser) -> None:
 
 
 def run_check_env(options: argparse.Namespace, say: Any) -> Report:
-    """Check the environment and print the report."""
+    """Check the environment that the command line names, print the report with `say`, and return it."""
     report = check_env(options.name)
     say(str(report))
     return report
 
 
 def run_selftest(built: Built, say: Any) -> Report:
-    """Check agent and environment of a run and print the report."""
+    """Check agent and environment of a run, print the report with `say`, and return it."""
     agent, env, run = built
     say(f"{run.env}: {run.num_envs} environments, rollouts of {run.num_steps * env.num_streams:,} steps")
     report = selftest(agent, env, run.num_steps, make_key(run.seed))

@@ -1,4 +1,4 @@
-"""Shared by the commands: exit codes, printing, unknown commands, interrupted runs, several processes."""
+"""Functions that the commands share: exit codes, printing, unknown commands, interrupted runs, several processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 7
 
 
 def print_line(text: str, stream: TextIO, kept: str = "\n\t") -> None:
-    """Print a message without control characters other than `kept`: it may quote a file from somebody else.
+    """Print a message to `stream` without control characters other than `kept`: it may quote a file from somebody else.
 
     A closed pipe (`ppax train ... | head`) does not end the command.
     """
@@ -45,7 +45,7 @@ def print_line(text: str, stream: TextIO, kept: str = "\n\t") -> None:
 
 
 def fail(error: object, code: int) -> int:
-    """Print an error to standard error, of the disk with its path first; return its exit code."""
+    """Print an error to standard error, an OSError with its path first; return `code`, the exit code."""
     if isinstance(error, OSError) and error.filename:
         error = f"{error.filename}: {error.strerror}"
     print_line(f"ppax: {error}", sys.stderr)
@@ -53,7 +53,7 @@ def fail(error: object, code: int) -> int:
 
 
 def require_command(arguments: list[str]) -> None:
-    """Raise ConfigError for an unknown command, with the most likely one."""
+    """Raise ConfigError, which names the most likely one, where the first argument is no command."""
     first = arguments[0]
     if first in COMMANDS:
         return
@@ -71,7 +71,7 @@ def require_command(arguments: list[str]) -> None:
 
 
 def refusal(argument: str, known: Mapping[str, Option], target: str) -> str:
-    """Return the error for an argument that is no option of the run."""
+    """Return the error text for `argument`, which is none of the run's options `known`, with the likely remedy."""
     if not argument.startswith("-"):
         return f"{argument!r}: {target} is the target, and there is only one; options begin with --"
     name = option_path(argument.partition("=")[0].lstrip("-"))
@@ -83,7 +83,7 @@ def refusal(argument: str, known: Mapping[str, Option], target: str) -> str:
 
 
 def refused(unknown: Sequence[str], options: argparse.Namespace) -> str:
-    """Return the error for arguments that are no options of a command without the options of a run."""
+    """Return the error text for arguments that a command other than train, sweep, bench and selftest does not have."""
     argument = unknown[0]
     if options.command == "resume" and argument.startswith("--"):
         text = _changed(unknown, options.run, options.total_steps)
@@ -97,7 +97,10 @@ def refused(unknown: Sequence[str], options: argparse.Namespace) -> str:
 
 
 def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> str:
-    """Return the error for options of a run that is resumed, with the line that changes them; "" for other options."""
+    """Return the error text for options of a run that `ppax resume` was given, with the line that changes them.
+
+    It is "" for arguments that are no options of the run. `run` is the directory of the run or sweep.
+    """
     file = next((run / name for name in (RUN_FILE, SWEEP_FILE) if (run / name).is_file()), None)
     if file is None:
         return ""
@@ -118,13 +121,16 @@ def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> st
 
 
 def flagged(option: str, value: str) -> str:
-    """Return an option of the command line with its value."""
+    """Return an option, by its dotted path, as a flag of the command line with its value."""
     return f"--{renamed_option(option, '_', '-')} {value}".rstrip()
 
 
 @contextmanager
 def resumable(run_dir: Callable[[], Path]) -> Iterator[None]:
-    """Add to a KeyboardInterrupt the command that resumes the run, if its run file is already in `run_dir()`."""
+    """Context that adds to a KeyboardInterrupt the command that resumes the run.
+
+    It adds nothing where `run_dir()`, the run directory, has no run file yet.
+    """
     try:
         yield
     except KeyboardInterrupt:
@@ -136,7 +142,7 @@ def resumable(run_dir: Callable[[], Path]) -> Iterator[None]:
 
 
 def add_processes(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a run of several processes."""
+    """Add the options of a run in which several processes work together."""
     group = parser.add_argument_group("several processes")
     text = "join the other processes of the run, which JAX finds under SLURM, Open MPI, on Cloud TPUs"
     group.add_argument("--distributed", action="store_true", help=text)
@@ -146,7 +152,7 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a sweep on a Ray cluster."""
+    """Add the options of a sweep on a Ray cluster: its address and the resources of a program."""
     group = parser.add_argument_group("cluster")
     for name, option in placing.OPTIONS.items():
         flag = f"--{placing.RAY}" if name == "address" else f"--{option.path}"
@@ -156,14 +162,14 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def cluster_of(options: argparse.Namespace, base: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Return the table `[ray]`: that of the run file, `base`, with the options; None where neither has any."""
+    """Return the table `[ray]` of a sweep: that of its run file, `base`, with the command's options; None if empty."""
     given = {name: getattr(options, option.path) for name, option in placing.OPTIONS.items()}
     table = dict(base or {}) | {name: value for name, value in given.items() if value is not None}
     return table or None
 
 
 def joined_words(arguments: list[str]) -> list[str]:
-    """Join the run's other processes if the arguments say so; return the arguments without these options.
+    """Join the run's other processes if the arguments say so; return the arguments without the options for this.
 
     Processes other than the leader (process 0) print errors only.
     """

@@ -1,4 +1,4 @@
-"""`ppax doctor`: say why a run does not learn, and which option to try; trains nothing."""
+"""Command `ppax doctor`: say why a run does not learn, and which option to try; nothing is trained."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
 
 
 def run_doctor(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
-    """Print the diagnosis and a command for every option to try; returns the same for JSON."""
+    """Print the diagnosis of a run with a command for each option to try; return the diagnosis for JSON."""
     diagnosis = doctor(options.run)
     lines = str(diagnosis).splitlines()
     with_option = [finding for finding in diagnosis.findings if finding.remedy.option]
@@ -35,7 +35,7 @@ def run_doctor(options: argparse.Namespace, say: Callable[[str], None]) -> dict[
 
 
 def command(run: Path, finding: Finding) -> str:
-    """Command that repeats the run with the option of the finding changed."""
+    """Return the command that trains the run in the directory `run` again with the option that `finding` suggests."""
     name, value = renamed_option(finding.remedy.option, "_", "-"), finding.remedy.value
     values = [] if value is True else value if isinstance(value, list) else [value]
     return shlex.join(["ppax", "train", str(run / RUN_FILE), f"--{name}", *map(str, values)])

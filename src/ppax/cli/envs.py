@@ -1,4 +1,4 @@
-"""`ppax envs`: list installed environments and those of optional extras, or describe one environment."""
+"""Command `ppax envs`: list environments that are installed or need an extra, or describe one environment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_envs(parser: argparse.ArgumentParser) -> None:
 
 
 def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
-    """Print the list, or the description of one environment; returns the same for JSON."""
+    """Print the list of environments, or the description of the named one; return the same as data for JSON."""
     if options.name is not None:
         about = describe_env(options.name)
         there = {name: _shown(value) for name, value in about.items() if value not in ([], {})}
@@ -68,7 +68,10 @@ def _shown(value: Any) -> str:
 
 
 def catalogue() -> dict[str, Any]:
-    """List built-in ids, short names of installed packages, ids of suites, broken suites, and suites of extras."""
+    """Return the lists of environments: built in, named by installed packages, and of each installed suite.
+
+    Two more are suites that cannot be imported, with the error, and suites that need an extra.
+    """
     listed: dict[str, list[str]] = {}
     broken: dict[str, str] = {}
     every = [*registry.HOST_SUITES, *registry.SUITES]
@@ -86,14 +89,18 @@ def catalogue() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def without_output() -> Iterator[None]:
-    """Context in which nothing is printed: some suites report optional parts of theirs when they are imported."""
+    """Context in which nothing is printed: some suites report missing optional packages when they are imported."""
     nowhere = io.StringIO()
     with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         yield
 
 
 def describe_env(name: str) -> dict[str, Any]:
-    """Describe an environment: spaces, agents, time limit, resets, parameters, and those that a reset can draw."""
+    """Return the description of an environment: spaces, agents, time limit, resets and parameters with their defaults.
+
+    Listed under "can_be_drawn" are the parameters that a reset can draw at random. Where parameters without a default
+    are needed to make it, only parameters are described.
+    """
     found = imported.find_env(name) if imported.is_own(name) else None
     arguments = {key: x.default for key, x in imported.parameters_of(found).items() if key != "render_mode"}
     needed = imported.needed(found)
@@ -129,7 +136,7 @@ def describe_env(name: str) -> dict[str, Any]:
 
 
 def time_limit(env: Any) -> int | None:
-    """Steps after which an episode is truncated; None where no limit is known."""
+    """Return the number of steps after which a compiled environment truncates an episode; None if unknown."""
     if isinstance(env, TimeLimit):
         return int(env.max_steps)
     if isinstance(env, ActionRepeat):

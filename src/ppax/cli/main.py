@@ -1,8 +1,8 @@
-"""The command `ppax`: `train | sweep | resume | evaluate | play | match | export | report | compare | bench | ...`.
+"""Command `ppax`: `train | sweep | resume | evaluate | play | match | export | report | compare | bench | ...`.
 
-Every option of a run is an option here; its name, type, limits and help come from the fields of the parts.
-Exit codes: 0 done, 1 a self-test, a check or a score failed, 2 wrong usage or configuration, 3 an environment failed,
-4 numerical fault or out of memory, 5 disk error or damaged checkpoint, 75 stopped by a signal and resumable.
+Every option of a run is an option here; its name, type, limits and help come from the fields of the parts. Exit codes:
+0 done, 1 a self-test, a check or a score failed, 2 wrong usage or configuration, 3 an environment failed, 4 numerical
+fault or out of memory, 5 disk error or damaged checkpoint, 75 stopped by a signal and resumable.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ WITHOUT_JAX = ("presets", "compare", "doctor")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
+    """Run the command that `argv` gives, by default that of this process; return its exit code."""
     given = sys.argv[1:] if argv is None else argv
     warnings.showwarning = lambda message, *_: print_line(f"warning: {message}", sys.stderr)
     try:
@@ -112,7 +112,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    """Run the command that the arguments name."""
+    """Run the command that the first argument names; return its exit code."""
     if not arguments or arguments[0].startswith("-"):
         ppax_command.describe(arguments)
     require_command(arguments)
@@ -141,7 +141,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Parser of the commands, but for those that take a run: their parsers depend on the target."""
+    """Return the parser of all commands but train, sweep, bench and selftest, whose options depend on their target."""
     parser = argparse.ArgumentParser(prog="ppax")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     for command in ("resume", "evaluate"):
@@ -239,7 +239,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _start_jax(cache: bool) -> None:
-    """Require a device; with `cache`, keep compiled programs on disk between processes."""
+    """Start JAX, with an error where there is no device; with `cache`, keep compiled programs on disk for later."""
     sharding.require_backend()
     if cache:
         keep_programs()

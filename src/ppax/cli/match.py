@@ -1,4 +1,4 @@
-"""`ppax match`: trained policies play against each other."""
+"""Command `ppax match`: trained policies play against each other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_match(parser: argparse.ArgumentParser) -> None:
 
 
 def run_match(options: argparse.Namespace, say: Any) -> dict[str, Any]:
-    """Play, print the tables; returns the results for JSON."""
+    """Play the games that the options describe and print tables of the scores; return the scores for JSON."""
     check_limits("--episodes", options.episodes, {"low": 1})
     policies = [load(one, best=options.best and Path(one).is_dir()) for one in options.policies]
     names = distinct_names(options.policies)
@@ -51,7 +51,7 @@ def run_match(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
 
 def _env_of(target: str) -> Env:
-    """Return the environment of a name, a run file, a run directory or a bundle."""
+    """Return the environment of the games, from its name, a run file, a run directory or a bundle."""
     path = Path(target)
     within: list[Path] = []
     if path.is_dir():
@@ -67,7 +67,10 @@ def _env_of(target: str) -> Env:
 
 
 def _sides(given: list[str] | None) -> Sides | None:
-    """Return the sides of `--sides red=0,1 blue=2,3`."""
+    """Return the players of each side, by its name, from words such as "red=0,1"; None for no words.
+
+    Raises ConfigError for an invalid word, and for a side that is given twice.
+    """
     sides: dict[str, list[str | int]] = {}
     for one in given or ():
         side, equals, agents = one.partition("=")

@@ -1,4 +1,7 @@
-"""Options of `ppax train`, `bench`, `selftest`: of the command, and of the run, made from the fields of the parts."""
+"""Options of `ppax train`, `sweep`, `bench` and `selftest`: the command's own, and those of the run.
+
+The options of a run are made from the fields of its parts.
+"""
 
 from __future__ import annotations
 
@@ -78,10 +81,10 @@ DESCRIPTIONS = {
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Formatter of the help, without control characters: defaults and names of groups are those of a run file."""
+    """Formatter of the help that removes control characters, which a stranger's run file may have in its values."""
 
     def format_help(self) -> str:
-        """Return the whole text."""
+        """Return the whole text of the help."""
         return printable(super().format_help(), "\n")
 
 
@@ -94,13 +97,13 @@ def add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def add_overwrite(parser: argparse.ArgumentParser) -> None:
-    """Add the option for a directory that holds a trained run or sweep already."""
+    """Add the option --overwrite, for a run directory that holds a trained run or sweep already."""
     text = "move a run or sweep that --run-dir holds already aside, to a name that is printed; nothing is deleted"
     parser.add_argument("--overwrite", action="store_true", help=text)
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
-    """Add the option that checks everything and starts nothing."""
+    """Add the option --dry-run, which checks everything and starts nothing."""
     text = "check all settings, print them as a run file with what the training would take; compile and write nothing"
     parser.add_argument("--dry-run", action="store_true", help=text)
 
@@ -138,11 +141,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def parse_run(
     command: str, texts: Sequence[str], add: Adding | None = None, find: Callable[[str], Config] = config.find
 ) -> tuple[argparse.Namespace, Config]:
-    """Parse the arguments of a command that takes a run: options of the command, and the configuration of the run.
+    """Return the options of a command that takes a run, and the complete configuration of the run, from its arguments.
 
-    `add` adds the options that only this command has, `find` returns the configuration of the target. What the run
-    begins from, a preset or the defaults by the kind of environment, is completed; `options.begun` is a line on it, or
-    "". Raises ConfigError for unknown options and invalid values.
+    `add` adds the options that only this command has, `find` returns the configuration of the target. Settings that are
+    not given come from a preset or the defaults by the kind of environment; `options.begun` is a line on them, or "".
+    Raises ConfigError for unknown options and invalid values.
     """
     topic, arguments = split_help([one._replace(flag=dashed(one.flag)) for one in split_arguments(texts)])
     target = target_of(arguments)
@@ -163,7 +166,10 @@ def parse_run(
 def _parse(
     command: str, arguments: list[Argument], add: Adding | None, base: Config, topic: str | None
 ) -> tuple[argparse.Namespace, Config]:
-    """Parse arguments over the configuration `base`: return the command's options, and `base` with the given values."""
+    """Return the command's options, and `base` with the values that the arguments give.
+
+    Where the help on `topic` is wanted (None: not wanted), print it and exit.
+    """
     parser = _parser_of(command)
     if add is not None:
         add(parser)
@@ -214,7 +220,10 @@ def _parser_of(command: str) -> argparse.ArgumentParser:
 def _add_options(
     parser: argparse.ArgumentParser, known: dict[str, Option], defaults: Config, topic: str | None
 ) -> None:
-    """Add all options of the run; those outside `topic` are parsed and hidden from the help."""
+    """Add all options of the run to the parser; only those of `topic` are in the help.
+
+    `defaults` has the default of each option by path. `topic` is "" for the usual options, None without help.
+    """
     groups: dict[str, Any] = {}
     order = sorted(known, key=lambda path: USUAL.index(path) if path in USUAL else len(USUAL)) if topic == "" else known
     for path in order:
@@ -233,7 +242,7 @@ def _add_options(
 def _print_help(
     parser: argparse.ArgumentParser, known: dict[str, Option], defaults: Config, topic: str, command: str
 ) -> None:
-    """Print the help on `topic` and exit."""
+    """Print the help on `topic` and exit; ConfigError where there is no such part or option."""
     chains = {found[0] for path in known if (found := EXTENSIONS.match(path))}
     places = {path.rpartition(".")[0] for path in known} | {path for path in LISTS if path not in known} | chains
     sections = sorted(places - {""})
@@ -258,7 +267,7 @@ def _print_help(
 
 
 def _all_extensions(topic: str, command: str) -> str:
-    """Return the extensions with the purpose of each in a line, and the command that shows the options of one."""
+    """Return the help on the list of extensions at the dotted path `topic`: the purpose of each, and examples."""
     choices, flag = PARTS["extension"], "--" + renamed_option(topic, "_", "-")
     width = max(map(len, choices))
     lines = [
@@ -271,13 +280,16 @@ def _all_extensions(topic: str, command: str) -> str:
 
 
 def _purpose(cls: type) -> str:
-    """Return the first sentence on a part, without the paper."""
+    """Return the first sentence of a part's docstring, in one line and without its full stop."""
     text = " ".join((cls.__doc__ or "").partition("\n\n")[0].split())
     return re.split(r"\.(?= [A-Z])", text)[0].rstrip(".")
 
 
 def _other_part(topic: str, option: Option, defaults: Config, command: str) -> str:
-    """Sentence with the command that shows the options of another part in the slot `topic`."""
+    """Return a sentence with the command that shows the options of another part in the slot `topic`; "" if none exists.
+
+    A slot is a field that holds a part; `option` is the one that names the part.
+    """
     chosen, flag = defaults[option.path], "--" + renamed_option(option.path, "_", "-")
     other = next((name for name in reversed(option.limits["choices"]) if name != chosen), None)
     if other is None:
@@ -287,7 +299,11 @@ def _other_part(topic: str, option: Option, defaults: Config, command: str) -> s
 
 
 def add_option(group: Any, option: Option, default: Any, visible: bool = True, in_help: bool = False) -> None:
-    """Add an option of a run or of a part; with `in_help`, short names of installed packages are among its choices."""
+    """Add an option of a run or of a part to the argument group `group`.
+
+    It is hidden from the help unless `visible`; with `in_help`, names that installed packages register for parts are
+    among its choices.
+    """
     flag = "--" + renamed_option(option.path, "_", "-")
     shown = " ".join(map(str, default)) if isinstance(default, list) else option.none if default is None else default
     shown = NONE if is_extension_list(flag) else shown

@@ -1,4 +1,4 @@
-"""Output of the commands: messages, the JSON result, the report after training, and names of new run directories."""
+"""Output of the commands: messages, results as JSON, the report after training, and names of new run directories."""
 
 from __future__ import annotations
 
@@ -23,25 +23,31 @@ from ppax.training.evaluation import Evaluation
 
 
 def say(options: argparse.Namespace, text: str, kept: str = "\n\t") -> None:
-    """Print a message for the reader: to standard output, or with `--json` to standard error; see `print_line`."""
+    """Print a message for the reader to standard output, or with `--json` to standard error.
+
+    Control characters other than `kept` are removed.
+    """
     print_line(text, sys.stderr if options.json else sys.stdout, kept)
 
 
 def print_json(options: argparse.Namespace, result: dict[str, Any]) -> None:
-    """Print the result as one line of JSON to standard output, if `--json` is given."""
+    """Print the result as one line of JSON to standard output, if `--json` is given; NaN and infinities become null."""
     if options.json:
         print_line(json.dumps(finite(result)), sys.stdout)
 
 
 def print_plan(options: argparse.Namespace, plan: DryRun | SweepDryRun) -> None:
-    """Print the result of a dry run to standard output: a run file, or with `--json` one line of JSON."""
+    """Print what a dry run has found to standard output: a run file, or with `--json` one line of JSON."""
     print_json(options, plan.to_dict())
     if not options.json:
         print_line(plan.to_toml().rstrip("\n"), sys.stdout)
 
 
 def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.EvalSettings, seed: int) -> int:
-    """Evaluate a finished run, print the report with the next commands, write EVALUATION; return the exit code."""
+    """Evaluate a finished run, print the report with the next commands, record the evaluation; return the exit code.
+
+    `settings` are those of the evaluation, `seed` its random seed.
+    """
     if run.history:
         speed = f"{run.train_seconds:.1f} s: {run.steps_per_second:,.0f} steps/s"
         compiled = f"after {run.compile_seconds:.1f} s of compilation"
@@ -71,7 +77,10 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
 
 
 def evaluation_text(evaluation: Evaluation, deterministic: bool) -> str:
-    """One line: actions, mean return and length, episodes that are not in the mean, mean return of each agent."""
+    """Return an evaluation as one line: means over its episodes, episodes that are not counted, means of each player.
+
+    Players are the agents inside the environment; `deterministic` says that actions were modes, not samples.
+    """
     count = int(evaluation.finished.sum())
     text = "evaluation: no episode has ended" if count == 0 else _means(evaluation, count, deterministic)
     unfinished = len(evaluation.finished) - count
@@ -83,7 +92,7 @@ def evaluation_text(evaluation: Evaluation, deterministic: bool) -> str:
 
 
 def _means(evaluation: Evaluation, count: int, deterministic: bool) -> str:
-    """Means over the `count` episodes that have ended."""
+    """Return the text with the means over the `count` episodes that have ended."""
     actions = "modes of the actions" if deterministic else "sampled actions"
     return (
         f"evaluation over {count} episodes, {actions}: mean return {evaluation.mean_return:.2f} "
@@ -94,7 +103,7 @@ def _means(evaluation: Evaluation, count: int, deterministic: bool) -> str:
 
 
 class RunDirs:
-    """Candidate run directories, one after the other; `latest` is the one tried last, or the one that was given."""
+    """Candidate run directories, to be tried one after the other; `latest` is the last one tried, at first `given`."""
 
     def __init__(self, paths: Iterable[Path], given: Path | None):
         self._paths, self.latest = paths, absolute(given or "")
@@ -106,7 +115,10 @@ class RunDirs:
 
 
 def new_run_dirs(run: config.Run) -> Iterator[Path]:
-    """Generate default run directories: runs/ENV-DATE-TIME-seedN, then with -2, -3, ...; a run uses the first free."""
+    """Yield names for a new run directory without end: runs/ENV-DATE-TIME-seedN, then with -2, -3, ...
+
+    A run uses the first one that is free.
+    """
     name = f"{run.env.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-seed{run.seed}"
     runs = absolute("runs")
     yield runs / name

@@ -1,4 +1,4 @@
-"""`ppax play` and `ppax export`: a trained policy as a video file, and as a file that loads without ppax."""
+"""Commands `ppax play`, which films a trained policy, and `ppax export`, which makes a file that loads without ppax."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def add_play(parser: argparse.ArgumentParser) -> None:
 
 
 def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
-    """Play, write the video, print returns and path; returns the same for JSON."""
+    """Film the policy of a run, print the returns and the path of the video; return the same for JSON."""
     for name in ("episodes", "max_steps", "fps"):
         check_limits(f"--{name.replace('_', '-')}", getattr(options, name), {"low": 1})
     made = film(
@@ -77,7 +77,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
-    """Write the bundle, print its formats and path; returns the same for JSON."""
+    """Write the bundle of a policy, or upload it to a hub; print formats and place, and return them for JSON."""
     formats = None if options.formats is None else [name.strip() for name in options.formats.split(",")]
     policy = load(options.run, best=options.best, step=options.step)
     scores = None if policy.source is None else _scores(options.run, policy.source.iteration)
@@ -101,7 +101,7 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
 
 def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
-    """Evaluate the policy of a bundle in the environment of its configuration; returns the result for JSON."""
+    """Evaluate the policy of a bundle in the environment of its configuration; return the scores for JSON."""
     policy = load(options.run, best=options.best, step=options.step)
     settings = config.settings(policy.spec.config).eval
     episodes = settings.episodes if options.episodes is None else options.episodes
@@ -113,6 +113,6 @@ def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
 
 def _scores(run_dir: Path, iteration: int) -> dict[str, Any] | None:
-    """Return the numbers of the evaluation of the policy after `iteration`; None where there is none."""
+    """Return the numbers in the recorded evaluation of the policy after `iteration`; None where there is none."""
     scores = read_evaluation(run_dir, iteration)
     return {name: x for name, x in scores.items() if isinstance(x, int | float)} or None

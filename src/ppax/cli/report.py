@@ -1,4 +1,4 @@
-"""`ppax report` and `ppax compare`: an HTML report of runs, and a table of their differences and results."""
+"""Commands `ppax report`, which writes an HTML report of runs, and `ppax compare`, which prints how runs differ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_report(parser: argparse.ArgumentParser) -> None:
 
 
 def run_report(options: argparse.Namespace, say: Any) -> dict[str, Any]:
-    """Write the report, print its path; returns the same for JSON."""
+    """Write the HTML report of runs and print its path; return path and size for JSON."""
     path = report(options.runs, options.out, video=not options.no_video, band=options.band)
     size = path.stat().st_size
     say(f"report: {path} ({size / 1e6:.1f} MB, one file, opens without network)")
@@ -40,7 +40,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def run_compare(options: argparse.Namespace, say: Any) -> dict[str, Any]:
-    """Print the table; returns the comparison for JSON."""
+    """Print the table of the runs' differences and results; return the comparison for JSON."""
     if options.csv is not None:
         require_place(options.csv, "rows.csv")
     records = records_of(options.runs)

@@ -1,4 +1,4 @@
-"""`ppax score`: measure scores by the protocol of the learning suite. `ppax presets`: list the presets with theirs."""
+"""Commands `ppax score`, which measures scores as the learning suite does, and `ppax presets`, which lists presets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def add_score(parser: argparse.ArgumentParser) -> None:
 
 
 def run_score(options: argparse.Namespace, say: Callable[..., None]) -> tuple[dict[str, Any], bool]:
-    """Measure the rows and print the table; returns the results for JSON, and whether no row falls short."""
+    """Measure the chosen rows of the learning suite and print their scores.
+
+    Return the results for JSON, and whether all rows pass. A row is one environment or preset with its threshold.
+    """
     if not options.targets and options.suite is None:
         raise ConfigError("ppax score: name environments, presets or rows, or choose --suite quick or --suite full")
     for name in ("seeds", "episodes"):
@@ -58,7 +61,7 @@ def run_score(options: argparse.Namespace, say: Callable[..., None]) -> tuple[di
 
 
 def run_presets(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
-    """Print the presets with their scores; returns the same for JSON."""
+    """Print the presets with their published scores; return the same for JSON, None for one that was not measured."""
     listed = presets()
     rows = [("preset", "score", "steps", "time of a seed")]
     for name, one in listed.items():
@@ -70,7 +73,7 @@ def run_presets(options: argparse.Namespace, say: Callable[[str], None]) -> dict
 
 
 def score_line(target: str, preset: str | None) -> str:
-    """Line on the preset that a run begins from, or on the published score of its target; "" where there is neither."""
+    """Return a line on the preset that a run begins from, else on its target's published score; "" without either."""
     scores = scores_by_target()
     if preset is not None:
         return f"preset {preset}: {scores.get(preset) or NOT_MEASURED}"

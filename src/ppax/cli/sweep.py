@@ -1,4 +1,4 @@
-"""`ppax sweep`: many settings and seeds of a run; swept options have several values, or a distribution."""
+"""Command `ppax sweep`: many settings and seeds of a run; swept options have several values, or a distribution."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_sweep(texts: list[str]) -> tuple[argparse.Namespace, Config, Config]:
-    """Parse the arguments: options of the command, with `cluster`, configuration of the run, the table [sweep]."""
+    """Return the command's options, the configuration of the run and the table [sweep] from the arguments.
+
+    The options have the Ray cluster, or None, as `cluster`.
+    """
     table: Config = {}
     of_file: Any = None
 
@@ -91,7 +94,10 @@ def parse_sweep(texts: list[str]) -> tuple[argparse.Namespace, Config, Config]:
 
 
 def run_sweep(start_jax: Callable[[bool], None], texts: list[str]) -> int:
-    """Train a sweep, after `start_jax` with the option --cache, and print its table; return the exit code."""
+    """Train a sweep and print its table; return the exit code.
+
+    `start_jax` is called first, with the option --cache; `texts` are the arguments of the command.
+    """
     options, run_config, table = parse_sweep(texts)
     start_jax(options.cache)
     if options.dry_run:
@@ -103,14 +109,14 @@ def run_sweep(start_jax: Callable[[bool], None], texts: list[str]) -> int:
 
 
 def continue_sweep(options: argparse.Namespace) -> int:
-    """Continue the sweep in the directory `options.run`; return the exit code."""
+    """Continue the sweep in the directory `options.run` and print its table; return the exit code."""
     if options.total_steps is not None:
         raise ConfigError("--total-steps: a sweep has no new length; resume one of its members, or sweep again")
     return _report(options, resume_sweep(options.run, ray=cluster_of(options)))
 
 
 def split_swept(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[str, Any]]:
-    """Split off the options that have several values or a distribution: the other arguments, values by path."""
+    """Return the arguments without options that have several values or a distribution, and these values by path."""
     rest: list[Argument] = []
     swept: dict[str, Any] = {}
     for argument in arguments:
@@ -126,7 +132,7 @@ def split_swept(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[str
 
 
 def split_search(arguments: Iterable[Argument]) -> tuple[list[Argument], list[Argument]]:
-    """Split off `--search PART`, `--search.NAME VALUE...` and `--help search`: the other arguments, and these."""
+    """Return the other arguments, and those of the search: `--search PART`, `--search.NAME VALUE`, `--help search`."""
     rest: list[Argument] = []
     own: list[Argument] = []
     for argument in arguments:
@@ -141,9 +147,9 @@ def split_search(arguments: Iterable[Argument]) -> tuple[list[Argument], list[Ar
 
 
 def parse_search(arguments: list[Argument], base: Config) -> Config:
-    """Return the table `[search]`: that of the run file, `base`, with the arguments.
+    """Return the table `[search]`: that of the run file, `base`, with the values that the arguments give.
 
-    A part other than that of `base` starts from its own defaults. Raises ConfigError for unknown options.
+    A search other than that of `base` starts from its own defaults. Raises ConfigError for unknown options.
     """
     if not arguments:
         return base
@@ -168,7 +174,10 @@ def parse_search(arguments: list[Argument], base: Config) -> Config:
 
 
 def several(text: str) -> list[Any] | Distribution | None:
-    """Return the values that a text stands for, a distribution, or None where it is a single value."""
+    """Return the list of values or the distribution that a text stands for; None where it is a single value.
+
+    Lists are `1e-4,3e-4`, distributions `uniform(0.9, 0.999)`. Raises ConfigError for an invalid one.
+    """
     drawn = DRAWN.fullmatch(text.strip())
     if drawn is not None:
         cls: Any = DISTRIBUTIONS[drawn[1]]
@@ -196,7 +205,10 @@ def several(text: str) -> list[Any] | Distribution | None:
 
 
 def _typed(values: Any, option: Option | None) -> Any:
-    """Return the values of an option as a run file has them: whole numbers for 1e6, lists for options with lists."""
+    """Return an option's values as a run file has them: whole numbers for 1e6, lists for an option that is a list.
+
+    A distribution is returned as it is, and so are the values where `option` is None.
+    """
     if not isinstance(values, list) or option is None:
         return values
     if option.kind is int:
@@ -212,7 +224,7 @@ def _seeds(text: str | None) -> Any:
 
 
 def _report(options: argparse.Namespace, result: SweepResult) -> int:
-    """Print the table with the next commands; return the exit code."""
+    """Print the table of a sweep's result with the next commands; return the exit code."""
     say(options, result.table(terminal_width()))
     for member in result.dropped:
         text = f"member {member.run_dir.name} was dropped: {member.dropped}"

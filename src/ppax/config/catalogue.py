@@ -1,4 +1,7 @@
-"""Catalogue of the parts that come with ppax, by their names in a run file."""
+"""Catalogue of the parts that come with ppax, by their names in run files.
+
+A part is a swappable frozen dataclass, such as a loss.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +117,10 @@ FROM_SPACES: dict[type, Callable[..., Any]] = {Composed: network, Distillation: 
 
 
 class Choices(dict[str, type]):
-    """Classes of the parts of one kind by name; one that the catalogue lacks is looked up by its import path."""
+    """Dict of the classes of one kind of part, such as "loss", by their names in a run file.
+
+    A name that the dict lacks is looked up as the import path or registered name of a user's class.
+    """
 
     def __init__(self, kind: str, parts: Mapping[str, type]):
         super().__init__(parts)
@@ -124,7 +130,11 @@ class Choices(dict[str, type]):
         return self.find(name, self.kind)
 
     def find(self, name: str, place: str) -> type:
-        """Return the class named at `place`; ConfigError for an unknown name, Untrusted for code not trusted."""
+        """Return the class of the part `name`: one of these choices, or a user's by import path or registered name.
+
+        `place` is the path of the option that has this name, for error messages. Raises ConfigError for an unknown
+        name, Untrusted for code that the user does not trust.
+        """
         found = self.get(name) or user_class(self.kind, name, place)
         if found is None:
             names = tuple(dict.fromkeys((*self, *imports.registered(self.kind))))
@@ -133,7 +143,10 @@ class Choices(dict[str, type]):
         return found
 
     def name_of(self, part: Any) -> str:
-        """Return the name of the class of a part: the one used in run files, if they can name the class."""
+        """Return the name of the class of `part` in run files.
+
+        Where no run file can name it, that is module and class with a dot between.
+        """
         return next((name for name, cls in self.items() if cls is type(part)), None) or user_class_name(part)
 
 
@@ -141,14 +154,14 @@ AGENT = Choices("agent", {"ppo": PPO})  # the agent itself; by import path a sub
 
 
 class PartField(NamedTuple):
-    """Field of a class that holds parts."""
+    """Field of a dataclass that holds parts: how it holds them, and the classes that it may hold."""
 
     holds: str  # one of HOLDERS
     choices: Choices
 
 
 def part_fields(cls: type) -> dict[str, PartField]:
-    """Return the fields of `cls` that hold parts."""
+    """Return the fields of the dataclass `cls` that hold parts, by name."""
     found = {}
     for field in dataclasses.fields(cls):
         holds = next((one for one in HOLDERS if one in field.metadata), None)
@@ -160,18 +173,25 @@ def part_fields(cls: type) -> dict[str, PartField]:
 
 
 def choices_of(cls: type) -> dict[str, Choices]:
-    """Return the fields of `cls` that hold one part, with the choices of each by name."""
+    """Return the possible classes of each field of the dataclass `cls` that holds exactly one part, by field name."""
     return {name: field.choices for name, field in part_fields(cls).items() if field.holds == ONE}
 
 
 def fields_holding(*holders: str) -> set[str]:
-    """Return the names of the fields, in PPO and the parts of the catalogue, that hold parts in one of these ways."""
+    """Return the names of all fields, in PPO and the parts of the catalogue, that hold parts in one of the given ways.
+
+    The ways are "slot" (one part), "slot_list" (a list), "slot_table" (parts by key) and "slot_chain" (parts by name,
+    in their order).
+    """
     classes = (PPO, *(cls for kind in PARTS.values() for cls in kind.values()))
     return {name for cls in classes for name, field in part_fields(cls).items() if field.holds in holders}
 
 
 def constructor(cls: type, env: Any) -> Callable[..., Any]:
-    """Return the constructor of the part `cls` for the environment `env`."""
+    """Return a callable that makes a part of class `cls` from its options.
+
+    Where the class is made for the spaces of an environment, the callable has `env` as its first argument already.
+    """
     if isinstance(cls, MadeForSpaces):
         return partial(cls.for_spaces, env)
     return partial(FROM_SPACES[cls], env) if cls in FROM_SPACES else cls

@@ -1,4 +1,4 @@
-"""From a configuration to objects: agent, environment and settings of a run."""
+"""Construction of agent, environment and run settings from a configuration."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NOT_OF_RUN = ("agent", "groups", OBJECTS)  # tables of a configuration that its 
 
 
 class Built(NamedTuple):
-    """Objects that a configuration describes."""
+    """Agent, environment and run settings that a configuration describes."""
 
     agent: Agent
     env: Env
@@ -49,10 +49,11 @@ class Built(NamedTuple):
 
 
 def build(config: Config, env: Env | None = None) -> Built:
-    """Build agent, environment and run of a configuration.
+    """Build the agent, the environment and the run settings that a configuration describes.
 
-    `env` replaces the configured environment, and `run` has its settings; `env_params` and `schedule` of the
-    configuration are set in it. Raises Untrusted for code, files and servers that the user does not trust.
+    A given `env` is used in the place of the configured one: `env_params` and `schedule` of the configuration are set
+    in it, and the run takes over its own settings, such as the number of environments. Raises ConfigError for invalid
+    options, Untrusted for code, files and servers that the user does not trust.
     """
     require_trusted_parts(config if env is None else config | {"env": ""})
     config = resolve(config)
@@ -65,9 +66,10 @@ def build(config: Config, env: Env | None = None) -> Built:
 
 
 def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
-    """Build the agent of a configuration for spaces, agents and groups of `env`: an environment, or a PolicySpec.
+    """Build the agent of a configuration for the spaces, players and groups of `env`, an environment or a PolicySpec.
 
-    With `self_play` it is trained against past selves, for which `env` must have `num_envs`.
+    Players are the agents inside the environment. If `self_play` is on, the agent is trained against its past selves,
+    for which `env` must have `num_envs`.
     """
     config = resolve(config)
     require_asked_options(config, "agent", "groups")
@@ -76,7 +78,7 @@ def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
 
 
 def _agents(config: Config, env: Any, self_play: Pool) -> Agent:
-    """Build the agent of a resolved configuration."""
+    """Build the agent of a resolved configuration for `env`; one for each group of players, if there are groups."""
     tables = group_tables.checked_tables(config, dict(env.sizes))
     if not env.sizes:
         group_tables.require_groups(config)
@@ -87,7 +89,10 @@ def _agents(config: Config, env: Any, self_play: Pool) -> Agent:
 
 
 def _require_no_objects(config: Config) -> None:
-    """Raise ConfigError for a configuration that needs Python objects, which only the user has."""
+    """Raise ConfigError where a configuration lists Python objects, at its key `objects`, that only the user has.
+
+    Callbacks may be in this list, because a run works without them.
+    """
     places = [place for place in objects_of(config) if not place.startswith("callbacks")]
     if places:
         raise ConfigError(
@@ -97,7 +102,7 @@ def _require_no_objects(config: Config) -> None:
 
 
 def build_env(config: Config) -> Env:
-    """Build the environment of a configuration."""
+    """Build the environment that a configuration names, with its arguments, its schedule and its groups of players."""
     config = resolve(config)
     require_asked_of_env(config)
     arguments = {name: config[name] for name in envs.ARGUMENTS if name in config} | {"schedule": _schedule(config)}
@@ -105,7 +110,10 @@ def build_env(config: Config) -> Env:
 
 
 def configured(env: Env, config: Config) -> Env:
-    """Return an environment that the user made, with `env_params` and `schedule` of the configuration."""
+    """Return `env`, which the user made, with `env_params` and `schedule` of the configuration.
+
+    A schedule that it has already stays.
+    """
     require_asked_of_env(config)
     has = own_environment(env).get("env_params", {})
     changed = {name: x for name, x in config.get("env_params", {}).items() if name not in has or has[name] != x}
@@ -115,7 +123,10 @@ def configured(env: Env, config: Config) -> Env:
 
 
 def _schedule(config: Config) -> Schedule | None:
-    """Return the schedule of the environment's numbers; None: constant."""
+    """Return the schedule that changes the environment's numbers over training; None if it keeps them constant.
+
+    Numbers are its parameters, such as gravity.
+    """
     schedule: Schedule = _part(
         choices_of(Run)["schedule"], config.get("schedule", {"part": "constant"}), None, "schedule"
     )
@@ -123,28 +134,34 @@ def _schedule(config: Config) -> Schedule | None:
 
 
 def _agent(config: Config, env: Any) -> PPO | Independent:
-    """Build the agent of the tables `agents` and `agent`, for an environment or a group of its agents."""
+    """Build one agent from the options `agents` and `agent`, for an environment or one of its groups of players.
+
+    With `agents` = "independent" each player (agent inside the environment) has parameters of its own.
+    """
     agent: PPO = _part(AGENT, config["agent"], env, "agent")
     return Independent(agent, env.num_agents) if config["agents"] == group_tables.INDEPENDENT else agent
 
 
 def settings(config: Config) -> Run:
-    """Build the settings of a run, without its agent."""
+    """Build the run settings of a configuration; its tables of agents and groups are ignored."""
     return _run(resolve({name: value for name, value in config.items() if name not in NOT_OF_RUN}))
 
 
 def _run(config: Config) -> Run:
-    """Build the settings of a run of a resolved configuration."""
+    """Build the run settings of a resolved configuration; its tables of agents and groups are ignored."""
     return Run(**_arguments(Run, {name: x for name, x in config.items() if name not in NOT_OF_RUN}, None))
 
 
 def build_part(choices: Choices, table: Config, path: str) -> Any:
-    """Build a part outside of a run, such as `[search]`, from its table; errors are those of a run's parts."""
+    """Build a part that belongs to no run, such as that of `[search]`, from its table.
+
+    `path` is the name of the table, for error messages. Raises ConfigError for unknown options and invalid values.
+    """
     return _part(choices, resolve_part(choices, table, path), None, path)
 
 
 def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
-    """Constructor arguments of a part of class `cls`, for the environment `env`."""
+    """Return the constructor arguments of the part or section `cls` from its options `config`, nested parts built."""
     arguments: dict[str, Any] = {}
     fields = {field.name: field for field in dataclasses.fields(cls)}
     hints, of_parts = hints_of(cls), part_fields(cls)
@@ -162,7 +179,10 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
 
 
 def _parts(field: PartField, value: Any, env: Any, name: str) -> Any:
-    """Build the parts of one field, called `name`."""
+    """Build what the field `name` of a part holds, from its `value` in a configuration: one part, or a tuple of parts.
+
+    In a field with parts by key, the tuple has pairs (key, part).
+    """
     choices = field.choices
     if field.holds == ONE:
         return _part(choices, value, env, name)
@@ -174,12 +194,12 @@ def _parts(field: PartField, value: Any, env: Any, name: str) -> Any:
 
 
 def _named(extension: Extension, name: str) -> Extension:
-    """Return an extension under the name of its table."""
+    """Return an extension that bears the name of its table in the run file."""
     return extension if name_of(extension) == name else dataclasses.replace(extension, name=name)
 
 
 def _part(choices: Choices, table: Config, env: Any, field: str) -> Any:
-    """Build the part of one table, for the field of this name."""
+    """Build one part from its resolved table; `field` is the path of the table, for error messages."""
     name = table["part"]
     cls = choices.find(name, f"{field}.part")
     arguments = _arguments(cls, {key: value for key, value in table.items() if key != "part"}, env)

@@ -41,7 +41,7 @@ PARTS_FOR_ALL: Config = {"agent": {"schedule": {"part": "linear", "leaves": ["le
 
 
 class Kind(NamedTuple):
-    """Kind of an environment, which chooses a column of the table."""
+    """Kind of an environment, which chooses a column of the table of default settings."""
 
     where: str  # "compiled" or "host"
     control: str  # "discrete", "continuous" or "image"
@@ -55,7 +55,7 @@ class Kind(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Row of the table: one setting, its value for each of COLUMNS, and the reason."""
+    """Row of the table of default settings: one setting, its value for each of COLUMNS, and the reason."""
 
     setting: str  # an option, STREAMS, ROWS or NOISE
     values: tuple[Any, ...]
@@ -138,17 +138,17 @@ BY_ENVIRONMENT = frozenset(
 
 
 class Completed(NamedTuple):
-    """Configuration with the settings that it begins from."""
+    """Configuration with the settings that it begins from, and a line that tells the user what they are."""
 
     config: Config
     text: str = ""  # one line for the user; "" where nothing was added
 
 
 def begun(given: Config) -> Config:
-    """Return `given` over the settings of its preset, if it has one, with the preset's name at PRESET.
+    """Return `given` laid over the options of its preset, and the preset's name, or None, as option `preset`.
 
-    That is the preset that `given` names, or the one with the name of its environment; PRESET = none: no preset.
-    Raises ConfigError for an unknown name.
+    The preset is the one that `given` names, else the one that is called like its environment, if there is one; None
+    where `given` has `preset = "none"`. Raises ConfigError for an unknown name in `given`.
     """
     name = given.get(PRESET, _named_as(given.get("env")))
     if name is None or name == NONE:
@@ -161,7 +161,7 @@ def _named_as(env: object) -> str | None:
 
 
 def completed(given: Config, env: Env | None = None) -> Completed:
-    """Return `given` with all settings that it begins from: of its preset, or of the kind of its environment.
+    """Return `given` with all settings that it begins from: those of its preset, else of the kind of its environment.
 
     `env` is that environment, if it is made already. Options in `given` have priority; a configuration that has every
     option, as the file of a recorded run, is returned as it is. Raises ConfigError for an unknown preset or environment
@@ -182,7 +182,10 @@ def completed(given: Config, env: Env | None = None) -> Completed:
 
 
 def num_envs_for(given: Config, env: Env) -> int:
-    """Return the number of environments like `env` in the run that `given` begins."""
+    """Return the number of parallel environments like `env` in the run that `given` describes.
+
+    That is `num_envs` of `given` or of its preset, else the default for the kind of `env`.
+    """
     started = begun(given)
     if "num_envs" not in started:
         started = _of_kind(started, kind_of(env)).config
@@ -190,7 +193,7 @@ def num_envs_for(given: Config, env: Env) -> int:
 
 
 def _other_length(given: Config) -> str:
-    """Sentence on a preset that was tuned for another number of steps than the run has; "" where they agree."""
+    """Return a sentence that the preset was tuned for another number of steps than the run has; "" where they agree."""
     tuned = preset(given[PRESET])["total_steps"]
     if given["total_steps"] == tuned:
         return ""
@@ -220,7 +223,7 @@ def _of_kind(given: Config, kind: Kind) -> Completed:
 
 
 def kind_of(env: Env) -> Kind:
-    """Return the kind of an environment; with groups of agents, the kind of the first group."""
+    """Return the kind of an environment; with groups of players (agents inside it), the kind of the first group."""
     one: Any = next(iter(env.groups.values())) if env.sizes else env
     if any(entry.image for entry in entries(one.observation_space)):
         control = IMAGE
@@ -232,9 +235,11 @@ def kind_of(env: Env) -> Kind:
 
 
 def num_minibatches(config: Config, agents: int, rows: int, sizes: Sequence[tuple[str, int]] = ()) -> int:
-    """Number of minibatches, a divisor of the sequences of each group's rollout, with about `rows` rows in each.
+    """Return the number of minibatches for which each has about `rows` rows (steps of a stream) of the largest group.
 
-    `sizes` are the number of agents of each group, by name; () without groups. Rows are those of the largest group.
+    It divides the sequences in a rollout of each group of players; a stream is one player in one environment. `agents`
+    is the number of players in an environment, `sizes` are name and number of players of each group, () without groups.
+    `config` has options by dotted path.
     """
     groups = dict(sizes) or {"": agents}
     lengths = {name: _sequence_length(config, name) for name in groups}
@@ -250,7 +255,10 @@ def num_minibatches(config: Config, agents: int, rows: int, sizes: Sequence[tupl
 
 
 def _sequence_length(config: Config, group: str) -> int:
-    """Length of the sequences of a group's agent, "" for that of the run: a group's table overrides the run's."""
+    """Return the length, in steps, of the training sequences of a group's agent; `group` is "" for that of the run.
+
+    An option in the group's table overrides that of the run.
+    """
 
     def option(name: str, default: Any = None) -> Any:
         return config.get(f"groups.{group}.agent.{name}", config.get(f"agent.{name}", default))
@@ -261,7 +269,7 @@ def _sequence_length(config: Config, group: str) -> int:
 
 
 def _line(kind: Kind, config: Config) -> str:
-    """Settings of a run in one line."""
+    """Return a line for the user on the chosen kind of environment and the sizes and normalisation of the run."""
     normalised = [name for name in ("obs", "reward") if config.get(f"agent.normalize_{name}")]
     words = {"obs": "observations", "reward": "rewards"}
     scaled = f", {' and '.join(words[name] for name in normalised)} normalised" if normalised else ""

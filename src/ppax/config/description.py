@@ -1,4 +1,4 @@
-"""From objects to a configuration: agents, parts, environments and settings as plain data."""
+"""Description of objects as a configuration: agents, parts, environments and settings as plain data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ABSENT = object()  # default of an argument without one
 
 
 def describe_run(agent: Agent, env: Env, run: Run) -> Config:
-    """Configuration of a whole run: the inverse of `build`."""
+    """Return the configuration of a whole run, from which `build` makes equal objects."""
     agent = agent.agent if isinstance(agent, SelfPlay) else agent
     settings = describe(run) | own_environment(env)
     if not isinstance(agent, Groups):
@@ -48,9 +48,9 @@ def describe_run(agent: Agent, env: Env, run: Run) -> Config:
 
 
 def describe(part: Any, each: bool = False) -> Config:
-    """Configuration of an agent, a run or a part, with all nested parts: the inverse of `build`. Checks every number.
+    """Return an agent, run settings or a part, with all nested parts, as plain data; ConfigError for an invalid number.
 
-    `each`: numbers may be arrays, one per player.
+    With `each`, numbers may be arrays with one value per player (agent inside the environment).
     """
     if isinstance(part, Independent):
         return describe(part.agent, each=True)
@@ -71,7 +71,10 @@ def describe(part: Any, each: bool = False) -> Config:
 
 
 def _parts(field: PartField, value: Any, name: str, each: bool) -> Config:
-    """Return the parts of the field `name`, {} where a table of parts is empty."""
+    """Return {`name`: what a field holds} as plain data; {} for an empty table of parts.
+
+    `value` is the part, or the parts, in the field.
+    """
     choices = field.choices
     if field.holds == ONE:
         return {name: _part(value, choices, each)}
@@ -84,12 +87,12 @@ def _parts(field: PartField, value: Any, name: str, each: bool) -> Config:
 
 
 def describe_part(part: Any, choices: Choices) -> Config:
-    """Return the table of a part that is not of a run: the inverse of `build_part`."""
+    """Return the table of a part that belongs to no run, such as a search; `build_part` makes an equal part from it."""
     return _part(part, choices, False)
 
 
 def _part(part: Any, choices: Choices, each: bool) -> Config:
-    """Table of one part; of a class that no run file can name, only its plain numbers and strings."""
+    """Return the table of one part; only its plain numbers and strings where a run file cannot hold or name it."""
     name = choices.name_of(part)
     if name in choices:
         return {"part": name} | describe(part, each)
@@ -103,7 +106,7 @@ def _part(part: Any, choices: Choices, each: bool) -> Config:
 
 
 def _of_list(part: Any, choices: Choices, name: str) -> Config:
-    """Table of one part in a list; ConfigError for a class that no run file can name."""
+    """Return the table of one part in the list `name`; ConfigError for a class that no run file can name."""
     own = choices.name_of(part)
     if own not in choices and not imports.is_path(own):
         raise ConfigError(
@@ -115,7 +118,7 @@ def _of_list(part: Any, choices: Choices, name: str) -> Config:
 
 
 def _numbers(part: Any) -> Config:
-    """Numbers and strings of a user-defined part, checked: the fields that a file can hold."""
+    """Return the fields of a user-defined part that are numbers or strings, checked against their limits."""
     fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
     values = {field.name: _number(getattr(part, field.name)) for field in fields if field.metadata}
     limits: dict[str, Any] = {field.name: dict(field.metadata) for field in fields}
@@ -130,12 +133,11 @@ def _number(value: Any) -> Any:
 
 
 def own_environment(env: Env) -> Config:
-    """Return the options of a run file that name an environment of the user's by import path; {} where none can.
+    """Return the options `env` and `env_params` that name a user's environment by import path; {} where none can.
 
-    A compiled environment is a frozen dataclass, with or without `TimeLimit`; what the options lack of it, as an array
-    in a field, is found by `run/python_objects.py`, which compares. Host environments are those of one class or
-    function, which
-    may be in a `functools.partial`; all its arguments must be such that a run file gives them back as they are.
+    A compiled environment must be a frozen dataclass, with or without `TimeLimit`. What its options lack, such as an
+    array in a field, is found by `run/python_objects.py`, which compares the objects. Host environments must come from one
+    class or function, or a `functools.partial` of one, all of whose arguments a run file gives back as they are.
     """
     if env.settings.by_name:
         return {}
@@ -152,7 +154,7 @@ def own_environment(env: Env) -> Config:
 
 
 def _of_function(source: Callable[..., Any]) -> tuple[str, Config] | None:
-    """Return path and arguments of a class or function, or of a partial of one; None where no file can hold them."""
+    """Return import path and arguments of a class, a function or a partial of one; None where no file can hold them."""
     values: tuple[Any, ...] = ()
     keywords: dict[str, Any] = {}
     if isinstance(source, functools.partial):  # those of a partial inside have been merged into it
@@ -178,7 +180,10 @@ def _of_function(source: Callable[..., Any]) -> tuple[str, Config] | None:
 
 
 def _of_part(env: Any) -> tuple[str, Config] | None:
-    """Return path and parameters of a compiled environment; None unless it is a dataclass that can be imported."""
+    """Return import path and parameters of a compiled environment; None unless it is a dataclass that can be imported.
+
+    A parameter is left out where it has the value that the class gives it by default.
+    """
     while isinstance(env, (*params.AROUND, params.Randomised)):  # options of a run, and ranges among its env_params
         env = env.env
     limit = {}
@@ -218,7 +223,10 @@ def _equal(value: Any, usual: Any, name: str) -> bool:
 
 
 def as_data(value: Any, default: Any) -> Any:
-    """Return an argument as a run file holds it: a list for a tuple, where the default is one; else ABSENT."""
+    """Return the argument `value` as a run file holds it; the mark ABSENT where reading it back would change it.
+
+    A tuple becomes a list where the parameter's `default` is a tuple, which turns the list back.
+    """
     data = plain_value(value)
     if isinstance(default, tuple) and isinstance(data, tuple):
         data = _listed(data)

@@ -1,4 +1,4 @@
-"""Groups of agents in a run file: one table per group, which overrides options of the run's `[agent]`.
+"""Groups of players (agents in an environment) in a run file, each with a table that overrides the run's `[agent]`.
 
 agents = "shared"
 [agent]
@@ -26,7 +26,7 @@ PLAYERS = "names or indices of the agents in this group; none: the environment d
 
 
 def tables(config: Config) -> dict[str, Config]:
-    """Return the tables of the groups by name; ConfigError for an invalid name or something that is no table."""
+    """Return the tables of the groups by name, {} without groups; ConfigError for an invalid name or a non-table."""
     groups = config.get("groups", {})
     for name, table in {"groups": groups}.items() if not isinstance(groups, dict) else groups.items():
         if any(sign in name for sign in ".=") or not name:
@@ -38,7 +38,7 @@ def tables(config: Config) -> dict[str, Config]:
 
 
 def with_inherited(config: Config) -> Config:
-    """Copy into each group's table the options that it inherits from the run."""
+    """Return a configuration whose groups have, in their tables, also the options that they inherit from the run."""
     groups = {}
     for name, table in tables(config).items():
         groups[name] = {"agents": config.get("agents", SHARED)} | table
@@ -48,7 +48,10 @@ def with_inherited(config: Config) -> Config:
 
 
 def _merged_agent(base: Any, own: Any) -> Any:
-    """Merge the agent's table of a group into that of the run; one of another class keeps what all agents have."""
+    """Return the run's table `agent`, `base`, overridden by that of a group, `own`.
+
+    If the group's agent is of another class, it inherits only the options that all agents have.
+    """
     default = next(iter(AGENT))
     name = _table(base).get("part", default)
     chosen = _table(own).get("part", name)
@@ -59,13 +62,13 @@ def _merged_agent(base: Any, own: Any) -> Any:
 
 
 def independent_tables(config: Config) -> set[str]:
-    """Path prefixes of tables with independent agents: "" for the run's, "groups.prey." for a group's."""
+    """Return the path prefixes of tables with independent agents: "" for the run's, "groups.prey." for a group's."""
     groups = {f"groups.{name}.": table for name, table in tables(config).items()}
     return {path for path, table in {"": config, **groups}.items() if table.get("agents") == INDEPENDENT}
 
 
 def own_options(name: str) -> list[Option]:
-    """Options of a group's table outside its `agent`."""
+    """Return the options `players` and `agents` of the table of the group `name`: those outside its table `agent`."""
     players = Option(
         path=f"groups.{name}.players",
         kind=int,
@@ -80,13 +83,16 @@ def own_options(name: str) -> list[Option]:
 
 
 def players_of(config: Config) -> dict[str, Any]:
-    """Indices or names of the agents of each group, for the groups that give them."""
+    """Return the indices or names of the players in each group, for the groups whose tables give them."""
     given = {name: table.get("players") for name, table in tables(config).items()}
     return {name: players for name, players in given.items() if players is not None}
 
 
 def checked_tables(config: Config, env_groups: Collection[str]) -> dict[str, Config]:
-    """Return the tables of the groups by name; ConfigError for a group that is not among `env_groups`."""
+    """Return the tables of the groups by name; ConfigError for a group that the environment does not have.
+
+    `env_groups` are the names of those that it has.
+    """
     env, groups = config["env"], tables(config)
     for name in groups:
         if not env_groups:
@@ -101,7 +107,7 @@ def checked_tables(config: Config, env_groups: Collection[str]) -> dict[str, Con
 
 
 def require_groups(config: Config) -> None:
-    """Raise ConfigError where self-play is on and the environment has no groups."""
+    """Raise ConfigError where a configuration has self-play; it is called for an environment without groups."""
     if config["self_play"]["every"] is not None:
         raise ConfigError(
             f"self_play: {config['env']} has no groups that play against each other; list the agents of each group, "
@@ -110,10 +116,10 @@ def require_groups(config: Config) -> None:
 
 
 def _merged(base: Any, own: Any, cls: type | None) -> Any:
-    """Merge table `own` into table `base` of a part of class `cls` (None: unknown class); `own` has priority.
+    """Merge the table `own` into the table `base` of a part of class `cls`, None if unknown; `own` has priority.
 
-    A nested table that names another part than `base` does replaces the one in `base` whole. A table without `part`
-    means the default part; in `own`, the part of `base`.
+    A nested table of `own` that names another part than `base` has replaces that part with all its options. A table
+    without `part` stands for the default part in `base`, and for the part of `base` in `own`.
     """
     if not isinstance(base, Mapping) or not isinstance(own, Mapping):
         return own
@@ -133,7 +139,7 @@ def _merged(base: Any, own: Any, cls: type | None) -> Any:
 
 
 def _merged_chain(base: Any, own: Any, choices: Choices) -> Any:
-    """Merge tables of parts by name; they have the order of `own` where it names all, else that of `base`."""
+    """Merge tables of parts by name; they are in the order of `own` where it names all of `base`, else of `base`."""
     if not isinstance(base, Mapping) or not isinstance(own, Mapping):
         return own
     merged = dict(own) if base.keys() <= own.keys() else {**base, **own}

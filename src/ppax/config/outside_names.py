@@ -1,4 +1,4 @@
-"""Options of a configuration that name files, servers, accounts or databases, and the user's trust in them."""
+"""Names of files, servers, accounts and databases in a configuration, and the user's trust in them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ CHECKSUM = "checksum"  # option beside a path: the sender of the configuration h
 
 
 def outside(config: Config) -> dict[str, Outside]:
-    """Return the paths and addresses that a configuration of a run names, by their places in it.
+    """Return the paths and addresses that a configuration of a run names, by the dotted paths of their options.
 
-    A local file beside whose path there is a checksum is left out: a configuration can only name one that its sender
-    has, too. Raises Untrusted, before anything is imported, for names of code that the user does not trust.
+    A local file is left out where a checksum stands beside its path: who wrote the configuration then has the file
+    already. Raises Untrusted, before anything is imported, for names of code that the user does not trust.
     """
     config = group_tables.with_inherited(config)
     return outside_values(dict(flatten(config)), options(config))
 
 
 def outside_values(values: Mapping[str, Any], known: Iterable[Option]) -> dict[str, Outside]:
-    """Return the paths and addresses among values by dotted path, of which `known` are the options."""
+    """Return those of `values` that are paths or addresses, by dotted path; `known` are the options of `values`.
+
+    Defaults and files with a checksum beside them are left out; of parameters of the environment, a text that may name
+    a file is in.
+    """
     declared = {option.path: option for option in known if "outside" in option.limits}
     found: dict[str, Outside] = {}
     for place, value in values.items():
@@ -38,24 +42,27 @@ def outside_values(values: Mapping[str, Any], known: Iterable[Option]) -> dict[s
 
 
 def _identified(place: str, values: Mapping[str, Any]) -> bool:
-    """Return whether a value is a local path with a checksum beside it."""
+    """Return whether the value at `place`, among `values` by dotted path, is a local path with a checksum beside it."""
     checksum = f"{place.rpartition('.')[0]}.{CHECKSUM}"
     return bool(values.get(checksum)) and not imports.REMOTE.match(str(values[place]))
 
 
 def require_asked_options(config: Config, *tables: str) -> None:
-    """Raise Untrusted where a configuration, or one of some tables in it, names a path or address without trust."""
+    """Raise Untrusted where a configuration names a path or address that the user does not trust.
+
+    With `tables`, only these top-level tables of it are looked at.
+    """
     chosen = {name: x for name, x in config.items() if name in tables} if tables else config
     imports.require_asked(outside(chosen))
 
 
 def require_asked_of_env(config: Config) -> None:
-    """Raise Untrusted where an argument of the environment names a file that the user does not trust."""
+    """Raise Untrusted where a parameter of the environment names a file that the user does not trust."""
     imports.require_asked(outside_values({place: x for place, x in flatten(config) if is_free(place)}, ()))
 
 
 def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Yield place and text of each text in a value, which may be a list."""
+    """Yield place and text of each string in `value`, which may be nested; `place` is the dotted path of `value`."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, Mapping | list | tuple):

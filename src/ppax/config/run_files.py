@@ -31,7 +31,7 @@ SPELLINGS = {
 
 
 def read(path: Path) -> Config:
-    """Read a configuration file, TOML or JSON; ConfigError where that fails."""
+    """Return the content of a configuration file, TOML or JSON; ConfigError where it cannot be read."""
     try:
         text = untrusted.read_text(Path(os.path.realpath(path)), untrusted.RUN_FILE_LIMIT)  # the user may give a link
     except OSError as error:
@@ -42,7 +42,10 @@ def read(path: Path) -> Config:
 
 
 def parse(text: str, path: Path) -> Config:
-    """Parse the text of the configuration file `path`, whose suffix chooses JSON or TOML."""
+    """Return the content of a configuration file from its text, JSON or TOML by the suffix of `path`.
+
+    Raises ConfigError where the text cannot be parsed or is no table.
+    """
     try:
         as_json = path.suffix == ".json"
         config = untrusted.from_json(text, _without_repeats) if as_json else untrusted.from_toml(text)
@@ -54,7 +57,7 @@ def parse(text: str, path: Path) -> Config:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> Config:
-    """Table of a JSON file; ValueError for a key that it has twice, which TOML refuses, too."""
+    """Return the dict of a JSON object's pairs; ValueError for a repeated key, which TOML refuses, too."""
     table = dict(pairs)
     if len(table) < len(pairs):
         repeated = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
@@ -63,7 +66,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> Config:
 
 
 def to_toml(config: Config) -> str:
-    """Write a configuration as TOML, with "none" for None, or the option's own spelling of it."""
+    """Return a configuration as TOML text, with "none" for None, or the option's own word for it, such as "all"."""
     spelled = {path: _spelled_none(path) if value is None else value for path, value in flatten(config)}
     return tomli_w.dumps(unflatten(spelled))
 
@@ -73,13 +76,13 @@ def _spelled_none(path: str) -> str:
 
 
 def presets() -> dict[str, Path]:
-    """Presets, the tuned runs that come with ppax: files by name."""
+    """Return the files of all presets, which are the tuned runs that come with ppax, by name."""
     root = Path(str(resources.files("ppax.config") / "presets"))
     return {str(p.relative_to(root).with_suffix("")): p for p in sorted(root.rglob("*.toml"))}
 
 
 def preset(name: str) -> Config:
-    """Return the run file of a preset as data; ConfigError for an unknown name, with the nearest one."""
+    """Return the content of a preset's run file; ConfigError, which names the nearest one, for an unknown preset."""
     known = presets()
     if name not in known:
         nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)[0]
@@ -91,7 +94,7 @@ def preset(name: str) -> Config:
 
 
 def file_of(target: str) -> Path | None:
-    """Run file at `target`, or in the run directory `target`; None where `target` is a preset or an environment.
+    """Return the run file at `target`, or in the run directory `target`; None for names of presets and environments.
 
     Raises ConfigError for files of another kind and for directories without a run.
     """
@@ -111,7 +114,7 @@ def file_of(target: str) -> Path | None:
 
 
 def of_sweep(path: Path) -> str:
-    """Text that a directory is that of a sweep and no run directory, with the commands for it; "" for others."""
+    """Return, for the directory of a sweep, a text that it is no run directory, with the commands for it; else ""."""
     if not (path / SWEEP_FILE).is_file():
         return ""
     return (
@@ -121,7 +124,10 @@ def of_sweep(path: Path) -> str:
 
 
 def find(target: str) -> Config:
-    """Configuration that `target` names, without defaults: a file, a preset, or an environment."""
+    """Return the configuration that `target` names, without defaults.
+
+    It is the content of a run file, given as such or by its run directory, or it names just a preset or an environment.
+    """
     path = file_of(target)
     if path is not None:
         return read(path)

@@ -23,7 +23,7 @@ CONSTANT = Constant()
 
 @dataclasses.dataclass(frozen=True)
 class Log:
-    """Log rows, checkpoints and progress of a run."""
+    """Settings of a run's log rows, checkpoints and console line."""
 
     every: Interval | None = static(
         'iterations between log rows, or "50k steps"; none: about 1 % of the run, at most 2^18 steps; host '
@@ -52,13 +52,13 @@ class Log:
 
     @property
     def parts(self) -> tuple[LoggerPart, ...]:
-        """Loggers that are parts: those of `to`, and TensorBoard's with `tensorboard`."""
+        """Further loggers of the run: those of option `to`, and TensorBoard's where `tensorboard` is set; each once."""
         return tuple(dict.fromkeys([*self.to, *([TensorBoard()] if self.tensorboard else [])]))
 
 
 @dataclasses.dataclass(frozen=True)
 class FilmSettings:
-    """Films of the policy during training: one episode each, in a separate environment, without effect on training."""
+    """Settings of films of the policy during training: one episode each, in an environment apart from training."""
 
     every: Interval | None = static(
         'iterations between films of one episode, or "50k steps", from the untrained policy on; each is made at a log '
@@ -73,7 +73,7 @@ class FilmSettings:
 
 @dataclasses.dataclass(frozen=True)
 class EvalSettings:
-    """Evaluation of the policy over whole episodes: after training, and with `every` also during it."""
+    """Settings for evaluating the policy over whole episodes: after training, and with `every` also during it."""
 
     every: Interval | None = static(
         'iterations between evaluations during training, or "50k steps", from the untrained policy on; their means are '
@@ -109,7 +109,10 @@ class BestSettings:
 
 @dataclasses.dataclass(frozen=True)
 class InitFrom:
-    """Warm start: the run starts from weights and statistics of another run, with its own seed and environments."""
+    """Settings of a warm start: a run begins with weights and statistics of another run.
+
+    It has its own seed and environments.
+    """
 
     # in Python also a Path, a TrainedRun or a TrainState (run/warm_start.py)
     run: str | object | None = static(
@@ -135,7 +138,10 @@ ARGUMENTS = {"best": BestSettings, "log": Log, "evaluation": EvalSettings, "film
 
 
 def chosen(**given: Any) -> dict[str, Any]:
-    """Return arguments of `fit` by field of a Run, with their defaults for None; ConfigError for other objects."""
+    """Return settings that `fit` got as arguments `best`, `log`, `evaluation` and `film`, by field of a Run.
+
+    An argument None gives the default settings; anything but settings of the right class raises ConfigError.
+    """
     return {"eval" if name == "evaluation" else name: _chosen(name, value) for name, value in given.items()}
 
 
@@ -237,7 +243,7 @@ class Run:
     init_from: InitFrom = InitFrom()
 
     def following(self) -> Run:
-        """Settings of a process other than the leader (process 0): the same training, without loggers and films."""
+        """Return the run for a process other than the leader (process 0): the same, but without loggers and films."""
         silent = dataclasses.replace(self.log, console=False, to=(), tensorboard=False)
         return dataclasses.replace(self, log=silent, film=FilmSettings())
 
@@ -246,9 +252,10 @@ INTERVALS = ("log", "eval", "film", "self_play")  # tables of a run with interva
 
 
 def in_iterations(run: Run, steps: int) -> Run:
-    """Return `run` with every interval in iterations, of `steps` steps each; "50k steps" is the nearest number of them.
+    """Return `run` with every interval as a number of iterations, each of which has `steps` environment steps.
 
-    Raises ConfigError for a text that is no interval.
+    An interval in steps, such as "50k steps", becomes the nearest number of iterations, at least 1. Raises ConfigError
+    for a text that is no interval.
     """
     return dataclasses.replace(
         run, **{table: part_in_iterations(getattr(run, table), table, steps) for table in INTERVALS}
@@ -256,7 +263,11 @@ def in_iterations(run: Run, steps: int) -> Run:
 
 
 def part_in_iterations(part: Any, path: str, steps: int) -> Any:
-    """Return the part or table at `path` with its intervals in iterations, as `in_iterations`."""
+    """Return the settings `part` with every interval as a number of iterations, each of `steps` environment steps.
+
+    "50k steps" becomes the nearest number, at least 1. `path` is the name of the settings' table, for the ConfigError
+    that a text that is no interval raises.
+    """
     counts = {}
     for field in intervals_of(part):
         if isinstance(getattr(part, field), str):
@@ -266,12 +277,12 @@ def part_in_iterations(part: Any, path: str, steps: int) -> Any:
 
 
 def intervals_of(part: Any) -> list[str]:
-    """Return the names of the fields of a part that are a number of iterations between two events."""
+    """Return the names of those fields of a dataclass that are intervals, a number of iterations between two events."""
     return [field.name for field in dataclasses.fields(part) if field.metadata.get("interval")]
 
 
 def require_within(run: Run, total: int) -> None:
-    """Raise ConfigError for an interval longer than the run, of `total` iterations: nothing would happen in between."""
+    """Raise ConfigError where an interval of `run` is longer than the run of `total` iterations, and without effect."""
     for table in INTERVALS:
         for field in intervals_of(getattr(run, table)):
             every = getattr(getattr(run, table), field)

@@ -1,4 +1,4 @@
-"""Parts that do not come with ppax: found by import path, by a short name of an installed package, or in optax."""
+"""Parts that do not come with ppax: by import path, by a name that an installed package registers, or in optax."""
 
 from __future__ import annotations
 
@@ -35,15 +35,18 @@ OF_PPO = {field.name for field in dataclasses.fields(PPO)}
 
 
 def import_paths(config: Config) -> dict[str, str]:
-    """Return the import paths that a configuration names, by their places in it: parts, environment, stop condition.
+    """Return the import paths that a configuration names, by their options: of parts, environment and stop condition.
 
-    Those of optax are left out: they import nothing.
+    Paths in optax are left out, because ppax imports it anyway.
     """
     return {place: path for place, path in _import_paths(config) if package_of(path) != OPTAX}
 
 
 def package_of(path: str) -> str:
-    """Return the top-level package of an import path, or of a suite's name with a module."""
+    """Return the top-level package of an import path, such as "mine" of "mine.losses:Loss".
+
+    Of "SUITE/module:ID", the name of an environment that a module registers, it is the package of the module.
+    """
     return path.partition(":")[0].rpartition("/")[2].partition(".")[0]
 
 
@@ -59,15 +62,19 @@ def _import_paths(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def require_trusted_parts(config: Config, parts_only: bool = False) -> None:
-    """Raise Untrusted, with all packages at once, where a configuration names code that may not be imported."""
+    """Raise Untrusted, naming all packages at once, where a configuration names code that the user does not trust.
+
+    With `parts_only`, environment and stop condition are not looked at.
+    """
     paths = import_paths(config)
     imports.require_trusted({place: paths[place] for place in paths if place.endswith(ENDS) or not parts_only})
 
 
 def plain(config: Config, of: Callable[[str], bool] = lambda place: True) -> Config:
-    """Return a configuration with default parts instead of parts by import path, at the places that `of` selects.
+    """Return a configuration with default parts in the place of parts by import path.
 
-    Their code is not imported then: enough to read a configuration, or to act without the parts that only learn.
+    `of` gets the dotted path of the option that names a part and selects those to replace, all by default. The parts'
+    code is then not imported, which is enough to read a configuration, or to act without parts that only learn.
     """
     places = [place for place in import_paths(config) if place.endswith(ENDS) and of(place)]
     lists = [path for path in LISTS if any(place.startswith(f"{path}.") for place in places)]
@@ -76,9 +83,9 @@ def plain(config: Config, of: Callable[[str], bool] = lambda place: True) -> Con
 
 
 def without_parts(values: Config, places: Iterable[str]) -> Config:
-    """Return values by dotted path without the options of the parts that are named at `places`, as agent.loss.part.
+    """Return `values`, by dotted path, without all options of the parts named at `places`, such as "agent.loss.part".
 
-    A subclass of PPO, named at agent.part, has its options; those stay.
+    At "agent.part", which names a subclass of PPO, only the options that PPO does not have are removed.
     """
     slots = [place.removesuffix("part") for place in places]
     of_agents = [slot for slot in slots if AGENT.fullmatch(slot)]
@@ -96,9 +103,10 @@ def _root(path: str) -> str:
 
 
 def user_class(kind: str, name: str, place: str) -> type | None:
-    """Return the class of a part that is not in the catalogue; None where `name` is neither a path nor registered.
+    """Return the class of a user's part called `name`; None if that is neither an import path nor a registered name.
 
-    Raises Untrusted before anything is imported, ConfigError where the name stands for no part of this kind.
+    `kind` is the kind of part, such as "loss", `place` the option that names it, for error messages. Raises Untrusted
+    before anything is imported, ConfigError where the name stands for no part of this kind.
     """
     path = name if imports.is_path(name) else imports.registered(kind).get(name)
     if path is None:
@@ -117,7 +125,7 @@ def user_class(kind: str, name: str, place: str) -> type | None:
 def user_class_name(part: Any) -> str:
     """Return the name of the class of a part that is not in the catalogue: its import path, if it can be imported.
 
-    Otherwise module and class with a dot, which is no name that a run file can use.
+    Otherwise it is module and class with a dot between, which no run file can use.
     """
     made_of = optimizers.factory_of(type(part)) or type(part)
     public = optimizers.public_name(made_of) or imports.import_path(made_of)
@@ -125,7 +133,10 @@ def user_class_name(part: Any) -> str:
 
 
 def _checked(found: Any, kind: str, text: str) -> type:
-    """Return a class; ConfigError unless it is a frozen dataclass with the methods of this kind of part."""
+    """Return `found`; ConfigError unless it is a frozen dataclass with the methods of the kind `kind` of part.
+
+    The error begins with `text`.
+    """
     if not isinstance(found, type):
         raise ConfigError(
             f"{text}: a {type(found).__name__}; must be a class, a part for {kind} with the decorator @part"
@@ -142,7 +153,10 @@ def _checked(found: Any, kind: str, text: str) -> type:
 
 
 def require_tree(part: Any, kind: str, place: str) -> Any:
-    """Return a part; ConfigError where JAX does not know its class as a tree of numbers."""
+    """Return `part`; ConfigError where JAX does not know its class as a pytree, which a part that computes must be.
+
+    `kind` is its kind, such as "loss", and `place` the option that names it, for the error message.
+    """
     if kind not in SETTINGS and jax.tree_util.all_leaves([part]):
         raise ConfigError(f"{place}: JAX cannot trace {part!r}: write its class with the decorator @part of ppax")
     return part

@@ -1,4 +1,4 @@
-"""Options of a configuration, made from the fields of the parts that it names, and the checks of its values.
+"""Options of a configuration, made from the fields of the parts that it names, and the checks of their values.
 
 A configuration is a nested dict, as in TOML. Name, type, default, limits and help of an option stand at the field
 (`number`, `static` in parts.py); a part is chosen by its name: `[agent.advantage] part = "gae"`. Checks run before
@@ -39,7 +39,7 @@ FREE = ("env_params", "eval.env_params")  # tables with free names, which the en
 
 
 class WrongTable(ConfigError):
-    """Error: the value at `path` is not the table that it should be, or names no part; its options are not known."""
+    """ConfigError where the value at `path` is no table, as it must be, or names no part: its options are unknown."""
 
     def __init__(self, path: str, text: str):
         super().__init__(text)
@@ -47,7 +47,7 @@ class WrongTable(ConfigError):
 
 
 def options(config: Config) -> Iterator[Option]:
-    """Yield every option of the parts that `config` names; raise ConfigError for an unknown part name.
+    """Yield every option of a run and of the parts that `config` names; raise ConfigError for an unknown part name.
 
     Raises Untrusted, before anything is imported, for names of code that the user does not trust.
     """
@@ -73,7 +73,7 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
 
 
 def _options_of_parts(held: PartField, field: dataclasses.Field[Any], config: Config, path: str) -> Iterator[Option]:
-    """Yield the options of the parts that a field holds, at `path`."""
+    """Yield the options of the parts that the field at dotted path `path` holds; `config` is the table around it."""
     choices = held.choices
     if held.holds == ONE:
         yield from part_options(choices, _table(config, field.name, path, ".part"), path)
@@ -92,13 +92,16 @@ def _options_of_parts(held: PartField, field: dataclasses.Field[Any], config: Co
 
 
 def _no_parts(field: dataclasses.Field[Any], choices: Choices, path: str) -> Option:
-    """Return the option of an empty list of parts, which names the choices."""
+    """Return the option at `path` that stands for an empty list of parts; its limits name the possible parts."""
     limits = {"choices": tuple(choices)}
     return Option(path, str, many=True, default=(), doc=field.metadata["doc"], limits=limits)
 
 
 def part_options(choices: Choices, section: Config, path: str, default: str | None = None) -> Iterator[Option]:
-    """Yield the options of the table of one part; without a name it is `default`, or the first of `choices`."""
+    """Yield the options of one part, whose table is `section` at dotted path `path`; the first is its name, `part`.
+
+    A table without a name means the part `default`, or the first of `choices`.
+    """
     default = next(iter(choices), "") if default is None else default
     part = Option(f"{path}.part", str, default=default, doc="name of the part")
     name = section.get("part", default)
@@ -108,7 +111,10 @@ def part_options(choices: Choices, section: Config, path: str, default: str | No
 
 
 def keyed_tables(tables: Config, path: str) -> Iterator[tuple[str, Config]]:
-    """Yield (key, table) of each part in a table of parts; the key of a nested entry has dots, as "sensors.camera"."""
+    """Yield (key, table) of each part in a table of parts; the key of a nested entry has dots, as "sensors.camera".
+
+    Raises WrongTable, with the dotted path `path` of the outer table, for an entry that is no table.
+    """
     for key, table in tables.items():
         if not isinstance(table, dict):
             text = f'{path}.{key} = {table!r}: must be a table, [{path}.{key}] part = "..."'
@@ -120,7 +126,7 @@ def keyed_tables(tables: Config, path: str) -> Iterator[tuple[str, Config]]:
 
 
 def _named_tables(given: Any, path: str) -> Config:
-    """Return the tables of parts by name; an empty list stands for none."""
+    """Return the tables of parts by name, {} for an empty list; WrongTable for anything else and for invalid names."""
     if given in ([], ()):
         return {}
     if not isinstance(given, dict):
@@ -135,7 +141,7 @@ def _named_tables(given: Any, path: str) -> Config:
 
 
 def _list_options(field: dataclasses.Field[Any], choices: Choices, given: Any, path: str) -> Iterator[Option]:
-    """Yield the options of each part in a list."""
+    """Yield the options of each part in the list `given`, whose dotted path is `path`; one option for an empty list."""
     tables = numbered(given)
     if tables in ([], ()):
         yield _no_parts(field, choices, path)
@@ -150,7 +156,7 @@ def _list_options(field: dataclasses.Field[Any], choices: Choices, given: Any, p
 
 
 def _part_class(choices: Choices, option: Option, given: Any) -> type:
-    """Return the class of a part by its name; ConfigError, which also says how to add one, for an unknown name."""
+    """Return the class of the part called `given`; WrongTable, which tells how to add a part, for an unknown name."""
     try:
         return choices.find(check_value(option, given), option.path)
     except imports.Untrusted:
@@ -161,12 +167,15 @@ def _part_class(choices: Choices, option: Option, given: Any) -> type:
 
 
 def is_section(hint: Any) -> bool:
-    """Return whether a field of this type is a table without a choice of parts: `[log]`, `[agent.program]`."""
+    """Return whether a field of type `hint` is a table of fixed options without a choice of parts, such as `[log]`."""
     return dataclasses.is_dataclass(hint)
 
 
 def _table(config: Config, name: str, path: str, key: str = "") -> Config:
-    """Return the table `name`, {} by default; `key` is the option in it that a string should have been written to."""
+    """Return the table `name` of `config`, {} by default; WrongTable where it is no table.
+
+    `path` is its dotted path, and `key`, such as ".part", the option in it that a string was probably meant for.
+    """
     section: Config = config.get(name, {})
     if not isinstance(section, dict):
         remedy = f"; write {path}{key} = {section!r}" if key and isinstance(section, str) else ""
@@ -175,9 +184,10 @@ def _table(config: Config, name: str, path: str, key: str = "") -> Config:
 
 
 def resolve(config: Config) -> Config:
-    """Fill in every default and check every value; raise ConfigError with all unknown options and invalid values.
+    """Return a configuration with every option: given values checked, defaults for the others.
 
-    Raises Untrusted, before anything is imported, for names of code that the user does not trust.
+    Raises ConfigError with all unknown options and invalid values at once; Untrusted, before anything is imported, for
+    names of code that the user does not trust.
     """
     require_trusted_parts(config, parts_only=True)
     config = group_tables.with_inherited(config)
@@ -200,9 +210,9 @@ def resolve(config: Config) -> Config:
 
 
 def _known(config: Config, problems: list[str]) -> tuple[dict[str, Option], Config]:
-    """Return the options of a configuration by path, and the configuration without tables that are none.
+    """Return the options of a configuration by path, and the configuration without entries that are no proper tables.
 
-    The errors of such tables are added to `problems`.
+    The error of each such entry is added to `problems`.
     """
     while True:
         try:
@@ -218,7 +228,11 @@ def _known(config: Config, problems: list[str]) -> tuple[dict[str, Option], Conf
 def _checked_values(
     known: Mapping[str, Option], given: Config, per_agent: Collection[str], problems: list[str]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield path and value of every option, checked; errors are added to `problems`."""
+    """Yield path and checked value of every option in `known`: the one in `given`, else the default.
+
+    Tables whose prefix is in `per_agent` may have a list of numbers, one per player (agent inside the environment).
+    Errors are added to `problems`, and their options left out.
+    """
     for path, option in known.items():
         try:
             each = path.partition("agent.")[0] in per_agent
@@ -230,7 +244,7 @@ def _checked_values(
 def _raise(problems: Sequence[str]) -> None:
     """Raise ConfigError with all problems, if there are any: one as it is, several as a list.
 
-    A group inherits the errors of the table [agent]; these are in the list once.
+    An error in the table [agent] recurs in every group that inherits it, and is listed once.
     """
     faults = {one: one.partition(";")[0] for one in problems}  # without the remedy, which names options of the group
     inherited = {one: GROUP.sub("agent.", fault) for one, fault in faults.items()}
@@ -242,7 +256,7 @@ def _raise(problems: Sequence[str]) -> None:
 
 
 def other_parts(path: str, known: Mapping[str, Option]) -> list[str]:
-    """Return the parts that have the unknown option `path`, by name, of those that its table could have."""
+    """Return the names of the parts that do have the unknown option `path`, among those that its table could name."""
     table, _, name = path.rpartition(".")
     part = known.get(f"{table}.part")
     choices = {} if part is None else PARTS.get(part.limits.get("kind", ""), {})
@@ -250,7 +264,7 @@ def other_parts(path: str, known: Mapping[str, Option]) -> list[str]:
 
 
 def _unknown(path: str, known: Mapping[str, Option]) -> str:
-    """Return the error for the unknown option `path`."""
+    """Return the error text for the unknown option `path`, with the likely remedy."""
     parts = other_parts(path, known)
     if parts:
         return f"unknown option {path!r}: {path.rpartition('.')[0]}.part must be {' or '.join(map(repr, parts))} for it"
@@ -265,7 +279,10 @@ def _is_table(path: str, known: Iterable[str]) -> bool:
 
 
 def resolve_part(choices: Choices, table: Config, path: str) -> Config:
-    """Fill in the defaults of the table of one part that is not of a run, and check its values, as `resolve` does."""
+    """Return the table of one part that belongs to no run with all its options, checked as `resolve` checks a run's.
+
+    `path` is the dotted path of the table, for error messages.
+    """
     require_trusted_parts({path: table}, parts_only=True)
     known = {option.path: option for option in part_options(choices, table, path)}
     given = dict(flatten(table, f"{path}."))
@@ -276,9 +293,9 @@ def resolve_part(choices: Choices, table: Config, path: str) -> Config:
 
 
 def overridden(base: Config, changes: Config) -> Config:
-    """Return `base` with the values of `changes`; a part of another name starts from its own defaults.
+    """Return `base` with the values of `changes`; a part that these replace by another loses its options.
 
-    An agent of another class keeps what all agents have.
+    If they name an agent of another class, options that all agents have are kept.
     """
     flat, own = dict(flatten(base)), dict(flatten(changes))
     parts = {option.path: option.default for option in options(base) if option.path.endswith(".part")}
@@ -287,7 +304,10 @@ def overridden(base: Config, changes: Config) -> Config:
 
 
 def objects_of(config: Config) -> list[str]:
-    """Paths of the Python objects that the run file cannot hold; ConfigError unless they are a list of strings."""
+    """Return the dotted paths, listed at key `objects`, of Python objects that the run file could not hold.
+
+    Raises ConfigError unless they are a list of strings.
+    """
     places = config.get(OBJECTS, [])
     if not isinstance(places, list) or not all(isinstance(place, str) for place in places):
         raise ConfigError(f"{OBJECTS} = {places!r}: must be a list of strings")
@@ -295,5 +315,5 @@ def objects_of(config: Config) -> list[str]:
 
 
 def is_free(path: str) -> bool:
-    """Return whether `path` is a parameter of the environment, which checks it itself."""
+    """Return whether the option `path` is a parameter of the environment, which is checked there and not here."""
     return path.startswith(tuple(f"{name}." for name in FREE))

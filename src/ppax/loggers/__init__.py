@@ -1,4 +1,7 @@
-"""Loggers: console, JSON Lines, CSV; as parts TensorBoard, Weights & Biases, MLflow. `Logger`: Protocol of your own."""
+"""Loggers of runs: console, JSON Lines and CSV, and as parts of a run TensorBoard, Weights & Biases and MLflow.
+
+A logger of your own follows the protocol `Logger`.
+"""
 
 from ppax.core.protocols import Logger, Row
 from ppax.loggers.background import Background

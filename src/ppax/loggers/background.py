@@ -1,4 +1,4 @@
-"""Logger in a thread of its own: a server that is slow or cannot be reached never holds up training."""
+"""Logger in a thread of its own, so that a slow or unreachable server never holds up training."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ PATIENCE = 120.0  # seconds that the end of a run waits for rows and files not y
 
 
 class Background:
-    """Logger that a thread opens, feeds and closes. Its exception is raised once, by the next call of a method."""
+    """Logger whose work is done in a thread: it opens, feeds and closes another logger.
+
+    An exception of that logger is raised once, by the next call of a method here.
+    """
 
     def __init__(self, open_logger: Callable[[], FileLogger], patience: float = PATIENCE):
-        """Start the thread, which calls `open_logger`; `close` waits for it at most `patience` seconds."""
+        """Start the thread, which opens a logger with `open_logger`; `close` waits for it up to `patience` seconds."""
         self._patience = patience
         self._waiting: queue.Queue[Row | Artifact | None] = queue.Queue(WAITING)
         self._error: Exception | None = None
@@ -26,15 +29,18 @@ class Background:
         self._thread.start()
 
     def log(self, row: Row) -> None:
-        """Hand over one row."""
+        """Hand one row to the thread, which logs it later; TimeoutError where WAITING rows or files wait already."""
         self._put(row)
 
     def store(self, artifact: Artifact) -> None:
-        """Hand over files, which must stay where they are until the run ends."""
+        """Hand files to the thread, which stores them later: they must stay where they are until the run ends."""
         self._put(artifact)
 
     def close(self) -> None:
-        """Wait until everything is logged; TimeoutError if something is left."""
+        """Wait until everything is logged and the thread has ended.
+
+        Raises TimeoutError if something is left after the patience given at the beginning.
+        """
         if self._removed:
             return
         self._put(None)

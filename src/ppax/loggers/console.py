@@ -20,10 +20,13 @@ NO_DISPLAY = ("dumb", "unknown")  # terminals, as TERM names them, that can only
 
 
 class Console:
-    """Progress with env-steps, steps/s, episode return and time left; "compiling ..." until `begin`."""
+    """Logger that shows progress on the console: env-steps, steps/s, episode return and time left.
+
+    It shows "compiling ..." until `begin` is called.
+    """
 
     def __init__(self, total_iterations: int, stream: TextIO | None = None):
-        """Show progress up to `total_iterations` on `stream` (standard error by default)."""
+        """Show "compiling ..." on `stream`, by default standard error; the run has `total_iterations` iterations."""
         self._total, self._stream = total_iterations, stream
         self._progress: Progress | None = None
         self._last = 0.0
@@ -39,12 +42,12 @@ class Console:
         self._progress.start()
 
     def begin(self, done: int) -> None:
-        """Start the progress line after compilation, at `done` iterations."""
+        """Start the progress line at `done` iterations, when compilation is over."""
         if self._progress is not None:
             self._progress.reset(self._task, completed=done, texts=["first iterations"])
 
     def log(self, row: Row) -> None:
-        """Show one row, with the latest evaluation."""
+        """Show one row with the return of the latest evaluation; without a terminal, at most every PLAIN_SECONDS."""
         evaluated = row.get("eval_return", math.nan)
         self._evaluated = self._evaluated if math.isnan(evaluated) else evaluated
         texts = row_texts(row | {"eval_return": self._evaluated})
@@ -61,22 +64,23 @@ class Console:
             self._write(f"{share:4.0%}  {text}  ETA {left:.0f} s")
 
     def close(self) -> None:
-        """Restore the terminal."""
+        """End the progress line and restore the terminal."""
         if self._progress is not None:
             with contextlib.suppress(OSError):  # the terminal is closed
                 self._progress.stop()
 
     def _write(self, line: str) -> None:
-        """Write a whole line at once, so that lines of other threads and processes are not inside of it."""
+        """Write a whole line at once, so that lines of other threads and processes do not mix with it."""
         stream = self._stream or sys.stderr
         stream.write(f"{line}\n")
         stream.flush()
 
 
 def row_texts(row: Row) -> list[str]:
-    """Return episode return, evaluation, steps and speed of a row, in words, the most important ones first.
+    """Return a row in words, the most important first: episode return, evaluation, steps and speed.
 
-    Where no episode ended, the mean reward of a step stands for the return.
+    Where no episode ended, the mean reward of a step stands for the return. The row before training (iteration 0) is
+    "untrained policy".
     """
     value, evaluated = row["episode_return"], row.get("eval_return", math.nan)
     evaluation = [] if math.isnan(evaluated) else [f"evaluation {evaluated:.1f}"]

@@ -1,4 +1,4 @@
-"""File loggers: JSON Lines and CSV, one row per chunk of iterations; always on in a run directory.
+"""File loggers, JSON Lines and CSV: one row per chunk of iterations; always on in a run directory.
 
 A resumed run continues from its checkpoint: later rows, written by a process that was killed, are removed first, so the
 files equal those of an uninterrupted run.
@@ -30,12 +30,12 @@ BEYOND = {"iteration": math.inf}  # row in place of a line that cannot be parsed
 
 
 def finite_or_none(value: Any) -> Any:
-    """Return None for NaN and infinities, which JSON does not have; other values unchanged."""
+    """Return None for NaN and infinities, which JSON does not have, and other values unchanged."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def finite(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace NaN and infinities among the values, which JSON does not have, by None."""
+    """Return the values by name with None for NaN and infinities, which JSON does not have."""
     return {name: finite_or_none(value) for name, value in result.items()}
 
 
@@ -50,7 +50,7 @@ class Lines:
         self._disk = Backoff(math.inf)
 
     def add(self, text: str) -> None:
-        """Write lines, the buffered ones first."""
+        """Write `text`, one or more whole lines, after those that are buffered; on a failing disk it is buffered."""
         self.empty = False
         self._waiting.append(text)
         if self._disk.due:
@@ -80,7 +80,7 @@ class Lines:
                 warnings.warn(f"{self._path} cannot be written ({error}); rows wait in memory", stacklevel=4)
 
     def _write_whole(self, data: bytes) -> None:
-        """Write all of `data`, or restore the file and raise OSError."""
+        """Write all of `data` to the file, or restore its former size and raise OSError."""
         size = os.fstat(self._handle).st_size
         try:
             while data:
@@ -100,7 +100,7 @@ class JsonLines:
         self._lines = Lines(path)
 
     def log(self, row: Row) -> None:
-        """Write one row."""
+        """Write one row as a line of JSON; NaN and infinities become null."""
         self._lines.add(json.dumps(finite(row)) + "\n")
 
     def close(self) -> None:
@@ -133,7 +133,11 @@ class Csv:
 
 
 def rewind(path: Path, keep: Callable[[str, int], bool], header: bool = False) -> None:
-    """Keep only complete lines with `keep(line, number)`; with `header`, only if the first is that of a table."""
+    """Rewrite a file with only those complete lines for which `keep(line, number)` is true; numbers begin at 0.
+
+    With `header`, no line is kept unless the first is the header of a table that ppax has written. A missing file stays
+    so.
+    """
     if not os.path.lexists(path):
         return
     with safe_files.replacing(path) as partial, open(partial, "wb") as file:
@@ -148,7 +152,7 @@ def rewind(path: Path, keep: Callable[[str, int], bool], header: bool = False) -
 
 
 def columns_of(line: str) -> list[str] | None:
-    """Return the columns that the first line of `metrics.csv` names; None if it is not one that ppax has written."""
+    """Return the column names in `line`, the first of a `metrics.csv`; None if ppax cannot have written it."""
     try:
         columns = next(csv.reader([line]), [])
     except csv.Error:
@@ -157,12 +161,12 @@ def columns_of(line: str) -> list[str] | None:
 
 
 def header_of(path: Path) -> list[str] | None:
-    """Columns of a CSV file; None where its first line names none."""
+    """Return the column names of a CSV file that ppax has written; None where its first line is no such header."""
     return columns_of(next(untrusted.read_lines(path, ROWS_LIMIT), ""))
 
 
 def row_of(line: str) -> Row | None:
-    """Parse one line of `metrics.jsonl` into numbers by name, None for null; None if the line is not a row."""
+    """Return one line of `metrics.jsonl` as numbers by name, None for null; None if the line is not a row."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):  # truncated by a kill, or not written by ppax
@@ -177,7 +181,7 @@ def _is_number(value: Any) -> bool:
 
 
 def rows_until(path: Path, iteration: int) -> Iterator[Row]:
-    """Yield the complete rows of a JSON Lines file up to `iteration`, in constant memory."""
+    """Yield the complete rows of a JSON Lines file up to `iteration`, in constant memory; none if it does not exist."""
     for line in untrusted.read_lines(path, ROWS_LIMIT) if os.path.lexists(path) else ():
         row = row_of(line)
         if row is not None and row.get("iteration", math.inf) <= iteration:
@@ -185,7 +189,7 @@ def rows_until(path: Path, iteration: int) -> Iterator[Row]:
 
 
 def thinned(rows: Iterable[Row]) -> list[Row]:
-    """Return rows as a list of at most NUMBERS numbers of METRICS metrics.
+    """Return the rows as a list small enough for memory: at most NUMBERS numbers, of the first METRICS metrics.
 
     Of more rows every second one is kept, or every fourth and so on, and always the last.
     """
@@ -207,7 +211,7 @@ def thinned(rows: Iterable[Row]) -> list[Row]:
 
 
 def last_row(path: Path) -> Row:
-    """Last row of a JSON Lines file; {} where there is none."""
+    """Return the last row of a JSON Lines file; {} where there is none."""
     last: Row = {}
     for row in rows_until(path, 2**63):
         last = row

@@ -1,4 +1,4 @@
-"""MLflow: metrics over env-steps, options as parameters, system metrics, files as artefacts of one MLflow run."""
+"""MLflow logger: metrics over env-steps, options as parameters, system metrics and files in one MLflow run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONGEST = 6000  # characters of a parameter's value
 
 @part
 class MLflow:
-    """MLflow run in an experiment of a server or a database."""
+    """Logger part that logs a run as an MLflow run, in an experiment of a server or a database."""
 
     stores: ClassVar[tuple[str, ...]] = ("policy", "film")
 
@@ -43,7 +43,7 @@ class MLflow:
     system_metrics: bool = static("also log the load of processor, memory, disk, network and GPUs", default=True)
 
     def require(self, run_dir: object) -> None:
-        """Raise ImportError, with the extra to install, if MLflow or psutil is missing; a directory is not needed.
+        """Raise ImportError, which names the extra to install, if MLflow or psutil is missing; `run_dir` may be None.
 
         Raises ConfigError where MLflow would take the database of a working directory that may be a stranger's: it says
         where artefacts are written.
@@ -59,12 +59,12 @@ class MLflow:
             )
 
     def open(self, run: LoggedRun) -> Background:
-        """Create the MLflow run, or open the one that a resumed run has, in a thread."""
+        """Return a logger for `run`, which works in a thread, with a new MLflow run or that of a resumed run."""
         return Background(lambda: MLflowRun(self, run))
 
 
 class MLflowRun:
-    """Logger of one MLflow run."""
+    """Logger that writes to one MLflow run."""
 
     def __init__(self, part: MLflow, run: LoggedRun):
         from mlflow import MlflowClient
@@ -76,7 +76,7 @@ class MLflowRun:
         self._monitor = self._monitored(part, run) if part.system_metrics else None
 
     def log(self, row: Row) -> None:
-        """Log one row, unless it was logged before the run was killed: MLflow would keep both."""
+        """Log the finite numbers of one row, unless it was logged before the run was killed: MLflow would keep both."""
         from mlflow.entities import Metric
 
         if row["iteration"] <= self._last:
@@ -86,18 +86,18 @@ class MLflowRun:
         self._batches("metrics", [Metric(NAME.sub("_", name), float(x), now, step) for name, x in numbers.items()])
 
     def store(self, artifact: Artifact) -> None:
-        """Log files as artefacts in a folder of their kind."""
+        """Log files as MLflow artefacts, in a folder named after their kind, such as "film"."""
         for name, path in artifact.files.items():
             self._client.log_artifact(self._id, str(path), str(PurePosixPath(artifact.kind, name).parent))
 
     def close(self) -> None:
-        """End the MLflow run."""
+        """End the MLflow run and the logging of system metrics."""
         if self._monitor is not None:
             self._monitor.finish()
         self._client.set_terminated(self._id)
 
     def _resumed(self, run: LoggedRun) -> str:
-        """Open the MLflow run recorded in the run directory; "" where there is none, or not on this server."""
+        """Return the id of the MLflow run that a resumed run continues, now open; "" if it has none on this server."""
         from mlflow import MlflowException
 
         run_id = recorded_id(run.path) if run.path is not None and run.iteration else ""
@@ -116,7 +116,7 @@ class MLflowRun:
         return run_id
 
     def _created(self, part: MLflow, run: LoggedRun) -> str:
-        """Create an MLflow run and record its id."""
+        """Create an MLflow run and return its id, which is recorded in the run directory."""
         tags = {"ppax.run_id": run.id} if run.id else {}
         created = self._client.create_run(self._experiment(part.experiment), tags=tags, run_name=run.name)
         run_id: str = created.info.run_id
@@ -125,7 +125,7 @@ class MLflowRun:
         return run_id
 
     def _experiment(self, name: str) -> str:
-        """Id of the experiment `name`, created if missing."""
+        """Return the id of the experiment called `name`, which is created if missing."""
         from mlflow import MlflowException
 
         experiment = self._client.get_experiment_by_name(name)
@@ -139,7 +139,7 @@ class MLflowRun:
         return str(experiment.experiment_id)
 
     def _log_options(self, run: LoggedRun) -> None:
-        """Log options as parameters, those that are not logged yet, as MLflow refuses a change; and the run file."""
+        """Log the run file, and as parameters those options that are not logged yet, for MLflow refuses a change."""
         from mlflow.entities import Param
 
         known = self._client.get_run(self._id).data.params
@@ -163,6 +163,6 @@ class MLflowRun:
 
 
 def recorded_id(run_dir: Path) -> str:
-    """Id of the MLflow run of a run directory; "" where there is none, or no valid one."""
+    """Return the id of the MLflow run that is recorded in a run directory; "" where there is none, or no valid one."""
     run_id = untrusted.read_table(run_dir / RECORD, RECORD_LIMIT).get("run_id")
     return run_id if isinstance(run_id, str) and RUN_ID.fullmatch(run_id) else ""

@@ -1,4 +1,4 @@
-"""TensorBoard: scalars over env-steps, hyperparameters, run file and films as event files. By tensorboardX."""
+"""TensorBoard logger, by tensorboardX: scalars over env-steps, hyperparameters, run file and films as event files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMPARED = ("episode_return", "eval_return")  # metrics in the table of hyperpar
 
 
 def require_tensorboard() -> Any:
-    """Import tensorboardX; ImportError, with the extra to install, if it is missing."""
+    """Return the module tensorboardX; ImportError, which names the extra to install, if it is missing."""
     try:
         import tensorboardX
     except ImportError as error:
@@ -24,7 +24,10 @@ def require_tensorboard() -> Any:
 
 @part
 class TensorBoard:
-    """TensorBoard event files in tensorboard/ of the run directory; the same as log.tensorboard = true."""
+    """Logger part that writes TensorBoard event files to tensorboard/ in the run directory.
+
+    log.tensorboard = true adds it.
+    """
 
     stores: ClassVar[tuple[str, ...]] = ("film",)
 
@@ -38,17 +41,20 @@ class TensorBoard:
             )
 
     def open(self, run: LoggedRun) -> EventFiles:
-        """Open the event files of `run`; those of a resumed run supersede events after its steps."""
+        """Return the logger of the event files of `run`; after a resume, events beyond its steps are superseded."""
         assert run.path is not None
         purge_from = run.env_steps + 1 if run.iteration else None
         return EventFiles(run.path / "tensorboard", purge_from, run)
 
 
 class EventFiles:
-    """Logger of TensorBoard event files: scalars over env-steps, and the options of the run."""
+    """Logger that writes TensorBoard event files: scalars over env-steps, and the options of the run."""
 
     def __init__(self, directory: Path, purge_from: int | None = None, run: LoggedRun | None = None):
-        """Write below `directory`; events from `purge_from` env-steps on are superseded. `run`: write its options."""
+        """Create an event file in `directory`; earlier events from `purge_from` env-steps on are superseded.
+
+        The options of `run` are written, if it is given.
+        """
         self._writer = require_tensorboard().SummaryWriter(str(directory), purge_step=purge_from)
         if run is not None:
             self._write_options(run)
@@ -65,14 +71,14 @@ class EventFiles:
         self._writer.flush()
 
     def log(self, row: Row) -> None:
-        """Write one row."""
+        """Write the finite numbers of one row as scalars."""
         for name, value in row.items():
             if name != "env_steps" and isinstance(value, int | float) and math.isfinite(value):
                 self._writer.add_scalar(name, value, row["env_steps"])
         self._writer.flush()
 
     def store(self, artifact: Artifact) -> None:
-        """Write films as moving pictures."""
+        """Write films, which are GIF files, as images that move."""
         from tensorboardX.proto.summary_pb2 import Summary
 
         for path in artifact.files.values():

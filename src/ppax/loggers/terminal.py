@@ -1,4 +1,4 @@
-"""Live progress line of the console logger, by Rich: one line of the terminal, whatever its width."""
+"""Progress line of the console logger on a terminal, by Rich: always one line, whatever the terminal's width."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ GAP = "  "
 
 
 class RaisingConsole(RichConsole):
-    """Rich console that raises at a broken pipe, where Rich would exit the program."""
+    """Console of Rich that raises an exception at a broken pipe, where Rich would exit the program."""
 
     def on_broken_pipe(self) -> None:
-        """Raise BrokenPipeError, so that only this logger is removed."""
+        """Raise BrokenPipeError, so that only the console logger is removed."""
         self.quiet = True
         raise BrokenPipeError
 
 
 class WholeLine(ProgressColumn):
-    """Whole line: share done, bar, texts of the row, time left; what does not fit is left out, the last texts first."""
+    """Column of Rich that is the whole progress line: share done, bar, texts of the row, time left."""
 
     def __init__(self, console: RichConsole):
         super().__init__(Column(no_wrap=True))
         self._console = console
 
     def render(self, task: Task) -> Text:
-        """Return the line for the terminal's present width."""
+        """Return the line for the terminal's present width; what does not fit is left out."""
         texts, width = task.fields["texts"], self._console.width - 1
         text = line(task.percentage, texts, task.time_remaining, width, self._console.options.ascii_only)
         shown = Text(text, no_wrap=True)
@@ -42,19 +42,20 @@ class WholeLine(ProgressColumn):
 
 
 def console(stream: TextIO | None) -> RichConsole:
-    """Return the console of a terminal: `stream`, or standard error."""
+    """Return the console of Rich for a terminal: `stream`, or standard error for None."""
     return RaisingConsole(file=stream, stderr=stream is None, force_terminal=True, force_jupyter=False)
 
 
 def progress_line(console: RichConsole) -> Progress:
-    """Return the live line, not yet started."""
+    """Return the live progress line on `console`, not yet started."""
     return Progress(WholeLine(console), console=console)
 
 
 def line(percentage: float, texts: Sequence[str], seconds: float | None, width: int, ascii_only: bool = False) -> str:
-    """Return a progress line of at most `width` columns, of whole texts.
+    """Return a progress line of at most `width` characters; texts that do not fit are left out whole.
 
-    In a narrow terminal the bar is left out, then the texts from the last to the second, the time left, the first text.
+    `seconds` is the time left, None if unknown. In a narrow terminal the bar is left out first, then the texts from the
+    last to the second, the time left, and the first text.
     """
     words = [f"{percentage:3.0f}%", *texts, f"ETA {_clock(seconds)}"]
     while len(GAP.join(words)) > width and len(words) > 1:
@@ -69,7 +70,7 @@ def line(percentage: float, texts: Sequence[str], seconds: float | None, width: 
 
 
 def _clock(seconds: float | None) -> str:
-    """Return hours, minutes and seconds; None: not known yet."""
+    """Return a time as hours, minutes and seconds, "0:05:10"; "-:--:--" for None, which is not known yet."""
     if seconds is None:
         return "-:--:--"
     minutes, rest = divmod(int(seconds), 60)

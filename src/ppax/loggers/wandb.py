@@ -1,4 +1,4 @@
-"""Weights & Biases: metrics over env-steps, options as configuration, system metrics, policy and films."""
+"""Weights & Biases logger: metrics over env-steps, options as configuration, system metrics, policy and films."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = ("wandb/settings", ".wandb/settings")  # files of the working directo
 
 @part
 class WandB:
-    """Weights & Biases run in a project."""
+    """Logger part that logs a run as a run of Weights & Biases, in one of its projects."""
 
     stores: ClassVar[tuple[str, ...]] = ("policy", "film")
 
@@ -37,7 +37,7 @@ class WandB:
     system_metrics: bool = static("also log the load of processor, memory, disk, network and GPUs", default=True)
 
     def require(self, run_dir: object) -> None:
-        """Raise ImportError, with the extra to install, if wandb is missing; a directory is not needed.
+        """Raise ImportError, which names the extra to install, if wandb is missing; `run_dir` may be None.
 
         Raises ConfigError for a settings file of wandb in a working directory that may be a stranger's: it names the
         server, which gets the key.
@@ -53,7 +53,7 @@ class WandB:
             )
 
     def open(self, run: LoggedRun) -> Background:
-        """Begin the run, or go on with it under the same id, in a thread."""
+        """Return a logger for `run`, which works in a thread; a resumed run goes on under its former id."""
         return Background(lambda: WandBRun(self, run))
 
 
@@ -90,7 +90,7 @@ class WandBRun:
         )
 
     def log(self, row: Row) -> None:
-        """Log one row."""
+        """Log the finite numbers of one row at its number of environment steps."""
         numbers = {name: value for name, value in row.items() if name != "env_steps" and math.isfinite(value)}
         self._run.log(numbers, step=row["env_steps"])
 
@@ -108,5 +108,5 @@ class WandBRun:
         self._run.log_artifact(files)
 
     def close(self) -> None:
-        """Finish the run; waits for uploads."""
+        """Finish the run of Weights & Biases; this waits for its uploads."""
         self._run.finish()

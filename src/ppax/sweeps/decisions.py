@@ -1,4 +1,4 @@
-"""Decisions of a search over the members of a sweep while they train, their record, and the lineage of a member."""
+"""Decisions of a search over the members (runs) of a sweep while they train, their record, and a member's lineage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ AGENT = "agent."  # numbers of an agent can follow a schedule
 
 
 class Searching:
-    """Search of one sweep while its members train: when it decides, from which scores, and the record of it."""
+    """Search of one sweep while its members (runs) train: when it decides, from which scores, and the record of it."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Searching:
         total: int,
         decide: Callable[[Standings], list[Stop | Copy]] | None = None,
     ):
-        """Read the record of the sweep directory `path`; its members train for `total` iterations.
+        """Read the decisions recorded in the sweep directory `path`; `members` train for `total` iterations.
 
-        `decide` replaces the search's own decisions.
+        `decide`, if given, is called in the place of the search's own method.
         """
         self.search, self.decisions, self.total = plan.search, Decisions(path), total
         self._decide = plan.search.decide if decide is None else decide
@@ -55,17 +55,17 @@ class Searching:
         self._limits = {name: {key: x[key] for key in LIMITS if x.get(key) is not None} for name, x in limits.items()}
 
     def next_after(self, iteration: int) -> int:
-        """Return the next iteration at which the search decides, at most the last one."""
+        """Return the first iteration after `iteration` at which the search decides; the last one if there is none."""
         return min(self.search.next_after(iteration, self.total), self.total)
 
     def decides_at(self, iteration: int) -> bool:
-        """Return whether the search decides at `iteration`; never before the first and after the last one."""
+        """Return whether the search decides at `iteration`; it never does before the first or after the last one."""
         return 0 < iteration < self.total and self.next_after(iteration - 1) == iteration
 
     def stages(self) -> Iterator[int]:
-        """Yield the iterations to which all programs train in turn: decisions over all members at once, and the end.
+        """Yield the iterations up to which all members train before any goes on: those of decisions, and the last one.
 
-        A population decides within its program, and has the end alone.
+        A search that perturbs members decides inside each program, for which the last one is the only stage.
         """
         until = 0
         while until < self.total:
@@ -73,11 +73,16 @@ class Searching:
             yield until
 
     def values(self, member: Member, iteration: int) -> Config:
-        """Return the swept values of a member as it reaches `iteration`, before the decisions there."""
+        """Return the values of the swept options with which a member reaches `iteration`, before decisions there."""
         return self.decisions.values(member.number, member.values, before=iteration)
 
     def decide(self, iteration: int, run_dirs: Mapping[int, Path]) -> dict[int, SearchDecision]:
-        """Return the decision for each member that trains, by number: the recorded ones, else new ones, recorded."""
+        """Return the decision at `iteration` for each member in `run_dirs`, by number: as recorded, else a new one.
+
+        New decisions are recorded. `run_dirs` are the run directories of the members that still train, by number.
+        Raises ConfigError where the search stops members that it should copy, or the other way round, or where the
+        record is damaged.
+        """
         known = self.decisions.at(iteration)
         if not run_dirs.keys() <= known.keys():
             since = self._decided_before(iteration)
@@ -109,7 +114,7 @@ class Searching:
 
 
 def _decision(iteration: int, number: int, score: float, made: Stop | Copy | None) -> SearchDecision:
-    """Return the decision for a member; without one of the search it goes on."""
+    """Return the record of what a search has made for the member `number`: a stop or a copy, or, if None, to go on."""
     if isinstance(made, Copy):
         return SearchDecision(iteration, number, score, COPY, made.reason, made.source, dict(made.values))
     if made is None:
@@ -118,10 +123,10 @@ def _decision(iteration: int, number: int, score: float, made: Stop | Copy | Non
 
 
 def score(run_dir: Path, since: int, iteration: int) -> float:
-    """Return the score of a member, from its log rows after `since` up to `iteration`: NaN where no episode ended.
+    """Return the score of a member (run of a sweep) from its log rows after iteration `since`, up to `iteration`.
 
     It is the newest `eval_return`; without evaluations in these rows the mean `episode_return` of the newest RECENT
-    rows in which an episode ended.
+    rows in which an episode ended; NaN without such rows.
     """
     rows = thinned(row for row in rows_until(run_dir / ROWS, iteration) if row["iteration"] > since)
     evaluated, returns = _known(rows, "eval_return"), _known(rows, "episode_return")[-RECENT:]
@@ -137,7 +142,7 @@ def _known(rows: Sequence[Row], name: str) -> list[float]:
 
 @dataclasses.dataclass(frozen=True)
 class SearchDecision:
-    """Decision for one member at one iteration."""
+    """Decision of a search for one member of a sweep at one iteration."""
 
     iteration: int
     member: int  # number in the sweep
@@ -148,19 +153,19 @@ class SearchDecision:
     values: Config | None = None  # of the swept options after a COPY, by dotted path
 
     def to_row(self) -> Config:
-        """Return plain data, without what is empty."""
+        """Return the decision as plain data for JSON, without empty fields; the score is None where there is none."""
         row = dataclasses.asdict(self) | {"score": None if math.isnan(self.score) else self.score}
         return {name: x for name, x in row.items() if x not in (None, "") or name == "score"}
 
 
 class Decisions:
-    """Decisions of a sweep by iteration and member: rows of search.jsonl in its directory.
+    """Decisions of a sweep's search by iteration and member: the rows of search.jsonl in the sweep's directory.
 
     A resume takes recorded decisions as they are, and makes those that are missing.
     """
 
     def __init__(self, path: Path):
-        """Read the decisions of the sweep directory `path`, none where it has none; ConfigError for a damaged file."""
+        """Read the decisions of the sweep directory `path`, none if it has no file; ConfigError for a damaged file."""
         self._path = path / DECISIONS
         try:
             text = untrusted.read_text(self._path, LIMIT) if os.path.lexists(self._path) else ""
@@ -172,26 +177,26 @@ class Decisions:
         self._rows = {(row.iteration, row.member): row for row in rows}
 
     def add(self, rows: Iterable[SearchDecision]) -> None:
-        """Record decisions, in one atomic write of the file."""
+        """Add decisions and write all of them to search.jsonl, atomically."""
         self._rows |= {(row.iteration, row.member): row for row in rows}
         ordered = [self._rows[key] for key in sorted(self._rows)]
         safe_files.write_text(self._path, "".join(json.dumps(row.to_row()) + "\n" for row in ordered))
 
     def at(self, iteration: int) -> dict[int, SearchDecision]:
-        """Return the decisions at an iteration by member."""
+        """Return the decisions at `iteration` by number of the member; {} where none was made."""
         return {member: row for (when, member), row in self._rows.items() if when == iteration}
 
     def stops(self) -> dict[int, SearchDecision]:
-        """Return the decisions that ended a member, by member."""
+        """Return the decisions that stopped a member, by its number."""
         return {row.member: row for row in self._rows.values() if row.decision == STOP}
 
     def copies(self, member: int, before: float = math.inf) -> list[SearchDecision]:
-        """Return the copies into a member at iterations below `before`, in their order."""
+        """Return the decisions that copied another learner into `member`, at iterations below `before`, in order."""
         rows = (row for row in self._rows.values() if row.member == member and row.decision == COPY)
         return sorted((row for row in rows if row.iteration < before), key=lambda row: row.iteration)
 
     def values(self, member: int, first: Config, before: float = math.inf) -> Config:
-        """Return the swept values of a member that began with `first`, after its decisions below `before`."""
+        """Return the swept values of `member`, which began with `first`, after decisions below iteration `before`."""
         copies = self.copies(member, before)
         return {**first, **(copies[-1].values or {})} if copies else first
 
@@ -222,9 +227,10 @@ def _number(value: Any) -> float:
 
 
 def search_in_iterations(plan: Plan, packs: Sequence[Pack]) -> Plan:
-    """Return a plan with the intervals of its search in iterations; "50k steps" is the nearest number of them.
+    """Return a plan whose search has its intervals in iterations; "50k steps" becomes the nearest number of them.
 
-    Raises ConfigError where members have iterations of different sizes.
+    `packs` hold the members, whose iterations tell how many steps one has. Raises ConfigError where a conversion is
+    needed and members have iterations of different sizes.
     """
     sizes = sorted({task.run.num_steps * task.env.num_streams for pack in packs for task in pack.tasks})
     search = config.part_in_iterations(plan.search, config.SEARCH, sizes[0])
@@ -237,7 +243,10 @@ def search_in_iterations(plan: Plan, packs: Sequence[Pack]) -> Plan:
 
 
 def checked_total(plan: Plan, packs: Sequence[Pack]) -> int:
-    """Return the iterations of every member; ConfigError, before anything compiles, where a search cannot work."""
+    """Return the number of iterations that members train for, the largest one; ConfigError where a search cannot work.
+
+    Nothing has been compiled by then.
+    """
     totals = [planned_iterations(pack.tasks[0].env, pack.tasks[0].run) for pack in packs]
     search, members = plan.search, sum(len(pack.tasks) for pack in packs)
     if search.next_after(0, max(totals)) >= max(totals):
@@ -261,7 +270,10 @@ def checked_total(plan: Plan, packs: Sequence[Pack]) -> int:
 
 
 def _require_numbers(plan: Plan, task: Task) -> None:
-    """Raise ConfigError for a swept option that cannot change while a program trains."""
+    """Raise ConfigError where a swept option cannot change while a compiled program trains, such as a size.
+
+    `task` is the member from which this is seen.
+    """
     known = {option.path: option for option in config.options(task.member.config)}
     if not plan.values:
         raise ConfigError(f"search: there is nothing to perturb; {NUMBERS}")
@@ -279,13 +291,13 @@ def _require_numbers(plan: Plan, task: Task) -> None:
 
 
 def _nudged(value: float, low: float, high: float) -> float:
-    """Return another number between the bounds, if there is one."""
+    """Return a number slightly above or below `value` and between the bounds; `low` where both fail."""
     step = abs(value) / 128 or 1e-3
     return value + step if value + step <= high else max(value - step, low)
 
 
 class Stage(NamedTuple):
-    """Values with which a lineage trains from an iteration on."""
+    """Values of the swept options with which a member trains from an iteration on."""
 
     iteration: int
     member: int
@@ -293,7 +305,10 @@ class Stage(NamedTuple):
 
 
 def lineage_of(decisions: Decisions, member: int, first: Mapping[int, Config]) -> tuple[Stage, ...]:
-    """Return the stages of the learner that a member has at the end; `first` are the values before training."""
+    """Return the stages of the learner that `member` has at the end, across the copies that led to it, earliest first.
+
+    `first` are the swept values of each member before training, by number.
+    """
     stages: list[Stage] = []
     before = math.inf
     while copies := decisions.copies(member, before):
@@ -304,9 +319,10 @@ def lineage_of(decisions: Decisions, member: int, first: Mapping[int, Config]) -
 
 
 def scheduled_values(run_config: Config, stages: Sequence[Stage], total: int) -> Config:
-    """Return a run file in which numbers of agents follow the values of a lineage, as steps of progress.
+    """Return a run file that repeats a lineage in one run: agents' numbers follow its `stages` by a schedule of steps.
 
-    A schedule that an agent has is applied to these numbers. Numbers of the environment have their last values.
+    A schedule that an agent has already is applied to these numbers, too. Parameters of the environment have their last
+    values. `total` is the number of iterations.
     """
     schedules: dict[str, list[Config]] = {}
     values: Config = {}
@@ -326,7 +342,10 @@ def scheduled_values(run_config: Config, stages: Sequence[Stage], total: int) ->
 
 
 def _steps(path: str, leaf: str, stages: Sequence[Stage], total: int) -> Config:
-    """Return the schedule of one number: a step half an iteration before each stage that changes it."""
+    """Return the table of a schedule for the number `leaf`: a step half an iteration before each stage that changes it.
+
+    `path` is the dotted path of the option, `total` the number of iterations.
+    """
     at, values = list[float](), list[Any]()
     for stage in stages:
         if not values or stage.values[path] != values[-1]:
@@ -336,6 +355,6 @@ def _steps(path: str, leaf: str, stages: Sequence[Stage], total: int) -> Config:
 
 
 def _all(parts: Sequence[Config]) -> Config:
-    """Return one schedule that applies all in turn."""
+    """Return the table of one schedule that applies the given ones (at least one) in turn."""
     first, *others = parts
     return {"part": "both", "first": first, "second": _all(others)} if others else dict(first)

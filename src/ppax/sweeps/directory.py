@@ -1,4 +1,4 @@
-"""Sweep directory: layout, and the record of a sweep that a resume reads.
+"""Sweep directory: its layout, and the record of a sweep that a resume reads.
 
 sweep.toml    the run file of the sweep, resolved, with its tables [sweep] and [search]; repeats the sweep
 sweep.json    members (settings, seed), the programs that they are packed into, and sweep.toml as the sweep began
@@ -43,7 +43,7 @@ DIGITS = 3  # least number of digits in the name of a member's directory
 
 
 class Recorded(NamedTuple):
-    """Run file, plan and members of a sweep, and those of each program that was compiled for it, by their numbers."""
+    """Record of a sweep: its run file, its plan, its members, and the numbers of those in each compiled program."""
 
     run_config: Config  # resolved, without the tables of the sweep
     plan: Plan
@@ -52,12 +52,12 @@ class Recorded(NamedTuple):
     begun: str = ""  # sweep.toml as the sweep began; "" until it is written
 
     def to_toml(self) -> str:
-        """Return the text of sweep.toml."""
+        """Return the text of sweep.toml: the run file with the tables [sweep] and [search]."""
         return config.to_toml(self.run_config | self.plan.to_tables())
 
 
 def member_dir(path: Path, one: Member) -> Path:
-    """Return the run directory of a member."""
+    """Return the run directory of the member `one` in the sweep directory `path`."""
     return path / MEMBERS / f"{one.number:0{DIGITS}d}"
 
 
@@ -67,7 +67,7 @@ def is_sweep(path: Path) -> bool:
 
 
 def new(run_config: Config, run_dir: str | Path | None) -> Path:
-    """Return a directory that exists: `run_dir`, or a new one in sweeps/."""
+    """Return the directory for a new sweep, which is created if missing: `run_dir`, or if None a new one in sweeps/."""
     if run_dir is not None:
         path = to_directory(run_dir, "run_dir")
         path.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def create_sweep(path: Path, recorded: Recorded) -> None:
 
 
 def write_programs(path: Path, recorded: Recorded) -> None:
-    """Write members and programs, atomically."""
+    """Write members and programs of a sweep to sweep.json in its directory `path`, atomically."""
     members = [[one.setting, one.values, one.seed] for one in recorded.members]
     begun = recorded.begun or recorded.to_toml()
     content = {"format": FORMAT, "members": members, "programs": recorded.programs, "begun": begun}
@@ -98,7 +98,7 @@ def write_programs(path: Path, recorded: Recorded) -> None:
 
 
 def sweep_trust_flags(recorded: Recorded) -> str:
-    """Return the options `--trust NAME`, with a space before each, for a command that continues a sweep."""
+    """Return the options `--trust NAME` that a command needs to continue a sweep, each with a space before it."""
     table = searches.to_table(recorded.plan.search)
     names = python_objects.names_to_trust(
         [recorded.run_config, *(one.config for one in recorded.members)], python_objects.SOURCE
@@ -108,7 +108,7 @@ def sweep_trust_flags(recorded: Recorded) -> str:
 
 
 def read(path: Path) -> Recorded:
-    """Read the record of the sweep in `path`; ConfigError where there is none, it is damaged, or sweep.toml was edited.
+    """Return the record of the sweep in `path`; ConfigError where it is missing or damaged, or sweep.toml was edited.
 
     A sweep compares its members: with an option that changes while it is stopped, they would no longer be comparable.
     """
@@ -138,9 +138,10 @@ def read(path: Path) -> Recorded:
 
 
 def require_unchanged(before: Config, now: Config, path: Path, changing: Collection[str] = ()) -> None:
-    """Raise ConfigError where the run file `path`, of a sweep or a member, has other options than those it began with.
+    """Raise ConfigError where a run file has other options, `now`, than those that it began with, `before`.
 
-    The options `changing` are those that a search changes.
+    `path` is the run file of a sweep or member, for the error message; options whose names are in `changing` may
+    differ, because a search changes them.
     """
     changed = changed_options(before, now, changing)
     if changed:
@@ -151,9 +152,10 @@ def require_unchanged(before: Config, now: Config, path: Path, changing: Collect
 
 
 def changed_options(before: Config, now: Config, changing: Collection[str] = ()) -> str:
-    """Return the options of two run files that differ, but for FREE and `changing`, in words; "" if none does.
+    """Return the options in which two run files differ, in words; "" if there are none.
 
-    The settings of a study, as its number of trials, may change.
+    Left out are those that change no result (FREE), those named in `changing`, and, of a study of Optuna, its settings,
+    such as its number of trials.
     """
     first, last = (_flat(tables) for tables in (before, now))
     study = {tables.get(f"{config.SEARCH}.part") for tables in (first, last)} == {OPTUNA}
@@ -167,7 +169,7 @@ def changed_options(before: Config, now: Config, changing: Collection[str] = ())
 
 
 def _flat(tables: Config) -> dict[str, Any]:
-    """Return all options by dotted path, with the defaults of this version of ppax where the run file has none."""
+    """Return all options of a run file by dotted path, with the defaults of this version of ppax for missing ones."""
     run_config, _ = split_sweep(tables)
     with contextlib.suppress(ConfigError):  # user-defined parts cannot be resolved
         run_config = config.resolve(run_config)

@@ -1,4 +1,4 @@
-"""One member of a sweep while its program trains: run directory, log rows, stop conditions, checkpoints, evaluation."""
+"""Recording of one member (run) of a sweep: directory, log rows, stop conditions, checkpoints, evaluation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LIMIT = 2**20  # bytes read of stopped.json
 
 
 class End(NamedTuple):
-    """End of a run as stopped.json has it."""
+    """End of a run, as its file stopped.json records it."""
 
     kind: str = ""  # of ENDS; "" while the run goes on or can be resumed
     iteration: int = 0
@@ -46,7 +46,7 @@ class End(NamedTuple):
 
 
 def end_of(path: Path) -> End:
-    """Return the end that is recorded in a run directory."""
+    """Return the end that is recorded in the run directory `path`; one of kind "" where the run can go on."""
     reason = untrusted.read_table(path / STOPPED, LIMIT)
     numbers = [reason.get(name) for name in ("iteration", "env_steps")]
     iteration, env_steps = (x if type(x) is int else 0 for x in numbers)
@@ -54,38 +54,47 @@ def end_of(path: Path) -> End:
 
 
 def is_complete(path: Path) -> bool:
-    """Return whether nothing is left to do for a member: trained and evaluated, dropped, or stopped by the search."""
+    """Return whether the member in the run directory `path` is done: trained and evaluated, dropped, or stopped."""
     kind = end_of(path).kind
     return kind in (FAULT, SEARCH) or (kind != "" and bool(read_evaluation(path)))
 
 
 def reached(path: Path, iteration: int) -> bool:
-    """Return whether a member has a checkpoint of `iteration`, or a later one."""
+    """Return whether the run directory `path` has a checkpoint of `iteration` or a later one."""
     saved = checkpoint.list_checkpoints(path / "checkpoints")
     return bool(saved) and int(saved[-1].name) >= iteration
 
 
 def stop(path: Path, iteration: int, why: str) -> None:
-    """Record that the search has stopped a member, which is saved at `iteration` and not open."""
+    """Record in the run directory `path` that the search has stopped its member at `iteration`, for the reason `why`.
+
+    The member must have a checkpoint of that iteration, and must not be open.
+    """
     steps = [row["env_steps"] for row in rows_until(path / ROWS, iteration) if type(row.get("env_steps")) is int]
     numbers = {"iteration": iteration, "env_steps": steps[-1] if steps else 0}
     safe_files.write_text(path / STOPPED, json.dumps({"kind": SEARCH, "why": why} | numbers) + "\n")
 
 
 def require_recorded(task: Task, path: Path, changing: Collection[str] = ()) -> None:
-    """Raise ConfigError if a member that still trains has a run directory whose run file is that of another run."""
+    """Raise ConfigError where the run directory `path` of an unfinished member has the run file of another run.
+
+    Options whose names are in `changing` may differ.
+    """
     if (path / RUN_FILE).is_file() and not is_complete(path):
         require_unchanged(read_run_config(path), task_config(task), path / RUN_FILE, changing)
 
 
 class MemberRun:
-    """Recording of a member in its run directory, which is that of an ordinary run. Closed with `stack`."""
+    """Recording of a member of a sweep in its run directory, which is that of an ordinary run.
+
+    It is closed with the ExitStack that it was made with.
+    """
 
     def __init__(self, task: Task, path: Path, shapes: TrainState, stack: ExitStack, changing: Collection[str] = ()):
-        """Open the run directory at `path`, or create it; `shapes` are those of the member's state.
+        """Open the run directory at `path`, or create it; `shapes` are the shapes of the member's state.
 
-        The options `changing` are those that a search changes while the member trains. Raises ConfigError where the
-        directory is that of another run than this member.
+        Options in `changing` are those that a search changes while the member trains. Raises ConfigError where the
+        directory is that of another run.
         """
         require_recorded(task, path, changing)
         self.task, self.path, self.shapes = task, path, shapes
@@ -109,25 +118,28 @@ class MemberRun:
         return RunDirectory.create(self.path, task_config(self.task), policy)
 
     def initial(self) -> TrainState:
-        """Return the state before the first iteration, as a run of its own has it."""
+        """Return the member's state before the first iteration, the same as if it were a run of its own."""
         warm = prepare(self.task.agent, self.shapes, self.run.init_from)
         return initial_state(self.task.agent, self.env, self.run, warm)
 
     def saved(self) -> list[int]:
-        """Return the iterations of the checkpoints, oldest first."""
+        """Return the iterations of the member's checkpoints, oldest first; [] without any."""
         return [int(path.name) for path in checkpoint.list_checkpoints(self.directory.checkpoints)]
 
     def ended_before(self, iteration: int) -> bool:
-        """Return whether the run had ended when others reached `iteration`; a fault is one of the next iteration."""
+        """Return whether this member had ended already when the other members reached `iteration`.
+
+        A member dropped at iteration i, because the iteration after it was not finite, still counts as training at i.
+        """
         end = end_of(self.path)
         return iteration > end.iteration or (iteration == end.iteration and end.kind != FAULT)
 
     def load(self, iteration: int) -> TrainState:
-        """Load a checkpoint; CheckpointError where it is damaged."""
+        """Return the member's state in the checkpoint of `iteration`; CheckpointError where that is damaged."""
         return checkpoint.load(self.directory.checkpoints / f"{iteration:010d}", self.shapes, self._id)
 
     def begin(self, state: TrainState) -> None:
-        """Open the files of the rows, of which those up to `state` are kept, and record the start."""
+        """Begin or continue the member's log files at `state`, remove later rows, and record the start."""
         iteration = int(state.iteration)
         if iteration:
             self.monitor.restore(self.path, iteration, self.shapes)
@@ -141,7 +153,7 @@ class MemberRun:
         self.iteration, self.env_steps, self.seconds = iteration, counter.to_int(state.env_steps), loggers.seconds
 
     def log(self, row: Row, states: Sequence[TrainState], place: int) -> bool:
-        """Log one row with its evaluation, if that is due; return whether a stop condition ends the run.
+        """Log one row, with an evaluation if that is due; return whether a stop condition ends the run.
 
         The member's state is `states[place]`, which is copied to the host only where it is read.
         """
@@ -154,7 +166,7 @@ class MemberRun:
         return self.monitor.update(state, row)
 
     def save(self, state: TrainState) -> None:
-        """Write a checkpoint, and leave those before it: `prune` removes them when all members have theirs."""
+        """Write a checkpoint of `state`; earlier ones stay until `prune`, when all members have theirs."""
         if self._write_values():
             self.origin = origin_of(self.path, self.agent, self.env, self.run)
         origin = None if self.origin is None else self.origin._asdict()
@@ -162,7 +174,10 @@ class MemberRun:
         checkpoint.save(self.directory.checkpoints, state, None, origin=origin)
 
     def take_values(self, values: Config) -> None:
-        """Train with these values of the swept options from now on: evaluations, rows and the run file have them."""
+        """Train with these values of the swept options, by dotted path, from now on.
+
+        Evaluations and log rows have them at once, the run file from the next checkpoint on.
+        """
         self.values = {path: float(x) for path, x in values.items()}
         if values != self.task.member.values:
             self.task = with_values(self.task, values)
@@ -170,9 +185,9 @@ class MemberRun:
             self.evaluations = self._stack.enter_context(Evaluations(self.agent, self.env, self.run, self.shapes))
 
     def _write_values(self) -> bool:
-        """Write values that a search has changed to the run file, so that a resume of this run alone goes on with them.
+        """Write swept values that a search has changed to the run file; return whether there were any.
 
-        Return whether there were any.
+        A resume of this run alone then goes on with them.
         """
         if self._written == self.values:
             return False
@@ -181,21 +196,21 @@ class MemberRun:
         return True
 
     def prune(self, iteration: int) -> None:
-        """Remove the checkpoints before `iteration` that the run does not keep."""
+        """Remove checkpoints up to `iteration`, but for the newest of them, as many as option `log.keep` says."""
         paths = checkpoint.list_checkpoints(self.directory.checkpoints)
         older = [path for path in paths if int(path.name) <= iteration]
         for path in older[: -self.run.log.keep if self.run.log.keep else 0]:
             shutil.rmtree(path, ignore_errors=True)
 
     def finish(self, state: TrainState, kind: str, why: str = "") -> None:
-        """Save the last state, and record that it was the last: `kind` is of the reasons of run/monitor.py."""
+        """Save the last state and record the end of the run: its `kind`, as "done" or "fault", and the reason `why`."""
         self.save(state)
         self.monitor.record(self.path, state, kind, why)
         self.prune(int(state.iteration))  # last: until then a resume may need an earlier one
         self.end = "stopped" if self.monitor.stop_reason else kind
 
     def evaluate(self, state: TrainState) -> None:
-        """Evaluate the last policy and write EVALUATION, unless the member was dropped or has it."""
+        """Evaluate the policy of the last state and write the result, unless the member was dropped or has one."""
         if is_complete(self.path):
             return
         if not self._begun:  # its training has ended in an earlier process

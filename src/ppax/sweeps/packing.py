@@ -1,4 +1,4 @@
-"""Packing of members into compiled programs: those that differ in numbers alone share one."""
+"""Packing of a sweep's members (runs) into compiled programs: members that differ only in numbers share one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHERS = ("env", "num_envs", *(name for name in envs.ARGUMENTS if name not in NU
 
 
 class Task(NamedTuple):
-    """A member and its objects."""
+    """Member (run) of a sweep, with the agent, environment and run settings that were built for it."""
 
     member: Member
     agent: Agent
@@ -38,22 +38,22 @@ class Task(NamedTuple):
 
 
 class Pack(NamedTuple):
-    """Members of equal static parts, sizes and lengths: one program can train them together."""
+    """Members of a sweep with equal static parts, sizes and lengths: one compiled program can train them together."""
 
     tasks: tuple[Task, ...]
     shapes: TrainState  # of the state of one member
 
     @property
     def compiled(self) -> bool:
-        """Whether the environments are stepped inside the program, so that members can train together."""
+        """Whether the environments are stepped inside the compiled program; on the host, a pack has a single member."""
         return backend_of(self.tasks[0].env).name == COMPILED
 
 
 def packed(members: Iterable[Member]) -> list[Pack]:
     """Build the members and return packs of them, in the order of their first members.
 
-    Members whose environments are on the host are alone in their packs. Raises ConfigError, before anything compiles,
-    for settings that cannot work.
+    A pack is the members that one compiled program can train; each member on the host has a pack of its own. Raises
+    ConfigError, before anything compiles, for settings that cannot work.
     """
     made: dict[str, Env] = {}
     groups: list[tuple[Any, list[Task]]] = []
@@ -72,7 +72,7 @@ def packed(members: Iterable[Member]) -> list[Pack]:
 
 
 def planned_of(member: Member) -> int:
-    """Return the iterations of a member, without checks."""
+    """Return the number of iterations that a member trains for; its settings are not checked."""
     _, _, env, run = _built(member, {})
     total = planned_iterations(env, run)
     env.close()
@@ -80,7 +80,10 @@ def planned_of(member: Member) -> int:
 
 
 def _built(member: Member, made: dict[str, Env]) -> Task:
-    """Build the objects of a member; environments that differ only in numbers are made from one object."""
+    """Build agent, environment and run settings of a member; ConfigError where they are invalid.
+
+    `made` keeps one environment of each kind: members whose environments differ only in numbers get theirs from it.
+    """
     try:
         plain = {name: value for name, value in member.config.items() if name not in NUMBERS}
         name = json.dumps([plain.get(name) for name in OTHERS] + [group_tables.players_of(plain)])
@@ -96,7 +99,7 @@ def _built(member: Member, made: dict[str, Env]) -> Task:
 
 
 def _refuse(run: Run) -> None:
-    """Raise ConfigError for settings of a run that a sweep does not have."""
+    """Raise ConfigError where a run has films or further loggers, which a sweep does not support."""
     if run.film != FilmSettings():
         raise ConfigError("film: a sweep makes no films; leave it out, `ppax play` films any member")
     if run.log.to:
@@ -106,7 +109,7 @@ def _refuse(run: Run) -> None:
 
 
 def _checked(tasks: Sequence[Task]) -> Pack:
-    """Check the members of a pack by the first one: sizes, memory, length."""
+    """Return the pack of these members; ConfigError where sizes, memory or length of the first one cannot work."""
     agent, env, run = tasks[0][1:]
     try:
         require_valid(agent, env)
@@ -119,9 +122,9 @@ def _checked(tasks: Sequence[Task]) -> Pack:
 
 
 def _static_parts(task: Task) -> tuple[Any, ...] | None:
-    """Return the static parts of a member: members with equal ones share a program; None: none shares it, on the host.
+    """Return the static parts of a member, for members with equal ones share a program; None on the host.
 
-    They are the sizes of the run, shapes and dtypes of all numbers, the tree of agent and environment.
+    They are the sizes of the run, the shapes and dtypes of all numbers, and the tree of agent and environment.
     """
     if backend_of(task.env).name != COMPILED:
         return None
@@ -133,13 +136,13 @@ def _static_parts(task: Task) -> tuple[Any, ...] | None:
 
 
 def alike(one: Task, other: Task) -> bool:
-    """Return whether one program can train both."""
+    """Return whether one compiled program can train both members."""
     own = _static_parts(one)
     return own is not None and own == _static_parts(other)
 
 
 def with_values(task: Task, values: Config) -> Task:
-    """Return a task with other values of swept numbers, which need the same program."""
+    """Return the member with other values of swept numbers, by dotted path; they must not need another program."""
     own = config.resolve(config.overridden(task.member.config, unflatten(values)))
     member = task.member._replace(values=task.member.values | values, config=own)
     agent, env, _ = config.build(own, task.env)
@@ -147,5 +150,5 @@ def with_values(task: Task, values: Config) -> Task:
 
 
 def task_config(task: Task) -> Config:
-    """Return the run file of a member, as `ppax.fit` writes it."""
+    """Return the content of a member's run file, the same as `ppax.fit` would write."""
     return config.describe_run(task.agent, task.env, task.run)

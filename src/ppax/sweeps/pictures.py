@@ -1,4 +1,4 @@
-"""Pictures of a sweep: curves of its members, and parallel coordinates of swept values and score with importance."""
+"""Pictures of a sweep: learning curves of its members (runs), and a plot of swept values against score."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ DECADES = 1.3  # span of positive values, in powers of ten, from which on an axi
 
 
 def draw(result: SweepResult) -> list[Path]:
-    """Write MEMBERS and PARALLEL, where something was swept, into the sweep directory; return their paths.
+    """Write the pictures of a sweep into its directory and return their paths.
 
-    Raises ImportError, with the extra to install, without matplotlib.
+    They are members.png, and parallel.png if an option was swept. Raises ImportError, which names the extra to install,
+    without matplotlib.
     """
     try:
         from matplotlib.figure import Figure
@@ -44,7 +45,10 @@ def draw(result: SweepResult) -> list[Path]:
 
 
 def curves(result: SweepResult, figure: Any) -> Any:
-    """Draw the curve of each member, coloured by its score; a dot is where the search stopped it."""
+    """Draw the learning curve of each member, coloured by its score, and return `figure`.
+
+    A dot ends the curve of a member that the search has stopped.
+    """
     axes, colour = figure.subplots(), _Colours(result.members)
     rows = {member.number: thinned(rows_until(member.run_dir / ROWS, 2**63)) for member in result.members}
     metric = "eval_return" if any("eval_return" in row for own in rows.values() for row in own) else "episode_return"
@@ -71,7 +75,10 @@ def curves(result: SweepResult, figure: Any) -> Any:
 
 
 def parallel(result: SweepResult, figure: Any) -> Any:
-    """Draw a line for each member through its swept values to its score, and beside it the options' importance."""
+    """Draw a line for each member through its swept values to its score, and return `figure`.
+
+    Beside them are bars of the options' importance.
+    """
     paths, colour = list(result.members[0].values), _Colours(result.members)
     axes, bars = figure.subplots(1, 2, width_ratios=[0.9 + 0.9 * len(paths), 1.5])
     places = {path: _places([member.values[path] for member in result.members]) for path in paths}
@@ -103,7 +110,7 @@ def parallel(result: SweepResult, figure: Any) -> Any:
 
 
 def _bars(axes: Any, shares: dict[str, float]) -> None:
-    """Draw the importance of each option, the largest on top."""
+    """Draw a bar for the importance of each option, the largest on top; `shares` are in [0, 1] by option, or NaN."""
     ordered = sorted(shares, key=lambda path: shares[path] if math.isfinite(shares[path]) else -1.0)
     for y, path in enumerate(ordered):
         share = shares[path] if math.isfinite(shares[path]) else 0.0
@@ -121,7 +128,7 @@ def _bars(axes: Any, shares: dict[str, float]) -> None:
 
 
 class _Colours:
-    """Colours of members by score: grey without one."""
+    """Colours of a sweep's members by their scores; grey for members without a score."""
 
     def __init__(self, members: Sequence[MemberResult]):
         from matplotlib import colormaps
@@ -137,11 +144,11 @@ class _Colours:
         self.best = max(ended, key=lambda member: member.score, default=None)
 
     def of(self, member: MemberResult) -> Any:
-        """Return the colour of a member."""
+        """Return the colour of a member: by its score, or grey without one."""
         return self._map(self._norm(member.score)) if math.isfinite(member.score) else GREY
 
     def emphasis(self, member: MemberResult) -> dict[str, Any]:
-        """Return further arguments of the line of a member: a white seam around the best one."""
+        """Return further arguments of `plot` for a member's line: a white seam around the best one, {} for others."""
         if member is not self.best:
             return {}
         from matplotlib import patheffects
@@ -150,11 +157,11 @@ class _Colours:
         return {"path_effects": seam, "alpha": 1.0, "zorder": 900}
 
     def worst_first(self) -> list[MemberResult]:
-        """Return the members in the order in which they are drawn."""
+        """Return the members in the order in which they are drawn: without a score first, the best one last, on top."""
         return sorted(self._members, key=lambda x: (x is self.best, x.score if math.isfinite(x.score) else -math.inf))
 
     def bar(self, figure: Any, axes: Any) -> None:
-        """Draw the scale of the colours."""
+        """Draw the scale of the colours, from lowest to highest score, beside `axes`."""
         from matplotlib.cm import ScalarMappable
 
         bar = figure.colorbar(ScalarMappable(self._norm, self._map), ax=axes, pad=0.015, aspect=28)
@@ -167,9 +174,9 @@ Ticks = list[tuple[float, str]]
 
 
 def _places(values: Sequence[Any]) -> tuple[list[float], Ticks]:
-    """Return the place in [0, 1] of each value on its axis, and the ticks.
+    """Return the place in [0, 1] of each value on its axis, and the axis' ticks as pairs (place, text).
 
-    Values that repeat, and others than numbers, are spread evenly.
+    Values that repeat or are no numbers are spread evenly.
     """
     texts = [shown(value) for value in values]
     plain = all(type(value) in (int, float) for value in values)
@@ -198,7 +205,7 @@ def _linear(values: Sequence[float]) -> tuple[list[float], Ticks]:
 
 
 def _apart(ticks: Ticks) -> Ticks:
-    """Leave out ticks that would overlap with an earlier one."""
+    """Return the ticks without those that would overlap with an earlier one."""
     kept: Ticks = []
     for tick in ticks:
         if all(abs(tick[0] - other[0]) > 0.06 for other in kept):
@@ -207,7 +214,10 @@ def _apart(ticks: Ticks) -> Ticks:
 
 
 def _smooth(fine: np.ndarray, xs: np.ndarray, ys: np.ndarray) -> np.ndarray:
-    """Return a curve through the points that is level at each axis."""
+    """Return the curve at abscissae `fine` that passes through the points (`xs`, `ys`) and is level at each of them.
+
+    `xs` must be 0, 1, 2, ...
+    """
     left = np.clip(fine.astype(int), 0, len(xs) - 2)
     share = fine - left
     return ys[left] + (ys[left + 1] - ys[left]) * (3.0 - 2.0 * share) * share**2
@@ -218,5 +228,5 @@ def _title(axes: Any, text: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """Return a text in which matplotlib reads no formula."""
+    """Return the text with dollar signs escaped, so that matplotlib takes none of it for a formula."""
     return text.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""Plan of a sweep: the table `[sweep]` of a run file, its distributions, and the members that it stands for."""
+"""Plan of a sweep: the table `[sweep]` of a run file, its distributions, and the members (runs) that follow from it."""
 
 from __future__ import annotations
 
@@ -37,61 +37,61 @@ DIGITS = 6  # significant digits of a drawn number, so that run files and tables
 
 @dataclasses.dataclass(frozen=True)
 class Uniform:
-    """Number between `low` and `high`."""
+    """Uniform distribution over the numbers between `low` and `high`."""
 
     low: float
     high: float
 
     def draw(self, generator: Generator) -> float:
-        """Draw one value."""
+        """Return one value, drawn with `generator`."""
         return rounded(self.low + (self.high - self.low) * generator.random())
 
 
 @dataclasses.dataclass(frozen=True)
 class LogUniform:
-    """Number between `low` and `high`, both above 0, whose logarithm is uniform."""
+    """Distribution of a number between `low` and `high`, both above 0, whose logarithm is uniform."""
 
     low: float
     high: float
 
     def draw(self, generator: Generator) -> float:
-        """Draw one value."""
+        """Return one value, drawn with `generator`."""
         share = generator.random()
         return rounded(math.exp((1.0 - share) * math.log(self.low) + share * math.log(self.high)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Normal:
-    """Normal distribution."""
+    """Normal distribution with `mean` and standard deviation `std`."""
 
     mean: float
     std: float
 
     def draw(self, generator: Generator) -> float:
-        """Draw one value."""
+        """Return one value, drawn with `generator`."""
         return rounded(self.mean + self.std * generator.standard_normal())
 
 
 @dataclasses.dataclass(frozen=True)
 class Integers:
-    """Whole number from `low` to `high`, both included."""
+    """Uniform distribution over the whole numbers from `low` to `high`, both included."""
 
     low: int
     high: int
 
     def draw(self, generator: Generator) -> int:
-        """Draw one value."""
+        """Return one value, drawn with `generator`."""
         return int(self.low + math.floor((self.high - self.low + 1) * generator.random()))
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """One of `values`, all equally likely."""
+    """Distribution over `values`, all equally likely."""
 
     values: tuple[Any, ...]
 
     def draw(self, generator: Generator) -> Any:
-        """Draw one value."""
+        """Return one of the values, drawn with `generator`."""
         return self.values[math.floor(len(self.values) * generator.random())]
 
 
@@ -106,7 +106,10 @@ DISTRIBUTIONS: dict[str, type[Distribution]] = {
 
 
 def distribution_of(table: Mapping[str, Any], path: str) -> Distribution:
-    """Return the distribution of a table of a run file, for the option at `path`; ConfigError where it is invalid."""
+    """Return the distribution that a table of a run file describes; ConfigError where it is invalid.
+
+    `path` is the dotted path of the swept option, for the error message.
+    """
     name = table.get("part")
     if name not in DISTRIBUTIONS:
         likely = difflib.get_close_matches(str(name), DISTRIBUTIONS, n=1, cutoff=0.0)[0]
@@ -121,7 +124,10 @@ def distribution_of(table: Mapping[str, Any], path: str) -> Distribution:
 
 
 def checked_distribution(distribution: Distribution, path: str) -> Distribution:
-    """Return the distribution with a tuple in the place of a list; ConfigError for numbers that it cannot have."""
+    """Return the distribution, values of a Choice as a tuple; ConfigError for parameters that it cannot have.
+
+    `path` is the dotted path of the swept option, for the error message.
+    """
     values = {field.name: getattr(distribution, field.name) for field in dataclasses.fields(distribution)}
     if isinstance(distribution, Choice):
         if not isinstance(distribution.values, list | tuple) or not distribution.values:
@@ -146,19 +152,19 @@ def checked_distribution(distribution: Distribution, path: str) -> Distribution:
 
 
 def to_table(distribution: Distribution) -> dict[str, Any]:
-    """Return the table of a distribution: the inverse of `distribution_of`."""
+    """Return the table of a run file that describes the distribution; `distribution_of` reads it back."""
     name = next(name for name, cls in DISTRIBUTIONS.items() if type(distribution) is cls)
     fields = dataclasses.asdict(distribution)
     return {"part": name} | {key: list(x) if isinstance(x, tuple) else x for key, x in fields.items()}
 
 
 def rounded(value: float) -> float:
-    """Return a number with DIGITS significant digits."""
+    """Return `value` rounded to six significant digits."""
     return float(f"{value:.{DIGITS}g}")
 
 
 class Plan(NamedTuple):
-    """Content of the tables `[sweep]` and `[search]`."""
+    """Plan of a sweep: what the tables `[sweep]` and `[search]` of its run file say."""
 
     values: Mapping[str, tuple[Any, ...] | Distribution] = {}  # of options, by dotted path
     seeds: int | tuple[int, ...] = 1
@@ -167,12 +173,12 @@ class Plan(NamedTuple):
     search: Search = Grid()
 
     def to_tables(self) -> Config:
-        """Return the tables by name: the inverse of `read` of `split`."""
+        """Return the tables `sweep` and `search` by name; the latter is left out for the default search."""
         search = {} if self.search == Grid() else {SEARCH: searches.to_table(self.search)}
         return {SWEEP: self.to_table()} | search
 
     def to_table(self) -> Config:
-        """Return the table `[sweep]`."""
+        """Return the content of the table `[sweep]`, with None as "none"."""
         seeds = list(self.seeds) if isinstance(self.seeds, tuple) else self.seeds
         own: Config = {"seeds": seeds, "draw_seed": self.draw_seed}
         own |= {} if self.draws is None else {"draws": self.draws}
@@ -185,7 +191,7 @@ class Plan(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One run of a sweep."""
+    """Member of a sweep: one run, with its swept values, its seed and its configuration."""
 
     number: int
     setting: int  # members of one setting differ in their seeds
@@ -195,7 +201,10 @@ class Member(NamedTuple):
 
 
 def config_of(target: Target) -> Config:
-    """Return the configuration of `target`, which may have a table `[sweep]`."""
+    """Return the configuration of a sweep's target: a name, a run file, a configuration or the objects of `ppax.build`.
+
+    It may have the table `[sweep]`. Raises ConfigError for objects that no configuration can hold.
+    """
     if isinstance(target, Built):
         described = config.describe_run(*target)
         objects = python_objects.objects(target.agent, target.env, described)
@@ -209,7 +218,7 @@ def config_of(target: Target) -> Config:
 
 
 def split_sweep(run_config: Config) -> tuple[Config, Config]:
-    """Return a run file without its tables `[sweep]` and `[search]`, and the former with the latter at key SEARCH."""
+    """Return a run file without its tables `[sweep]` and `[search]`, and `[sweep]` with `[search]` at key "search"."""
     table = run_config.get(SWEEP, {})
     if not isinstance(table, dict):
         raise ConfigError(f"{SWEEP} = {table!r}: must be a table, [{SWEEP}]")
@@ -218,9 +227,9 @@ def split_sweep(run_config: Config) -> tuple[Config, Config]:
 
 
 def read(table: Mapping[str, Any]) -> Plan:
-    """Read a table `[sweep]`, with `[search]` at its key SEARCH, a table or a search.
+    """Return the plan of a table `[sweep]`, which has `[search]`, as a table or an object, at key "search".
 
-    Raises ConfigError for what is no list, no distribution or out of range.
+    Raises ConfigError for a swept option without a list or distribution, and for values out of range.
     """
     values = dict(_values({name: value for name, value in table.items() if name not in OWN}))
     if "seed" in values:
@@ -246,7 +255,7 @@ def read(table: Mapping[str, Any]) -> Plan:
 
 
 def _require_space(values: Mapping[str, Any], draws: int | None) -> None:
-    """Raise ConfigError for what a study of Optuna cannot propose."""
+    """Raise ConfigError where a study of Optuna cannot propose the swept options: none, a normal one, or with draws."""
     if draws is not None:
         raise ConfigError(f"sweep.draws = {draws}: a study proposes its settings; write {SEARCH}.trials = {draws}")
     if not values:
@@ -264,7 +273,7 @@ def _require_space(values: Mapping[str, Any], draws: int | None) -> None:
 def members_of(run_config: Config, plan: Plan) -> tuple[Member, ...]:
     """Return the members of a sweep over a run, seeds of a setting side by side; ConfigError for invalid options.
 
-    For a study, whose settings are not known yet, the members of one setting that it might propose.
+    For a study of Optuna, whose settings are not known yet, they are the members of one setting that it might propose.
     """
     seeds = seeds_of(run_config, plan)
     settings = (
@@ -282,13 +291,16 @@ def members_of(run_config: Config, plan: Plan) -> tuple[Member, ...]:
 
 
 def seeds_of(run_config: Config, plan: Plan) -> tuple[int, ...]:
-    """Return the seeds of every setting."""
+    """Return the seeds with which every setting is trained: those listed, or consecutive ones from the run's on."""
     first = config.resolve(run_config)["seed"]
     return plan.seeds if isinstance(plan.seeds, tuple) else tuple(range(first, first + plan.seeds))
 
 
 def member(run_config: Config, number: int, setting: int, values: Config, seed: int) -> Member:
-    """Return a member; ConfigError, with its settings, where one of its options is invalid."""
+    """Return the member `number` with these swept values and seed; ConfigError where one of its options is invalid.
+
+    `setting` is the number of its combination of values, which members with other seeds share.
+    """
     try:
         flat = dict(flatten(run_config)).items()
         ranges = tuple(f"{path}." for path in values if config.is_free(path))  # of the run, which a value replaces
@@ -304,19 +316,22 @@ def member(run_config: Config, number: int, setting: int, values: Config, seed: 
 
 
 def described_values(values: Mapping[str, Any]) -> str:
-    """Return settings in one line: `agent.learning_rate = 0.0003, num_envs = 16`."""
+    """Return swept values by dotted path in one line: `agent.learning_rate = 0.0003, num_envs = 16`; "" for none."""
     return ", ".join(f"{path} = {shown(value)}" for path, value in values.items())
 
 
 def shown(value: Any) -> str:
-    """Return a value in short: numbers with six digits, lists and tables as JSON."""
+    """Return a value as short text: numbers with six digits, lists and tables as JSON."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _values(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, tuple[Any, ...] | Distribution]]:
-    """Yield dotted path and values of each swept option; the table may be nested, as TOML's dotted keys make it."""
+    """Yield dotted path and values (a tuple or a distribution) of each swept option; ConfigError for anything else.
+
+    `table` may be nested, as TOML's dotted keys make it; `prefix` is the path of a nested table.
+    """
     for name, value in table.items():
         path = prefix + name
         if isinstance(value, Distribution):
@@ -345,7 +360,7 @@ def _seeds(seeds: Sequence[Any]) -> Iterator[int]:
 
 
 def _settings(plan: Plan) -> Iterator[Config]:
-    """Yield the values of each setting: combinations of the lists, each with every draw."""
+    """Yield the swept values of each setting: combinations of all lists, each with every draw of the distributions."""
     lists = {path: x for path, x in plan.values.items() if isinstance(x, tuple)}
     drawn = [
         {path: _drawn(x, path, draw, plan.draw_seed) for path, x in plan.values.items() if not isinstance(x, tuple)}
@@ -357,10 +372,13 @@ def _settings(plan: Plan) -> Iterator[Config]:
 
 
 def _first(swept: tuple[Any, ...] | Distribution) -> Any:
-    """Return one value that an option can have."""
+    """Return one value that a swept option can have: the first of a list, or a fixed draw of a distribution."""
     return swept[0] if isinstance(swept, tuple) else swept.draw(np.random.default_rng(0))
 
 
 def _drawn(distribution: Distribution, path: str, draw: int, seed: int) -> Any:
-    """Return the value of one draw; it depends neither on the other options nor on the number of draws."""
+    """Return draw number `draw` of the option at `path`; `seed` is that of all draws.
+
+    It depends neither on the other options nor on the number of draws.
+    """
     return distribution.draw(np.random.default_rng([seed, zlib.crc32(path.encode()), draw]))

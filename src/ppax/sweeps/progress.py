@@ -1,4 +1,4 @@
-"""Progress of a whole sweep: a line on the console, and a row for each step in sweep.jsonl."""
+"""Progress of a whole sweep: a line on the console, and rows in sweep.jsonl."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ NO_STEPS: Mapping[int, int] = MappingProxyType({})
 
 
 class Counting(Protocol):
-    """Progress of members that train, as it is counted."""
+    """Protocol of what counts the progress of a sweep's members (runs) while they train."""
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Count members, by number, up to an iteration: those that a resume has, or all after the end of a member.
+        """Count members as done up to iterations that need no training now; `reached` has these by number of a member.
 
-        `env_steps` are those of earlier processes, by number; they count once.
+        That is so for members of a resumed sweep, and for all iterations after the end of a member. `env_steps` are the
+        steps that members did in earlier processes, by number; they count once.
         """
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
-        """Add what members, all those that still train in a program, have done together up to an iteration.
+        """Count what members of one program have trained together: `reached` is the iteration of each that trains on.
 
-        `rows` are their newest ones.
+        `env_steps` and `seconds` are what they took since the last call, `rows` their newest log rows.
         """
 
 
 class Progress:
-    """Progress over the iterations of all members together; a context manager."""
+    """Progress over the iterations of all members of a sweep together; a context manager."""
 
     def __init__(self, path: Path, total: int, console: bool):
-        """Continue the rows of the sweep directory `path`; `total` iterations of all members are planned."""
+        """Continue sweep.jsonl in the sweep directory `path`; all members together have `total` iterations to do."""
         self._rows = JsonLines(path / PROGRESS, 2**63)
         self._done, self._total = 0, total
         self._reached: dict[int, int] = {}  # iteration of each member, by number
@@ -47,9 +48,10 @@ class Progress:
             self._console.begin(0)
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Count members, by number, up to an iteration: those that a resume has, or all after the end of a member.
+        """Count members as done up to iterations that need no training now; `reached` has these by number of a member.
 
-        `env_steps` are those of earlier processes, by number; they count once.
+        That is so for members of a resumed sweep, and for all iterations after the end of a member. `env_steps` are the
+        steps that members did in earlier processes, by number; they count once.
         """
         for member, iteration in reached.items():
             self._done += max(0, iteration - self._reached.get(member, 0))
@@ -59,9 +61,9 @@ class Progress:
             self._env_steps += env_steps[member]
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
-        """Add what members, all those that still train in a program, have done together up to an iteration.
+        """Count and log what members of one program have trained together: `reached` has their iterations, by number.
 
-        `rows` are their newest ones.
+        `env_steps` and `seconds` are what they took since the last call, `rows` their newest log rows.
         """
         self.skip(reached, dict.fromkeys(reached, 0))
         self._env_steps += env_steps
@@ -79,7 +81,7 @@ class Progress:
             self._console.log(row)
 
     def take_back(self, env_steps: int) -> None:
-        """Take back steps that are done again, because the machine that did them was lost."""
+        """Subtract environment steps that will be done again, because the machine that did them was lost."""
         self._env_steps -= env_steps
 
     def __enter__(self) -> Progress:
@@ -92,6 +94,6 @@ class Progress:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Mean of the numbers among values; NaN without any."""
+    """Return the mean of the values that are not NaN; NaN if there are none."""
     known = [x for x in values if not math.isnan(x)]
     return math.fsum(known) / len(known) if known else math.nan

@@ -1,4 +1,4 @@
-"""Result of a sweep: score of each member, statistics of each setting, the best one, importance of options."""
+"""Result of a sweep: score of each member (run), statistics of each setting, the best one, importance of options."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEED = "seed"  # column of the table
 
 
 class MemberResult(NamedTuple):
-    """Result of one member."""
+    """Result of one member (run) of a sweep."""
 
     number: int
     values: Config  # of the swept options, by dotted path
@@ -44,7 +44,7 @@ class MemberResult(NamedTuple):
 
 
 class SettingResult(NamedTuple):
-    """Result of one setting over its seeds."""
+    """Result of one setting of a sweep (a combination of swept values) over its seeds."""
 
     values: Config
     members: tuple[MemberResult, ...]
@@ -57,7 +57,7 @@ class SettingResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class SweepResult:
-    """Result of a sweep: its settings, best first. Each member's run directory is that of an ordinary run."""
+    """Result of a sweep: its settings, best first. Each member (run) has a run directory as that of an ordinary run."""
 
     run_dir: Path
     settings: tuple[SettingResult, ...]
@@ -67,17 +67,17 @@ class SweepResult:
 
     @property
     def members(self) -> tuple[MemberResult, ...]:
-        """Members in the order of their numbers."""
+        """Members (runs) of the sweep, in the order of their numbers."""
         return tuple(sorted((member for setting in self.settings for member in setting.members), key=lambda x: x[0]))
 
     @property
     def dropped(self) -> tuple[MemberResult, ...]:
-        """Members that were dropped because an iteration was not finite."""
+        """Members that were dropped because numbers of an iteration were not finite."""
         return tuple(member for member in self.members if member.dropped)
 
     @property
     def stopped(self) -> tuple[MemberResult, ...]:
-        """Members that the search has stopped."""
+        """Members that the search has stopped before the end of their training."""
         return tuple(member for member in self.members if member.stopped)
 
     def __repr__(self) -> str:
@@ -88,11 +88,14 @@ class SweepResult:
         )
 
     def __str__(self) -> str:
-        """Return the table: a row for each member, settings best first, IQM in the first row of a setting."""
+        """Return the table of all members, settings best first.
+
+        The interquartile mean (IQM) of a setting's scores stands in its first row.
+        """
         return self.table()
 
     def table(self, width: int | None = None) -> str:
-        """Return the same, in blocks of columns where lines would be longer than `width`."""
+        """Return the table of members and settings as text, in blocks of columns where lines would exceed `width`."""
         paths = list(self.settings[0].values)
         names = [path.removeprefix("agent.") for path in paths]
         rows = [["member", *names, SEED, "score", "std", "IQM [95 %]", ""]]
@@ -114,7 +117,7 @@ class SweepResult:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data, as in result.json; NaN and infinities are None."""
+        """Return the result as plain data, as result.json has it; NaN and infinities are None."""
         settings = [
             setting._asdict()
             | {"members": [member._asdict() | {"run_dir": str(relative(member.run_dir))} for member in own]}
@@ -131,9 +134,10 @@ class SweepResult:
 
 
 def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> SweepResult:
-    """Read the results of all members, write RESULT and BEST into the sweep directory, and return them.
+    """Return the result of a sweep from the files of its members; write it, and the best run file, into `path`.
 
-    Members that change their values are settings of their own, with the last ones. `total` iterations were planned.
+    A search that changes values makes each member a setting of its own, with its last values. `total` is the number of
+    iterations that were planned.
     """
     decisions, groups = Decisions(path), dict[int, list[MemberResult]]()
     for member in members:
@@ -157,7 +161,10 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
 
 
 def conclude_study(result: SweepResult, recorded: Recorded, best: Any) -> SweepResult:
-    """Return a result with the best trial of a study; BEST is its run file, also where another worker trained it."""
+    """Return the result with the best trial of a study of Optuna, and write it and best.toml, the trial's run file.
+
+    The trial may have been trained by another worker, in another directory.
+    """
     path, numbers = result.run_dir, {member.setting for member in recorded.members}
     text = f"best trial of the study: {best.number}, score {number_cell(best.score)}"
     if best.number not in numbers:
@@ -180,7 +187,7 @@ def _result(run_dir: Path, member: Member, decisions: Decisions) -> MemberResult
 
 
 class _Place(NamedTuple):
-    """Place of a setting among others: compared by the iteration first, then by its standing."""
+    """Key by which settings are ranked: first the iteration that they reached, then the standing of their scores."""
 
     iteration: float  # that its longest-trained members reached; infinity: the end
     standing: Standing  # of the scores of these members
@@ -188,10 +195,10 @@ class _Place(NamedTuple):
 
 
 def _ranked(members: tuple[MemberResult, ...], decisions: Decisions) -> _Place:
-    """Return a setting with its place.
+    """Return the setting of these members with its place among settings.
 
-    Its IQM is over these members and the dropped ones. A setting of which all members were dropped ranks below those
-    that the search has stopped.
+    Its interquartile mean is over the members that trained longest and the dropped ones. A setting all of whose members
+    were dropped ranks below those that the search has stopped.
     """
     stops = decisions.stops()
     ends = {
@@ -212,9 +219,10 @@ def _number(value: Any) -> float:
 def importance(values: Sequence[Mapping[str, Any]], scores: Sequence[float]) -> dict[str, float]:
     """Return the share of the scores' variance that each swept option explains alone, in [0, 1], by path.
 
-    The score's rank is fitted by each option: by a mean for each value where values repeat or are no numbers, else by a
-    parabola in the value's rank. The share is the adjusted R^2 of the fit, so that an option without influence is near
-    0. Interactions of options are not seen, so shares need not add to 1.
+    `values` are the swept values of each member, `scores` its score. The score's rank is fitted by each option: by a
+    mean for each value where values repeat or are no numbers, else by a parabola in the value's rank. The share is the
+    adjusted R^2 of the fit, so that an option without influence is near 0. Interactions of options are not seen, so
+    shares need not add to 1.
 
     Members without a score are left out; NaN where fewer than four are left, or all scores are equal.
     """
@@ -227,7 +235,7 @@ def importance(values: Sequence[Mapping[str, Any]], scores: Sequence[float]) -> 
 
 
 def ranks_of(values: Sequence[float]) -> np.ndarray:
-    """Return ranks from 0; equal values have their mean rank."""
+    """Return the rank of each value, from 0 for the smallest; equal values have their mean rank."""
     array = np.asarray(values, float)
     below = (array[None, :] < array[:, None]).sum(axis=1)
     same = (array[None, :] == array[:, None]).sum(axis=1)
@@ -235,7 +243,7 @@ def ranks_of(values: Sequence[float]) -> np.ndarray:
 
 
 def _design(values: Sequence[Any]) -> np.ndarray:
-    """Return the columns of the fit, [members, terms], with a constant."""
+    """Return the design matrix [members, terms] that fits a score by one option's values; it can fit a constant."""
     texts = [shown(value) for value in values]
     groups = sorted(set(texts))
     numbers = all(type(value) in (int, float) for value in values)
@@ -246,7 +254,7 @@ def _design(values: Sequence[Any]) -> np.ndarray:
 
 
 def _share(design: np.ndarray, scores: np.ndarray) -> float:
-    """Return the adjusted R^2 of a least-squares fit, at least 0."""
+    """Return the adjusted R^2, at least 0, of a linear fit of `scores` [members] by `design` [members, terms]."""
     members, terms = design.shape
     if members <= terms:
         return 0.0

@@ -1,4 +1,4 @@
-"""`sweep_runs` and `resume_sweep`: train the members of a sweep, packed into programs, and conclude."""
+"""Functions `sweep_runs` and `resume_sweep`: train the members (runs) of a sweep together, and rank its settings."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ def sweep_runs(
     returns. `values` are lists or distributions by the dotted path of an option of agent, environment or run, as
     `{"agent.learning_rate": [1e-4, 3e-4], "agent.gamma": ppax.sweeps.Uniform(0.9, 0.999)}`: every combination of the
     lists, each with the same `draws` joint draws of all distributions, each with all `seeds`, a number of them or a
-    list. They add to the table `[sweep]` of a run file. Members that differ in numbers alone share a compiled program;
-    members on the host train one after the other. A member whose iteration is not finite is dropped alone. `search`
-    decides over the members while they train, as `ppax.sweeps.Halving()` or PBT; a table of its options will do.
+    list. They add to the table `[sweep]` of a run file. `draw_seed` is the random seed of the draws. Each run is a
+    member of the sweep. Members that differ in numbers alone share a compiled program; members on the host train one
+    after the other. A member whose iteration is not finite is dropped alone. `search` decides over the members while
+    they train, as `ppax.sweeps.Halving()` or PBT; a table of its options will do.
 
     Each member has an ordinary run directory in `run_dir`/members (default: a new one in sweeps/), for `ppax.load`,
     `report` and `resume`. A signal saves all members and raises Interrupted; `resume_sweep` continues, with the same
@@ -90,7 +91,7 @@ def sweep_runs(
 
 
 def _of_python(target: Target, run_config: Config, values: Mapping[str, Any], search: Any) -> set[str]:
-    """Return the paths and addresses that arguments and objects of Python name, which need no further trust."""
+    """Return the paths and addresses that arguments of `sweep_runs` name: the user's own code needs no more trust."""
     found = config.outside(run_config) if isinstance(target, Built) else {}
     found |= config.outside_values(values, config.options(run_config))
     found |= searches.outside_of(search) if isinstance(search, dict) else {}
@@ -105,7 +106,11 @@ def start(
     cluster: Cluster | None = None,
     overwrite: bool = False,
 ) -> SweepResult:
-    """Begin a sweep over a resolved configuration in a new directory; `say` gets lines for the user."""
+    """Begin a sweep over a resolved configuration in a new directory, train it and return its result.
+
+    `say` is called with lines for the user. `run_dir`, `cluster` and `overwrite` are as in `sweep_runs`, where the
+    cluster is called `ray`.
+    """
     require_named(run_dir, overwrite)
     recorded, packs = _checked(run_config, sweep_plan, cluster)
     with ExitStack() as stack:
@@ -119,14 +124,14 @@ def start(
 
 
 class Planned(NamedTuple):
-    """Sweep whose settings are checked."""
+    """Sweep whose settings are checked: its record and its packs, each the members that one program can train."""
 
     recorded: Recorded
     packs: list[Pack]  # of a study those of one setting that it might propose
 
 
 def _checked(run_config: Config, sweep_plan: Plan, cluster: Cluster | None) -> Planned:
-    """Check a sweep over a resolved configuration; ConfigError for settings that cannot work."""
+    """Return a checked sweep over a resolved configuration; ConfigError for settings that cannot work."""
     _require_one_process()
     placing.check(cluster, sweep_plan.search)
     run_config = _decided(run_config, sweep_plan)
@@ -141,14 +146,14 @@ def _checked(run_config: Config, sweep_plan: Plan, cluster: Cluster | None) -> P
 
 
 class SweepDryRun(NamedTuple):
-    """Resolved sweep that could start, and what it would take."""
+    """Result of a dry run of a sweep: its resolved settings, and what the training would take."""
 
     recorded: Recorded
     described: str
     demands: tuple[tuple[int, Demand], ...]  # members of each kind of program, with the sizes of one of them
 
     def to_toml(self) -> str:
-        """Return the run file of the sweep, with members and sizes as comments above."""
+        """Return the run file of the sweep; members, and the sizes of what would be trained, are comments above it."""
         settings = {one.setting: plan.described_values(one.values) for one in self.recorded.members}
         lines = [self.described, *(f"setting {number}: {text}" for number, text in settings.items() if text)]
         for count, demand in self.demands:
@@ -156,7 +161,7 @@ class SweepDryRun(NamedTuple):
         return commented(lines) + self.recorded.to_toml()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return the same as plain data for JSON: configuration, members, and sizes of the programs."""
         members = [{"number": one.number, "seed": one.seed, **one.values} for one in self.recorded.members]
         demands = [{"members": count, **demand.to_dict()} for count, demand in self.demands]
         tables = self.recorded.run_config | self.recorded.plan.to_tables()
@@ -170,7 +175,10 @@ def dry_run(
     cluster: Cluster | None = None,
     overwrite: bool = False,
 ) -> SweepDryRun:
-    """Check a sweep over a resolved configuration as `start` does before it compiles anything; writes nothing."""
+    """Check a sweep over a resolved configuration as `start` does before it compiles; return what it would take.
+
+    Nothing is written. Raises ConfigError for settings that cannot work.
+    """
     require_new_directory(run_dir, overwrite, OF_SWEEP)
     recorded, packs = _checked(run_config, sweep_plan, cluster)
     demands = []
@@ -181,9 +189,9 @@ def dry_run(
 
 
 def _decided(run_config: Config, sweep_plan: Plan) -> Config:
-    """Return a configuration with compute_dtype `auto` decided for all members, on whichever machine they train.
+    """Return a configuration whose compute_dtype "auto" is replaced by this machine's dtype, for all members.
 
-    Raises ConfigError where `auto` is one of several values.
+    A resume on another machine then computes the same. Raises ConfigError where "auto" is among swept values.
     """
     for path, swept in sweep_plan.values.items():
         if path.endswith(DTYPE) and AUTO in (swept if isinstance(swept, tuple) else getattr(swept, "values", ())):
@@ -197,7 +205,7 @@ def _decided(run_config: Config, sweep_plan: Plan) -> Config:
 
 
 def _described(recorded: Recorded, packs: Sequence[Pack]) -> str:
-    """Return the sweep in words."""
+    """Return a sweep in words for the user: numbers of members, settings, seeds and kinds of programs."""
     search, together = recorded.plan.search, [pack for pack in packs if pack.compiled]
     if isinstance(search, Optuna):
         seeds = len(plan.seeds_of(recorded.run_config, recorded.plan))
@@ -211,8 +219,8 @@ def _described(recorded: Recorded, packs: Sequence[Pack]) -> str:
 def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = None) -> SweepResult:
     """Continue the sweep in `run_dir`; results are those of an uninterrupted sweep. Finished members stay as they are.
 
-    `ray` as in `sweep_runs`, whether it was begun with it or without. Raises ConfigError where there is no sweep, or
-    another process uses it.
+    With `ray`, an address or a table as for `sweep_runs`, it continues on a cluster, wherever it was begun. Raises
+    ConfigError where there is no sweep, or another process uses it.
     """
     _require_one_process()
     path, cluster = absolute(run_dir), placing.read(ray)
@@ -229,13 +237,13 @@ def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = N
 
 
 def _finished(path: Path, recorded: Recorded) -> bool:
-    """Return whether a sweep has its result; a study may get further trials."""
+    """Return whether a sweep has nothing left to train; a study of Optuna always may, for it can get further trials."""
     ended = (path / RESULT).is_file() and not isinstance(recorded.plan.search, Optuna)
     return ended and all(is_complete(directory.member_dir(path, one)) for one in recorded.members)
 
 
 def _concluded_again(path: Path, recorded: Recorded) -> SweepResult:
-    """Return the result of a finished sweep from the files of its members, which compiles nothing."""
+    """Return the result of a finished sweep from the files of its members; nothing is compiled."""
     total = planned_of(recorded.members[0]) if recorded.plan.search.perturbs else 0
     result = conclude(path, recorded.plan, recorded.members, total)
     if not (path / pictures.MEMBERS).exists():
@@ -244,15 +252,16 @@ def _concluded_again(path: Path, recorded: Recorded) -> SweepResult:
 
 
 def _require_one_process() -> None:
-    """Raise ConfigError in a run of several processes, whose devices belong to one run."""
+    """Raise ConfigError where this is one of several processes that JAX has joined: their devices belong to one run."""
     if processes.count() > 1:
         raise ConfigError("ppax sweep: one process trains all members; start it without --distributed")
 
 
 def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Cluster | None) -> SweepResult:
-    """Train all packs, with programs as recorded and new ones for the other members, and conclude.
+    """Train all packs of a sweep (members that one program can train), write the result into `path`, and return it.
 
-    Where a study proposes the settings, `packs` are those of one that it might propose.
+    Recorded programs are trained as they are; other members get new ones. Where a study of Optuna proposes the
+    settings, `packs` are those of one that it might propose. Raises Interrupted where a signal has stopped it.
     """
     total, console = checked_total(recorded.plan, packs), packs[0].tasks[0].run.log.console
     search, best = recorded.plan.search, None
@@ -296,7 +305,7 @@ def _draw(result: SweepResult) -> None:
 
 
 def _rounds() -> Any:
-    """Return the function that trains a study; ConfigError where Optuna is not installed."""
+    """Return `train_study`, the function that trains a study of Optuna; ConfigError where Optuna is not installed."""
     try:
         from ppax.sweeps.studies.rounds import train_study
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Searches: decisions over the members of a sweep while they train, and the table `[search]` of its file."""
+"""Searches, which decide over the members (runs) of a sweep while they train, and their table `[search]`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRUNERS = ("none", "median", "percentile", "halving", "hyperband")
 
 @part
 class Grid:
-    """Grid: every member trains to the end."""
+    """Search without decisions: every member (run) of the sweep trains to the end."""
 
     perturbs: ClassVar[bool] = False
 
@@ -32,17 +32,17 @@ class Grid:
         """Accept every sweep."""
 
     def next_after(self, iteration: int, total: int) -> int:
-        """Return `total`: there are no decisions before the end."""
+        """Return `total`, the last iteration, because there are no decisions before."""
         return total
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return no decision."""
+        """Return [], no decision."""
         return []
 
 
 @part
 class Halving:
-    """Successive halving: at each rung the best 1/eta of all members go on, the others stop.
+    """Successive halving: at each rung the best 1/eta of the sweep's members (runs) go on, the others stop.
 
     Rungs are iterations, each `eta` times as far as the one before. Jamieson & Talwalkar (2016), "Non-stochastic Best
     Arm Identification", arXiv:1502.07943.
@@ -54,7 +54,7 @@ class Halving:
     rungs: int = static("number of rungs; the last one is at a 1/eta of the iterations", default=3, low=1)
 
     def check(self, members: int, total: int) -> None:
-        """Raise ConfigError for more rungs than the members or the iterations have."""
+        """Raise ConfigError where `members` runs of `total` iterations are too few for these rungs and this `eta`."""
         if total <= 1:
             raise ConfigError(
                 f"search.rungs = {self.rungs}: {total} iterations are too few for a rung; raise total_steps"
@@ -69,11 +69,14 @@ class Halving:
             raise ConfigError(f"search.eta = {self.eta}: a sweep of {members} members must have at least {self.eta}")
 
     def next_after(self, iteration: int, total: int) -> int:
-        """Return the next rung."""
+        """Return the iteration of the first rung after `iteration`; `total` if there is none."""
         return next((rung for rung in self._places(total) if rung > iteration), total)
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Stop all but the best of the members that are left; there are `members` / eta^k of them after rung k."""
+        """Return a stop for each member that still trains, but for the best: `members` / eta^k go on after rung k.
+
+        `members` is the number in the whole sweep; at least one goes on.
+        """
         rung = self._places(standings.total).index(standings.iteration) + 1
         kept, order = max(1, standings.members // self.eta**rung), ranked(standings.scores)
         at = f"stopped by halving at rung {rung} of {self.rungs} (iteration {standings.iteration})"
@@ -84,7 +87,7 @@ class Halving:
         ]
 
     def _places(self, total: int) -> list[int]:
-        """Return the iterations of the rungs, the last one a 1/eta of `total`, rounded up."""
+        """Return the iterations of the rungs, rounded up; the last one is at 1/eta of `total`."""
         return [-(-total // self.eta**power) for power in range(self.rungs, 0, -1)]
 
 
@@ -92,10 +95,10 @@ class Halving:
 class PBT:
     """Population-based training: the worst members take over the learner of a good one and perturb its numbers.
 
-    The members of one program are a population. A learner is weights, optimiser state and statistics; a member
-    keeps its environments and random key. Exploit is truncation selection; explore multiplies each number or draws it
-    anew (section 4.1.1). A draw depends on the seed, the iteration and the member alone. Jaderberg et al. (2017),
-    "Population Based Training of Neural Networks", arXiv:1711.09846.
+    The members (runs) in one compiled program are a population. A learner is weights, optimiser state and statistics; a
+    member keeps its environments and random key. Exploit is truncation selection; explore multiplies each number or
+    draws it anew (section 4.1.1). A draw depends on the seed, the iteration and the member alone. Jaderberg et al.
+    (2017), "Population Based Training of Neural Networks", arXiv:1711.09846.
     """
 
     perturbs: ClassVar[bool] = True
@@ -122,7 +125,10 @@ class PBT:
     seed: int = static("random seed of sources and perturbations", default=0, low=0)
 
     def check(self, members: int, total: int) -> None:
-        """Raise ConfigError where there is nothing to copy or no time for it."""
+        """Raise ConfigError for fewer than two members, factors not above 0 or missing, and too long an interval.
+
+        `members` is the number in the smallest program, `total` the iterations of the training.
+        """
         if members < 2:
             raise ConfigError(f"search.part = 'pbt': a population of {members} has nothing to copy; nearest valid: 2")
         if not self.factors or not all(factor > 0.0 for factor in self.factors):
@@ -134,12 +140,12 @@ class PBT:
             )
 
     def next_after(self, iteration: int, total: int) -> int:
-        """Return the next whole interval."""
+        """Return the first multiple of the interval after `iteration`; it may be beyond `total`, the last iteration."""
         every = self.interval or max(1, total // 20)
         return iteration - iteration % every + every
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return a copy for each of the worst members, from one of the best that has a score."""
+        """Return a copy of one of the best members into each of the worst; [] where none of the best has a score."""
         order = ranked(standings.scores)
         count = min(max(1, round(self.fraction * len(order))), len(order) // 2)
         best = [number for number in order[:count] if not math.isnan(standings.scores[number])]
@@ -157,7 +163,7 @@ class PBT:
         return Copy(number, source, values, f"{scores} member {source} is among the best")
 
     def _explored(self, standings: Standings, path: str, value: float, generator: np.random.Generator) -> float:
-        """Return a swept number, drawn anew or perturbed, within its bounds."""
+        """Return a new value for the swept number at `path`, within its bounds: drawn anew, or `value` perturbed."""
         swept = standings.swept[path]
         low, high = bounds(swept, standings.limits.get(path, {}))
         if generator.random() < self.resample:
@@ -168,12 +174,12 @@ class PBT:
 
 
 def ranked(scores: Mapping[int, float]) -> list[int]:
-    """Return the numbers of members, best score first; NaN is the worst, of equal scores the first number is best."""
+    """Return the numbers of members, best score first; NaN is the worst, of equal scores the smaller number leads."""
     return sorted(scores, key=lambda number: (-_known(scores[number]), number))
 
 
 def score_text(score: float) -> str:
-    """Return a score in words."""
+    """Return a score in words: "score 12.5", or "no score" for NaN."""
     return "no score" if math.isnan(score) else f"score {score:.6g}"
 
 
@@ -182,7 +188,10 @@ def _known(score: float) -> float:
 
 
 def bounds(swept: Any, limits: Mapping[str, float]) -> tuple[float, float]:
-    """Return the smallest and largest value of a swept number: of its list or distribution, and of the option."""
+    """Return the smallest and largest value that a swept number may have; infinities where there is no bound.
+
+    Both its own list or distribution, `swept`, and the limits of its option count.
+    """
     own = swept if isinstance(swept, tuple) else getattr(swept, "values", None)
     low, high = (min(own), max(own)) if own else (getattr(swept, "low", -math.inf), getattr(swept, "high", math.inf))
     low = max(low, limits.get("low", -math.inf), math.nextafter(limits.get("above", -math.inf), math.inf))
@@ -195,8 +204,8 @@ class Optuna:
 
     A trial is a setting with all of its seeds; its value is the interquartile mean of their scores. Distributions of
     the sweep are those of the sampler, lists are categories. Workers with the same `storage` and `study` share trials.
-    `sweeps/studies` asks, reports and tells. Akiba et al. (2019), "Optuna: A Next-generation Hyperparameter
-    Optimization Framework", arXiv:1907.10902.
+    `sweeps/studies` trains it. Akiba et al. (2019), "Optuna: A Next-generation Hyperparameter Optimization Framework",
+    arXiv:1907.10902.
     """
 
     perturbs: ClassVar[bool] = False
@@ -222,7 +231,7 @@ class Optuna:
     seed: int = static("random seed of the sampler", default=0, low=0)
 
     def check(self, members: int, total: int) -> None:
-        """Raise ConfigError for as many reports as iterations, or more."""
+        """Raise ConfigError where a pruner is set and `reports` is not below `total`, the iterations of a trial."""
         if self.pruner != "none" and self.reports >= total:
             raise ConfigError(
                 f"search.reports = {self.reports}: must be below the {total} iterations; nearest valid value: "
@@ -230,12 +239,12 @@ class Optuna:
             )
 
     def next_after(self, iteration: int, total: int) -> int:
-        """Return the iteration of the next report to the pruner, if there is one."""
+        """Return the iteration of the pruner's first report after `iteration`; `total` if there is none."""
         times = (report * total // (self.reports + 1) for report in range(1, self.reports + 1))
         return total if self.pruner == "none" else next((time for time in times if time > iteration), total)
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return no decision: a trial's pruner sees other trials of the study (sweeps/studies)."""
+        """Return [], no decision: the pruner, which decides, is asked in sweeps/studies."""
         return []
 
 
@@ -244,12 +253,12 @@ SEARCHES = Choices("search", {"grid": Grid, "halving": Halving, "pbt": PBT, "opt
 
 
 def search_options(table: Any) -> Iterator[Option]:
-    """Yield the options of the part that a table names; ConfigError, Untrusted for a name that means none."""
+    """Yield the options of the search that the table `[search]` names; ConfigError or Untrusted for a wrong name."""
     return config.part_options(SEARCHES, checked_search(table), SEARCH)
 
 
 def read(table: Any) -> Search:
-    """Return the search of a table; ConfigError for unknown options and values out of range.
+    """Return the search of a table `[search]`; ConfigError for unknown options and values out of range.
 
     Raises Untrusted for a database that the user does not trust: a stranger's file must not choose one.
     """
@@ -258,18 +267,24 @@ def read(table: Any) -> Search:
 
 
 def outside_of(table: Any) -> dict[str, Outside]:
-    """Return the addresses that a table names, by their places in it."""
+    """Return the addresses that a table `[search]` names, by the dotted paths of their options."""
     return config.outside_values(dict(flatten(checked_search(table), f"{SEARCH}.")), search_options(table))
 
 
 def build(table: Any) -> Search:
-    """Return the search of a table as `read`, where the user has written it in Python."""
+    """Return the search of a table that the user wrote in Python, whose addresses need no trust.
+
+    Raises ConfigError for unknown options and values out of range.
+    """
     search: Search = config.build_part(SEARCHES, checked_search(table), SEARCH)
     return search
 
 
 def to_table(search: Search) -> Config:
-    """Return the table of a search: the inverse of `read`. Raises ConfigError for numbers out of range."""
+    """Return the table `[search]` of a search, from which `read` makes an equal one.
+
+    Raises ConfigError for what is no search, and for numbers out of range.
+    """
     if not isinstance(search, Search):
         raise ConfigError(f"search = {search!r}: must be a search, as ppax.sweeps.Halving(), or a table of its options")
     table = config.describe_part(search, SEARCHES)
@@ -278,7 +293,7 @@ def to_table(search: Search) -> Config:
 
 
 def checked_search(table: Any) -> Config:
-    """Return a table; ConfigError for what is none."""
+    """Return `table`, what a run file has as `[search]`; ConfigError where it is no table."""
     if not isinstance(table, dict):
         remedy = f"; write {SEARCH}.part = {table!r}" if isinstance(table, str) else ""
         raise ConfigError(f"{SEARCH} = {table!r}: must be a table, [{SEARCH}]{remedy}")

@@ -1,8 +1,9 @@
 """Training of a sweep: stages between decisions, the compiled programs of each pack, the members of each program.
 
-A program trains every member to the same iteration, and members are saved together: a resume continues from the newest
-iteration of which all of them have an intact checkpoint. A member that is not finite keeps its place in the program, so
-that the others compute the same, and is left out of everything else: its state no longer changes.
+A member is a run of the sweep, a pack the members that one compiled program can train together. A program trains every
+member to the same iteration, and members are saved together: a resume continues from the newest iteration of which all
+of them have an intact checkpoint. A member that is not finite keeps its place in the program, so that the others
+compute the same, and is left out of everything else: its state no longer changes.
 """
 
 from __future__ import annotations
@@ -57,14 +58,14 @@ KEPT = 4  # most compiled programs that are kept
 
 
 class Stopped(Exception):
-    """A signal has stopped the sweep; its members are saved."""
+    """Exception where a signal has stopped a sweep; its members are saved."""
 
 
 @dataclasses.dataclass
 class Session:
-    """Sweep that trains: its directory and record, its progress, the event by which a signal stops it.
+    """Sweep that trains: its directory and record, its progress, and the event by which a signal stops it.
 
-    `train` trains packs to an iteration: `Programs.train` in this process, or `placing.driver.train` on a cluster.
+    `train` trains packs to an iteration: `Programs.train` in this process, or `train_on_cluster` of placing/driver.py.
     """
 
     path: Path
@@ -74,16 +75,19 @@ class Session:
     train: Callable[[Session, Sequence[Pack], Searching, int], None]
 
     def run_dirs(self) -> dict[int, Path]:
-        """Return the run directories of all members by number."""
+        """Return the run directories of all members of the sweep, by number."""
         return {one.number: member_dir(self.path, one) for one in self.recorded.members}
 
     def record(self, **changed: Any) -> None:
-        """Replace members or programs in the record, and write it."""
+        """Replace fields of the sweep's record, such as its members or programs, and write it."""
         self.recorded = self.recorded._replace(**changed)
         directory.write_programs(self.path, self.recorded)
 
     def train_stages(self, packs: Sequence[Pack], searching: Searching) -> None:
-        """Train packs to their ends, in stages between decisions over all members."""
+        """Train packs to their ends, in stages between which the search decides over all members.
+
+        Raises Stopped after a signal.
+        """
         for until in searching.stages():
             self.progress.skip(dict.fromkeys(searching.decisions.stops(), searching.total))
             self.train(self, packs, searching, until)
@@ -91,7 +95,10 @@ class Session:
                 self._stop_members(searching, until)
 
     def _stop_members(self, searching: Searching, iteration: int) -> None:
-        """Stop members by the decisions over all at once, and forget the programs in which they were."""
+        """Stop members by the search's decisions at `iteration`, and remove the programs with them from the record.
+
+        The other members of these programs get new ones.
+        """
         training = {number: run_dir for number, run_dir in self.run_dirs().items() if not end_of(run_dir).kind}
         for number, one in searching.decide(iteration, training).items():
             if one.decision == STOP:
@@ -102,25 +109,34 @@ class Session:
             self.record(programs=programs)
 
     def unplaced(self, pack: Pack) -> list[Task]:
-        """Return the members of a pack that have no program, but for those that the search has stopped."""
+        """Return the members of `pack` that no compiled program has yet, without those that the search has stopped.
+
+        A pack is the sweep's members that one compiled program can train together.
+        """
         placed = {number for numbers in self.recorded.programs for number in numbers}
         left = [task for task in pack.tasks if task.member.number not in placed]
         return [task for task in left if end_of(member_dir(self.path, task.member)).kind != SEARCH]
 
     def programs_of(self, pack: Pack) -> list[tuple[int, ...]]:
-        """Return the members of each recorded program of a pack, by number."""
+        """Return the numbers of the members in each recorded program of `pack`; [] where it has none yet."""
         own = {task.member.number for task in pack.tasks}
         return [numbers for numbers in self.recorded.programs if own.issuperset(numbers)]
 
 
 class Programs:
-    """Compiled programs of this process; the newest are kept for further members with equal static parts."""
+    """Compiled programs of this process, each for members of a sweep; the newest are kept.
+
+    A kept one serves further members with equal static parts.
+    """
 
     def __init__(self) -> None:
         self._kept: list[tuple[Task, MembersTraining]] = []
 
     def train(self, session: Session, packs: Sequence[Pack], searching: Searching, until: int) -> None:
-        """Train all packs of a sweep to iteration `until`, one program after the other; record new programs."""
+        """Train all packs of a sweep to iteration `until`, one program after the other; new programs are recorded.
+
+        Raises Stopped after a signal.
+        """
         for pack in packs:
             if session.stop.is_set():
                 raise Stopped
@@ -149,7 +165,11 @@ class Programs:
         progress: Counting,
         stop: threading.Event,
     ) -> None:
-        """Train members of a pack to iteration `until`, in a program for each chunk; one has at most `largest`."""
+        """Train the members of a pack to iteration `until`: one compiled program for each of `chunks`, member numbers.
+
+        `largest` is the number of members in the pack's largest chunk. Smaller ones, unless some of their members were
+        stopped, are filled up to it, so that they use the same compiled program.
+        """
         tasks = {task.member.number: task for task in pack.tasks}
         total = planned_iterations(pack.tasks[0].env, pack.tasks[0].run)
         for numbers in chunks:
@@ -164,10 +184,10 @@ class Programs:
                 training.train(stop, min(until, total))
 
     def chunks_of(self, pack: Pack, tasks: Sequence[Task], most: int = MOST, sharing: int = 1) -> list[tuple[int, ...]]:
-        """Distribute members evenly over the fewest programs that fit into memory; return the numbers of each.
+        """Distribute members evenly over the fewest programs that fit into memory; return the member numbers of each.
 
-        The number for a program begins with a lower bound on memory, at most `most`, and is halved until the compiled
-        program fits. `sharing` programs share the machine's memory.
+        A program may have at most `most` members, or what a lower bound on memory allows; this number is halved until
+        the compiled program fits. `sharing` programs share the machine's memory.
         """
         free = available_bytes()
         available = None if free is None else free // sharing
@@ -182,7 +202,7 @@ class Programs:
         return [tuple(numbers[begin : begin + size]) for begin in range(0, len(numbers), size)]
 
     def _program(self, pack: Pack, tasks: Sequence[Task], size: int) -> MembersTraining:
-        """Return a program of `size` members for `tasks`, of `pack`."""
+        """Return a compiled program of `size` members for `tasks`, members of `pack`: a kept one if it fits."""
         for task, kept in self._kept:
             if kept.members == size and alike(task, tasks[0]):
                 return kept
@@ -192,12 +212,18 @@ class Programs:
 
 
 def done(run_dir: Path, until: int, total: int) -> bool:
-    """Whether a member needs no training before `until`, and no evaluation."""
+    """Return whether the member in `run_dir` has nothing left to do up to iteration `until`, of `total` in all.
+
+    At the last iteration its evaluation must be there, too.
+    """
     return is_complete(run_dir) or (until < total and reached(run_dir, until))
 
 
 def train_alone(task: Task, path: Path, progress: Counting) -> None:
-    """Train and evaluate a member whose environments are on the host, as a run of its own."""
+    """Train and evaluate a member whose environments are on the host, as a run of its own in the directory `path`.
+
+    Raises Stopped after a signal.
+    """
     iterations = planned_iterations(task.env, task.run)
     if is_complete(path):
         progress.skip({task.member.number: iterations}, {task.member.number: end_of(path).env_steps})
@@ -226,7 +252,7 @@ def train_alone(task: Task, path: Path, progress: Counting) -> None:
 
 
 class ProgramTraining:
-    """Training and recording of the members of one compiled program."""
+    """Training and recording of the members of a sweep that one compiled program trains."""
 
     def __init__(
         self,
@@ -238,7 +264,10 @@ class ProgramTraining:
         progress: Counting,
         stack: ExitStack,
     ):
-        """Open the run directories of `tasks`, members of `pack`; they are closed with `stack`."""
+        """Open the run directories of `tasks`, members of `pack`; they are closed with `stack`.
+
+        `run_dirs` has these directories by member number. The members' states are restored later, by `train`.
+        """
         changing = tasks[0].member.values.keys() if searching.search.perturbs else ()
         self.runs = [MemberRun(task, run_dirs[task.member.number], pack.shapes, stack, changing) for task in tasks]
         self._program, self._progress = program, progress
@@ -251,11 +280,11 @@ class ProgramTraining:
 
     @property
     def training(self) -> list[int]:
-        """Places of the members that still train."""
+        """Places, in the program, of the members that still train."""
         return [place for place, run in enumerate(self.runs) if not run.end]
 
     def train(self, stop: threading.Event, until: int) -> None:
-        """Train all members to iteration `until`, evaluate those at their ends; Stopped if `stop` is set before."""
+        """Train all members to iteration `until` and evaluate those that end; Stopped if `stop` is set before."""
         done, states = self.restore()
         self._take_values(done)
         self._last = {place: states[place] for place, run in enumerate(self.runs) if run.end}
@@ -288,9 +317,10 @@ class ProgramTraining:
         self._end(done, states, until, stop.is_set())
 
     def restore(self) -> tuple[int, Sequence[TrainState]]:
-        """Return the iteration and states to continue from; members that have ended keep their last state.
+        """Return the iteration and the members' states to continue from; members that have ended keep their last state.
 
-        Where others copy learners, a member that ended later than that is trained to its end again.
+        In population-based training, which copies learners between members, one that ended after this iteration is
+        trained to its end again.
         """
         active = [self.runs[place] for place in self.training]
         together = self.runs if active and self._searching.search.perturbs else active
@@ -332,19 +362,19 @@ class ProgramTraining:
             warnings.warn(f"members {', '.join(names)}: {text}", stacklevel=3)
 
     def _take_values(self, iteration: int) -> None:
-        """Set the values that the members have as they reach `iteration`, before the decisions there."""
+        """Set the swept values with which the members reach `iteration`, before decisions there."""
         for place, run in enumerate(self.runs):
             self._set(place, self._searching.values(run.task.member, iteration))
         self._program.set_members(*agents_and_envs(self._tasks, self._program.members))
 
     def _set(self, place: int, values: Config) -> None:
-        """Set the swept values of a member."""
+        """Set the swept values of the member at `place` in the program, if the search changes any."""
         if self._searching.search.perturbs:
             self.runs[place].take_values(values)
             self._tasks[place] = self.runs[place].task
 
     def _copied(self, trained: TrainState, iteration: int) -> TrainState:
-        """Return the states of the program after the copies at `iteration`, if a population decides there."""
+        """Return the program's states after the search's copies of learners at `iteration`, if it makes any there."""
         training = self.training
         if not self._searching.search.perturbs or not training or not self._searching.decides_at(iteration):
             return trained
@@ -362,7 +392,11 @@ class ProgramTraining:
         return with_learners(trained, sources)
 
     def _log(self, states: MemberStates, columns: dict[str, np.ndarray], count: int, done: int, seconds: float) -> None:
-        """Log a row for each member, of `count` iterations up to `done`; end those that are done or not finite."""
+        """Log a row for each member that trains, over the `count` iterations up to `done`, which took `seconds`.
+
+        `columns` are the metrics [members] by name. Members that a stop condition ends, or that are not finite, are
+        finished.
+        """
         training, rows, steps, ends = self.training, list[Row](), 0, dict[int, str]()
         share = seconds / len(training)  # each member's part of the time
         for place in training:
@@ -390,7 +424,7 @@ class ProgramTraining:
         self.runs[place].finish(state, kind)
 
     def _save_if_due(self, iteration: int, states: Sequence[TrainState]) -> None:
-        """Save all members that still train; OSError if writes failed for PATIENCE."""
+        """Save all members that still train, if a checkpoint is due; OSError if writes failed for PATIENCE seconds."""
         log = self._run.log
         due = time.monotonic() - self._saved_at >= log.checkpoint_seconds
         if log.checkpoint_every is not None:
@@ -416,7 +450,10 @@ class ProgramTraining:
         self._saved_at = time.monotonic()
 
     def _end(self, done: int, states: Sequence[TrainState], until: int, stopped: bool) -> None:
-        """Save all and evaluate members that are done; raise Stopped if a signal ended the training of others."""
+        """Save all members and evaluate those that have ended; Stopped if a signal, `stopped`, came before `until`.
+
+        `done` is the iteration that `states` have reached.
+        """
         self._save(done, states)
         if self.training and done < until and stopped:
             for place in self.training:
@@ -429,11 +466,11 @@ class ProgramTraining:
 
 
 def filled_up(items: Sequence[T], count: int) -> list[T]:
-    """Return `count` items: those given, and again those at the beginning, whose results are dropped."""
+    """Return a list of `count` items: those given, then the first ones again, whose results are ignored."""
     return list(itertools.islice(itertools.cycle(items), count))
 
 
 def agents_and_envs(tasks: Sequence[Task], count: int) -> tuple[list[Agent], list[Any]]:
-    """Return agents and environments of `count` members: those of the tasks, repeated."""
+    """Return the agents and the environments for the `count` places of a program: those of `tasks`, repeated."""
     own = filled_up(tasks, count)
     return [task.agent for task in own], [task.env for task in own]

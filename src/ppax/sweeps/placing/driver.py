@@ -1,4 +1,4 @@
-"""Driver: places the programs of a sweep on a Ray cluster, and writes what their workers send."""
+"""Driver, which places the programs of a sweep on a Ray cluster and writes what their workers send."""
 
 from __future__ import annotations
 
@@ -42,29 +42,29 @@ LOOK_SECONDS = 0.5  # interval at which signals and progress are polled
 
 
 class Room(NamedTuple):
-    """Programs that have room at the same time: on the whole cluster, and on its largest machine."""
+    """Number of programs for which there is room at the same time, on the whole cluster and on its largest machine."""
 
     programs: int
     together: int
 
 
 class Places:
-    """Places of a cluster for programs that need the resources of `cluster`; machines may come and go."""
+    """Places on a cluster for programs that need the resources given in `cluster`; machines may come and go."""
 
     def __init__(self, ray: Any, cluster: Cluster):
-        """Raise ConfigError where no machine has the resources of a program."""
+        """Begin to look for places; ConfigError where no machine has the resources of a program."""
         self._ray, self._cluster = ray, cluster
         self._seen = time.monotonic()  # when there was room last
         if not self.room().programs:
             self._refuse()
 
     def room(self) -> Room:
-        """Return the room, of programs that run and of others."""
+        """Return for how many programs the cluster has room, those that run already included."""
         each = [self._on(node["Resources"]) for node in self._nodes()]
         return Room(sum(each), max(each, default=0))
 
     def require(self) -> int:
-        """Return how many programs have room; ConfigError where for PATIENCE seconds there is room for none."""
+        """Return for how many programs the cluster has room; ConfigError after PATIENCE seconds with room for none."""
         room = self.room()
         if room.programs:
             self._seen = time.monotonic()
@@ -76,7 +76,7 @@ class Places:
         return [node for node in self._ray.nodes() if node["Alive"]]
 
     def _on(self, has: dict[str, float]) -> int:
-        """Return how many programs have room on a machine."""
+        """Return for how many programs a machine has room, by its resources `has`."""
         places = int(has.get("CPU", 0)) // self._cluster.cpus
         return min(places, int(has.get("GPU", 0)) // self._cluster.gpus) if self._cluster.gpus else places
 
@@ -92,7 +92,7 @@ class Places:
 
 @dataclasses.dataclass
 class Placed:
-    """Program of a sweep on the cluster: its members, its worker, and what is counted of it."""
+    """Program of a sweep on the cluster: its members, its worker (an actor of Ray), and what is counted of it."""
 
     tasks: list[Task]
     largest: int  # members of the largest program of these sizes; 0 on the host
@@ -105,15 +105,16 @@ class Placed:
 
     @property
     def described(self) -> str:
-        """Members in words."""
+        """Members of the program in words, for messages: "member 3" or "members 0 to 7"."""
         numbers = [task.member.number for task in self.tasks]
         return f"member {numbers[0]}" if len(numbers) == 1 else f"members {numbers[0]} to {numbers[-1]}"
 
 
 def plan_programs(ray: Any, session: Session, packs: Sequence[Pack], cluster: Cluster, places: Places) -> None:
-    """Distribute members without a program over as many as have room, and record the programs.
+    """Distribute members without a program over as many programs as the cluster has room for, and record these.
 
-    A machine of the cluster measures how many members fit into a program.
+    `packs` hold the members that one program can train together. A machine of the cluster measures how many fit into
+    its memory. Raises Stopped after a signal.
     """
     new = [session.unplaced(pack) for pack in packs if pack.compiled]
     left = [[task.member for task in tasks] for tasks in new if tasks]
@@ -139,7 +140,10 @@ def plan_programs(ray: Any, session: Session, packs: Sequence[Pack], cluster: Cl
 
 
 def placed_of(session: Session, packs: Sequence[Pack]) -> list[Placed]:
-    """Return the programs of all packs."""
+    """Return all programs of the packs, in the form in which they are placed on the cluster.
+
+    A member whose environments are on the host makes a program of its own.
+    """
     placed = []
     for pack in packs:
         by_number = {task.member.number: task for task in pack.tasks}
@@ -154,9 +158,9 @@ def train_on_cluster(
 ) -> None:
     """Train all packs on the cluster to iteration `until`, with programs as recorded and new ones for other members.
 
-    The search is not asked: it decides between stages, in the driver. Raises Stopped after a signal, when all programs
-    have saved; ProcessLost where a program has lost more workers than `cluster.retries`; ConfigError where no machine
-    has the resources of a program.
+    `searching` is not used: the search decides between stages, in the driver's process. Raises Stopped after a signal,
+    when all programs have saved; ProcessLost where a program has lost more workers than `cluster.retries`; ConfigError
+    where no machine has the resources of a program.
     """
     places = Places(ray, cluster)
     plan_programs(ray, session, packs, cluster, places)
@@ -164,7 +168,7 @@ def train_on_cluster(
 
 
 class Driver:
-    """Programs that train at the same time on a cluster, each in a worker of its own."""
+    """Driver of programs that train at the same time on a cluster, each in a worker of its own."""
 
     def __init__(self, ray: Any, session: Session, cluster: Cluster, until: int, places: Places):
         self._ray, self._session, self._cluster, self._until, self._places = ray, session, cluster, until, places
@@ -177,7 +181,10 @@ class Driver:
         self._worker = ray.remote(max_restarts=0, max_task_retries=0, **cluster.resources)(Worker)
 
     def train(self, programs: Sequence[Placed]) -> None:
-        """Train the programs to their ends, as many at a time as the cluster has room for."""
+        """Train the programs to iteration `until`, as many at a time as the cluster has room for.
+
+        Raises Stopped after a signal, ProcessLost where too many workers of a program were lost.
+        """
         for placed in programs:
             left = [task for task in placed.tasks if not self._done(task)]
             ended = [task for task in placed.tasks if is_complete(self._dir_of(task))]
@@ -202,7 +209,7 @@ class Driver:
             raise Stopped
 
     def _place(self) -> None:
-        """Begin programs that wait, where there is room."""
+        """Start workers for programs that wait, while there is room."""
         room = self._places.require() if self._waiting else 0
         while self._waiting and len(self._running) < room:
             placed = self._waiting.popleft()
@@ -215,7 +222,7 @@ class Driver:
             self._running[placed.worker.begin.remote(job)] = placed
 
     def _poll(self) -> None:
-        """Take what workers have answered, and ask them again unless they have ended."""
+        """Take what workers have answered within LOOK_SECONDS, and ask them again unless they have ended."""
         if not self._running:
             time.sleep(LOOK_SECONDS)
             return
@@ -235,7 +242,7 @@ class Driver:
                     self._running[placed.worker.next.remote()] = placed
 
     def _take(self, placed: Placed, event: Event) -> bool:
-        """Take one event of a worker; return whether the worker goes on."""
+        """Take one event of a worker, such as rows or files to write; return whether the worker goes on."""
         if isinstance(event, Snapshot):
             transport.apply(self._root, self._runs_of(placed), event)
             placed.env_steps = 0
@@ -253,7 +260,10 @@ class Driver:
         return True
 
     def _lose(self, placed: Placed, error: Exception) -> None:
-        """Let a program whose worker is lost go on from its last checkpoint, `retries` times at most."""
+        """Put a program whose worker is lost back into the queue, to go on from its last checkpoint.
+
+        After more than `retries` losses, the sweep ends with ProcessLost.
+        """
         self._kill(placed)  # a worker that still lives would keep its resources
         self._progress.take_back(placed.env_steps)
         placed.env_steps, placed.reached = 0, {}
@@ -273,7 +283,7 @@ class Driver:
         )
 
     def _finish(self) -> None:
-        """Ask all workers to save and end; those that have not begun end at once."""
+        """Ask all workers to save and end; those that have not begun are ended at once."""
         self._waiting.clear()
         for answer, placed in list(self._running.items()):
             if not placed.begun:
@@ -297,19 +307,22 @@ class Driver:
 
 
 class MergedProgress:
-    """Progress of programs that train at the same time, as that of one."""
+    """Progress of programs that train at the same time, merged into the single one of the sweep."""
 
     def __init__(self, progress: Progress):
         self._progress, self._since = progress, time.monotonic()
         self._changed, self._env_steps, self._rows = False, 0, list[Row]()
 
     def add(self, env_steps: int, rows: Sequence[Row]) -> None:
-        """Add what the members of one program have done."""
+        """Add the environment steps and newest log rows of one program's members; `show` counts them."""
         self._changed, self._env_steps = True, self._env_steps + env_steps
         self._rows += rows
 
     def show(self, reached: Mapping[int, int]) -> None:
-        """Count as progress what was added since the last call; `reached` are the members that still train."""
+        """Count as the sweep's progress what was added since the last call; do nothing if that was nothing.
+
+        `reached` has the iterations of the members that still train, by number.
+        """
         if self._changed:
             now = time.monotonic()
             self._progress.add(reached, self._env_steps, now - self._since, self._rows)

@@ -1,4 +1,4 @@
-"""Table `[ray]` of a sweep's file: the cluster on which programs are placed, and the resources of each.
+"""Table `[ray]` of a sweep's run file: the cluster on which programs are placed, and the resources of each.
 
 [ray]
 address = "auto"
@@ -40,7 +40,7 @@ OPTIONS = {
 
 
 class Cluster(NamedTuple):
-    """Cluster, and resources of each program on it; the fields are OPTIONS."""
+    """Ray cluster by its address, with the resources of each program on it; the fields are OPTIONS."""
 
     address: str
     cpus: int
@@ -49,17 +49,17 @@ class Cluster(NamedTuple):
 
     @property
     def resources(self) -> dict[str, Any]:
-        """Resources of a program, as Ray's options of a task or actor."""
+        """Resources of a program, as the options that Ray takes for a task or actor."""
         return {"num_cpus": self.cpus, "num_gpus": self.gpus, "scheduling_strategy": "SPREAD"}
 
 
 def split_cluster(run_config: Config) -> tuple[Config, Any]:
-    """Return a run file without its table `[ray]`, and that table, None where there is none."""
+    """Return a run file without its table `[ray]`, and that table, or None where there is none."""
     return {name: value for name, value in run_config.items() if name != RAY}, run_config.get(RAY)
 
 
 def read(given: str | Mapping[str, Any] | None) -> Cluster | None:
-    """Return the settings of a table or of an address, None of None; ConfigError for what is invalid."""
+    """Return the cluster that a table `[ray]` or an address stands for; None for None, ConfigError if it is invalid."""
     if given is None:
         return None
     table = checked_cluster(given)
@@ -70,7 +70,7 @@ def read(given: str | Mapping[str, Any] | None) -> Cluster | None:
 
 
 def of_file(given: Mapping[str, Any] | None) -> Cluster | None:
-    """Return the settings of a table that a file has, as `read`; Untrusted for a cluster that the user does not trust.
+    """Return the cluster of the table `[ray]` in a file, as `read`; Untrusted for one that the user does not trust.
 
     A cluster gets the code of this process and its credentials, and what it sends back is unpickled.
     """
@@ -81,7 +81,7 @@ def of_file(given: Mapping[str, Any] | None) -> Cluster | None:
 
 
 def checked_cluster(given: Any) -> Mapping[str, Any]:
-    """Return a table, {} for None; an address stands for one. ConfigError for anything else."""
+    """Return the table `[ray]`: `given`, {} for None, {"address": ...} for an address; ConfigError for another type."""
     table = {"address": given} if isinstance(given, str) else {} if given is None else given
     if not isinstance(table, Mapping):
         raise ConfigError(f"{RAY} = {given!r}: must be an address, as {AUTO!r}, or a table, [{RAY}]")
@@ -89,7 +89,7 @@ def checked_cluster(given: Any) -> Mapping[str, Any]:
 
 
 def check(cluster: Cluster | None, search: Search) -> None:
-    """Raise ConfigError for a search that decides within each program: on a cluster programs train apart."""
+    """Raise ConfigError where a cluster is given and the search decides inside programs, which train apart there."""
     if cluster is not None and search.perturbs:
         name = type(search).__name__.lower()
         raise ConfigError(

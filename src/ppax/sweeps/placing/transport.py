@@ -1,8 +1,9 @@
 """Transport of run directories between a worker and the directory of the sweep, which the driver alone writes.
 
-A snapshot is what a kill of the worker would leave at one moment, so that a resume from it gives the bits of an
-uninterrupted sweep. Files are written in the order in which a run writes them: a checkpoint after the rows and the best
-policy up to it, the reason for the end after the last checkpoint. Files that are gone are removed last.
+A worker is an actor of a Ray cluster that trains members of the sweep, the driver the process that began it. A snapshot
+is what a kill of the worker would leave at one moment, so that a resume from it gives the bits of an uninterrupted
+sweep. Files are written in the order in which a run writes them: a checkpoint after the rows and the best policy up to
+it, the reason for the end after the last checkpoint. Files that are gone are removed last.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ ORDER = ("best", CHECKPOINTS, STOPPED, EVALUATION)  # written after all other fi
 
 
 class Snapshot(NamedTuple):
-    """Run directories at one moment; names begin with that of the run directory."""
+    """Content of run directories at one moment; names of files begin with that of the run directory."""
 
     files: Mapping[str, bytes]  # those that have changed since the snapshot before
     names: frozenset[str]  # of all files
 
 
 class Outbox:
-    """Snapshots of the run directories in `root`, each with what has changed since the one before."""
+    """Source of snapshots of the run directories in `root`, each with what has changed since the one before."""
 
     def __init__(self, root: Path):
         self._root = root
@@ -43,16 +44,16 @@ class Outbox:
         self._checkpoints: set[str] = set()
 
     def sent(self) -> None:
-        """Mark the current files as known to the receiver."""
+        """Mark the current files as known to the receiver, so that the next snapshot leaves them out."""
         self._sent, self._checkpoints = _stamps(self._root), _checkpoints(self._root)
 
     @property
     def due(self) -> bool:
-        """Whether there is a new checkpoint."""
+        """Whether there is a checkpoint that the last snapshot does not have."""
         return not _checkpoints(self._root) <= self._checkpoints
 
     def take(self) -> Snapshot | None:
-        """Return a snapshot; None where checkpoints came or went meanwhile, as in a run that goes on."""
+        """Return a snapshot; None where checkpoints came or went while it was taken, because a run goes on."""
         before, checkpoints = _stamps(self._root), _checkpoints(self._root)
         files = {}
         try:
@@ -68,15 +69,15 @@ class Outbox:
 
 
 def collect_files(root: Path, runs: Iterable[str]) -> Snapshot:
-    """Return all files of some run directories in `root`; of those that do not exist there are none."""
+    """Return all files of the run directories `runs`, names in `root`; a directory that does not exist has none."""
     names = [name for run in runs for name in _names(root, run)]
     return Snapshot({name: untrusted.read(root / name, LIMIT) for name in names}, frozenset(names))
 
 
 def apply(root: Path, runs: Collection[str], snapshot: Snapshot) -> None:
-    """Write a snapshot of the run directories `runs` into `root`, each locked meanwhile; ConfigError if one is in use.
+    """Write a snapshot of the run directories `runs` into `root`; ConfigError if a process uses one of them.
 
-    A kill in between leaves directories from which the sweep resumes.
+    Directories are locked meanwhile. A kill in between leaves them such that the sweep can resume.
     """
     _require_inside(runs, snapshot)
     with contextlib.ExitStack() as stack:
@@ -90,7 +91,7 @@ def apply(root: Path, runs: Collection[str], snapshot: Snapshot) -> None:
 
 
 def _write(root: Path, files: Mapping[str, bytes]) -> None:
-    """Write files, those of one checkpoint together."""
+    """Write files, content by name, into `root`; all files of a checkpoint appear at once."""
     whole: dict[Path, dict[str, bytes]] = {}
     for name, data in files.items():
         path = root / name
@@ -115,7 +116,7 @@ def _remove(root: Path, names: Collection[str]) -> None:
 
 
 def _require_inside(runs: Collection[str], snapshot: Snapshot) -> None:
-    """Raise ConfigError for names outside of the run directories, which no worker of ppax sends."""
+    """Raise ConfigError where a snapshot has names outside of the run directories, which no worker of ppax sends."""
     for name in {*snapshot.files, *snapshot.names}:
         if _run_of(name) not in runs or ".." in PurePosixPath(name).parts:
             raise ConfigError(f"a worker has sent {name!r}, which is in none of its run directories")
@@ -131,7 +132,7 @@ def _stage(name: str) -> int:
 
 
 def _names(root: Path, run: str) -> list[str]:
-    """Return the names of the regular files of a run directory, but for those of its lock and unfinished ones."""
+    """Return the names of the regular files in a run directory, without its lock and unfinished files."""
     found = []
     for folder, _, files in os.walk(root / run):
         place = Path(folder).relative_to(root)
@@ -141,7 +142,7 @@ def _names(root: Path, run: str) -> list[str]:
 
 
 def _stamps(root: Path) -> dict[str, tuple[int, int, int]]:
-    """Return modification time, size and inode of each file by name, by which changes are detected."""
+    """Return (modification time in ns, size in bytes, inode) of each file in `root`, by name, to detect changes."""
     stamps = {}
     for run in sorted(os.listdir(root)):
         for name in _names(root, run):

@@ -1,7 +1,7 @@
-"""Worker: an actor of a Ray cluster that trains the members of one program, in a directory of its own machine.
+"""Worker, an actor of a Ray cluster that trains the members of one program in a directory of its own machine.
 
-The driver polls for events since its last request: progress, snapshots of the run directories, the end. It alone
-writes the directory of the sweep, so that a worker that was given up as lost but still lives can change nothing.
+The driver polls for events since its last request: progress, snapshots of the run directories, the end. It alone writes
+the directory of the sweep, so that a worker that was given up as lost but still lives can change nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WAITING = 1_000  # capacity of the queue of events; a full queue blocks training
 
 
 class ProcessContext(NamedTuple):
-    """Process context that a worker takes over from the driver: versions, trusted packages, search path, directory."""
+    """Context of the driver's process that a worker takes over: versions, trusted packages, search path, directory."""
 
     versions: tuple[str, str]  # of ppax and JAX
     trusted: tuple[list[str], list[str], list[str]]  # as imports.granted
@@ -55,7 +55,7 @@ class ProcessContext(NamedTuple):
 
 
 class Job(NamedTuple):
-    """Members that train in one program, or one whose environments are on the host."""
+    """Job of a worker: members that train in one program, or a single one whose environments are on the host."""
 
     context: ProcessContext
     plan: Plan  # of the whole sweep
@@ -67,14 +67,14 @@ class Job(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """Members, by number, up to an iteration that needs no training, as of sweeps/progress.py."""
+    """Event that members, by number, have reached iterations without training, as for `Counting.skip` of the sweep."""
 
     reached: dict[int, int]
     env_steps: dict[int, int]
 
 
 class Added(NamedTuple):
-    """Members that still train, by number, up to an iteration, as of sweeps/progress.py."""
+    """Event that members, by number, have trained up to iterations, as for `Counting.add` of the sweep."""
 
     reached: dict[int, int]
     env_steps: int
@@ -82,7 +82,10 @@ class Added(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """End of a program: done, stopped by a request, or an exception, as its type's name, its text and its traceback."""
+    """Event that a program has ended: done, stopped by a request, or by an exception.
+
+    The exception is the name of its type, its text and its traceback.
+    """
 
     stopped: bool
     error: tuple[str, str, str] | None
@@ -92,12 +95,12 @@ Event = Skipped | Added | Snapshot | Ended
 
 
 def process_context(cpus: int) -> ProcessContext:
-    """Return the context of this process, the driver."""
+    """Return the context of this process, the driver, for a worker of `cpus` CPUs."""
     return ProcessContext((__version__, jax.__version__), imports.granted(), list(sys.path), os.getcwd(), cpus)
 
 
 def enter(given: ProcessContext, stack: contextlib.ExitStack) -> None:
-    """Take over the context of the driver; ConfigError for other versions."""
+    """Take over the context of the driver, until `stack` is closed; ConfigError for other versions of ppax or JAX."""
     own = (__version__, jax.__version__)
     if own != given.versions:
         raise ConfigError(
@@ -115,7 +118,10 @@ def enter(given: ProcessContext, stack: contextlib.ExitStack) -> None:
 
 
 def size_of_programs(given: ProcessContext, members: tuple[Member, ...], most: int, sharing: int) -> int:
-    """Return how many of the members of one pack a program may have on this machine, at most `most`."""
+    """Return how many members a program may have on this machine, at most `most`; `members` must be of one pack.
+
+    `sharing` programs share the machine's memory.
+    """
     with contextlib.ExitStack() as stack:
         enter(given, stack)
         (pack,) = packed(members)
@@ -125,7 +131,7 @@ def size_of_programs(given: ProcessContext, members: tuple[Member, ...], most: i
 
 
 class Worker:
-    """Actor that trains one job in a thread, so that it can answer the driver's requests during training."""
+    """Actor of Ray that trains one job in a thread, so that it can answer the driver's requests meanwhile."""
 
     def __init__(self) -> None:
         self._events: queue.Queue[Event] = queue.Queue(WAITING)
@@ -136,12 +142,12 @@ class Worker:
         self._outbox = Outbox(self._folder / MEMBERS)
 
     def begin(self, job: Job) -> list[Event]:
-        """Start training in a thread; return no events."""
+        """Start to train `job` in a thread; return [], no events yet."""
         threading.Thread(target=self._run, args=(job,), daemon=True).start()
         return []
 
     def next(self) -> list[Event]:
-        """Return the events since the last request; wait up to WAIT_SECONDS if there are none."""
+        """Return the events since the last request, at most WAIT_SECONDS after the call; [] if there are none."""
         events: list[Event] = []
         with contextlib.suppress(queue.Empty):
             events.append(self._events.get(timeout=WAIT_SECONDS))
@@ -154,15 +160,15 @@ class Worker:
         return events
 
     def stop(self) -> None:
-        """Ask for an end of training, with checkpoints."""
+        """Ask the training to save checkpoints and end."""
         self._stop.set()
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Count members up to an iteration that needs no training (sweeps/progress.py)."""
+        """Report members, by number, as done up to iterations without training, as `Counting.skip` of the sweep."""
         self._events.put(Skipped(dict(reached), dict(env_steps)))
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
-        """Count members up to an iteration (sweeps/progress.py), after the checkpoints before it."""
+        """Report what members have trained together, as `Counting.add` of the sweep; new checkpoints are sent first."""
         if not self._on_host and self._outbox.due:
             self._send()
         self._events.put(
@@ -211,17 +217,17 @@ class Worker:
 
 
 def run_of(member: Member) -> str:
-    """Return the name of the run directory of a member."""
+    """Return the name of a member's run directory, such as "007"."""
     return member_dir(Path(), member).name
 
 
 def _described(error: BaseException) -> tuple[str, str, str]:
-    """Return an exception as text: the driver unpickles nothing of a worker's."""
+    """Return an exception as (name of its type, text, traceback): the driver unpickles no object of a worker."""
     return type(error).__name__, str(error), "".join(traceback.format_exception(error))
 
 
 def raised_by(event: Ended) -> Any:
-    """Return the exception of an end; None without one. Types that are not in ERRORS become RuntimeError."""
+    """Return the exception that ended a program, None without one; a RuntimeError if its type is not in ERRORS."""
     if event.error is None:
         return None
     name, text, trace = event.error

@@ -1,1 +1,1 @@
-"""Sweeps whose settings a study of Optuna proposes: its space, its trials, rounds of asking, training and telling."""
+"""Studies of Optuna, which propose the settings of a sweep: their space, their trials, and rounds of training."""

@@ -1,4 +1,4 @@
-"""Rounds of an Optuna study: ask for settings, train their members together, tell their scores."""
+"""Rounds of a study of Optuna: ask for settings, train their members together, tell their scores."""
 
 from __future__ import annotations
 
@@ -27,14 +27,18 @@ LOST = "repeated by another worker, after a pause here"
 
 
 class TrialBatch(NamedTuple):
-    """Trials that train together, by number, with the packs of their members."""
+    """Trials of a study that train together: the members (runs) of each by number, and the packs of all members."""
 
     trials: Mapping[int, tuple[Member, ...]]
     packs: Sequence[Pack]
 
 
 def train_study(session: Session) -> Best | None:
-    """Train trials until the study's budget is spent and no worker trains; return the best trial."""
+    """Train trials until the study's budget is spent and no other worker trains; return the best trial.
+
+    None stands for a study in which no trial has a value. Raises Stopped after a signal, ConfigError where the budget
+    was spent before this sweep has trained anything.
+    """
     with Study(session.path, session.recorded.plan, session.recorded.run_config) as study:
         while True:
             batch = _next_batch(session, study)
@@ -53,7 +57,10 @@ def train_study(session: Session) -> Best | None:
 
 
 def _next_batch(session: Session, study: Study) -> TrialBatch:
-    """Return the trials that this directory has begun, else new ones, which are recorded."""
+    """Return the trials to train next: those that this directory has begun, else new ones, which are recorded.
+
+    It has no trials where the budget is spent.
+    """
     begun: dict[int, tuple[Member, ...]] = {}
     for member in session.recorded.members:
         begun[member.setting] = (*begun.get(member.setting, ()), member)
@@ -71,7 +78,7 @@ def _next_batch(session: Session, study: Study) -> TrialBatch:
 
 
 def _give_up(path: Path, members: Sequence[Member]) -> None:
-    """Stop members whose trial another worker repeats by now; of a trial that was told, all are complete."""
+    """Stop those of `members` that are not complete, because another worker repeats their trial by now."""
     for member in members:
         run_dir = member_dir(path, member)
         if not is_complete(run_dir):
@@ -80,7 +87,7 @@ def _give_up(path: Path, members: Sequence[Member]) -> None:
 
 
 def _built(recorded: Recorded, asked: Sequence[Proposed], study: Study) -> TrialBatch:
-    """Build the members of trials; a setting that cannot be is told to the study as pruned."""
+    """Return the trials that were asked for, with their members; an invalid setting is told to the study as pruned."""
     trials: dict[int, tuple[Member, ...]] = {}
     seeds, count = plan.seeds_of(recorded.run_config, recorded.plan), len(recorded.members)
     for one in asked:
@@ -102,7 +109,7 @@ def _built(recorded: Recorded, asked: Sequence[Proposed], study: Study) -> Trial
 
 
 def _train(session: Session, batch: TrialBatch, study: Study) -> None:
-    """Train the members of a batch to their ends and tell the values of its trials."""
+    """Train the members of a batch of trials to their ends and tell the study the values of the trials."""
     recorded = session.recorded
     total = checked_total(recorded.plan, batch.packs)
     of_member = {member.number: number for number, members in batch.trials.items() for member in members}

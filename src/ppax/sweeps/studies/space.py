@@ -1,7 +1,7 @@
-"""Space of a study, its samplers and its pruners, as Optuna has them.
+"""Search space of a study, its samplers and its pruners, as Optuna has them.
 
 A sampler's draws are a function of seed, trial and the study's results. A database may come from a stranger: samplers
-that keep their state in it as a pickle, as Optuna's CMA-ES, are none.
+that keep their state in it as a pickle, as Optuna's CMA-ES, are not offered.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PRUNERS: dict[str, Callable[[], Any]] = {
 
 
 def sampler_of(settings: Optuna) -> Any:
-    """Return the sampler of a study; ConfigError where a package that it needs is missing."""
+    """Return the sampler of a study of Optuna; ConfigError where a package that it needs is missing."""
     needed = NEEDS.get(settings.sampler)
     if needed is not None and importlib.util.find_spec(needed) is None:
         raise ConfigError(
@@ -47,7 +47,10 @@ def sampler_of(settings: Optuna) -> Any:
 
 
 class ByTrial(optuna.samplers.BaseSampler):
-    """Sampler that is seeded by seed and number of the trial, so that a resumed study proposes the same settings."""
+    """Sampler of Optuna that is seeded anew for each trial, by the seed and the number of the trial.
+
+    A resumed study thus proposes the same settings.
+    """
 
     def __init__(self, settings: Optuna):
         self._settings = settings
@@ -58,37 +61,37 @@ class ByTrial(optuna.samplers.BaseSampler):
         return SAMPLERS[self._settings.sampler](int(np.random.SeedSequence(numbers).generate_state(1)[0]))
 
     def before_trial(self, study: Any, trial: Any) -> None:
-        """Make the sampler of this trial."""
+        """Make the sampler of this trial and prepare it; Optuna calls this."""
         self._inner = self._make(trial.number)
         self._inner.before_trial(study, trial)
 
     def infer_relative_search_space(self, study: Any, trial: Any) -> Any:
-        """Return the options that are sampled together."""
+        """Return the options that are sampled together; Optuna calls this."""
         return self._inner.infer_relative_search_space(study, trial)
 
     def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Any:
-        """Sample the options that are sampled together."""
+        """Return values of the options that are sampled together; Optuna calls this."""
         return self._inner.sample_relative(study, trial, search_space)
 
     def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
-        """Sample one of the other options."""
+        """Return a value of one option that is sampled alone; Optuna calls this."""
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
-        """Let the sampler record the result of a trial."""
+        """Let the trial's sampler take note of its result; Optuna calls this."""
         self._inner.after_trial(study, trial, state, values)
 
 
 def space_of(swept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the distribution of each swept option by path. Values of a list are categories, by their JSON text.
+    """Return Optuna's distribution of each swept option by path; values of a list are categories, as JSON texts.
 
-    Options are sampled in the order of their paths, which differs between a run file and what was read from it.
+    They are in the order of their paths, because Optuna samples in this order and that of a run file may change.
     """
     return {path: _distribution(swept[path]) for path in sorted(swept)}
 
 
 def values_of(swept: Mapping[str, Any], parameters: Mapping[str, Any]) -> Config:
-    """Return the values of a trial's parameters, numbers with the digits that drawn ones have."""
+    """Return the values of the swept options from a trial's `parameters`; numbers have six significant digits."""
     return {path: _value(one, parameters[path]) for path, one in swept.items()}
 
 
@@ -107,5 +110,8 @@ def _value(one: Any, parameter: Any) -> Any:
 
 
 def _categories(one: Any) -> dict[str, Any]:
-    """Return the values of a list by their texts: Optuna's own categories cannot be lists, and 1 equals true."""
+    """Return the values of a list or Choice by their JSON texts, which are the categories.
+
+    Optuna's own categories cannot be lists, and it takes 1 and true for equal.
+    """
     return {json.dumps(value): value for value in (one if isinstance(one, tuple) else one.values)}

@@ -1,4 +1,4 @@
-"""Storage of a study: a database by URL, a SQLite file by default."""
+"""Storage of a study of Optuna: a database by URL, a SQLite file by default."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ AT_ONCE = (  # others create the tables at the same time
 
 
 def sqlite_file(path: Path) -> str:
-    """Return the URL of a SQLite file."""
+    """Return the URL of the SQLite file at `path`."""
     return sqlalchemy.engine.URL.create("sqlite", database=str(path.resolve())).render_as_string()
 
 
 def one_at_a_time(url: str) -> contextlib.AbstractContextManager[Any]:
-    """Return a reentrant lock between workers: of a file for SQLite, which cannot lock rows; else none."""
+    """Return a reentrant lock between workers: a lock file for SQLite, which cannot lock rows; else without effect."""
     file = _file_of(url)
     return contextlib.nullcontext() if file is None else filelock.FileLock(f"{file}{LOCK}")
 
 
 def _file_of(url: str) -> str | None:
-    """Return the file of a SQLite database; None for other databases, and for what is no URL."""
+    """Return the path of a SQLite database by its URL; None for other databases, and for what is no URL."""
     try:
         made = sqlalchemy.engine.make_url(url)
     except sqlalchemy.exc.ArgumentError:
@@ -55,7 +55,7 @@ def _file_of(url: str) -> str | None:
 
 
 def require_sound_files(url: str) -> None:
-    """Raise ConfigError for files of a SQLite database by which a stranger could change or remove other files.
+    """Raise ConfigError where files of a SQLite database could let a stranger change or remove other files.
 
     They are opened in place: through a link or another name of a file they would change it. A lock must be empty, as
     some versions of filelock make it so. SQLite removes the file that the end of a journal names, of a transaction over
@@ -82,10 +82,10 @@ def _end_of(path: Path, size: int) -> bytes:
 
 
 def opened(settings: Optuna, url: str, every: int | None, repeat: Callable[[Any, Any], None]) -> tuple[Any, Any]:
-    """Return a study that exists or is created, and its storage; ConfigError where there is no such database.
+    """Return (study, its storage), opened or created in the database at `url`; ConfigError where there is no such one.
 
-    A worker records a heartbeat each `every` seconds; None: it shares the study with no other. `repeat` gets the
-    study and a trial of a worker that was lost.
+    A worker records a heartbeat each `every` seconds; None if it shares the study with no other. `repeat` is called
+    with the study and a trial of a worker that was lost.
     """
     require_sound_files(url)
     life = {} if every is None else {"heartbeat_interval": every, "grace_period": settings.patience}
@@ -112,7 +112,7 @@ def opened(settings: Optuna, url: str, every: int | None, repeat: Callable[[Any,
 
 
 def shown_url(url: str) -> str:
-    """Return a URL without its password."""
+    """Return a URL with its password hidden, for messages; a remark in its place where it is no URL."""
     try:
         return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
     except sqlalchemy.exc.ArgumentError:
@@ -120,7 +120,7 @@ def shown_url(url: str) -> str:
 
 
 def reading(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a method of a study, whose database is at `self._url`: errors of its content become a ConfigError."""
+    """Decorate a method of a study, whose database is at `self._url`: faults of the database become a ConfigError."""
 
     @functools.wraps(method)
     def checked(self: Any, *arguments: Any) -> Any:
@@ -139,7 +139,7 @@ def reading(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Context without Optuna's messages about every trial and about what it calls experimental."""
+    """Context in which Optuna prints no messages about trials and no warnings about experimental features."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
@@ -152,5 +152,5 @@ def quiet() -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's message."""
+    """Return the first line of an error's message; the name of its type where there is no message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""Study of Optuna, as one worker sees it: its trials, those of others, and what is left of its budget."""
+"""Study of Optuna, as one of its workers sees it: its trials, those of others, and what is left of its budget."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ DONE, PRUNED = TrialState.COMPLETE, TrialState.PRUNED
 
 
 class Proposed(NamedTuple):
-    """Trial that a worker has asked for."""
+    """Trial of a study that this worker has asked for: a setting to train."""
 
     number: int  # in the study
     values: Config  # of the swept options, by dotted path
 
 
 class Best(NamedTuple):
-    """Best trial of a study."""
+    """Best trial of a study, whichever worker trained it."""
 
     number: int
     values: Config
@@ -55,11 +55,14 @@ class Best(NamedTuple):
 
 
 class Study:
-    """Study of a sweep; a context manager, which gives heartbeats while it is open."""
+    """Study of Optuna for a sweep; a context manager.
+
+    While it is open, it records heartbeats in a shared database, so that other workers leave its trials alone.
+    """
 
     @reading
     def __init__(self, path: Path, plan: Plan, run_config: Config):
-        """Open or create the study of the sweep directory `path`.
+        """Open or create the study of Optuna for the sweep in directory `path`, with settings from its plan.
 
         Raises ConfigError where there is no such database, or where the study is of another sweep.
         """
@@ -85,7 +88,7 @@ class Study:
 
     @reading
     def ask(self, count: int) -> list[Proposed]:
-        """Return at most `count` new trials; none where the budget of trials is spent."""
+        """Return at most `count` new trials to train; [] where the budget of trials is spent."""
         asked: list[Proposed] = []
         with self._alone, quiet():
             self._fail_stale()
@@ -107,7 +110,10 @@ class Study:
 
     @reading
     def unrecorded(self, known: Container[int]) -> list[Proposed]:
-        """Return trials of this worker that run and are not among those that its directory has, by number."""
+        """Return running trials that this worker has asked for and its sweep directory lacks, as after a kill.
+
+        `known` are the numbers of the trials that the directory has.
+        """
         found = []
         for trial in self._trials():
             own = not self._shared or trial.user_attrs.get(OWNER) == self._owner
@@ -121,7 +127,7 @@ class Study:
 
     @reading
     def runs(self, number: int) -> bool:
-        """Return whether a trial of this worker still is its own: it has no result, and no other worker repeats it."""
+        """Return whether a trial of this worker is still its own: without a result and not repeated by another one."""
         running = bool(self._trials()[number].state == RUNNING)
         if running:
             self._own(number)
@@ -129,7 +135,7 @@ class Study:
 
     @reading
     def others(self) -> int:
-        """Return how many trials other workers train or will train."""
+        """Return how many trials are trained by other workers or wait for one; 0 if the study is not shared."""
         if not self._shared:
             return 0
         self._fail_stale()
@@ -139,7 +145,7 @@ class Study:
 
     @reading
     def prunes(self, scores: Mapping[int, float], iteration: int) -> dict[int, str]:
-        """Report the scores of trials at an iteration; return the reason for each that the pruner ends."""
+        """Report the scores of trials at `iteration`, by trial; return the reason for each that the pruner ends."""
         for number, score in scores.items():
             self._storage.set_trial_intermediate_value(self._trial_id(number), iteration, score)
         trials = {number: self._storage.get_trial(self._trial_id(number)) for number in scores}
@@ -149,9 +155,9 @@ class Study:
 
     @reading
     def tell(self, number: int, score: float, why: str, run: Path) -> None:
-        """Tell the value of a trial; one without a finite score, for the reason `why`, counts as pruned.
+        """Tell the study the value of a trial; one without a finite score, or with a reason `why`, counts as pruned.
 
-        A trial that others repeat by now keeps their result.
+        `run` is the directory that trained it. A trial that another worker repeats by now is left to that worker.
         """
         if not self.runs(number):
             warnings.warn(
@@ -168,7 +174,7 @@ class Study:
 
     @reading
     def best(self) -> Best | None:
-        """Return the best trial of all workers; None without a value."""
+        """Return the best trial of all workers; None where no trial has a value."""
         done = [trial for trial in self._trials() if trial.state == DONE]
         if not done:
             return None
@@ -196,11 +202,11 @@ class Study:
         return list(self._study.get_trials(deepcopy=False))
 
     def _counted(self) -> list[int]:
-        """Numbers of the trials that count towards the budget: all but those that have failed."""
+        """Return the numbers of the trials that count towards the budget: all but those that have failed."""
         return [trial.number for trial in self._trials() if trial.state != FAILED]
 
     def _waiting(self) -> list[int]:
-        """Numbers of the trials that wait for a worker."""
+        """Return the numbers of the trials that wait for a worker."""
         return [trial.number for trial in self._trials() if trial.state == WAITING]
 
     def _trial_id(self, number: int) -> int:
@@ -211,7 +217,7 @@ class Study:
         self._running.add(number)
 
     def _live(self, number: int) -> None:
-        """Give a heartbeat for a trial."""
+        """Record a heartbeat for the trial `number`, if the study is shared."""
         if self._shared:
             self._storage.record_heartbeat(self._trial_id(number))
 
@@ -221,12 +227,12 @@ class Study:
                 optuna.storages.fail_stale_trials(self._study)
 
     def _repeat(self, study: Any, trial: Any) -> None:
-        """Propose the parameters of a lost trial again; Optuna calls this once for each."""
+        """Propose the parameters of a lost worker's trial again; Optuna calls this once for each."""
         if trial.params:
             study.enqueue_trial(trial.params, user_attrs={REPEATED: trial.number})
 
     def _beat(self) -> None:
-        """Give heartbeats, also while a program compiles."""
+        """Record heartbeats for the running trials, also while a program compiles, until the study is closed."""
         while not self._closed.wait(self._every):
             try:
                 for number in sorted(self._running):

@@ -316,7 +316,7 @@ class Reader:
 
 
 def as_flags(x: Any, name: str) -> np.ndarray:
-    """Return truth values; ConfigError for other entries than True, False, 1 and 0, as those of logits."""
+    """Return `x` as an array of truth values; ConfigError for entries other than True, False, 1 and 0."""
     given = np.asarray(x)
     if given.dtype == bool:
         return given

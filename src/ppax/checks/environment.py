@@ -34,7 +34,7 @@ METHODS = {
 
 
 def check_protocol(env: VectorEnv, key: Key) -> CheckResult:
-    """Check that the environment is a part with the methods and attributes of the `Environment` protocol."""
+    """Check that the environment is a part (`@ppax.part`) with methods and attributes of the `Environment` protocol."""
     inner: Any = env.env
     while isinstance(inner, TimeLimit | ActionRepeat | PartialView):  # check the user's environment, not our wrappers
         inner = inner.env

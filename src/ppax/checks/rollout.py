@@ -29,7 +29,10 @@ STATES = 16  # number of observations that are compared
 
 
 def check_ratio(context: CheckContext, key: Key) -> CheckResult:
-    """Check that the probability ratio is 1 before the first gradient step, on every row."""
+    """Check that the ratio of learned to acted probability is 1 on every row before the first gradient step.
+
+    A row is one step of one agent in one environment.
+    """
     metrics = context.probe(context.learner, context.rollout, key).metrics
     if "ratio_first_max_dev" not in metrics:
         return skip("the loss has no metrics ratio_max and ratio_min; `replay` checks nearly the same")
@@ -348,5 +351,5 @@ def _row(tree: Any, at: int) -> Any:
 
 
 def _features(tree: Any, axes: int) -> np.ndarray:
-    """Return all leaves joined into one vector, [..., F], for each place of the first `axes` axes."""
+    """Return all leaves of `tree`, joined into one array of vectors; the first `axes` axes of leaves stay in front."""
     return np.concatenate([x.reshape(*x.shape[:axes], -1) for _, x in labelled_leaves(tree)], axis=-1)

@@ -117,7 +117,7 @@ def _of_members(contexts: list[CheckContext], of_env: EnvChecks, env: Env, num_s
 
 
 def _refuse_self_play(agent: Agent) -> None:
-    """Raise ConfigError for self-play, whose streams change their policies."""
+    """Raise ConfigError for an agent with self-play, where past selves act in some environments."""
     if agent.pool is not None:
         raise ConfigError(
             "selftest: with self-play past selves act in some environments, so that no check of a rollout (ratio, "

@@ -83,7 +83,7 @@ class Inputs:
         return jax.tree_util.tree_map_with_path(one, obs)
 
     def masks(self, mask: Any, read: Read) -> Any:
-        """Return action masks [B, n] for the observations `read`, in the layout of arrays/masks.py; None without masks.
+        """Return action masks for the observations `read`, arrays [B, n] in a tree like the action; None without masks.
 
         Raises ConfigError for a mask that does not fit, and for none where the policy was trained with masks.
         """
@@ -229,7 +229,7 @@ class Inputs:
         return parts
 
     def _mask(self, mask: Any, axis: tuple[int, ...], space: spaces.Space, read: Read, name: str) -> Any:
-        """Return the masks of one group as NumPy arrays [B, n], in the layout of arrays/masks.py; None for None.
+        """Return the masks of one group, NumPy arrays [B, n] in a tree like its action; None for None.
 
         `axis` is the axis of the group's agents, `name` its name in messages.
         """
@@ -300,7 +300,7 @@ class Reader:
         return own.reshape(math.prod(own.shape[: own.ndim - len(leaf.shape)]), *leaf.shape)  # also without an element
 
     def _units(self, obs: Any) -> int | None:
-        """Return the length of the batch; None for one observation, and where the first array has neither form."""
+        """Return the length of the batch `obs`; None for one observation, or if its first array is neither."""
         first = self._leaves[0]
         try:
             shape = np.shape(first.of(obs))

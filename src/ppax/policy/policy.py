@@ -170,7 +170,7 @@ class Policy:
             )
 
     def _complete(self, mask: PyTree | None, streams: int) -> PyTree | None:
-        """Return masks as the agent takes them, [B, n] in the layout of arrays/masks.py; None without masks."""
+        """Return masks as the agent takes them, arrays [B, n] in a tree like the action; None without masks."""
         mask = jax.tree.map(lambda x: as_flags(x, "mask") if isinstance(x, np.ndarray) else x, mask)
         if mask is None or not self.spec.sizes:
             return masks.complete(self.spec.action_space, mask, streams, "mask")

@@ -11,12 +11,12 @@ from ppax.core.types import ConfigError
 from ppax.reports.statistics import iqm_band
 from ppax.run.records import Record
 
-CONFIDENCE, RANGE = "confidence", "range"  # bands over runs: see `averaged`
+CONFIDENCE, RANGE = "confidence", "range"  # bands over runs: see `mean_curve`
 BANDS = (CONFIDENCE, RANGE)
 
 
 def checked_band(band: str) -> str:
-    """Return `band`; ConfigError unless it is one of BANDS."""
+    """Return `band`, which must be "confidence" or "range"; ConfigError for others."""
     if band not in BANDS:
         raise ConfigError(f"band = {band!r}: must be {' or '.join(map(repr, BANDS))}")
     return band

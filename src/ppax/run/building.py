@@ -85,10 +85,11 @@ def build(target: Target, **options: Any) -> Built:
 
 
 def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
-    """Return the options as data of a run file, and the parts of the agent that were given as objects, by field.
+    """Return the options as data of a run file, and, by field, the parts of the agent that were given as objects.
 
-    The parts are left out of the data, except for a network that a run file can hold. Raises ConfigError for an agent
-    that is no table of options, and for a part of a field that no agent has.
+    Parts are swappable objects of the agent, such as its loss. They are left out of the data, except for a network that
+    a run file can hold. Raises ConfigError for an agent that is no table of options, and for a part of a field that no
+    agent has.
     """
     agent = options.get("agent", {})
     if not isinstance(agent, Mapping):

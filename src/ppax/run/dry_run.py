@@ -34,7 +34,7 @@ class Demand(NamedTuple):
     memory: Footprint  # lower bound
 
     def lines(self) -> list[str]:
-        """Return the sizes in words."""
+        """Return the sizes in words, a line for each."""
         total = self.iterations * self.steps
         return [
             f"iterations: {self.iterations:,} of {self.steps:,} steps ({self.streams:,} streams); {total:,} steps",

@@ -256,7 +256,8 @@ def require_video(path: Path) -> None:
 def write_video(path: Path, frames: Iterable[np.ndarray], frames_per_second: float) -> int:
     """Write frames, uint8 [H, W, 3] and all of one size, as a video, and return their number.
 
-    The suffix of `path` chooses the format: .gif or .mp4. Raises as `require_video` does.
+    The suffix of `path` chooses the format, .gif or .mp4; ConfigError for another one, ImportError where its encoder is
+    not installed.
     """
     require_video(path)
     pictures = list(frames)

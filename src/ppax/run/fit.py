@@ -96,9 +96,9 @@ def fit(
     and `close()` is an additional logger, one of `ppax.stop` a stop condition. A callback that keeps the state must
     copy it: the next chunk reuses its memory (buffer donation). `stop` is a stop condition as text, `best` the metric
     by which the best policy is kept; unlike callbacks, both are part of the run file. `evaluation` evaluates during
-    training, `film` writes films. After every `iterations_per_env_reset` iterations (None: never) all environments are
-    reset, as in `start`; with `overlap` = 1 host environments are stepped during updates, by a policy one update old.
-    `init_from` is a run whose weights and statistics this one starts from.
+    training, `film` writes films. Every `iterations_per_env_reset` iterations (None: never) all episodes are truncated
+    and all environments reset. With `overlap` = 1 host environments are stepped during updates, by a policy one update
+    old. `init_from` is a run whose weights and statistics this one starts from.
 
     Raises ConfigError, before anything compiles, for settings that cannot work, as a learner of `init_from` that does
     not fit; NotEnoughMemory; NumericalError when rollout, gradient or weights are not finite; EnvError of a host.
@@ -211,13 +211,14 @@ def resume(
     *,
     total_steps: int | None = None,
 ) -> TrainedRun:
-    """Continue the run in `run_dir` from its newest intact checkpoint; results are those of an uninterrupted run.
+    """Continue the run in `run_dir` from its newest intact checkpoint; return it as an uninterrupted run would be.
 
     A run made from user-defined parts needs them again: pass the same `agent` and `env`. Others than those recorded are
-    used too, with a warning that names the differences. `console` overrides `log.console` of the run. `total_steps` is
-    a new length of the run, recorded in its run file; a finished run goes on. Schedules then take their progress from
-    the new length, with a warning where that changes a number. Raises ConfigError where there is no run, another
-    process uses it or more steps are done; CheckpointError where no checkpoint can be loaded.
+    used too, with a warning that names the differences. `callbacks` are those of `fit`. `console` overrides
+    `log.console` of the run. `total_steps` is a new length of the run, recorded in its run file; a finished run goes
+    on. Schedules then take their progress from the new length, with a warning where that changes a number. Raises
+    ConfigError where there is no run, another process uses it or more steps are done; CheckpointError where no
+    checkpoint can be loaded.
     """
     return resume_run(run_dir, agent, env, callbacks, console, total_steps)
 
@@ -279,7 +280,10 @@ def _signals(directory: RunDirectory | None) -> Sequence[signal.Signals]:
 
 
 def _own_share(run: Run, run_dir: Any, callbacks: Sequence[Any]) -> tuple[Run, Any, Sequence[Any]]:
-    """Return settings, directory and callbacks for this process, which has neither of the last two unless it leads."""
+    """Return the settings, directory and callbacks of this process.
+
+    Of several processes that train one run, only the leader has a directory and callbacks; the others have None and ().
+    """
     return (run, run_dir, callbacks) if processes.leads() else (run.following(), None, ())
 
 

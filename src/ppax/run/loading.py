@@ -154,7 +154,7 @@ def load_chosen(run_dir: Path, agent: Agent, env: Env, run: Run, best: bool, ste
 
 
 class SavedState(NamedTuple):
-    """Checkpoint of a run, or its best policy."""
+    """Checkpoint of a run, or its best policy, as `ppax.checkpoints` lists it."""
 
     step: int  # environment steps done, valid ones of all agents; `ppax.load(run, step=...)` takes it
     iteration: int

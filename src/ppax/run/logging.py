@@ -1,4 +1,4 @@
-"""Log rows of a run, and its loggers: the user's, the console, the files of the run directory, those that are parts."""
+"""Log rows of a run, and its loggers: the user's, the console, files of the run directory, parts of the settings."""
 
 from __future__ import annotations
 
@@ -179,8 +179,8 @@ def row_intervals(run: Run, total_iterations: int, steps: int) -> tuple[int, int
 def next_row(done: int, intervals: tuple[int, int], next_evaluation: int) -> int:
     """Return the iteration of the next log row after `done`: of a log interval, a checkpoint or an evaluation.
 
-    `intervals` are the iterations between rows and between checkpoints; the run's last iteration is at most
-    `next_evaluation`.
+    `intervals` are the iterations between rows and between checkpoints. `next_evaluation` is the iteration of the next
+    evaluation or, without one, the run's last: no row is later.
     """
     return min(*(done - done % every + every for every in intervals), next_evaluation)
 

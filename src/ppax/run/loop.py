@@ -161,7 +161,10 @@ class RunLoop:
             return chunk._replace(row=chunk.row | self.evaluations.blank, error=error)
 
     def _run_chunk(self, program: Any, state: TrainState, seconds_before: float) -> TrainedChunk:
-        """Run the iterations up to the next log row; `seconds_before` is the training time of the run so far."""
+        """Run the iterations up to the next log row, and return the state after them, with their row.
+
+        `seconds_before` is the training time of the run so far. An environment that fails ends the chunk early.
+        """
         done, steps_before = int(state.iteration), counter.to_int(state.env_steps)
         count = next_row(done, self.intervals, self.evaluations.next_after(done)) - done
         begin, error, metrics = time.perf_counter(), None, None

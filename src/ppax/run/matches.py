@@ -253,7 +253,7 @@ def _loaded(source: PolicyLike) -> Policy:
 
 
 class Unit(NamedTuple):
-    """Agents of one side that belong to one group of each policy, and so are a group of the match's environment."""
+    """Agents on one side of a match that are in one group of each policy: a group of the match's environment."""
 
     group: str
     side: str

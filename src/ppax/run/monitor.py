@@ -107,7 +107,7 @@ class RunMonitor:
             self._without_values -= {metric for metric in stop.metrics if not math.isnan(values[metric])}
 
     def metrics_without_values(self) -> list[str]:
-        """Return warnings, one for each metric of `stop` or `best` that was NaN in every log row."""
+        """Return a warning for each metric of the run's `stop` and `best` settings that was NaN in every log row."""
         own = {"stop": self.stop, "best": None if self.best is None or self.best.policy is not None else self.best}
         return [
             f"{name}: no log row had a number for {metric}"

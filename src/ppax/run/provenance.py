@@ -100,7 +100,7 @@ def record_start(
 
 
 def saved_origin(run_dir: Path) -> Origin:
-    """Return the origin of the newest readable checkpoint in `run_dir`; entries that it lacks are those of UNKNOWN."""
+    """Return the origin of the newest readable checkpoint in `run_dir`; entries that it lacks are "", 0 or {}."""
     manifest, _ = checkpoint.newest(run_dir / run_dirs.CHECKPOINTS, checkpoint.read_manifest)
     entries = (manifest or {}).get("origin", {})
     return Origin(

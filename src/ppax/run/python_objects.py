@@ -260,7 +260,7 @@ def _is_number(x: Any) -> bool:
 
 
 def _of_library(function: Callable[..., Any]) -> bool:
-    """Return whether a function that makes an environment is defined in one of LIBRARIES."""
+    """Return whether a function that makes an environment is of ppax or of a library such as gymnasium."""
     if isinstance(function, partial):
         inner = [function.func, *(x for x in (*function.args, *function.keywords.values()) if callable(x))]
         return all(map(_of_library, inner))

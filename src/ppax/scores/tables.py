@@ -73,7 +73,7 @@ def markdown(scores: Sequence[Score], picture: Callable[[Score], str]) -> list[s
 
 
 def controls_markdown(scores: Sequence[Score]) -> list[str]:
-    """Lines of a Markdown table of negative controls."""
+    """Return the lines of a Markdown table of the scores of negative controls, which must stay low."""
     lines = ["| control | IQM | at most | steps | |", "|---|---|---|---|---|"]
     for score in scores:
         bound = number_cell(score.row.at_most)

@@ -45,7 +45,7 @@ class Interface:
     """Step of a policy as a pure function (learner, inputs by name) -> outputs by name, with the shapes of both."""
 
     def __init__(self, policy: Policy):
-        """Derive the interface of `policy`; ConfigError where two entries would have the same name."""
+        """Find names and shapes of a policy's inputs and outputs; ConfigError where two would have the same name."""
         self._actor, self._spec = policy.actor, policy.spec
         self._apart, self._unread = apart(self._spec), unread_entries(self._actor, self._spec.observation_space)
         self._space = reduced_space(self._spec.observation_space, self._unread)

@@ -128,7 +128,10 @@ def check_program(data: Any, weights: set[str]) -> None:
 
 
 def reader_text() -> str:
-    """Return the reader as one file that needs NumPy alone: `numpy_policy.py` with its table of operations inside."""
+    """Return the source of the reader in a bundle, which needs NumPy alone.
+
+    It is `numpy_policy.py` with the modules that this imports from ppax written into it.
+    """
     text = (resources.files("ppax.policy.bundle") / "numpy_policy.py").read_text(encoding="utf-8")
     for line, (package, name) in INLINED.items():
         own = (resources.files(package) / name).read_text(encoding="utf-8").partition(FUTURE)[2]

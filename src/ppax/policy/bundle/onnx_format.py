@@ -101,7 +101,7 @@ class Pair(NamedTuple):
 
 
 def replayed(interface: Interface, learner: PyTree) -> Callable[[Arrays], Arrays]:
-    """Return the step with these weights as a function of its inputs by name, [b, ...] each, for any b.
+    """Return the policy's step with the weights `learner` as a function of its inputs by name, [b, ...] for any b.
 
     It runs the traced step operation by operation, as basic primitives alone, which converters know: called functions
     and loops are inlined, unused operations dropped, and what depends on weights alone is computed beforehand. Complex

@@ -101,7 +101,7 @@ def _arrays(path: Path, data: bytes) -> dict[str, np.ndarray]:
 
 
 def _learner(path: Path, agent: Any, spec: PolicySpec, arrays: dict[str, np.ndarray]) -> Any:
-    """Return what acting needs of a learner, from a bundle's arrays by name.
+    """Return the parameters and statistics of a learner that acting reads, from a bundle's arrays by name.
 
     Raises DamagedBundle where they do not fit the agent or are not finite.
     """

@@ -1,6 +1,6 @@
 """Checks of agents and environments: `ppax.selftest` and `ppax.check_env`.
 
-Each check is a function in one of the files here. It returns a `Finding`, which is one line of the report.
+Each check is a function in one of the files here. It returns a `CheckResult`, which becomes one line of the report.
 """
 
 from ppax.checks.check import check_env, require_sound

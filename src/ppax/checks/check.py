@@ -30,12 +30,12 @@ FEW = 3  # number of environments in checks of host environments
 
 @refusing_unknown
 def check_env(env: Environment | Env | gymnasium.Env | GymVectorEnv | str, key: Key | None = None) -> Report:
-    """Check an environment against the protocol and its own spaces: resets, steps, and a short random rollout.
+    """Check an environment against the protocol and its own spaces by resets, steps and a short random rollout.
 
     `env` is an environment, a `VectorEnv` of it, or a name for `ppax.make`; for environments on the host also a
     `gymnasium.Env`, a function that makes one, or a `gymnasium.vector.VectorEnv`, for which nothing is compiled.
-    Nothing is trained. For each failure the report has what was received and what to write instead. Raises ConfigError
-    for an unknown name.
+    Nothing is trained. The report has a line for each check, and for each failure what was received and what to write
+    instead. `key` (None: a fixed one) is for resets and actions. Raises ConfigError for an unknown name.
     """
     begin = time.perf_counter()
     try:
@@ -46,7 +46,7 @@ def check_env(env: Environment | Env | gymnasium.Env | GymVectorEnv | str, key: 
 
 
 def _checks_of(env: Any, key: Key) -> list[Check]:
-    """Run all checks; EnvError where the constructor or the first reset of an environment raises an exception."""
+    """Return the results of all checks of `env`; EnvError where its constructor or first reset raises an exception."""
     if isinstance(env, str):
         env = make(env, FEW if env.partition("/")[0] in HOST_SUITES else ENVS)
     if isinstance(env, GymVectorEnv) or (callable(env) and (isinstance(env, type) or not hasattr(env, "reset"))):
@@ -59,7 +59,10 @@ def _checks_of(env: Any, key: Key) -> list[Check]:
 
 
 def compiled_checks(vector: VectorEnv, key: Key) -> list[Check]:
-    """Run all checks of compiled environments."""
+    """Return the results of all checks of an environment written in JAX, with an untrained agent for the rollout.
+
+    Where a check of the declaration fails, those that need a sound environment are not tried.
+    """
     keys = iter(jax.random.split(key, 16))
     checks = declared_checks(vector, next(keys))
     contexts: list[CheckContext] = []
@@ -92,7 +95,7 @@ def compiled_checks(vector: VectorEnv, key: Key) -> list[Check]:
 
 
 def declared_checks(env: VectorEnv, key: Key | None = None) -> list[Check]:
-    """Run the checks that compile nothing: protocol, declared spaces, and shapes and types of a reset and a step."""
+    """Return the results of the checks that compile nothing: of protocol and declaration, and of shapes in a step."""
     protocol_key, shapes_key = jax.random.split(jax.random.key(0) if key is None else key)
     checks = [attempt("protocol", environment.check_protocol, env, protocol_key)]
     more: list[tuple[str, Any, tuple[Any, ...]]] = [

@@ -31,7 +31,7 @@ STEPS, SECONDS = 5000, 10.0  # limits on collecting rollouts until ENDS episodes
 
 
 class Replay(NamedTuple):
-    """Outputs of the policy, recomputed step by step on the stored rollout, [T, B, ...]."""
+    """Outputs of the policy, recomputed step by step on a stored rollout, [T, B, ...] for T steps of B streams."""
 
     carry: PyTree  # before the step
     log_prob: Array
@@ -41,7 +41,7 @@ class Replay(NamedTuple):
 
 
 class CheckContext(NamedTuple):
-    """Rollout of the checks, the states from which it was collected, and compiled functions of it."""
+    """Rollout that the checks examine, the states from which it was collected, and compiled functions of it."""
 
     agent: Any  # one PPO, or an agent of several (agents/policies.py)
     env: Any  # VectorEnv or HostEnv (some checks need a VectorEnv); for one policy of several, a PolicyEnv
@@ -57,7 +57,10 @@ class CheckContext(NamedTuple):
 def make_context(
     agent: Any, env: Any, learner: LearnerState, actor: ActorState, key: Key, rollout: Rollout
 ) -> CheckContext:
-    """Return a context; its functions compile at their first call."""
+    """Return a context for checks of `rollout`, collected by `agent` in `env` from `actor` with `key`.
+
+    Its functions compile when they are called first.
+    """
     update = fast_compiled(lambda learner, rollout, key: agent.update(learner, rollout, key))
     return CheckContext(
         agent, env, learner, actor, key, rollout, _replay_program(agent), update, _probe_program(agent, env)
@@ -65,7 +68,7 @@ def make_context(
 
 
 def context_after_update(agent: Agent, env: Env, num_steps: int, key: Key) -> CheckContext:
-    """Return a context after one update: weights and statistics differ from their initial values."""
+    """Return a context whose rollout was collected after one update, so that weights and statistics are not initial."""
     rollout_key, update_key = jax.random.split(key)
 
     def learn(context: CheckContext) -> CheckContext:
@@ -81,9 +84,10 @@ def context_from_rollouts(
     key: Key,
     change: Callable[[CheckContext], CheckContext] = lambda context: context,
 ) -> CheckContext:
-    """Collect rollouts until ENDS episodes have ended in one, at most about STEPS steps or SECONDS.
+    """Return a context with the first rollout in which ENDS episodes have ended, or with the last one of the attempts.
 
-    `change` is applied after the first rollout. The context has the last rollout.
+    Rollouts of `num_steps` steps are collected for at most about STEPS steps or SECONDS. `change` is applied to the
+    context after the first rollout, for example an update.
     """
     start_key, first_key, later_key = jax.random.split(key, 3)
     state = fast_compiled(lambda agent, env, key: start(agent, env, num_steps, key))(agent, env, start_key)
@@ -131,19 +135,22 @@ def _probe_program(agent: Any, env: Any) -> Callable[..., Update]:
 
 
 def replayed_rollout(context: CheckContext) -> Replay:
-    """Replay of the whole rollout."""
+    """Return the outputs of the policy on the context's whole rollout, recomputed step by step."""
     return context.replay(context.learner, context.actor.carry, context.rollout.steps)
 
 
 def gradient(context: CheckContext, rollout: Rollout, key: Key) -> dict[str, np.ndarray]:
-    """Gradient of the loss on all rows of `rollout`: {path of the leaf of params: gradient}, float64."""
+    """Return the gradient of the loss on all rows of `rollout`, float64, by the path of the parameter."""
     after = context.probe(context.learner, rollout, key).learner.params
     pairs = zip(labelled_leaves(context.learner.params), labelled_leaves(after), strict=True)
     return {path: (a.astype(np.float64) - b) / RATE for (path, a), (_, b) in pairs}
 
 
 def fewest_envs(agent: Agent, env: Env, num_steps: int) -> int:
-    """Return the smallest number of environments that gives about ROWS rows and valid sizes."""
+    """Return the smallest number of environments, a divisor of `env`'s, that gives about ROWS rows and valid sizes.
+
+    It is the number of `env` itself if no smaller one does.
+    """
     check_sizes(agent, env, num_steps)
     enough = -(-ROWS // (num_steps * env.num_agents))
     for num_envs in range(min(enough, env.num_envs), env.num_envs):
@@ -157,25 +164,28 @@ def fewest_envs(agent: Agent, env: Env, num_steps: int) -> int:
 
 
 def fast_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile with few optimisations, which is faster for programs that run once."""
+    """Return `function`, to be compiled with few optimisations: faster in all for programs that run once."""
     return jax.jit(function, compiler_options=rules().run_once_options)
 
 
 def labelled_leaves(tree: PyTree) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (path, values) of every leaf; PRNG keys as their key data."""
+    """Yield path and values of every leaf of `tree`; random keys are given as their key data."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         yield jax.tree_util.keystr(path), np.asarray(jax.random.key_data(leaf) if is_key else leaf)
 
 
 def differing_leaves(one: PyTree, other: PyTree) -> list[str]:
-    """Paths of the leaves that are not bit-identical."""
+    """Return the paths of the leaves that are not bit-identical in two trees of one structure."""
     pairs = zip(labelled_leaves(one), labelled_leaves(other), strict=True)
     return [path for (path, a), (_, b) in pairs if a.shape != b.shape or a.tobytes() != b.tobytes()]
 
 
 def max_difference(one: PyTree, other: PyTree, valid: Any) -> float:
-    """Largest |a - b| / (1 + |b|) over valid rows of [N, ...]; infinite where a or b is not finite."""
+    """Return the largest |a - b| / (1 + |b|) over `valid` rows of two trees; infinite where a or b is not finite.
+
+    Leaves have the axes of `valid` in front. Without valid rows it is 0.
+    """
     rows, worst = np.asarray(valid), 0.0
     for (_, a), (_, b) in zip(labelled_leaves(one), labelled_leaves(other), strict=True):
         a, b = a[rows].astype(np.float64), b[rows].astype(np.float64)

@@ -34,7 +34,7 @@ METHODS = {
 
 
 def check_protocol(env: VectorEnv, key: Key) -> CheckResult:
-    """Check that the environment is a part with the methods and attributes of the `Environment` protocol."""
+    """Check that the environment is a part (`@ppax.part`) with methods and attributes of the `Environment` protocol."""
     inner: Any = env.env
     while isinstance(inner, TimeLimit | ActionRepeat | PartialView):  # check the user's environment, not our wrappers
         inner = inner.env
@@ -72,7 +72,7 @@ def check_declared(env: Any) -> CheckResult:
 
 
 def check_types(env: VectorEnv, key: Key) -> CheckResult:
-    """Check that no leaf of state and observation has a weak type."""
+    """Check that no array of state and observation has a weak type, JAX's type of Python numbers."""
     begin, after = jax.eval_shape(lambda key: reset_and_step(env, key), key)
     problems = []
     for verb, given in (("reset", begin), ("step", after)):
@@ -133,7 +133,7 @@ def _counts(agents: Any) -> list[Any]:
 
 
 def _leaves(inner: Any) -> Iterator[str]:
-    """Yield messages about leaves that are no numbers, and about static fields that cannot be hashed."""
+    """Yield messages about fields of an environment that are no numbers, and static fields that cannot be hashed."""
     leaves, structure = jax.tree.flatten(inner)
     for leaf in leaves:
         if not isinstance(leaf, kinds.Number | np.ndarray | np.generic | jax.Array):
@@ -147,7 +147,7 @@ def _leaves(inner: Any) -> Iterator[str]:
 
 
 def _actions(space: spaces.Space) -> Iterator[str]:
-    """Yield messages about action spaces that heads do not support."""
+    """Yield messages about action spaces for which there are no action heads."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for inner in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
             yield from _actions(inner)
@@ -194,7 +194,7 @@ def check_shapes(env: VectorEnv, key: Key) -> CheckResult:
 
 
 def checks_without_agent(env: VectorEnv, key: Key) -> list[Check]:
-    """Run the checks of an environment alone that `selftest` makes."""
+    """Return the results of the checks that `selftest` makes of the environment alone."""
     checks = {"shapes": check_shapes, "keys": check_keys, "environment": check_repeats, "resets": check_resets}
     keys = jax.random.split(key, len(checks))
     return [attempt(name, check, env, key) for (name, check), key in zip(checks.items(), keys, strict=True)]
@@ -245,7 +245,7 @@ def check_resets(env: VectorEnv, key: Key) -> CheckResult:
 
 
 def reset_and_step(env: VectorEnv, key: Key) -> tuple[EnvReset, EnvStep]:
-    """Reset one environment and take one step with an action of the action space."""
+    """Return the results of one reset of one environment, and of one step with an action of its action space."""
     reset_key, step_key = jax.random.split(key)
     begin = env.env.reset(reset_key)
     groups = {name: _some_actions(one.action_space, one.num_agents) for name, one in env.groups.items()}
@@ -256,7 +256,7 @@ def reset_and_step(env: VectorEnv, key: Key) -> tuple[EnvReset, EnvStep]:
 
 
 def _some_actions(space: spaces.Space, agents: int) -> PyTree:
-    """Sample actions [agents, ...] of `space`."""
+    """Return sampled actions of `space` for several agents, [agents, ...]."""
     space = copy.deepcopy(space)  # its random state is the user's
     space.seed(0)
     actions = [_plain(space.sample()) for _ in range(agents)]
@@ -269,18 +269,18 @@ def _like_space(space: spaces.Space, axis: tuple[int, ...]) -> PyTree:
 
 
 def _narrow(tree: PyTree) -> PyTree:
-    """Shapes and types after `VectorEnv`, which converts 64 bits to 32."""
+    """Return shapes and dtypes of a tree as `VectorEnv` gives them, which converts 64 bits to 32."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, in_32_bits(x.dtype)), tree)
 
 
 def _narrowed(env: VectorEnv, obs: PyTree) -> PyTree:
-    """Shapes and types of observations after `VectorEnv`."""
+    """Return shapes and dtypes of observations as `VectorEnv` gives them."""
     shapes: PyTree = jax.eval_shape(partial(narrow, env.observation_space), obs)
     return shapes
 
 
 def _plain(tree: Any) -> Any:
-    """Convert mappings to dicts."""
+    """Return `tree` with dicts in place of its other mappings, which JAX takes for other structures."""
     return {name: _plain(x) for name, x in tree.items()} if isinstance(tree, dict) else tree
 
 
@@ -303,7 +303,7 @@ def _without_keys(tree: PyTree) -> list[Array]:
 
 
 def _is_random(jaxpr: Any) -> bool:
-    """Whether a jaxpr draws random numbers, in inner jaxprs, too."""
+    """Return whether a jaxpr, or one inside it, draws random numbers."""
     for equation in jaxpr.eqns:
         if equation.primitive.name in DRAWS:
             return True

@@ -42,7 +42,7 @@ CLOSE = 1e-5  # relative tolerance, between two runs of the same episode
 
 
 class EnvEvent(NamedTuple):
-    """Return values of one reset or step of one environment, copied: it may write into its arrays later."""
+    """Result of one reset or step of one environment, copied, as the environment may write into its arrays later."""
 
     obs: Any
     info: Any
@@ -50,12 +50,12 @@ class EnvEvent(NamedTuple):
 
     @property
     def where(self) -> str:
-        """Name of the call, for messages."""
+        """Name of the call, "reset" or "step", for messages."""
         return "reset" if self.step is None else "step"
 
     @property
     def ended(self) -> bool:
-        """Whether the episode has ended, with several agents for all of them."""
+        """Whether the episode has ended with this step, with several agents for all of them; False for a reset."""
         if self.step is None:
             return False
         over = self.info["over"] if "agent_first" in self.info else np.all(np.logical_or(self.step[1], self.step[2]))
@@ -63,15 +63,15 @@ class EnvEvent(NamedTuple):
 
 
 class ProtocolError(Exception):
-    """`reset` or `step` returned no tuple of the required length."""
+    """Exception raised when `reset` or `step` of an environment returns no tuple of the required length."""
 
 
 class NoMask(Exception):
-    """Error of an `info["action_mask"]` in none of the forms of a mask; the check of masks reports it."""
+    """Exception raised when info["action_mask"] is in none of the forms of a mask; the check of masks reports it."""
 
 
 class Subject:
-    """One environment under check. With several agents, or as a vector of environments, arrays have `axis` in front."""
+    """One environment under check; with several agents, or as a vector of environments, arrays have `axis` in front."""
 
     def __init__(self, env: Any, number: int, factory: Any = None):
         self.env, self.number, self.factory = env, number, factory
@@ -87,14 +87,14 @@ class Subject:
         self.vector, self._mode = vector, autoreset_mode_of(env) if vector else None
 
     def reset(self, seed: int | None) -> EnvEvent:
-        """Start an episode. Raises ProtocolError where the result is not (obs, info)."""
+        """Reset the environment and return what it gave; ProtocolError where that is not (obs, info)."""
         out = self.env.reset() if seed is None else self.env.reset(seed=seed)
         if not isinstance(out, tuple) or len(out) != 2 or not isinstance(out[1], dict):
             raise ProtocolError(f"reset returns {_kind(out)}, not (obs, info), info a dict")
         return EnvEvent(copy.deepcopy(out[0]), _read(out[1]))
 
     def step(self, action: Any) -> EnvEvent:
-        """Make one step. Raises ProtocolError where the result is not five values."""
+        """Make one step of the environment and return what it gave; ProtocolError where that is not five values."""
         out = self.env.step(copy.deepcopy(action))  # it may write into its action, which is given again
         if not isinstance(out, tuple) or len(out) != 5 or not isinstance(out[4], dict):
             raise ProtocolError(
@@ -103,7 +103,10 @@ class Subject:
         return EnvEvent(copy.deepcopy(out[0]), _read(out[4]), copy.deepcopy(tuple(out[1:4])))
 
     def reset_if_ended(self, last: EnvEvent) -> EnvEvent | None:
-        """Reset where the last step ended an episode and the environment does not autoreset; else None."""
+        """Reset the environment where the step `last` ended an episode, and return what it gave; else None.
+
+        An environment that resets itself (autoreset) is not reset: None.
+        """
         if self._mode is None:
             return self.reset(None) if last.ended else None
         if self._mode is not AutoresetMode.DISABLED or last.step is None:
@@ -115,7 +118,7 @@ class Subject:
         return EnvEvent(copy.deepcopy(obs), _read(info))
 
     def random_action(self, info: dict[str, Any], rng: np.random.Generator) -> Any:
-        """Sample an action that info["action_mask"] allows. Raises NoMask for something that is no mask."""
+        """Return a random action that info["action_mask"] allows; NoMask for something that is no mask."""
         try:
             rows = [sample_allowed(space, mask, rng) for space, mask in self.masks_of(info)]
         except ValueError as error:
@@ -125,7 +128,7 @@ class Subject:
         return rows if self._mode is None else stack_elements(rows)
 
     def masks_of(self, info: dict[str, Any]) -> list[tuple[spaces.Space, Any]]:
-        """Return the action space of each agent, or environment of a vector, and its mask in `info`; None: none."""
+        """Return action space and mask (None: `info` has none) of each agent, or of each environment of a vector."""
         given, space = info.get("action_mask"), self.action_space
         if not self.axis:
             return [(space, given)]
@@ -137,7 +140,7 @@ class Subject:
 
 
 class EnvTrace(NamedTuple):
-    """Recorded resets and steps of a few environments."""
+    """Recorded resets and steps of a few environments, which the checks examine."""
 
     subjects: tuple[Subject, ...]
     events: tuple[tuple[EnvEvent, ...], ...]  # copies, of each subject, from a reset with a seed on
@@ -146,14 +149,17 @@ class EnvTrace(NamedTuple):
     unseeded: tuple[EnvEvent, ...]  # resets of the first subject without seed
 
     def all(self) -> Iterator[tuple[Subject, EnvEvent]]:
-        """Yield every event with its subject."""
+        """Yield every recorded reset and step, with the environment that made it."""
         for subject, events in zip(self.subjects, self.events, strict=True):
             yield from ((subject, event) for event in events)
         yield from ((self.subjects[0], event) for event in (*self.repeated, *self.starts, *self.unseeded))
 
 
 def subjects_of(env: HostEnv, count: int) -> tuple[tuple[Subject, ...], bool]:
-    """Return at least `count` environments, one of each kind; and whether they are the user's, not to be closed."""
+    """Return at least `count` environments to check, one of each kind, and whether they are the user's.
+
+    Those of the user are not to be closed.
+    """
     made = list(env.host.factories[: max(count, FEW)])
     if not env.host.unique:
         made += [made[0]] * max(0, count - len(made))
@@ -163,7 +169,7 @@ def subjects_of(env: HostEnv, count: int) -> tuple[tuple[Subject, ...], bool]:
 
 
 def short_trace(subjects: Sequence[Subject]) -> EnvTrace:
-    """Record one reset and one step of each subject."""
+    """Return a record of one reset and one step of each environment; of a mask that is none, of the reset alone."""
     rng = np.random.default_rng(0)
     events: list[tuple[EnvEvent, ...]] = []
     for subject in subjects:
@@ -177,7 +183,11 @@ def short_trace(subjects: Sequence[Subject]) -> EnvTrace:
 
 
 def record_trace(subjects: Sequence[Subject], steps: int, resets: int, seed: int) -> EnvTrace:
-    """Record `steps` steps in all with random actions; of the first also repeated steps, seeded and unseeded resets."""
+    """Return a record of `steps` steps in all with random actions, shared equally by the environments.
+
+    The first environment is also reset and stepped again with the same `seed`, and reset `resets` times with other
+    seeds and without one. Recording stops early after SECONDS.
+    """
     deadline, all_events, all_actions = time.monotonic() + SECONDS, [], []
     for subject in subjects:
         rng = np.random.default_rng(seed)
@@ -207,7 +217,7 @@ def record_trace(subjects: Sequence[Subject], steps: int, resets: int, seed: int
 
 
 def _read(info: dict[str, Any]) -> dict[str, Any]:
-    """Return copies of the entries that are checked; others may be of any type."""
+    """Return copies of the entries of `info` that are checked; others may be of any type."""
     return {name: copy.deepcopy(info[name]) for name in READ if name in info}
 
 
@@ -232,7 +242,7 @@ def check_shapes(trace: EnvTrace) -> CheckResult:
 
 
 def check_types(trace: EnvTrace) -> CheckResult:
-    """Check types that NumPy casts without an error: harmless in ppax, but not in other libraries."""
+    """Check that no type is one that NumPy casts without an error: harmless in ppax, but not in other libraries."""
     problems = _once(_mistyped(subject, event) for subject, event in trace.all())
     return none_of(
         problems,
@@ -276,7 +286,7 @@ def check_inside(trace: EnvTrace) -> CheckResult:
 
 
 def check_masks(trace: EnvTrace) -> CheckResult:
-    """Check that action masks have the layout of arrays/masks.py, come with every observation, and allow an action."""
+    """Check that action masks fit the actions, come with every observation, and allow an action."""
     if all(mask is None for subject, event in trace.all() for _, mask in subject.masks_of(event.info)):
         return skip('the environment gives no info["action_mask"], and has no method action_masks()')
 
@@ -391,7 +401,7 @@ def check_episodes(trace: EnvTrace) -> CheckResult:
 
 
 def _shared_generators(trace: EnvTrace) -> Iterator[str]:
-    """Yield the random generators that two environments share, so that the seed of one changes the other's numbers."""
+    """Yield messages about random generators of two environments: the seed of one changes the other's numbers."""
     owners: dict[int, int] = {}
     for subject in trace.subjects:
         for name, generator in generators_of(subject.env):
@@ -436,7 +446,7 @@ def _alike(events: tuple[EnvEvent, ...]) -> bool:
 
 
 def _around_ends(events: tuple[EnvEvent, ...]) -> Iterator[tuple[EnvEvent, EnvEvent]]:
-    """Yield the last event of each episode and the reset after it."""
+    """Yield the last step of each episode, with the reset after it."""
     for before, event in itertools.pairwise(events):
         if before.ended and event.step is None:
             yield before, event
@@ -452,7 +462,10 @@ def _path(path: tuple[str | int, ...]) -> str:
 
 
 def _parts(space: spaces.Space, element: Any, name: str) -> Iterator[tuple[str, spaces.Space, Any]]:
-    """Yield (name, space, value) for every leaf of an element of Dict and Tuple spaces."""
+    """Yield name, space and value of every elementary space in an element of a Dict or Tuple space.
+
+    `name` is that of the whole element.
+    """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for key, inner in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
             yield from _parts(inner, element[key], f"{name}[{key!r}]")
@@ -481,7 +494,7 @@ def _outside(name: str, space: spaces.Space, x: np.ndarray) -> Iterator[str]:
 
 
 def _once(problems: Iterator[Iterator[str]]) -> list[str]:
-    """Keep the first message of each kind; messages that differ only after " = " are of one kind."""
+    """Return the first message of each kind; messages that differ only after " = " are of one kind."""
     first: dict[str, str] = {}
     for messages in problems:
         for message in messages:
@@ -490,7 +503,7 @@ def _once(problems: Iterator[Iterator[str]]) -> list[str]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two trees hold the same numbers, up to rounding."""
+    """Return whether two trees hold the same numbers, up to rounding."""
     if one is None or other is None:
         return one is other
     if isinstance(one, dict):
@@ -504,7 +517,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _distinct(elements: list[Any]) -> int:
-    """Number of distinct elements."""
+    """Return the number of distinct elements, which are trees; equal up to rounding counts as the same."""
     kept: list[Any] = []
     for element in elements:
         if not any(_same(element, other) for other in kept):
@@ -528,7 +541,7 @@ INTERFACE = "See help(gymnasium.Env): reset returns (obs, info), step returns fi
 
 
 def all_checks(env: HostEnv | gymnasium.Env, key: Key) -> list[Check]:
-    """Record episodes of a few environments with random actions, and run all checks on them."""
+    """Return the results of all checks of an environment on the host, for which a few episodes are recorded."""
     traces: list[EnvTrace] = []
     subjects: tuple[Subject, ...] = ()
     if isinstance(env, gymnasium.Env):
@@ -561,9 +574,9 @@ def all_checks(env: HostEnv | gymnasium.Env, key: Key) -> list[Check]:
 
 
 def declared_checks(env: HostEnv) -> list[Check]:
-    """Run the cheap checks, which `fit` makes before training. Raises EnvError where an environment raises.
+    """Return the results of the cheap checks that `fit` makes before training; EnvError where an environment raises.
 
-    None are run where the environments exist already: of a robot or a licence there may be one at a time.
+    They are [] where the environments exist already: of a robot or a licence there may be one at a time.
     """
     if env.host.running:
         return []
@@ -587,7 +600,7 @@ def declared_checks(env: HostEnv) -> list[Check]:
 
 
 def not_created(error: EnvError | ConfigError) -> list[Check]:
-    """Return the checks of an environment whose constructor or first reset raised an exception."""
+    """Return the results of all checks for an environment whose constructor or first reset raised `error`."""
     said, cause = str(error).partition("\n")[0], getattr(error, "cause", None)
     text = said if cause is None else f"{said}: {type(cause).__name__}: {' '.join(str(cause).split())}"
     failed = Check("interface", False, text, None, str(error) if cause is None else last_lines(cause))

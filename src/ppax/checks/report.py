@@ -1,4 +1,4 @@
-"""Report of the checks: one line for each, and for a failure its meaning and remedy."""
+"""Report of the checks: one line for each, and for a failure also its meaning and remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDTH = 12  # width of the column of check names, in characters
 
 
 class CheckResult(NamedTuple):
-    """Result of one check."""
+    """Result of one check: whether it passed, and what it measured."""
 
     passed: bool | None  # None: does not apply
     text: str  # the measurement, or why the check does not apply
@@ -25,7 +25,7 @@ class CheckResult(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Result of a check, with the name of its check."""
+    """Result of one check with the name of the check, a line of a report."""
 
     name: str
     passed: bool | None
@@ -40,18 +40,18 @@ class Check(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All checks of a self-test, and its duration; `report[name]` is one check."""
+    """Results of all checks of a self-test, and its duration; `report[name]` is one result."""
 
     checks: tuple[Check, ...]
     seconds: float
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
+        """Whether no check failed; checks that do not apply count as passed."""
         return all(check.passed is not False for check in self.checks)
 
     def __getitem__(self, name: Any) -> Any:
-        """Return the check called `name`; an index or slice works as for any tuple."""
+        """Return the result of the check called `name`; an index or slice works as for any tuple."""
         if isinstance(name, str):
             return {check.name: check for check in self.checks}[name]
         return tuple.__getitem__(self, name)
@@ -71,17 +71,17 @@ class Report(NamedTuple):
 
 
 def _finite(number: float | None) -> float | None:
-    """Replace NaN and infinities, which JSON does not have, by None."""
+    """Return None for NaN and infinities, which JSON does not have, and for None; other numbers unchanged."""
     return number if number is not None and math.isfinite(number) else None
 
 
 def within_limit(number: float, allowed: float, text: str, advice: str) -> CheckResult:
-    """Result that passes if `number` is at most `allowed`; NaN fails."""
+    """Return a result that passes if `number` is at most `allowed` (NaN fails); `text` says what it measures."""
     return CheckResult(number <= allowed, f"{text} {number:.2g} (allowed {allowed:.2g})", number, advice)
 
 
 def none_of(problems: list[str], text: str, advice: str) -> CheckResult:
-    """Result that passes if there are no problems; else its text has the first three."""
+    """Return a result that passes, with `text`, if there are no problems; else its text has the first three."""
     if not problems:
         return CheckResult(True, text, 0.0)
     more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
@@ -89,17 +89,17 @@ def none_of(problems: list[str], text: str, advice: str) -> CheckResult:
 
 
 def skip(why: str) -> CheckResult:
-    """Result of a check that does not apply."""
+    """Return the result of a check that does not apply, because of `why`."""
     return CheckResult(None, f"does not apply: {why}")
 
 
 def not_tried(name: str, why: str = "an earlier check failed") -> Check:
-    """Check that could not run."""
+    """Return the result of the check called `name` that could not run, because of `why`."""
     return Check(name, None, f"not tried: {why}", None, "")
 
 
 def attempt(name: str, check: Callable[..., CheckResult], *arguments: Any) -> Check:
-    """Run one check; an exception, often from the user's code, is a failure."""
+    """Return the result of `check(*arguments)`; an exception, often from the user's code, is a failed check."""
     try:
         finding = check(*arguments)
     except (Exception, SystemExit) as error:
@@ -109,7 +109,7 @@ def attempt(name: str, check: Callable[..., CheckResult], *arguments: Any) -> Ch
 
 
 def last_lines(error: BaseException) -> str:
-    """Format an exception on one line: the last frames outside JAX and ppax, and the message."""
+    """Return an exception as text on one line: the last frames outside JAX and ppax, and the message."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)] or list(frames)
     places = [f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in own[-SHOWN:]]

@@ -1,4 +1,4 @@
-"""Checks of a rollout: the policy that made it, and what it stores."""
+"""Checks of a rollout: of the policy that made it, and of what it stores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ STATES = 16  # number of observations that are compared
 
 
 def check_ratio(context: CheckContext, key: Key) -> CheckResult:
-    """Check that the probability ratio is 1 before the first gradient step, on every row."""
+    """Check that the ratio of learned to acted probability is 1 on every row before the first gradient step.
+
+    A row is one step of one agent in one environment.
+    """
     metrics = context.probe(context.learner, context.rollout, key).metrics
     if "ratio_first_max_dev" not in metrics:
         return skip("the loss has no metrics ratio_max and ratio_min; `replay` checks nearly the same")
@@ -46,7 +49,7 @@ def check_ratio(context: CheckContext, key: Key) -> CheckResult:
 
 
 def check_host_policy(context: CheckContext) -> CheckResult:
-    """Check that the host policy (NumPy or compiled) gives the actions of the network."""
+    """Check that the policy that acts on the host (in NumPy or compiled) gives the actions of the network."""
     env, steps = context.env, context.rollout.steps
     policy = make_policy(context.agent, env, context.learner, deterministic=True)
     policy.begin(context.agent, context.learner, 1, jax.random.key(0))
@@ -104,7 +107,7 @@ def check_memory(context: CheckContext) -> CheckResult:
     everywhere = np.ones(steps.first.shape, bool)
 
     def change(first: Array, begin: int) -> float:
-        """Largest change of values and log-probabilities from step `begin` on, caused by the changed memory."""
+        """Return the largest change of outputs from step `begin` on when the memory at the start is another."""
         one, other = (
             context.replay(context.learner, x, dataclasses.replace(steps, first=first)) for x in (junk, carry)
         )
@@ -130,7 +133,7 @@ def _from(begin: int, steps: Transition) -> np.ndarray:
 
 
 def check_distribution(context: CheckContext, key: Key) -> CheckResult:
-    """Check that log_prob is the density of the samples: the mean score E[d log p / d network] is 0."""
+    """Check that log_prob is the density of the samples, for which the mean score E[d log p / d network] is 0."""
     again, steps = replayed_rollout(context), context.rollout.steps
     valid = np.asarray(steps.valid)
     finite = {"log_prob": again.log_prob, "entropy": again.entropy}
@@ -224,7 +227,7 @@ def check_inside(context: CheckContext) -> CheckResult:
 
 
 def check_final(context: CheckContext) -> CheckResult:
-    """Check that final observations belong to the episode that ends: the environment must not reset itself in step."""
+    """Check that final observations are of the episode that ends: the environment must not reset itself in step."""
     steps = context.rollout.steps
     begin = fast_compiled(jax.vmap(context.env.env.reset))(jax.random.split(jax.random.key(0), RESETS))
     starts = _features(begin.obs, 1 if context.env.env.num_agents is None else 2).astype(np.float64)
@@ -294,14 +297,17 @@ def check_alignment(context: CheckContext) -> CheckResult:
 
 
 def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Euclidean distances [N, M] between all rows of [N, F] and [M, F]."""
+    """Return the Euclidean distances [N, M] between all rows of `a` [N, F] and `b` [M, F]."""
     squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T
     distances: np.ndarray = np.sqrt(np.maximum(squares, 0.0))
     return distances
 
 
 def _used_obs(steps: Any) -> np.ndarray:
-    """Mask [T, B] of the observations that are used: of valid rows, and final ones, whose value is bootstrapped."""
+    """Return which observations are used, bool [T, B]: those of valid steps (no autoresets), and final ones.
+
+    A final observation's value is bootstrapped from.
+    """
     used: np.ndarray = np.array(steps.valid)
     used[1:] |= np.asarray(steps.ended)[:-1]
     return used
@@ -312,7 +318,7 @@ def _part(tree: Any, begin: int, end: int | None) -> Any:
 
 
 def _flags(steps: Any) -> list[str]:
-    """Messages about inconsistent episode flags."""
+    """Return messages about episode flags that contradict each other."""
     valid, ended, first = (np.asarray(x) for x in (steps.valid, steps.ended, steps.first))
     wrong = {
         "a step after an end is still valid": valid[1:] & ended[:-1],
@@ -345,5 +351,5 @@ def _row(tree: Any, at: int) -> Any:
 
 
 def _features(tree: Any, axes: int) -> np.ndarray:
-    """Concatenate all leaves into vectors, [..., F]; the first `axes` axes stay."""
+    """Return all leaves of `tree`, joined into one array of vectors; the first `axes` axes of leaves stay in front."""
     return np.concatenate([x.reshape(*x.shape[:axes], -1) for _, x in labelled_leaves(tree)], axis=-1)

@@ -1,4 +1,4 @@
-"""`selftest`: check an agent in an environment, with a rollout and a few updates."""
+"""`selftest`: checks of an agent in an environment, with a rollout and a few updates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ppax.training.backends import backend_of
 
 
 class EnvChecks(NamedTuple):
-    """Checks of one kind of environments."""
+    """Checks that environments of one kind (compiled or on the host) have apart from the other kind."""
 
     alone: Callable[[Any, Key], list[Check]]  # of the environment without the agent
     of_policy: Mapping[str, Callable[[CheckContext], CheckResult]]  # of the policy in such environments only
@@ -49,10 +49,10 @@ OF_ONE = ("final obs", "alignment", "on the host", "devices")
 def selftest(agent: Agent, env: Env, num_steps: int, key: Key) -> Report:
     """Check `agent` in `env` for common faults, with rollouts of `num_steps` steps and a few updates.
 
-    It takes well under a minute for agents that compile fast. Where a few environments are enough, it steps fewer than
-    `env` has. With Independent and Groups each policy is checked on its own streams, in checks such as
-    `ratio/prey`. Raises ConfigError where the sizes do not divide, and for self-play; any other fault is a failed check
-    of the report.
+    The report has a line for each check. It takes well under a minute for agents that compile fast. Where a few
+    environments are enough, it steps fewer than `env` has. With Independent and Groups each policy is checked on its
+    own streams, in checks such as `ratio/prey`. Raises ConfigError where the sizes do not divide, and for self-play;
+    any other fault is a failed check of the report.
     """
     begin = time.perf_counter()
     _refuse_self_play(agent)
@@ -62,7 +62,10 @@ def selftest(agent: Agent, env: Env, num_steps: int, key: Key) -> Report:
 
 
 def _checks(agent: Agent, few: Env, env: Env, num_steps: int, key: Key) -> Iterator[Check]:
-    """Yield all checks; those of the environment alone are left out where a check of the rollout replaces them."""
+    """Yield the results of all checks; `few` is `env` with fewer environments, which are stepped.
+
+    Those of the environment alone are left out where a check of the rollout replaces them.
+    """
     keys = iter(jax.random.split(key, 16))
     contexts: list[CheckContext] = []
 
@@ -91,7 +94,10 @@ def _checks(agent: Agent, few: Env, env: Env, num_steps: int, key: Key) -> Itera
 
 
 def _of_members(contexts: list[CheckContext], of_env: EnvChecks, env: Env, num_steps: int, key: Key) -> Iterator[Check]:
-    """Yield the checks of each policy of an agent that has several."""
+    """Yield the results of the checks of each policy of an agent that has several.
+
+    `contexts` is [] where there is no rollout.
+    """
     if not contexts:
         yield not_tried("policies", "there is no rollout")
         return
@@ -111,7 +117,7 @@ def _of_members(contexts: list[CheckContext], of_env: EnvChecks, env: Env, num_s
 
 
 def _refuse_self_play(agent: Agent) -> None:
-    """Raise ConfigError for self-play, whose streams change their policies."""
+    """Raise ConfigError for an agent with self-play, where past selves act in some environments."""
     if agent.pool is not None:
         raise ConfigError(
             "selftest: with self-play past selves act in some environments, so that no check of a rollout (ratio, "
@@ -120,7 +126,7 @@ def _refuse_self_play(agent: Agent) -> None:
 
 
 def _checks_of_rollout(of_env: EnvChecks, env: Any, num_steps: int, keys: Iterator[Key]) -> dict[str, tuple[Any, ...]]:
-    """Return the checks of a rollout of the agent, by name, with their arguments after the context."""
+    """Return the checks of a rollout, by name, each with the arguments that it takes after the context."""
     return {
         "finite": (rollout.check_finite,),
         "spaces": (rollout.check_inside,),

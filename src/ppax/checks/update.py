@@ -1,4 +1,7 @@
-"""Checks of an update: targets, computed once more in NumPy, minibatches, gradients, invalid rows, devices."""
+"""Checks of an update: targets (computed once more in NumPy), minibatches, gradients, invalid rows, devices.
+
+A row is one step of a stream, that is of one agent in one environment.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ DRIFT = 0.02  # tolerance between one device and two, as a share of the update: 
 
 
 def check_targets(context: CheckContext, key: Key) -> CheckResult:
-    """Compare advantages and value targets with a float64 computation."""
+    """Check that advantages and value targets are those of a float64 computation; for ppax's own estimators alone."""
     weights = weights_of(context.agent.advantage)
     if weights is None:
         return skip(
@@ -112,7 +115,7 @@ def check_coverage(context: CheckContext, env: Any, num_steps: int, key: Key) ->
 
 
 def check_gradients(context: CheckContext, key: Key) -> CheckResult:
-    """Check that every parameter gets a finite gradient."""
+    """Check that every parameter gets a gradient that is finite and not all 0."""
     gradients = gradient(context, context.rollout, key)
     broken = [path for path, x in gradients.items() if not np.isfinite(x).all()]
     dead = [path for path, x in gradients.items() if not x.any()]
@@ -127,7 +130,7 @@ def check_gradients(context: CheckContext, key: Key) -> CheckResult:
 
 
 def check_empty_rows(context: CheckContext, key: Key) -> CheckResult:
-    """Check that invalid rows have no influence on an update, whatever their values are."""
+    """Check that invalid rows, the autoreset steps, have no influence on an update, whatever their values are."""
     steps, invalid = context.rollout.steps, ~context.rollout.steps.valid
     if not invalid.any():
         return skip("every row of the rollout is valid: no episode ended in it")
@@ -162,7 +165,7 @@ def check_empty_rows(context: CheckContext, key: Key) -> CheckResult:
 
 
 def check_repeats(context: CheckContext, key: Key) -> CheckResult:
-    """Check that the same update twice gives the same finite parameters."""
+    """Check that the same update, made twice, gives the same parameters, and finite ones."""
     one, other = (context.update(context.learner, context.rollout, jax.random.clone(key)).learner for _ in range(2))
     broken = [path for path, x in labelled_leaves(other) if not np.isfinite(x).all()]
     return none_of(
@@ -204,7 +207,7 @@ def check_devices(context: CheckContext, num_steps: int, key: Key) -> CheckResul
 
 
 def _with_empty(rollout: Rollout) -> Rollout:
-    """Append a copy of all streams in which every row is invalid."""
+    """Return the rollout with a copy of all its streams behind them, in which every row is invalid."""
     empty = dataclasses.replace(rollout.steps, valid=jnp.zeros_like(rollout.steps.valid))
     steps = jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=1), rollout.steps, empty)
     trace = jnp.concatenate([rollout.reward_trace] * 2, axis=1)
@@ -234,7 +237,7 @@ def _with_ends(context: CheckContext, key: Key) -> tuple[Transition, Array]:
 
 
 def _poison(tree: PyTree, where: Array) -> PyTree:
-    """Set half of the rows in `where` to NaN and the other half to huge numbers."""
+    """Return `tree` with NaN in half of the rows in `where`, and huge numbers in the other half."""
     half = jnp.cumsum(where, axis=0) % 2 == 0
 
     def one(x: Array) -> Array:
@@ -249,7 +252,7 @@ def _poison(tree: PyTree, where: Array) -> PyTree:
 
 
 class Weights(NamedTuple):
-    """Coefficients of an estimator where all ratios are 1."""
+    """Coefficients of an advantage estimator where all probability ratios are 1."""
 
     trace: float  # c
     step: float = 1.0  # rho
@@ -257,7 +260,7 @@ class Weights(NamedTuple):
 
 
 def weights_of(part: Any) -> Weights | None:
-    """Coefficients of an estimator of ppax; None for any other."""
+    """Return the coefficients of an advantage estimator of ppax; None for any other."""
     if type(part) is GAE:
         return Weights(float(part.gae_lambda))
     if type(part) is TDLambda:
@@ -273,7 +276,7 @@ def weights_of(part: Any) -> Weights | None:
 
 
 def targets(weights: Weights, steps: Any, next_value: Any, gamma: float) -> tuple[np.ndarray, np.ndarray]:
-    """Advantages and value targets [T, B] from steps and the value after each, in float64, as forward sums.
+    """Return advantages and value targets [T, B] from steps and the value after each, in float64, as forward sums.
 
     Every estimator is a sum of one-step errors delta_u = rho (r_u + gamma V'_u - V_u) with weights (gamma c)^(u - t),
     up to the end of an episode: lambda-returns in all their forms (Schulman et al. 2016,
@@ -304,7 +307,7 @@ SIGMAS = 6.0  # allowed deviation of a mean score, in standard errors
 
 
 def scores(agent: PPO, learner: LearnerState, rows: PyTree, key: Key) -> tuple[Array, Array]:
-    """Sums over samples of d log p / d direction and of its square, [DIRECTIONS, rows].
+    """Return sums over samples of d log p / d direction and of its square, [DIRECTIONS, rows] each.
 
     Where log_prob is the density of the samples, the mean of each derivative is 0.
     Directions are random changes of the parameters and features that `decide` reads. Along the distribution's own
@@ -314,7 +317,7 @@ def scores(agent: PPO, learner: LearnerState, rows: PyTree, key: Key) -> tuple[A
     features = agent.policy(learner, *rows).features
 
     def fields(inputs: tuple[PyTree, PyTree]) -> list[Array]:
-        """Return the floating-point fields of the distributions, [rows, ...]."""
+        """Return the floating-point fields of the distributions, [rows, ...], for (parameters, features)."""
         return list(filter(_smooth, jax.tree.leaves(_decided(agent, inputs[0], inputs[1], action_mask))))
 
     params = cast(learner.params, jnp.dtype(product_dtype(agent.compute_dtype)))
@@ -350,7 +353,10 @@ def _decided(agent: PPO, params: PyTree, features: PyTree, action_mask: PyTree |
 
 
 def _direction(tree: PyTree, key: Key) -> PyTree:
-    """Random direction; magnitudes of leaves differ by powers of ten, so that each leaf dominates in some direction."""
+    """Return a random direction, a tree like `tree`, in which magnitudes of leaves differ by powers of ten.
+
+    So each leaf dominates in some direction.
+    """
     leaves, structure = jax.tree.flatten(tree)
     size_key, noise_key = jax.random.split(key)
     sizes = jnp.exp(SPREAD * jax.random.normal(size_key, (len(leaves),)))
@@ -360,14 +366,14 @@ def _direction(tree: PyTree, key: Key) -> PyTree:
 
 
 def _unit(tangents: list[Array]) -> list[Array]:
-    """Tangents [rows, ...] of all fields, scaled so that the largest element of each row is 1."""
+    """Return `tangents`, [rows, ...] of each field, scaled so that the largest element of each row is 1."""
     largest = jnp.stack([jnp.abs(_flat(x, 1)).max(axis=1) for x in tangents]).max(axis=0)
     scale = 1.0 / jnp.where(largest > 0.0, largest, 1.0)
     return [x * scale.reshape(scale.shape + (1,) * (x.ndim - 1)) for x in tangents]
 
 
 def _flat(x: Array, axes: int) -> Array:
-    """Merge all axes of `x` after the first `axes` into one."""
+    """Return `x` with all axes after the first `axes` merged into one."""
     return x.reshape(*x.shape[:axes], math.prod(x.shape[axes:]))
 
 
@@ -376,7 +382,7 @@ def _smooth(x: Array) -> bool:
 
 
 def with_noise(params: PyTree, key: Key) -> PyTree:
-    """Add noise to the parameters."""
+    """Return the parameters with normal noise of standard deviation NOISE added."""
     leaves, structure = jax.tree.flatten(params)
     keys = jax.random.split(key, len(leaves))
     noise = [NOISE * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
@@ -384,7 +390,10 @@ def with_noise(params: PyTree, key: Key) -> PyTree:
 
 
 def excess(total: np.ndarray, squares: np.ndarray) -> float:
-    """Largest |mean score| over its tolerance, SIGMAS standard errors + 20 / n (for rare actions never sampled)."""
+    """Return the largest |mean score| divided by its tolerance, from sums over samples of scores and their squares.
+
+    The tolerance is SIGMAS standard errors + 20 / n (for rare actions never sampled).
+    """
     n = DRAWS * TURNS
     mean, second = total / n, squares / n
     error = np.sqrt(np.maximum(second - mean**2, 0.0) / n)

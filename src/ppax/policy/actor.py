@@ -1,4 +1,4 @@
-"""Actor of an agent: acting alone, without what only a critic reads; and one step of it as a pure function."""
+"""Actor: the part of an agent that acts, without what only its critic reads; and one step of it as a pure function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ppax.envs.hosting.arrays import leaves_of
 
 
 class Stepped(NamedTuple):
-    """Result of one step of all streams."""
+    """Result of one step of all streams, B of them; a stream is one agent in one environment."""
 
     carry: PyTree  # [B, ...] memory after this observation; () if the policy has none
     action: PyTree  # [B, ...] as the environment takes it: clipped or squashed, with the starts of Discrete
@@ -30,9 +30,10 @@ class Stepped(NamedTuple):
 def step(
     agent: Agent | Actor, learner: Any, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None, key: Key | None
 ) -> Stepped:
-    """Act for all streams [B, ...]: the mode of the distribution without `key`, else a sample; `key` is [] or [B].
+    """Act for all streams [B, ...] (one agent in one environment each), and return actions and memory.
 
-    Arguments are those of `Agent.act`; with groups they are dicts by group, except for `first` [B].
+    Without `key` the action is the mode of the distribution, else a sample; `key` is [] or [B]. The other arguments are
+    those of `Agent.act`; with groups they are dicts by group, except for `first` [B].
     """
     if key is None:
         out = agent.policy(learner, carry, obs, first, mask)
@@ -60,7 +61,7 @@ def acting_agent(agent: Any, learner: Any) -> ActingAgent:
 
 
 def _needed(learner: LearnerState) -> LearnerState:
-    """Return parameters, observation statistics and the critic's state."""
+    """Return the learner without optimiser and reward statistics, which acting does not read."""
     return learner._replace(**OF_LEARNING)
 
 
@@ -72,19 +73,22 @@ ArrayPath = tuple[str | int, ...]  # of one array of an observation
 
 
 class ReadArrays(NamedTuple):
-    """Arrays of a tree, in JAX's order, and which of them the actor reads."""
+    """Arrays of a tree (an observation or a memory), in JAX's order, and which of them the actor reads."""
 
     structure: Any
     shapes: tuple[jax.ShapeDtypeStruct, ...]  # of `Actor.unit` streams
     read: tuple[bool, ...]
 
     def reduced(self, tree: PyTree) -> PyTree:
-        """Return the tree with None in place of arrays that are not read."""
+        """Return `tree`, which has these arrays, with None in place of those that are not read."""
         leaves = zip(jax.tree.leaves(tree), self.read, strict=True)
         return jax.tree.unflatten(self.structure, [x if read else None for x, read in leaves])
 
     def complete(self, tree: PyTree, units: Any) -> PyTree:
-        """Return the whole tree for `units` times the streams of `shapes`; arrays that are not read are zeros."""
+        """Return a reduced tree with zeros for the arrays that are not read.
+
+        The streams are `units` times those of `shapes`.
+        """
         given = iter(jax.tree.leaves(tree))
         kept = [
             next(given) if read else jnp.zeros((units * x.shape[0], *x.shape[1:]), x.dtype)
@@ -95,7 +99,7 @@ class ReadArrays(NamedTuple):
 
 @part
 class Actor:
-    """Agent that acts and does nothing else, from observations and memory without what only its critic reads.
+    """Agent that acts and does nothing else; observations and memory lack the arrays that only its critic reads.
 
     Methods are those of an agent (`protocols.Agent`), with `reduced` observations and carries.
     """
@@ -107,7 +111,7 @@ class Actor:
 
     @property
     def requires(self) -> Requirements:
-        """Agents and groups of an environment in which it acts."""
+        """Agents and groups that an environment must have so that the actor can act in it."""
         return self.agent.requires
 
     def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
@@ -118,16 +122,16 @@ class Actor:
     def act(
         self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
-        """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
+        """Return a sampled action for every stream; arguments are [B, ...], `key` is one key or [B]."""
         out = self.agent.act(learner, *self._complete(carry, obs, first), first, action_mask, key)
         return out._replace(carry=self.memory.reduced(out.carry))
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Return the memory at the start of an episode, [B, ...]."""
+        """Return the actor's memory at the start of an episode, [num_streams, ...]."""
         return self.memory.reduced(self.agent.initial_carry(num_streams))
 
     def learners(self, num_streams: int) -> Any:
-        """Return the agents that learn, each with its number of streams."""
+        """Return the agents that learn, each with its number of streams, out of `num_streams`."""
         return self.agent.learners(num_streams)
 
     def _complete(self, carry: PyTree, obs: PyTree, first: Array) -> tuple[PyTree, PyTree]:
@@ -136,7 +140,7 @@ class Actor:
 
 
 def actor_of(agent: Agent, learner: Any, spec: Any) -> Actor:
-    """Return the actor of an agent that acts as a PolicySpec says; of `learner` only shapes are read."""
+    """Return the actor of an agent with the inputs of `spec`, a PolicySpec; of `learner` only shapes are read."""
     unit = spec.num_agents if apart(spec) else 1
     obs, structure = jax.tree.flatten(by_group(spec, spec.observation_space, (unit,), observation_shapes))
     carry = jax.eval_shape(lambda: agent.initial_carry(unit))
@@ -156,7 +160,10 @@ def actor_of(agent: Agent, learner: Any, spec: Any) -> Actor:
 
 
 def _read(agent: Agent, learner: Any, carry: PyTree, obs: PyTree, first: Any, mask: PyTree | None) -> list[bool]:
-    """Return which arrays of memory and observation the actions of an episode depend on, in JAX's order."""
+    """Return which arrays of memory and observation the actions of an episode depend on, in JAX's order.
+
+    Arguments are shapes for a step of all streams, [B, ...].
+    """
 
     def policy(carry: PyTree, obs: PyTree, learner: Any, first: Array, mask: PyTree | None) -> tuple[PyTree, PyTree]:
         out = agent.policy(learner, carry, obs, first, mask)
@@ -174,7 +181,10 @@ def _read(agent: Agent, learner: Any, carry: PyTree, obs: PyTree, first: Any, ma
 
 
 def _something(spec: Any, read: list[bool]) -> tuple[bool, ...]:
-    """Return which arrays of an observation are to be given: all of them where an actor reads none, in each group."""
+    """Return which arrays of an observation are to be given: those that are read, `read` in JAX's order.
+
+    In a group (or without groups) where none is read, all are to be given.
+    """
     groups = [leaf.path[0] if spec.sizes else "" for leaf in leaves_of(spec.observation_space)]
     reading = {group for group, one in zip(groups, read, strict=True) if one}
     return tuple(one or group not in reading for group, one in zip(groups, read, strict=True))
@@ -186,7 +196,7 @@ def unread_entries(actor: Actor, space: spaces.Space) -> frozenset[ArrayPath]:
 
 
 def reduced_space(space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath = ()) -> spaces.Space:
-    """Return an observation space without the arrays at the paths `left_out`."""
+    """Return `space` without the arrays at the paths `left_out`; `path` is where it is in the whole space."""
     if not left_out or not isinstance(space, spaces.Dict | spaces.Tuple):
         return space
     kept = {
@@ -200,7 +210,10 @@ def reduced_space(space: spaces.Space, left_out: frozenset[ArrayPath], path: Arr
 
 
 def without_critic_entries(obs: Any, space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath = ()) -> Any:
-    """Return an observation of `space` without the arrays at the paths `left_out`, whether they are there or not."""
+    """Return an observation of `space` without the arrays at the paths `left_out`, whether it has them or not.
+
+    `path` is where `space` is in the whole space. An observation of another form is returned unchanged.
+    """
     if isinstance(space, spaces.Dict) and isinstance(obs, dict):
         absent = {key for key, inner in _inner(space) if _within(inner, left_out, (*path, key))}
         return {
@@ -217,7 +230,10 @@ def without_critic_entries(obs: Any, space: spaces.Space, left_out: frozenset[Ar
 
 
 def names_of(space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath = ()) -> tuple[str, ...]:
-    """Return the names, joined by dots, of the entries of `space` in which all arrays are `left_out`."""
+    """Return the names, joined by dots, of the entries of `space` in which all arrays are `left_out`.
+
+    An entry inside a named one is not named again. `path` is where `space` is in the whole space.
+    """
     if path and _within(space, left_out, path):
         return (".".join(map(str, path)),)
     if not isinstance(space, spaces.Dict | spaces.Tuple):
@@ -226,7 +242,7 @@ def names_of(space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPat
 
 
 def _within(space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath) -> bool:
-    """Return whether a space at `path` has arrays, and all of them are `left_out`."""
+    """Return whether the space at `path` has arrays, and all of them are among the paths `left_out`."""
     paths = [leaf.path for leaf in leaves_of(space, path)]
     return bool(paths) and left_out.issuperset(paths)
 
@@ -236,19 +252,22 @@ def _inner(space: spaces.Dict | spaces.Tuple) -> Iterator[tuple[Any, spaces.Spac
 
 
 def apart(spec: Any) -> bool:
-    """Return whether the agents of an environment act together: they are in groups, or have parameters of their own."""
+    """Return whether the agents of a PolicySpec act together: they are in groups, or have parameters of their own."""
     return bool(spec.sizes) or spec.sharing == "independent"
 
 
 def by_group(spec: Any, space: Any, lead: tuple[int, ...], shapes: Callable[[Any, tuple[int, ...]], Any]) -> Any:
-    """Apply `shapes` to a space and its leading axes; with groups to each group's, and its number of agents."""
+    """Return `shapes(space, lead)`; with groups, {group: shapes(the group's space, (its number of agents,))}.
+
+    `spec` is a PolicySpec.
+    """
     if spec.sizes:
         return {name: shapes(space[name], (size,)) for name, size in spec.sizes}
     return shapes(space, lead)
 
 
 def observation_shapes(space: Any, lead: tuple[int, ...]) -> Any:
-    """Return the shapes of an observation behind the axes `lead`."""
+    """Return the shapes and dtypes of an observation of `space`, with the axes `lead` in front."""
     if isinstance(space, spaces.Dict):
         return {name: observation_shapes(inner, lead) for name, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -257,7 +276,7 @@ def observation_shapes(space: Any, lead: tuple[int, ...]) -> Any:
 
 
 def mask_shapes(space: Any, lead: tuple[int, ...]) -> Any:
-    """Return the shapes of an action mask behind the axes `lead`."""
+    """Return the shapes of an action mask for the action space `space`, with the axes `lead` in front."""
     if isinstance(space, spaces.Dict):
         return {name: mask_shapes(inner, lead) for name, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

@@ -1,4 +1,4 @@
-"""Policies on the Hugging Face Hub: addresses, and the download of a bundle. By huggingface_hub."""
+"""Policies on the Hugging Face Hub: their addresses, and the download of a bundle by the package huggingface_hub."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ BUNDLE = "policy.zip"
 
 
 class Address(NamedTuple):
-    """Repository of a model, and the branch, tag or commit in it; None: the main branch."""
+    """Address of a policy on the Hub: a model's repository, and the branch, tag or commit in it (None: main branch)."""
 
     repo: str
     revision: str | None
 
 
 def address_of(source: str) -> Address:
-    """Parse hf://OWNER/NAME or hf://OWNER/NAME@REVISION; ConfigError for anything else."""
+    """Return the address that hf://OWNER/NAME or hf://OWNER/NAME@REVISION names; ConfigError for anything else."""
     match = ADDRESS.fullmatch(source)
     if match is None:
         raise ConfigError(f"{source}: must be hf://OWNER/NAME, or hf://OWNER/NAME@REVISION of a branch, tag or commit")
@@ -30,14 +30,14 @@ def address_of(source: str) -> Address:
 
 
 def fetch(source: str) -> Path:
-    """Download the bundle of a repository into the cache of huggingface_hub; return its path."""
+    """Download the bundle at the address `source` into the cache of huggingface_hub, and return its path."""
     address, hub = address_of(source), require_hub()
     path = hub.hf_hub_download(address.repo, BUNDLE, revision=address.revision, endpoint=endpoint())
     return Path(os.path.realpath(path))  # the cache has links, which are not followed where a bundle is read
 
 
 def endpoint() -> str | None:
-    """Return the address of the server, HF_ENDPOINT at this moment; None: huggingface.co."""
+    """Return the address of the Hub's server, HF_ENDPOINT of the environment; None: huggingface.co."""
     return os.environ.get("HF_ENDPOINT") or None
 
 

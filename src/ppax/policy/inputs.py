@@ -1,4 +1,4 @@
-"""Observations and masks of a user as arrays [B, ...] of a policy's streams, and actions back in the user's form."""
+"""Conversion of a user's observations and masks to arrays [B, ...] of a policy's streams, and of actions back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ppax.policy.spec import PolicySpec
 
 
 class Read(NamedTuple):
-    """Observations as arrays, with the form that the actions take."""
+    """Observations of a user as arrays of B streams, with the form that the actions must take."""
 
     leaves: list[np.ndarray]  # [B, ...] each, in JAX's order
     units: int  # number of observations: environments, or streams of a policy that all agents share
@@ -30,10 +30,10 @@ class Read(NamedTuple):
 
 
 class Inputs:
-    """Reader of observations and masks of a policy, and writer of its actions."""
+    """Reader of a policy's observations and masks in a user's form, and writer of its actions in the same form."""
 
     def __init__(self, spec: PolicySpec, unread: frozenset[ArrayPath] = frozenset()):
-        """Read what a policy with this specification takes, and ignore the arrays of observations at paths `unread`."""
+        """Read what a policy with the specification `spec` takes, but not the arrays at the paths `unread`."""
         self._whole, self._unread = spec.observation_space, unread
         self.space = reduced_space(spec.observation_space, unread)
         spec = dataclasses.replace(spec, observation_space=self.space)
@@ -55,14 +55,14 @@ class Inputs:
         self.streams_per_unit = spec.num_agents if self._own or spec.sizes else 1
 
     def observations(self, obs: Any) -> Read:
-        """Return the arrays [B, ...] of `obs`; ConfigError where it does not belong to the observation space."""
+        """Return the arrays [B, ...] of `obs` and its form; ConfigError where it is not of the observation space."""
         if self._is_named(obs):
             return self._named(obs)
         obs = self._reduced(obs)
         return self._of_groups(obs) if self._spec.sizes else self._readers[""](obs)
 
     def stored(self, obs: Any) -> Any:
-        """Return arrays of observations [B, ...] of NumPy or JAX in the dtypes of training.
+        """Return observations that are arrays [B, ...] already, of NumPy or JAX, in the dtypes of training.
 
         Raises ConfigError for missing entries, for numbers of NumPy arrays that JAX would change, and for categories
         that do not exist.
@@ -83,7 +83,10 @@ class Inputs:
         return jax.tree_util.tree_map_with_path(one, obs)
 
     def masks(self, mask: Any, read: Read) -> Any:
-        """Return action masks [B, n] for these observations, a tree as of arrays/masks.py; None without masks."""
+        """Return action masks for the observations `read`, arrays [B, n] in a tree like the action; None without masks.
+
+        Raises ConfigError for a mask that does not fit, and for none where the policy was trained with masks.
+        """
         if mask is None:
             if self._spec.masked:
                 raise ConfigError(
@@ -100,7 +103,7 @@ class Inputs:
         return trees if self._spec.sizes else trees[""]
 
     def actions(self, leaves: Sequence[np.ndarray], read: Read) -> Any:
-        """Return actions [B, ...], a list of leaves, in the form of the observations and the dtypes of the space."""
+        """Return actions, leaves [B, ...], in the form of the observations `read` and the dtypes of the space."""
         each, parts = iter(leaves), dict[str, Any]()
         if read.named:
             own = {group: [(next(each), leaf) for leaf in kinds] for group, kinds in self._action_leaves.items()}
@@ -112,7 +115,7 @@ class Inputs:
         return {name: parts[name] for name, _ in self._spec.sizes} if self._spec.sizes else parts[""]
 
     def where(self, where: Any) -> Any:
-        """Return `where` of `Policy.reset` as an array; a dict by agent becomes an array over all agents."""
+        """Return the argument `where` of `Policy.reset` as an array; a dict by agent becomes one over all agents."""
         if not isinstance(where, dict):
             return where
         flags = np.zeros(len(self._spec.names), bool)
@@ -120,7 +123,7 @@ class Inputs:
         return flags[None] if self._own or self._spec.sizes else flags
 
     def _reduced(self, obs: Any, group: str = "") -> Any:
-        """Return an observation, of one agent of `group` or of all, without what acting does not read."""
+        """Return an observation, of one agent of `group` or ("") of all, without what acting does not read."""
         if not self._unread:
             return obs
         path = (group,) if group else ()
@@ -156,7 +159,7 @@ class Inputs:
         return False
 
     def _named(self, obs: dict[str, Any]) -> Read:
-        """Return rows of all agents; those of agents that are not in `obs` are zeros."""
+        """Return the arrays of a dict by agent, with rows for all agents; those of absent agents are zeros."""
         rows: dict[str, list[tuple[int, list[np.ndarray]]]] = {group: [] for group in self._axes}
         for name, one in obs.items():
             group, place = self._place(name)
@@ -176,7 +179,7 @@ class Inputs:
         return Read(leaves, units, False, tuple(obs), True)
 
     def _batches(self) -> str:
-        """Return how batches are given, in words."""
+        """Return in words how a user gives a batch of observations."""
         arrays = "dicts by group" if self._spec.sizes else f"arrays [N, {len(self._spec.names)}, ...]"
         return f"give one observation for each agent, [...], or for a batch {arrays}"
 
@@ -187,13 +190,13 @@ class Inputs:
         return self._places[str(name)]
 
     def _streams(self, names: Any) -> list[int]:
-        """Return the streams of agents in one environment; ConfigError for a name that no agent has."""
+        """Return the numbers of the named agents among those of an environment; ConfigError for an unknown name."""
         for name in names:
             self._place(name)
         return [self._spec.names.index(str(name)) for name in names]
 
     def present(self, read: Read) -> np.ndarray | None:
-        """Return which agents of a dict by agent were given, by stream, [B]; None: all."""
+        """Return which agents were given in a dict by agent, bool [B]; None if it was no such dict: all."""
         if not read.named:
             return None
         given = np.zeros(len(self._spec.names), bool)
@@ -201,11 +204,14 @@ class Inputs:
         return given
 
     def _action_of(self, own: dict[str, list[tuple[np.ndarray, Leaf]]], group: str, place: int) -> Any:
-        """Return the action of one agent from the actions of its group."""
+        """Return the action of the agent at `place` in `group`; `own` has the actions of all, by group."""
         return element_of(self._spaces[group][1], (_shaped(x[place : place + 1], (), kind) for x, kind in own[group]))
 
     def _stack_masks(self, mask: Any, read: Read) -> dict[str, Any]:
-        """Return masks by group from a dict by agent; all actions are allowed to agents that are not in it."""
+        """Return masks by group from a dict by agent; agents that are not in it may take every action.
+
+        Raises ConfigError where its agents are not those of `read`.
+        """
         groups, given = set(self._spec.sizes), dict(mask) if isinstance(mask, dict) else None
         if given is None or (given.keys() != set(read.names) if not groups else not given.keys() <= set(read.names)):
             raise ConfigError(f"mask: must be a dict with the agents of obs: {', '.join(map(repr, read.names))}")
@@ -223,7 +229,10 @@ class Inputs:
         return parts
 
     def _mask(self, mask: Any, axis: tuple[int, ...], space: spaces.Space, read: Read, name: str) -> Any:
-        """Return the masks of one group in the layout of arrays/masks.py, NumPy arrays [B, n]."""
+        """Return the masks of one group, NumPy arrays [B, n] in a tree like its action; None for None.
+
+        `axis` is the axis of the group's agents, `name` its name in messages.
+        """
         if mask is None:
             return None
         lead = (read.units, *axis) if read.batch else axis
@@ -246,7 +255,7 @@ class Reader:
     """Reader of the observations of agents with one space: all agents without groups, or one group."""
 
     def __init__(self, space: spaces.Space, axis: tuple[int, ...], name: str):
-        """Read elements of `space` behind `axis`, the axis of agents."""
+        """Read elements of `space` behind the axes `axis`, that of agents or none; `name` is for messages."""
         self._space, self._axis, self._name = space, axis, name
         self._leaves: list[Leaf] = list(leaves_of(space))
         single = self._leaves[0] if len(self._leaves) == 1 and not self._leaves[0].path else None
@@ -254,7 +263,7 @@ class Reader:
         self._fitting: set[Any] = set()  # dtypes that are known to fit that array
 
     def __call__(self, obs: Any) -> Read:
-        """Return the arrays of `obs`; ConfigError, in the words of training, where it does not belong to the space."""
+        """Return the arrays of `obs` and its form; ConfigError, as in training, where it is not of the space."""
         if type(obs) is np.ndarray and obs.dtype in self._fitting:  # the usual case, without further calls
             if obs.shape == self._shape:
                 return Read([self._array(obs, self._leaves[0])], 1, False)
@@ -291,7 +300,7 @@ class Reader:
         return own.reshape(math.prod(own.shape[: own.ndim - len(leaf.shape)]), *leaf.shape)  # also without an element
 
     def _units(self, obs: Any) -> int | None:
-        """Return the length of the batch; None for one observation, and where the first array has neither form."""
+        """Return the length of the batch `obs`; None for one observation, or if its first array is neither."""
         first = self._leaves[0]
         try:
             shape = np.shape(first.of(obs))
@@ -307,7 +316,7 @@ class Reader:
 
 
 def as_flags(x: Any, name: str) -> np.ndarray:
-    """Return truth values; ConfigError for other entries than True, False, 1 and 0, as those of logits."""
+    """Return `x` as an array of truth values; ConfigError for entries other than True, False, 1 and 0."""
     given = np.asarray(x)
     if given.dtype == bool:
         return given

@@ -1,4 +1,4 @@
-"""Policy: a trained agent with what acting needs, for use outside of its run."""
+"""Policy: what acting needs of a trained agent, for use outside of its run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ppax.training.host.turn_based import hold_carry
 
 
 class Source(NamedTuple):
-    """Run that trained a policy."""
+    """Run that trained a policy, and how far it was when the policy was saved."""
 
     run_dir: Path | None
     iteration: int  # of the policy; the run's evaluation belongs to one iteration
@@ -44,7 +44,10 @@ class Policy:
     """
 
     def __init__(self, agent: Agent, learner: Any, spec: PolicySpec, source: Source | None = None):
-        """Keep the parts that acting needs of `agent` and `learner` (a whole learner, or one stripped already)."""
+        """Make the policy of `agent` and `learner`, a whole one or one reduced already to what acting reads.
+
+        `spec` describes inputs and outputs; `source` is the run that trained it (None: unknown).
+        """
         self.source = source
         self.agent, learner = acting_agent(agent, learner)
         self.learner = jax.device_get(learner)
@@ -63,12 +66,11 @@ class Policy:
     def act(self, obs: Any, *, mask: Any = None, deterministic: bool = True) -> Any:
         """Return the action for one observation, or the actions for a batch of them, as NumPy arrays.
 
-        The two are told apart by the shapes of `spec.observation_space`. Actions are as the environment takes them.
-        Entries of a Dict that the actor does not read (`spec.unread`), such as those of the critic alone, may be left
-        out. `mask` is True where an action is allowed. The mode of the distribution is taken; with
-        `deterministic = False` the action is sampled. Memory is kept from call to call, for each observation of a
-        batch: call `reset` where episodes begin. Where agents are trained apart or in groups, an observation is that
-        of all agents.
+        One and a batch are told apart by the shapes of `spec.observation_space`. Actions are as the environment takes
+        them. Entries of a Dict that the actor does not read (`spec.unread`), such as those of the critic alone, may be
+        left out. `mask` is True where an action is allowed. The mode of the distribution is taken; with `deterministic
+        = False` the action is sampled. Memory is kept from call to call, for each observation of a batch: call `reset`
+        where episodes begin. Where agents are trained apart or in groups, an observation is that of all agents.
 
         Raises ConfigError for observations and masks that do not fit the spaces, and for a batch of another size than
         the one before, if the policy has memory.
@@ -88,7 +90,7 @@ class Policy:
         return self._inputs.actions(out.action, read)
 
     def reset(self, where: Any = None, *, seed: int | None = None) -> None:
-        """Begin new episodes: reset the memory of all observations, or of those for which `where` [N] is True.
+        """Begin new episodes: forget the memory of all N observations, or of those for which `where` [N] is True.
 
         With agents by name, `where` may be a dict by name. `seed` restarts the random numbers of sampled actions.
         """
@@ -102,12 +104,13 @@ class Policy:
     def step(
         self, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None = None, key: Key | None = None
     ) -> Stepped:
-        """Act for B streams: a pure function, for use inside `jax.jit`, `jax.vmap` and `jax.lax.scan`.
+        """Act for B streams (one agent in one environment each), and return memory, actions and log-probabilities.
 
-        `carry` is that of the step before, at the start `initial_carry(B)`; `obs` [B, ...]; `first` [B] is True where
-        an episode begins, and the memory starts anew; `mask` [B, n] as the environment gives it. Without `key` the
-        action is the mode of the distribution; with a key, [] or [B], it is sampled. Whole numbers and masks in NumPy
-        arrays are checked as by `act`; numbers of JAX's arrays are not known here.
+        It is a pure function, for use inside `jax.jit`, `jax.vmap` and `jax.lax.scan`. `carry` is the memory after the
+        step before, at the start `initial_carry(B)`; `obs` is [B, ...]; `first` [B] is True where an episode begins,
+        and the memory starts anew; `mask` is [B, n] as the environment gives it. Without `key` the action is the mode
+        of the distribution; with a key, [] or [B], it is sampled. Whole numbers and masks in NumPy arrays are checked
+        as by `act`; numbers of JAX's arrays are not known here.
         """
         if mask is None and self.spec.masked:
             raise ConfigError("mask: this policy was trained with action masks: pass one, True where allowed")
@@ -145,7 +148,7 @@ class Policy:
     def _program(
         self, obs: list[np.ndarray], first: np.ndarray, mask: Any, mask_leaves: list[np.ndarray], deterministic: bool
     ) -> Program:
-        """Trace the policy for arrays of these shapes."""
+        """Return the policy as a program for arrays of these shapes, leaves in JAX's order."""
         example = PolicyInputs(
             jax.tree.map(np.asarray, self.actor.initial_carry(len(first))),
             element_of(self._inputs.space, iter(obs)),
@@ -155,7 +158,7 @@ class Policy:
         return make_program(self.actor, self.learner, example, None if deterministic else self._rng)
 
     def _require_carry(self, carry: PyTree, batch: int) -> None:
-        """Raise ConfigError for a memory of another policy, or of another number of streams."""
+        """Raise ConfigError for a memory of another policy, or of another number of streams than `batch`."""
         if not self._memory.needed and not jax.tree.leaves(carry):
             return
         wanted = jax.eval_shape(lambda: self.actor.initial_carry(batch))
@@ -167,7 +170,7 @@ class Policy:
             )
 
     def _complete(self, mask: PyTree | None, streams: int) -> PyTree | None:
-        """Return masks [B, n] in the layout of arrays/masks.py."""
+        """Return masks as the agent takes them, arrays [B, n] in a tree like the action; None without masks."""
         mask = jax.tree.map(lambda x: as_flags(x, "mask") if isinstance(x, np.ndarray) else x, mask)
         if mask is None or not self.spec.sizes:
             return masks.complete(self.spec.action_space, mask, streams, "mask")
@@ -186,7 +189,10 @@ def _padded(leaves: list[np.ndarray], units: int, wanted: int) -> list[np.ndarra
 
 
 class StreamMemory:
-    """Carry of the streams of a batch, kept from call to call; nothing for a feedforward policy."""
+    """Memory of a policy's streams (one agent in one environment each), kept between calls for batches of one size.
+
+    A feedforward policy has none: nothing is kept.
+    """
 
     def __init__(self, agent: Actor, streams_per_unit: int):
         self._agent, self._size = agent, streams_per_unit
@@ -194,13 +200,16 @@ class StreamMemory:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything; the next batch may have another size."""
+        """Forget the memory of all streams; the next batch may have another size."""
         self._carry: list[Any] = []
         self._units = 0
         self._first = np.ones(0, bool)
 
     def reset(self, where: Any) -> None:
-        """Begin an episode where `where` [units] or [units, agents] is True; ConfigError for another shape."""
+        """Begin an episode where `where` [units] or [units, agents] is True; ConfigError for another shape.
+
+        `units` is the number of observations in the batch.
+        """
         if not self.needed or not self._units:
             return
         where = as_flags(where, "where")
@@ -213,9 +222,10 @@ class StreamMemory:
         self._first[: len(rows)] |= rows
 
     def begin(self, units: int, rows: int) -> tuple[list[Any], np.ndarray]:
-        """Return the leaves of the carry and `first`, [rows] each, for `units` observations.
+        """Return the memory before a step and `first` (where episodes begin), [rows] each, for `units` observations.
 
-        Raises ConfigError where the memory is of another number of observations.
+        The memory is a list of arrays in JAX's order, [] for a feedforward policy. Raises ConfigError where it is of
+        another number of observations.
         """
         if not self.needed:
             return [], np.zeros(rows, bool)
@@ -231,7 +241,7 @@ class StreamMemory:
         return self._carry, self._first
 
     def keep(self, carry: list[Any], present: np.ndarray | None) -> None:
-        """Keep the carry after a step, of all streams or of those `present` [B]."""
+        """Keep the memory `carry` after a step, of all streams (None) or of those `present` [B]."""
         if not self.needed:
             return
         if present is None:

@@ -1,4 +1,4 @@
-"""Calls of a policy with NumPy arrays: in NumPy for small networks, else as one compiled call."""
+"""Programs of a policy for NumPy arrays: written in NumPy for small networks, else one compiled call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ppax.training.host.policy import PolicyInputs, action_from_noise, noise_for
 
 
 class Called(NamedTuple):
-    """Result of a call, as leaves in JAX's order."""
+    """Result of one call of a policy's program: memory and actions as lists of arrays in JAX's order."""
 
     carry: list[Any]  # [B, ...] each; NumPy or JAX arrays
     action: list[np.ndarray]  # [B, ...] each, as the environment takes it
@@ -30,7 +30,10 @@ Program = Callable[[Sequence[Any], Sequence[Any]], Called]
 
 
 class InNumpy:
-    """Policy in NumPy; samples are drawn from `rng`. Raises NoNumpyVersion and TypeError where there is none."""
+    """Program of a policy in NumPy; samples are drawn from `rng` (None: the mode is taken).
+
+    Raises NoNumpyVersion or TypeError where network or distribution have no NumPy version.
+    """
 
     def __init__(self, agent: Actor, learner: Any, example: PolicyInputs, rng: np.random.Generator | None):
         self._rng, self._memory = rng, len(jax.tree.leaves(example.carry))
@@ -42,7 +45,7 @@ class InNumpy:
         self._program.bind((agent, learner))
 
     def __call__(self, carry: Sequence[Any], rest: Sequence[Any]) -> Called:
-        """Act for all streams."""
+        """Return actions and memory of all streams; arguments are the arrays of the memory and of the other inputs."""
         noise: list[Any] = []
         if self._rng is not None:
             noise = [x[0] for x in jax.tree.leaves(noise_for(self._distribution, 1, self._rng))]
@@ -51,7 +54,7 @@ class InNumpy:
 
 
 class InJax:
-    """Policy as one compiled call; samples are drawn from keys made of `rng`, None: the mode."""
+    """Program of a policy as one compiled call; samples are drawn with keys from `rng` (None: the mode is taken)."""
 
     def __init__(self, agent: Actor, learner: Any, example: PolicyInputs, rng: np.random.Generator | None):
         self._rng, structure = rng, jax.tree.structure(example)
@@ -66,16 +69,17 @@ class InJax:
         self._program = compiled(jax.jit(act), *self._parameters, jax.tree.leaves(example), np.uint32(0))
 
     def __call__(self, carry: Sequence[Any], rest: Sequence[Any]) -> Called:
-        """Act for all streams."""
+        """Return actions and memory of all streams; arguments are the arrays of the memory and of the other inputs."""
         seed = np.uint32(0 if self._rng is None else self._rng.integers(2**32, dtype=np.uint32))
         after, action = self._program(*self._parameters, [*carry, *rest], seed)
         return Called(after, [np.asarray(x) for x in action])
 
 
 def make_program(agent: Actor, learner: Any, example: PolicyInputs, rng: np.random.Generator | None) -> Program:
-    """Return the faster program for inputs of these shapes; without `rng` the mode of the distribution.
+    """Return the faster program of a policy for inputs with the shapes of `example`.
 
-    The choice depends only on sizes, as in training on host environments (training/host/policy.py).
+    It takes the mode of the distribution if `rng` is None, else a sample. The choice depends only on sizes, as in
+    training on host environments (training/host/policy.py).
     """
     streams = len(example.first)
     params = sum(np.size(x) for x in jax.tree.leaves(learner))

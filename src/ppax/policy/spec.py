@@ -1,4 +1,4 @@
-"""Specification of a policy: the observations, masks and memory that it takes, the actions that it gives."""
+"""Specification of a policy: the observations, masks and memory that it takes, and the actions that it gives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHARING = ("shared", "independent")
 
 
 class MemoryShape(NamedTuple):
-    """One array of the memory of one stream."""
+    """Shape and dtype of one array in the memory of one stream (one agent in one environment)."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -35,9 +35,9 @@ class MemoryShape(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PolicySpec:
-    """Plain data of a policy: spaces, masks, memory, agents, and the run that trained it.
+    """Specification of a policy as plain data: spaces, masks, memory, agents, and the run that trained it.
 
-    It has the attributes of an environment that networks and agents are built from, without an environment.
+    It has the attributes of an environment from which networks and agents are built, so it can take the place of one.
     """
 
     observation_space: spaces.Space  # of one agent; with groups a Dict by group
@@ -61,11 +61,11 @@ class PolicySpec:
         return {name: Group(obs[name], action[name], size, self.actor_obs) for name, size in self.sizes}  # type: ignore[index]
 
     def summary(self) -> str:
-        """Return one line: environment, spaces, memory."""
+        """Return the specification in one line: environment, spaces, memory."""
         return f"{self.env or 'own environment'}: {observations(self)}; {actions(self)}"
 
     def __str__(self) -> str:
-        """Return inputs and outputs in words, a line for each."""
+        """Return inputs and outputs of the policy in words, a line for each."""
         return described_policy(self)
 
     def to_data(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class PolicySpec:
 
     @classmethod
     def from_data(cls, data: Any, where: str = "policy") -> PolicySpec:
-        """Return the specification that `data` describes; ConfigError, naming `where`, if it is invalid."""
+        """Return the specification that `data`, made by `to_data`, describes; ConfigError, with `where`, if invalid."""
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise ConfigError(f"{where}: not the specification of a policy in format {FORMAT}")
         try:
@@ -117,7 +117,7 @@ class PolicySpec:
             raise ConfigError(f"{where}: not the specification of a policy: {error!r}") from error
 
     def _agents_fit(self) -> bool:
-        """Return whether numbers and names of agents fit each other, and the groups the spaces."""
+        """Return whether number, names and groups of the agents fit each other, and the groups the spaces."""
         if self.sharing not in SHARING or len(self.names) not in (0, self.num_agents):
             return False
         if not 1 <= self.num_agents <= MOST_AGENTS or not self.sizes:
@@ -158,7 +158,10 @@ def installed_version() -> str:
 
 
 def memory_of(agent: Agent | Actor, num_agents: int) -> dict[str, MemoryShape]:
-    """Return the arrays of the memory of one stream by their names; {} for feedforward policies."""
+    """Return shape and dtype of each array in the memory of one stream, by name; {} for feedforward policies.
+
+    A stream is one agent in one environment.
+    """
     carry = jax.eval_shape(lambda: agent.initial_carry(num_agents))
     leaves, _ = jax.tree_util.tree_flatten_with_path(carry)
     return {
@@ -185,14 +188,14 @@ def described_policy(spec: Any) -> str:
 
 
 def observations(spec: Any) -> str:
-    """Return the form of one observation."""
+    """Return the form of one observation of a PolicySpec, in words."""
     text = _of_space(spec.observation_space)
     spare = ", ".join(map(repr, spec.unread))
     return text + (f" ({spare} may be left out: acting does not read it)" if spare else "")
 
 
 def actions(spec: Any) -> str:
-    """Return the form of one action."""
+    """Return the form of one action of a PolicySpec, in words."""
     return _of_space(spec.action_space)
 
 
@@ -214,7 +217,7 @@ def _of_space(space: spaces.Space) -> str:
 
 
 def _numbers(x: Any) -> str:
-    """Return one number where all are equal, else the list, abbreviated."""
+    """Return one number as text where all in `x` are equal, else the list, cut after WIDEST numbers."""
     flat = np.unique(x)
     if len(flat) == 1:
         return f"{flat[0]:g}"
@@ -270,7 +273,10 @@ def space_to_data(space: spaces.Space) -> dict[str, Any]:
 
 
 def space_from_data(data: Any, where: str = "space", depth: int = 0) -> spaces.Space:
-    """Return the space that `data` describes, the inverse of `space_to_data`; ConfigError if it is invalid."""
+    """Return the space that `data`, made by `space_to_data`, describes; ConfigError, naming `where`, if invalid.
+
+    `depth` is the number of spaces that it is inside of.
+    """
     try:
         if depth == 0:  # before anything is allocated
             _require_small(list(itertools.islice(_sizes(data, where), MOST + 1)), where)
@@ -282,7 +288,7 @@ def space_from_data(data: Any, where: str = "space", depth: int = 0) -> spaces.S
 
 
 def _sizes(data: Any, where: str, depth: int = 0) -> Iterator[int]:
-    """Yield how many numbers each elementary space in `data` has; of what is no space, nothing."""
+    """Yield how many numbers each elementary space (no Dict or Tuple) in `data` has; nothing if `data` is no space."""
     if not isinstance(data, Mapping) or depth > DEEPEST:
         return
     if data.get("space") in ("Dict", "Tuple"):

@@ -26,7 +26,7 @@ FONT = "11.5px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', 
 
 
 class Line(NamedTuple):
-    """Curve with its looks."""
+    """Curve of a chart with its looks."""
 
     curve: Curve
     name: str
@@ -37,7 +37,7 @@ class Line(NamedTuple):
 
 
 class Band(NamedTuple):
-    """Range of values that is always visible, and the part of it that is healthy."""
+    """Marks of a chart: values that are always visible, a healthy range, and a limit."""
 
     shown: tuple[float, ...] = ()
     healthy: tuple[float, float] | None = None
@@ -48,7 +48,7 @@ NO_BAND = Band()
 
 
 class Frame(NamedTuple):
-    """Plot area in pixels, and the values at its edges."""
+    """Plot area of a chart in pixels, and the values at its edges."""
 
     left: float
     right: float
@@ -59,17 +59,17 @@ class Frame(NamedTuple):
     high: float
 
     def x(self, steps: np.ndarray | float) -> np.ndarray:
-        """Horizontal positions of numbers of steps."""
+        """Return the horizontal positions, in pixels, of numbers of environment steps."""
         return np.asarray(self.left + (self.right - self.left) * np.asarray(steps) / self.steps)
 
     def y(self, values: np.ndarray | float) -> np.ndarray:
-        """Vertical positions of values."""
+        """Return the vertical positions of values in pixels; larger values are further up."""
         share = (np.asarray(values) - self.low) / (self.high - self.low)
         return np.asarray(self.bottom - (self.bottom - self.top) * share)
 
 
 def chart(lines: Sequence[Line], width: int, height: int, name: str, band: Band = NO_BAND) -> Markup:
-    """Chart of at least one curve with points; `name` describes it to readers who do not see it."""
+    """Return a chart, as SVG, of at least one curve with points; `name` describes it to readers who do not see it."""
     low, high = value_range(lines, band)
     ticks = nice_ticks(low, high, max(3, height // 38))
     labels = tick_labels(ticks)
@@ -84,12 +84,12 @@ def chart(lines: Sequence[Line], width: int, height: int, name: str, band: Band 
 
 
 def look_of(place: int) -> tuple[str, str]:
-    """Colour and dash of the line of a setting: the next style after all colours."""
+    """Return colour and dash of the line at `place`; the dash changes when all colours are used."""
     return COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS) % len(DASHES)]
 
 
 def swatch(place: int) -> Markup:
-    """Piece of the line of a setting, for tables."""
+    """Return a piece of the line at `place`, as SVG, for tables."""
     colour, dash = look_of(place)
     look = {"stroke": colour, "stroke_width": 3.5, "stroke_dasharray": dash or None}
     line = element("path", d="M1 5h26", fill="none", **look)
@@ -97,7 +97,7 @@ def swatch(place: int) -> Markup:
 
 
 def value_range(lines: Sequence[Line], band: Band) -> tuple[float, float]:
-    """Lowest and highest value on the vertical axis, with some room."""
+    """Return the lowest and the highest value on the vertical axis, with some room beyond the lines."""
     values = [*(x for line in lines for x in (line.curve.low.min(), line.curve.high.max())), *band.shown]
     low, high = float(min(values)), float(max(values))
     if high - low <= 1e-9 * max(abs(low), abs(high)):  # constant
@@ -108,7 +108,7 @@ def value_range(lines: Sequence[Line], band: Band) -> tuple[float, float]:
 
 
 def nice_ticks(low: float, high: float, count: int) -> list[float]:
-    """About `count` multiples of 1, 2 or 5 times a power of ten between `low` and `high`."""
+    """Return about `count` multiples of 1, 2 or 5 times a power of ten from `low` to `high`."""
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(size * power for size in (1, 2, 5, 10) if size * power >= rough * (1 - 1e-9))
@@ -116,7 +116,7 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
-    """Labels of ticks, all with the same number of digits."""
+    """Return the labels of ticks, all with the same number of digits."""
     largest = max(map(abs, ticks), default=0.0)
     if largest >= 1e4:
         return [short_count(tick) for tick in ticks]
@@ -137,7 +137,7 @@ def _axes(frame: Frame, ticks: Sequence[float], labels: Sequence[str]) -> Iterat
 
 
 def _step_axis(frame: Frame) -> Iterator[Markup]:
-    """Ticks and labels of the horizontal axis; the last has the unit, and labels that it would cover are left out."""
+    """Yield ticks and labels of the horizontal axis; the last has the unit, and labels it would cover are left out."""
     places = nice_ticks(0.0, frame.steps, min(6, max(2, round((frame.right - frame.left) / 55))))
     free = frame.right + 2 * GLYPH  # left edge of the label to the right
     for place in reversed(places):

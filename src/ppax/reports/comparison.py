@@ -1,4 +1,4 @@
-"""Comparison of runs: as tables for the terminal, best first, as data, and as one long table of all log rows."""
+"""Comparison of runs: as tables for the terminal, best first, as plain data, and as one long table of all log rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIONS = 8  # maximum number of options in the table
 
 
 class Ranked(NamedTuple):
-    """Setting, with runs that differ by their seed alone, and its standing on its environment."""
+    """Setting (runs that differ by their seed alone), with its rank among those on its environment."""
 
     env: str
     label: str  # options that set it apart
@@ -33,7 +33,10 @@ class Ranked(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Options in which runs differ, and their results; one entry per run, best first on each environment."""
+    """Options in which runs differ, and results, one entry per run.
+
+    Runs are in order of environments, on each the best first.
+    """
 
     runs: list[str]
     options: dict[str, list[Any]]  # by dotted path
@@ -42,7 +45,7 @@ class Comparison(NamedTuple):
     settings: list[Ranked]  # environment by environment, in each the best first
 
     def to_dict(self) -> dict[str, Any]:
-        """Comparison as plain data, one table per run and per setting; None for unknown numbers."""
+        """Return the comparison as plain data, one table per run and per setting; None for unknown numbers."""
         return {
             "settings": [
                 {"env": one.env, "setting": one.label, "iqm": _finite(one.standing.iqm), "runs": one.runs}
@@ -57,11 +60,14 @@ class Comparison(NamedTuple):
         }
 
     def __str__(self) -> str:
-        """Table with a row per run and, where settings have several seeds, one of the settings before it."""
+        """Return the tables of runs and settings as text, with lines of any length; see `table`."""
         return self.table()
 
     def table(self, width: int | None = None) -> str:
-        """The same, in blocks of columns where lines would be longer than `width`."""
+        """Return a table as text with a row per run, and before it, where settings have several seeds, one of settings.
+
+        Columns are in blocks where lines would be longer than `width` characters (None: any length).
+        """
         names = short_names(list(self.options))
         known = {name: values for name, values in self.results.items() if not all(map(math.isnan, values))}
         columns = [[COLUMNS[name].head, *map(COLUMNS[name].text, values)] for name, values in known.items()]
@@ -79,7 +85,7 @@ class Comparison(NamedTuple):
 
 
 def of_records(records: Sequence[Record]) -> Comparison:
-    """Comparison of the runs of `records`."""
+    """Return the comparison of the runs of `records`."""
     settings = settings_of(records)
     ranked = [record for setting in settings for record in sorted(setting.records, key=_worse)]
     numbers = {
@@ -102,7 +108,7 @@ def of_records(records: Sequence[Record]) -> Comparison:
 
 
 class Column(NamedTuple):
-    """Head of a column of the table and the text of its numbers."""
+    """Column of the table of runs: its head, and a function that writes its numbers."""
 
     head: str
     text: Callable[[float], str]
@@ -125,7 +131,7 @@ def _name(record: Record) -> str:
 
 
 def _worse(record: Record) -> float:
-    """Key that sorts the runs of a setting, those without a return last."""
+    """Return a key that sorts the runs of a setting, best first, those without a return last."""
     return -record.final_return if math.isfinite(record.final_return) else math.inf
 
 
@@ -134,13 +140,16 @@ def _ranked(setting: Setting) -> Ranked:
 
 
 def _table(columns: Sequence[Sequence[str]], key: str, width: int | None) -> str:
-    """Aligned columns: numbers to the right, the texts of runs, settings and ends to the left."""
+    """Return columns as aligned text: numbers to the right, the texts of runs, settings and ends to the left.
+
+    In blocks of at most `width` characters (None: any) each begins with the column whose head is `key`.
+    """
     cells = [[_cell(text, column[0]) for text in column] for column in columns]
     return text_table(cells, ("run", "end", "setting"), key, width)
 
 
 def _cell(text: str, head: str) -> str:
-    """Text of one cell; of a path, the end is kept."""
+    """Return the text of one cell, cut if it is too long: of a path, under `head` "run", the end is kept."""
     text, most = printable(text), SETTING if head == "setting" else CELL
     if len(text) <= most:
         return text
@@ -155,7 +164,7 @@ KEYS = ("run", "env", "setting", SEED)  # first columns
 
 
 def long_table(records: Sequence[Record]) -> dict[str, list[Any]]:
-    """Columns of the long table, with a row for each run and log row, for pandas and other tools.
+    """Return the columns of a table with a row for each run and log row, for pandas and other tools.
 
     `run` (directory or name), `env`, `setting` (the options that set it apart, in words) and `seed`; each option in
     which runs differ, by dotted path; then the metrics of the log rows, with `iteration` and `env_steps`. A run that
@@ -177,7 +186,7 @@ def long_table(records: Sequence[Record]) -> dict[str, list[Any]]:
 
 
 def to_csv(columns: dict[str, list[Any]]) -> str:
-    """Text of the table as CSV; a number that is not known is an empty cell."""
+    """Return columns as the text of a CSV file; a number that is not known is an empty cell."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
@@ -190,7 +199,7 @@ GAP = "  "
 
 
 def blocks(columns: Sequence[Sequence[str]], left: Collection[str], key: str, width: int | None) -> list[list[str]]:
-    """Return the lines of a table, column by column with their heads, those with a head in `left` to the left.
+    """Return a table as blocks of lines; columns, with their heads first, are to the left if their head is in `left`.
 
     Where a line would be longer than `width`, the columns go on in further blocks, each of which begins with the column
     whose head is `key`. Columns without any text are left out.
@@ -209,12 +218,15 @@ def blocks(columns: Sequence[Sequence[str]], left: Collection[str], key: str, wi
 
 
 def text_table(columns: Sequence[Sequence[str]], left: Collection[str], key: str, width: int | None = None) -> str:
-    """Return the table as text, with an empty line between two blocks."""
+    """Return a table as text, with an empty line between two blocks; arguments are those of `blocks`."""
     return "\n\n".join("\n".join(lines) for lines in blocks(columns, left, key, width))
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal, or $COLUMNS; None where the output is a file, whose lines stay whole."""
+    """Return the width of the terminal in characters, or $COLUMNS; None where the output is a file.
+
+    Lines of a file stay whole.
+    """
     return shutil.get_terminal_size().columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else None
 
 

@@ -1,4 +1,4 @@
-"""Curves of metrics over environment steps: few points for many rows, and a line with a band over several runs."""
+"""Curves of metrics over environment steps: few points for many log rows, and a line with a band over several runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ppax.core.types import ConfigError
 from ppax.reports.statistics import iqm_band
 from ppax.run.records import Record
 
-CONFIDENCE, RANGE = "confidence", "range"  # bands over runs: see `averaged`
+CONFIDENCE, RANGE = "confidence", "range"  # bands over runs: see `mean_curve`
 BANDS = (CONFIDENCE, RANGE)
 
 
 def checked_band(band: str) -> str:
-    """Return `band`; ConfigError unless it is one of BANDS."""
+    """Return `band`, which must be "confidence" or "range"; ConfigError for others."""
     if band not in BANDS:
         raise ConfigError(f"band = {band!r}: must be {' or '.join(map(repr, BANDS))}")
     return band
@@ -33,9 +33,10 @@ class Curve(NamedTuple):
 
 
 def curve_of(record: Record, metric: str, points: int) -> Curve:
-    """Curve of the rows that have a number for `metric`, with at most `points` points.
+    """Return the curve of the log rows that have a number for `metric`, with at most `points` points.
 
-    A point of more than one row has their mean, and their extremes as range: a spike of one row stays visible.
+    A point of more than one row has their mean, and their extremes as range: a spike of one row stays visible. Without
+    such rows the curve has no points.
     """
     values = record.columns.get(metric, np.zeros(0))
     kept = np.isfinite(values)
@@ -51,7 +52,7 @@ def curve_of(record: Record, metric: str, points: int) -> Curve:
 
 
 def mean_curve(curves: Sequence[Curve], band: str) -> Curve:
-    """Curve over several runs, at the points of the longest; runs that are over have no part in it.
+    """Return the curve over several runs at the points of the longest; at each, runs that have ended do not count.
 
     With the band "confidence" the line is the interquartile mean over the runs and the band its 95 % bootstrap
     interval; with "range" the line is the mean and the band spans all rows of all runs. Runs are compared at equal
@@ -72,5 +73,8 @@ def mean_curve(curves: Sequence[Curve], band: str) -> Curve:
 
 
 def common(records: Sequence[Record], metric: str, points: int, band: str) -> Curve:
-    """Curve of `metric` over several runs of one setting; `band` as in `averaged`."""
+    """Return the curve of `metric` over the runs of one setting, with at most `points` points of each run.
+
+    `band` is "confidence" or "range", as in `mean_curve`.
+    """
     return mean_curve([curve_of(record, metric, points) for record in records], band)

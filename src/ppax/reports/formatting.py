@@ -1,4 +1,4 @@
-"""Numbers, durations and sentences for the reader of a report."""
+"""Formatting of numbers, durations and sentences for the reader of a report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNKNOWN = "\N{EN DASH}"
 
 
 def number_text(value: float) -> str:
-    """Number with four significant digits, and a dash for NaN."""
+    """Return a number as text with four significant digits; a dash for NaN and infinities."""
     if not math.isfinite(value):
         return UNKNOWN
     if value and not 1e-4 <= abs(value) < 1e9:
@@ -23,12 +23,12 @@ def number_text(value: float) -> str:
 
 
 def count_text(value: float) -> str:
-    """Whole number with separators of thousands."""
+    """Return a whole number as text with separators of thousands; a dash for NaN and infinities."""
     return f"{value:,.0f}" if math.isfinite(value) else UNKNOWN
 
 
 def short_count(value: float) -> str:
-    """Number with a suffix of thousands, as 12k and 1.5M, and a dash for NaN."""
+    """Return a number as text with a suffix of thousands, as 12k and 1.5M; a dash for NaN and infinities."""
     if not math.isfinite(value):
         return UNKNOWN
     for size, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -38,7 +38,7 @@ def short_count(value: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Duration in its two largest units."""
+    """Return a duration as text in its two largest units; a dash for NaN and infinities."""
     if not math.isfinite(seconds):
         return UNKNOWN
     if seconds < 60:
@@ -51,7 +51,7 @@ def duration_text(seconds: float) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Value of an option as a run file has it, shortened."""
+    """Return the value of an option as text, much as a run file has it, shortened."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -62,15 +62,15 @@ def value_text(value: Any) -> str:
 
 
 def shortened(text: str) -> str:
-    """Text of at most LONGEST characters, its end replaced by an ellipsis."""
+    """Return `text` with at most LONGEST characters, its end replaced by an ellipsis if it is longer."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def with_count(count: int, noun: str) -> str:
-    """Count and noun, as "Three runs"."""
+    """Return count and noun, the number in words up to ten, as "Three runs"."""
     return f"{NUMBERS[count] if count < len(NUMBERS) else count} {noun}{'' if count == 1 else 's'}"
 
 
 def listed(parts: Sequence[str]) -> str:
-    """Parts of a sentence joined by commas and "and"."""
+    """Return the parts of a sentence joined by commas and "and"; "" for none."""
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))

@@ -15,7 +15,7 @@ ENOUGH = 0.95  # share of log rows in the healthy range at which a run counts as
 
 
 class Sign(NamedTuple):
-    """Metric, its name and unit for the reader, and its healthy range."""
+    """Metric that shows whether training is sound, with its texts for the reader and its healthy range."""
 
     metric: str
     title: str
@@ -84,7 +84,7 @@ SIGNS = (
 
 
 def band_of(sign: Sign, records: Sequence[Record]) -> Band:
-    """Band of a sign's chart; its limit is drawn where all runs have the same."""
+    """Return the marks of a sign's chart; the limit is drawn where all runs have the same, the range where it holds."""
     limits = {value_text(record.config.get(sign.limit)) for record in records}
     limit: Any = records[0].config.get(sign.limit)
     drawn = len(limits) == 1 and type(limit) in (int, float)
@@ -93,12 +93,15 @@ def band_of(sign: Sign, records: Sequence[Record]) -> Band:
 
 
 def _judged(sign: Sign, records: Sequence[Record]) -> list[Record]:
-    """Records for which the healthy range of a sign holds."""
+    """Return the records of runs for which the healthy range of a sign holds."""
     return [one for one in records if not (sign.same_policy and one.config.get("overlap"))]
 
 
 def share_in_range(sign: Sign, records: Sequence[Record]) -> float | None:
-    """Share of log rows of all runs in which a health metric is in its healthy range; None without range or rows."""
+    """Return the share of log rows, over all runs, in which a sign's metric is in its healthy range.
+
+    None where it has no range or no rows.
+    """
     columns = [record.columns.get(sign.metric, np.zeros(0)) for record in _judged(sign, records)]
     values = np.concatenate([np.zeros(0), *columns])
     values = values[np.isfinite(values)]
@@ -109,7 +112,7 @@ def share_in_range(sign: Sign, records: Sequence[Record]) -> float | None:
 
 
 def verdict(share: float) -> str:
-    """Share in the healthy range, in words."""
+    """Return in words how large the share of rows in the healthy range is."""
     if share >= ENOUGH:
         return "in range"
     return f"{number_text(round(100 * (1 - share)))} % outside"

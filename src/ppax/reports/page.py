@@ -50,7 +50,11 @@ class EpisodeFilm(NamedTuple):
 
 
 def page(records: Sequence[Record], film: EpisodeFilm | None, made: str, band: str = CONFIDENCE) -> str:
-    """Whole page of at least one run; `made` is the time at which it was made, `band` as in `curves.averaged`."""
+    """Return the text of the whole page of at least one run.
+
+    `film` is the episode to show (None: no section), `made` the time at which the page is made, and `band` "confidence"
+    or "range", as in `curves.mean_curve`.
+    """
     settings = settings_of(records)
     title = title_of(settings)
     main = [
@@ -93,13 +97,13 @@ def _tile(name: str, figure: str, remark: str) -> Markup:
 
 
 def title_of(settings: Sequence[Setting]) -> str:
-    """Names of the environments."""
+    """Return the title of the page: the names of the environments, or the first and the number of the others."""
     names = list(dict.fromkeys(shortened(record.env) for setting in settings for record in setting.records))
     return listed(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} other environments"
 
 
 def paragraph(settings: Sequence[Setting]) -> str:
-    """Environment, steps, time, result and end of the runs, in a few sentences."""
+    """Return environment, steps, time, result and end of the runs in a few sentences."""
     records = [record for setting in settings for record in setting.records]
     return f"{_which(settings)} {_how_long(records)} {_result(settings)} {_end(records)}".replace("  ", " ").strip()
 
@@ -143,7 +147,7 @@ def _result(settings: Sequence[Setting]) -> str:
 
 
 def _best(settings: Sequence[Setting]) -> str:
-    """Result of the best setting on one environment."""
+    """Return a sentence with the result of the best of the settings on one environment."""
     best = settings[0]
     values = [record.final_return for record in best.records if math.isfinite(record.final_return)]
     if not values:
@@ -171,7 +175,7 @@ ENVS, LISTED = 3, 3  # maximum number of environments whose results are in words
 
 
 def tiles(settings: Sequence[Setting]) -> list[tuple[str, str, str]]:
-    """Headline figures of the runs: (name, figure, remark); the return is that of the best setting."""
+    """Return the headline figures of the runs as (name, figure, remark); the return is that of the best setting."""
     records, best = [record for setting in settings for record in setting.records], settings[0]
     evaluated = math.isfinite(best.records[0].result("mean_return"))
     name = "final evaluation" if evaluated else "last return"
@@ -193,13 +197,16 @@ def tiles(settings: Sequence[Setting]) -> list[tuple[str, str, str]]:
 
 
 def mean_of(records: Sequence[Record], number: Callable[[Record], float]) -> float:
-    """Mean of a number over the runs that have it; NaN where none has."""
+    """Return the mean of a number over the runs that have it; NaN where none has."""
     values = [value for value in map(number, records) if math.isfinite(value)]
     return float(np.mean(values)) if values else math.nan
 
 
 def return_text(setting: Setting) -> str:
-    """Final return of a setting: IQM over its seeds with the 95 % interval, and seeds without a return."""
+    """Return the final return of a setting as text: IQM over its seeds with the 95 % interval.
+
+    Seeds without a return are counted behind it; of one seed it is the return alone.
+    """
     final = [record.final_return for record in setting.records]
     failed = sum(not math.isfinite(value) for value in final)
     text = number_text(setting.standing.iqm)
@@ -210,7 +217,7 @@ def return_text(setting: Setting) -> str:
 
 
 def learning(settings: Sequence[Setting], band: str) -> Markup:
-    """Learning curves, one chart for each environment, and a table of the settings, best first."""
+    """Return the section with the learning curves, one chart for each environment, and a table of the settings."""
     parts, drawn, envs = [], [], by_env(settings)
     for env, own in envs.items():
         lines = return_lines(own, band)
@@ -229,9 +236,10 @@ def learning(settings: Sequence[Setting], band: str) -> Markup:
 
 
 def return_lines(settings: Sequence[Setting], band: str) -> list[Line]:
-    """Learning curves: returns of evaluations, with those of training episodes faint behind them; else the latter.
+    """Return the learning curves: returns of evaluations, with those of training episodes faint behind them.
 
-    The best settings are drawn last, above the others, and only they have bands.
+    Without evaluations they are those of training episodes. The best settings are drawn last, above the others, and
+    only they have bands.
     """
     evaluated = lines_of(settings, EVALUATED, POINTS, band)
     trained = lines_of(settings, RETURN, POINTS, band)
@@ -242,7 +250,10 @@ def return_lines(settings: Sequence[Setting], band: str) -> list[Line]:
 
 
 def _layered(lines: Sequence[Line]) -> list[Line]:
-    """Lines from the worst to the best setting; faint from the ninth best on, where bands would hide each other."""
+    """Return lines from the worst to the best setting, given the best first, with all but the best eight faint.
+
+    Bands of more lines would hide each other.
+    """
     return [line._replace(faint=place >= CLEAR) for place, line in enumerate(lines)][::-1]
 
 
@@ -266,7 +277,7 @@ def _explained(settings: Sequence[Setting], lines: Sequence[Line], band: str) ->
 
 
 def legend(settings: Sequence[Setting]) -> Markup:
-    """Table of the settings of one environment, best first: final return, line, seeds, steps and time."""
+    """Return the table of the settings of one environment, best first: final return, line, seeds, steps and time."""
     rows = []
     for setting in settings:
         steps = mean_of(setting.records, lambda record: record.last("env_steps"))
@@ -279,7 +290,7 @@ def legend(settings: Sequence[Setting]) -> Markup:
 
 
 def episode(film: EpisodeFilm) -> Markup:
-    """Rendered episode."""
+    """Return the section with a rendered episode, or with the reason why there is none."""
     if not film.gif:
         return section("An episode", film.caption)
     data = f"data:image/gif;base64,{base64.b64encode(film.gif).decode()}"
@@ -287,7 +298,7 @@ def episode(film: EpisodeFilm) -> Markup:
 
 
 def evaluation(settings: Sequence[Setting]) -> Markup:
-    """Table of the evaluations at the end and during training, one row per run."""
+    """Return the section with a table of the evaluations at the end and during training, one row per run."""
     pairs = [(setting, record) for setting in settings for record in setting.records]
     own = list(dict.fromkeys(name for _, record in pairs for name in _own_metrics(record)))[:COLUMNS]
     at_end = any(record.evaluation for _, record in pairs)
@@ -317,7 +328,7 @@ def _left_out(count: int) -> str:
 
 
 def signs(settings: Sequence[Setting]) -> Markup:
-    """Charts of the metrics that show whether training is sound, with their healthy ranges."""
+    """Return the section with charts of the metrics that show whether training is sound, with their healthy ranges."""
     records = [record for setting in settings for record in setting.records]
     found, well, judged = [], 0, 0
     for sign in health.SIGNS:
@@ -334,7 +345,7 @@ def signs(settings: Sequence[Setting]) -> Markup:
 
 
 def losses(settings: Sequence[Setting]) -> Markup:
-    """Charts of the losses and the learning rate."""
+    """Return the section with charts of the losses and the learning rate."""
     records = [record for setting in settings for record in setting.records]
     more = [name for record in records for name in record.columns if name.endswith("_loss")]
     names = list(dict.fromkeys([*LOSSES, *more]))[:SHOWN]
@@ -344,7 +355,7 @@ def losses(settings: Sequence[Setting]) -> Markup:
 
 
 def speed(settings: Sequence[Setting]) -> Markup:
-    """Steps per second over the run, and the machine of each run."""
+    """Return the section with steps per second over the run, and the machine of each run."""
     pairs = [(setting, record) for setting in settings for record in setting.records]
     sentence = "Environment steps per second of training, without compilation, evaluation and saving."
     picture = grid(cards(settings, "steps_per_second", "Throughput", "steps per second", "", Band((0.0,))))
@@ -373,7 +384,7 @@ UNSAID = (SEED, "log.")  # options left out: they concern a single run, or its d
 
 
 def configuration(settings: Sequence[Setting]) -> Markup:
-    """Differences between the settings, options that differ from their defaults, and the whole run files, folded."""
+    """Return the section on options: differences between the settings, those changed from defaults, and run files."""
     firsts = [setting.records[0] for setting in settings]
     rows = {path: values for path, values in setting_differences(firsts).items() if path != SEED}
     parts: list[Any] = []
@@ -410,7 +421,7 @@ def _code(path: str) -> Markup:
 
 
 def others(settings: Sequence[Setting]) -> Markup:
-    """Charts of all metrics that no other section has, folded."""
+    """Return the section, folded, with charts of all metrics that no other section has; "" if there are none."""
     records = [record for setting in settings for record in setting.records]
     done = {*COUNTERS, *LOSSES, *(sign.metric for sign in health.SIGNS), RETURN, EVALUATED}
     names = [name for name in dict.fromkeys(name for record in records for name in record.columns) if name not in done]
@@ -427,17 +438,20 @@ POINTS, SMALL_POINTS = 400, 150  # maximum number of points of a curve
 
 
 def section(title: str, intro: str, *content: object) -> Markup:
-    """Section with a heading and a sentence."""
+    """Return a section with a heading, a sentence and content."""
     return element("section", element("h2", title), element("p", intro, class_="intro"), *content)
 
 
 def marked(text: str, setting: Setting) -> Markup:
-    """Text behind a piece of the line of a setting."""
+    """Return text behind a piece of the line that the setting has in charts."""
     return joined((swatch(setting.place), text))
 
 
 def lines_of(settings: Sequence[Setting], metric: str, points: int, band: str = RANGE) -> list[Line]:
-    """Line of each setting that has `metric`, in its colour and style; `band` as in `curves.averaged`."""
+    """Return the line of each setting that has `metric`, in its colour and style, with at most `points` points.
+
+    `band` is "confidence" or "range", as in `curves.mean_curve`.
+    """
     curves = [common(setting.records, metric, points, band) for setting in settings]
     return [
         Line(curve, f"{setting.label}: {metric}", *look_of(setting.place))
@@ -455,7 +469,10 @@ def cards(
     band: Band = NO_BAND,
     badge: tuple[str, bool] | None = None,
 ) -> list[Markup]:
-    """Small chart of one metric for each environment that has it, with title, unit and a sentence."""
+    """Return a small chart of one metric for each environment that has it, with title, unit and a sentence.
+
+    `badge` is a word on the chart, and whether it is a good one.
+    """
     envs, drawn = by_env(settings), []
     for env, own in envs.items():
         lines = lines_of(own, metric, SMALL_POINTS)
@@ -476,7 +493,7 @@ def cards(
 
 
 def grid(cards: Sequence[Markup]) -> Markup:
-    """Cards side by side, as many as fit."""
+    """Return cards side by side, as many as fit."""
     return element("div", *cards, class_="grid")
 
 

@@ -18,18 +18,19 @@ if TYPE_CHECKING:
 
 
 def plot(runs: RunLike | Sequence[RunLike], metric: str = "episode_return", band: str = CONFIDENCE) -> Figure:
-    """Matplotlib figure of a metric over environment steps, with the curves of `report`, environment by environment.
+    """Return a Matplotlib figure of a metric over environment steps, with axes for each environment.
 
-    `runs` and `band` as in `report`. Save it with `savefig`; notebooks display it. Raises ConfigError for a metric that
-    no run has logged, ImportError without matplotlib.
+    It has the curves of `ppax.report`; `runs` and `band` are as there. Save it with `savefig`; notebooks display it.
+    Raises ConfigError for a metric that no run has logged, ImportError without matplotlib.
     """
     return figure_of(records_of(runs), metric, checked_band(band))
 
 
 def figure_of(records: Sequence[Record], metric: str, band: str) -> Figure:
-    """Matplotlib figure of a metric over environment steps, with axes for each environment, `band` as in `averaged`.
+    """Return a Matplotlib figure of a metric over environment steps, with axes for each environment.
 
-    Raises ConfigError for a metric that no run has logged.
+    `band` is "confidence" or "range", as in `curves.mean_curve`. Raises ConfigError for a metric that no run has
+    logged.
     """
     drawn = {env: lines_of(own, metric, POINTS, band) for env, own in by_env(settings_of(records)).items()}
     drawn = {env: lines for env, lines in drawn.items() if lines}

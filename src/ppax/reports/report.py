@@ -1,4 +1,4 @@
-"""Reports of recorded runs: an HTML file with a film, and their comparison."""
+"""Reports of recorded runs as an HTML file with a film, and the comparison of runs."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def report(
 
 
 def compare(runs: Sequence[RunLike]) -> Comparison:
-    """Compare runs: options in which they differ, evaluation, last return, steps, time, and the ranking of settings.
+    """Return the comparison of runs: options in which they differ, evaluation, last return, steps, time, and a ranking.
 
-    `runs` as in `report`. `print` shows it as a table, the best run first.
+    `runs` is as in `report`. `print` shows the comparison as a table, the best run first.
     """
     return comparison.of_records(records_of(runs))
 
 
 def frame(runs: RunLike | Sequence[RunLike]) -> DataFrame:
-    """Log rows of runs as one pandas DataFrame: a row per run and log row.
+    """Return the log rows of runs as one pandas DataFrame, with a row per run and log row.
 
     `runs` as in `report`; the directory of a sweep gives all its members. Columns: run, env, setting, seed, each option
     in which the runs differ, and every metric, as `ppax compare --csv` writes them. Raises ConfigError for a directory
@@ -81,12 +81,12 @@ def frame(runs: RunLike | Sequence[RunLike]) -> DataFrame:
 
 
 def records_of(runs: RunLike | Sequence[RunLike]) -> list[Record]:
-    """Records of run directories and of results of `fit`."""
+    """Return the records of run directories and of results of `fit`; a sweep's directory gives those of its members."""
     return [run.record() if isinstance(run, TrainedRun) else records.read(to_path(run, "run")) for run in _listed(runs)]
 
 
 def _listed(runs: RunLike | Sequence[RunLike]) -> list[RunLike]:
-    """Runs one by one; a directory of a sweep stands for its members."""
+    """Return runs one by one, with the members in place of a sweep's directory; ConfigError for no run."""
     listed: list[RunLike] = [runs] if isinstance(runs, str | Path | TrainedRun) else list(runs)
     if not listed:
         raise ConfigError("runs = []: must be at least one run directory or result of fit")
@@ -100,7 +100,7 @@ GIF_BYTES = 2**20  # maximum size of the picture; as text it is a third larger
 
 
 class Smaller(NamedTuple):
-    """Way to make a film smaller: every `stride`-th frame, and means of `block` x `block` pixels."""
+    """Way to make a film smaller: keep every `stride`-th frame, and average `block` x `block` pixels."""
 
     stride: int
     block: int
@@ -110,7 +110,7 @@ SIZES = (Smaller(1, 1), Smaller(2, 1), Smaller(2, 2), Smaller(4, 2), Smaller(4, 
 
 
 def film_of(run: str | Path | TrainedRun, name: str) -> EpisodeFilm:
-    """Rendered episode of the last policy of the run `name`, small enough for a page; or why there is none."""
+    """Return an episode of the last policy of the run `name`, small enough for a page; or why there is none."""
     try:
         require_video(Path("episode.gif"))
         played = _play(run)
@@ -146,7 +146,7 @@ def _gif(frames: Sequence[np.ndarray], smaller: Smaller) -> bytes:
 
 
 def _averaged(frame: np.ndarray, block: int) -> np.ndarray:
-    """Frame with the mean of each block of pixels, uint8 [H // block, W // block, 3]."""
+    """Return a frame with the mean of each block of pixels, uint8 [H // block, W // block, 3]."""
     height, width = (side // block for side in frame.shape[:2])
     if block == 1 or not height or not width:
         return frame

@@ -1,4 +1,4 @@
-"""Settings: runs that differ by their seed alone; the options that set settings apart name them."""
+"""Settings of a report: groups of runs that differ by their seed alone, named by the options that set them apart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISSING = "not set"
 
 
 class Setting(NamedTuple):
-    """Runs that differ by their seed alone."""
+    """Runs that differ by their seed alone, with a name."""
 
     label: str  # options that set it apart, as "learning_rate = 0.001"; the environment if there is one setting
     records: list[Record]
@@ -29,12 +29,12 @@ class Setting(NamedTuple):
 
     @property
     def env(self) -> str:
-        """Name of the environment."""
+        """Name of the environment of the runs."""
         return self.records[0].env
 
     @property
     def standing(self) -> Standing:
-        """Standing among the settings of an environment, by the final returns of its runs."""
+        """Rank of the setting among those on its environment, by the final returns of its runs."""
         return standing_of([record.final_return for record in self.records])
 
     @property
@@ -49,7 +49,7 @@ class Setting(NamedTuple):
 
 
 def settings_of(records: Sequence[Record]) -> list[Setting]:
-    """Groups of `records`: environment by environment in the order of their first runs, in each the best first."""
+    """Return the runs of `records` in settings, by environment in order of appearance, on each the best first."""
     members: dict[tuple[str, int], list[Record]] = {}
     for place, record in enumerate(records):
         # members of a population have copied others: each is a setting, whatever its last values
@@ -64,7 +64,7 @@ def settings_of(records: Sequence[Record]) -> list[Setting]:
 
 
 def by_env(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
-    """Groups by the name of their environment: returns of different environments cannot be compared."""
+    """Return settings by the name of their environment: returns of different environments cannot be compared."""
     found: dict[str, list[Setting]] = {}
     for setting in settings:
         found.setdefault(setting.env, []).append(setting)
@@ -72,7 +72,7 @@ def by_env(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
 
 
 def setting_differences(records: Sequence[Record]) -> dict[str, list[Any]]:
-    """Options of which two of `records` have different values: by dotted path, the value in each record."""
+    """Return the options of which two records have different values: by dotted path, the value in each record."""
     found = [record.config for record in records]
     paths = dict.fromkeys(path for config in found for path in config)
     values = {path: [config.get(path, MISSING) for config in found] for path in paths}
@@ -80,14 +80,20 @@ def setting_differences(records: Sequence[Record]) -> dict[str, list[Any]]:
 
 
 def changed(record: Record) -> dict[str, tuple[Any, Any]]:
-    """Options that differ from their defaults: (value, default) by dotted path; None for options without a default."""
+    """Return the options that differ from their defaults: (value, default) by dotted path.
+
+    The default of an option that has none is None.
+    """
     known = {option.path: _as_written(option.default) for option in options_of_run(record)}
     own = {path: (_as_written(value), known.get(path)) for path, value in record.config.items()}
     return {path: pair for path, pair in own.items() if pair[0] != pair[1]}
 
 
 def options_of_run(record: Record) -> list[Option]:
-    """Options of the parts that a run names; those of the default parts if it has parts of the user's own."""
+    """Return the options of the parts (swappable objects of the agent) that a run names.
+
+    If it has parts of the user's own, these are the options of the default parts.
+    """
     try:
         return list(configs.options(configs.plain(record.tables)))
     except ConfigError:
@@ -95,9 +101,10 @@ def options_of_run(record: Record) -> list[Option]:
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """Last word of each dotted path, the name of the table for a part; as many words as it takes to tell them apart.
+    """Return a short name for each dotted path: its last words, as many as it takes to tell the paths apart.
 
-    Outside of an agent at least two words: several tables have `every` or `part`.
+    For a part (an option that ends in `.part`) it is the name of the table. Outside of an agent names have at least two
+    words: several tables have `every` or `part`.
     """
     words = {path: path.removesuffix(".part").split(".") for path in paths}
     names = {}
@@ -110,7 +117,7 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _labels(firsts: Sequence[Record]) -> list[str]:
-    """Name of each setting, from the options in which the first runs of all settings differ."""
+    """Return the name of each setting, from the options in which the first runs of all settings differ."""
     rows = {path: values for path, values in setting_differences(firsts).items() if _matters(path)}
     rows = {path: values for path, values in rows.items() if not _explained(path, rows)}
     if not rows:
@@ -128,21 +135,27 @@ def _labels(firsts: Sequence[Record]) -> list[str]:
 
 
 def _distinct(labels: list[str], firsts: Sequence[Record]) -> list[str]:
-    """Labels, with the name of the run where several are the same."""
+    """Return the labels, each with the name of its run where several are the same."""
     return [
         f"{label} ({one.name})" if labels.count(label) > 1 else label for label, one in zip(labels, firsts, strict=True)
     ]
 
 
 def _of_parts(path: str, rows: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Paths of the differing parts around an option: `agent.loss.part` of `agent.loss.clip_eps`."""
+    """Return those of `rows`, options that differ, that name a part around `path`.
+
+    For `agent.loss.clip_eps` that is `agent.loss.part`.
+    """
     words = path.split(".")
     around = (".".join([*words[:count], "part"]) for count in range(1, len(words)))
     return [part for part in around if part in rows and part != path]
 
 
 def _explained(path: str, rows: Mapping[str, Sequence[Any]]) -> bool:
-    """Whether some settings lack an option because their part is another, and it tells no two of one part apart."""
+    """Return whether the option `path` says no more of the settings than the choice of its part does.
+
+    Some settings lack it, because their part is another, and it is the same in all settings of one part.
+    """
     values = rows[path]
     return MISSING in values and any(
         all(
@@ -164,5 +177,5 @@ def _matters(path: str) -> bool:
 
 
 def _as_written(value: Any) -> Any:
-    """Value as a run file has it."""
+    """Return a value in the form in which a run file has it."""
     return NONE if value is None else list(value) if isinstance(value, tuple) else value

@@ -19,7 +19,7 @@ NEAR = 0.9  # share of the way from random to threshold that single seeds must g
 
 
 class Statistics(NamedTuple):
-    """Statistics of one score per seed."""
+    """Statistics over seeds, of a score that each seed has once."""
 
     mean: float
     std: float  # of the sample (n - 1); NaN for one seed
@@ -30,7 +30,7 @@ class Statistics(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Verdict on a row: its IQM against the threshold, and seeds near the threshold against those needed."""
+    """Verdict on scores: their IQM against the threshold, and seeds near the threshold against those needed."""
 
     iqm_reached: bool
     near: int
@@ -38,19 +38,23 @@ class Verdict(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Both conditions hold."""
+        """Whether both conditions hold."""
         return self.iqm_reached and self.near >= self.needed
 
 
 def iqm(scores: Sequence[float]) -> float:
-    """Interquartile mean."""
+    """Return the interquartile mean of scores: without the lowest and highest quarter, in whole seeds."""
     from scipy import stats
 
     return float(stats.trim_mean(np.asarray(scores, float), TRIMMED))
 
 
 def statistics_of(scores: Sequence[float]) -> Statistics:
-    """Statistics over seeds; the interval is the 95 % percentile bootstrap of the IQM, with a fixed seed."""
+    """Return the statistics of scores over seeds.
+
+    The interval is the 95 % percentile bootstrap of the IQM, with a fixed seed of its random numbers; it is NaN for one
+    score, or where a score is not finite.
+    """
     from scipy import stats
 
     x = np.asarray(scores, float)
@@ -71,7 +75,7 @@ def statistics_of(scores: Sequence[float]) -> Statistics:
 
 
 class Standing(NamedTuple):
-    """Place of a setting among others, compared field by field; the higher one is better."""
+    """Rank of a setting among others, compared field by field; the higher one is better."""
 
     iqm: float  # seeds without a score count as the worst, -inf
     scored: int  # minus the number of seeds without a score
@@ -80,7 +84,7 @@ class Standing(NamedTuple):
 
 
 def standing_of(scores: Sequence[float]) -> Standing:
-    """Standing of a setting by the scores of its seeds, at least one; NaN is the score of a seed that has none.
+    """Return the rank of a setting by the scores of its seeds, at least one; NaN is a seed without a score.
 
     The rule of every ranking: IQM, and where it is equal the number of seeds without a score, then the lower bound of
     the IQM's interval, then the mean.
@@ -95,7 +99,7 @@ def standing_of(scores: Sequence[float]) -> Standing:
 
 
 def iqm_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """IQM over the runs at each point and its 95 % bootstrap interval: three arrays [points] of values [runs, points].
+    """Return IQM over the runs of `values` [runs, points] and its 95 % bootstrap interval: three arrays [points].
 
     A run that is over has NaN and no part in a point; a point of one run has its value alone.
     """
@@ -115,7 +119,7 @@ def iqm_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _trimmed(values: np.ndarray, axis: int) -> np.ndarray:
-    """Interquartile mean along an axis."""
+    """Return the interquartile mean along an axis."""
     count = values.shape[axis]
     cut = int(TRIMMED * count)
     kept = np.sort(values, axis=axis).take(np.arange(cut, count - cut), axis=axis)
@@ -123,9 +127,10 @@ def _trimmed(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def verdict_on(scores: Sequence[float], random: float, threshold: float, share: float) -> Verdict:
-    """Verdict on `scores`, one per seed; a `share` of them must go 90 % of the way from `random` to `threshold`.
+    """Return the verdict on `scores`, one per seed: whether their IQM reaches `threshold`, and enough come near it.
 
-    NaN, the score of a seed none of whose episodes ended, reaches nothing.
+    A `share` of the seeds must go 90 % of the way from `random` to `threshold`. NaN, the score of a seed none of whose
+    episodes ended, reaches nothing.
     """
     bar = random + NEAR * (threshold - random)
     needed = math.ceil(share * len(scores) - 1e-9)

@@ -50,8 +50,8 @@ def push_to_hub(
 
     The repository is created if missing, `private` or as the owner's settings say, and gets the bundle that
     `Policy.export` writes (in `formats`) and a model card: what the policy takes and gives, scores, learning curve and
-    configuration, as far as its run directory has them. `ppax.load("hf://OWNER/NAME")` loads it. Needs the extra `hub`,
-    and `token`, or that of `hf auth login`.
+    configuration, as far as its run directory has them. `message` is that of the commit. `ppax.load("hf://OWNER/NAME")`
+    loads the policy. Needs the extra `hub`, and `token`, or that of `hf auth login`.
     """
     hub, source = require_hub(), policy.source
     address = address_of(repo if repo.startswith(PREFIX) else PREFIX + repo)
@@ -74,13 +74,13 @@ def push_to_hub(
 
 
 def scores_of(record: Record) -> dict[str, float]:
-    """Scores of the evaluation in `record`; {} without one."""
+    """Return the scores of the evaluation in `record`, by name; {} without one."""
     found = {name: record.result(name) for name in SCORES}
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def curve_picture(record: Record) -> bytes | None:
-    """Learning curve as PNG; None without log rows."""
+    """Return the learning curve of a run as a PNG file's bytes; None if no log row has a return."""
     metric = next((name for name in CURVES if record.has(name)), None)
     if metric is None:
         return None
@@ -90,7 +90,7 @@ def curve_picture(record: Record) -> bytes | None:
 
 
 def model_card(policy: Policy, repo: str, curve: str | None, scores: dict[str, float]) -> str:
-    """Text of the model card in the repository `repo`; `curve` is the file name of a picture next to it.
+    """Return the text of the model card in the repository `repo`; `curve` is the file name of a picture next to it.
 
     Text of a run (names, options) is data: it stands in blocks and spans of code, in which Markdown and HTML mean
     nothing.
@@ -117,14 +117,14 @@ def model_card(policy: Policy, repo: str, curve: str | None, scores: dict[str, f
 
 
 def code(text: str) -> str:
-    """Text as a span of code on one line, in which Markdown means nothing."""
+    """Return text as a span of code on one line, in which Markdown means nothing."""
     text = " ".join(text.split()) or " "
     fence = "`" * (_longest_ticks(text) + 1)
     return f"{fence} {text} {fence}"
 
 
 def block(text: str, language: str = "") -> str:
-    """Text as a block of code, whose fence is longer than any in it."""
+    """Return text as a block of code, whose fence is longer than any in it."""
     fence = "`" * max(3, _longest_ticks(text) + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
@@ -143,7 +143,7 @@ def _trained(policy: Policy) -> str:
 
 
 def _metadata(policy: Policy, repo: str, scores: dict[str, float]) -> Any:
-    """Metadata of the Hub as YAML: library, tags, and the score as a result."""
+    """Return the metadata of the Hub as YAML: library, tags, and the mean return as a result."""
     from huggingface_hub import EvalResult, ModelCardData
 
     env, results = policy.spec.env, None

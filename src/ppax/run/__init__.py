@@ -1,1 +1,1 @@
-"""A recorded run: fit, resume, checkpoints, directory, signals, stop conditions, the best policy."""
+"""Recorded runs: fit and resume, checkpoints, the run directory, signals, stop conditions and the best policy."""

@@ -1,4 +1,4 @@
-"""`ppax.build`: agent, environment and settings of a run, from what `ppax train` takes and with the same settings."""
+"""`ppax.build`, which takes what `ppax train` takes and returns agent, environment and settings of the same run."""
 
 from __future__ import annotations
 
@@ -42,12 +42,15 @@ class Built(config.Built):
         *,
         overwrite: bool = False,
     ) -> TrainedRun:
-        """Train as `ppax train` does; `run_dir`, `callbacks` and `overwrite` as in `ppax.fit`."""
+        """Train as `ppax train` does, and return the trained run.
+
+        `run_dir` (None: nothing is written), `callbacks` and `overwrite` are those of `ppax.fit`.
+        """
         return fit_run(*self, run_dir, callbacks, overwrite=overwrite)
 
 
 def build(target: Target, **options: Any) -> Built:
-    """Return agent, environment and settings of a run, those of `ppax train TARGET`; `.fit()` of the result trains.
+    """Return agent, environment and settings of the run that `ppax train TARGET` makes; `.fit()` of the result trains.
 
         run = ppax.build("CartPole-v1", seed=3, num_envs=8, agent={"learning_rate": 1e-4}).fit("runs/first")
 
@@ -82,7 +85,12 @@ def build(target: Target, **options: Any) -> Built:
 
 
 def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
-    """Return options as data, and the parts of the agent that are objects, by field."""
+    """Return the options as data of a run file, and, by field, the parts of the agent that were given as objects.
+
+    Parts are swappable objects of the agent, such as its loss. They are left out of the data, except for a network that
+    a run file can hold. Raises ConfigError for an agent that is no table of options, and for a part of a field that no
+    agent has.
+    """
     agent = options.get("agent", {})
     if not isinstance(agent, Mapping):
         raise ConfigError(
@@ -108,7 +116,10 @@ def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
 
 
 def _network(parts: Mapping[str, Any]) -> Config:
-    """Table of a network, from whose memory and distribution other settings follow; {} where no file can hold it."""
+    """Return the table {"network": ...} of a network given as an object, or {} if there is none or no file can hold it.
+
+    The defaults of other settings depend on the network's memory and distribution.
+    """
     network = parts.get("network")
     if not dataclasses.is_dataclass(network):
         return {}
@@ -122,12 +133,15 @@ def _network(parts: Mapping[str, Any]) -> Config:
 
 
 def _code_of(given: Config) -> set[str]:
-    """Packages of the classes that a configuration names."""
+    """Return the packages of the classes that a configuration names by import path."""
     return {config.package_of(path) for path in config.import_paths(given).values()}
 
 
 def _vectorised(env: Any, given: Config) -> Env:
-    """Return `env`, or copies of a single environment written in JAX: `num_envs`, or as many as its settings say."""
+    """Return `env`, or, if it is a single environment written in JAX, a vector environment of copies of it.
+
+    The number of copies is `num_envs` of the options `given`, or the default of their settings.
+    """
     if is_env(env) or isinstance(env, gymnasium.Env | type) or not hasattr(env, "num_agents"):
         require_env(env)
         return env  # type: ignore[no-any-return]
@@ -136,7 +150,10 @@ def _vectorised(env: Any, given: Config) -> Env:
 
 
 def _settings_of(env: Env, given: Config) -> Config:
-    """Settings that an environment was made with; ConfigError where an option differs, which would have no effect."""
+    """Return the settings of a run file that `env` was made with.
+
+    Raises ConfigError where the options `given` name another value, which would have no effect.
+    """
     settings = {name: x for name, x in env.settings.run_fields().items() if x != {} and name != "schedule"}
     for name in settings.keys() & given.keys() - {"env_params"}:
         if given[name] != settings[name]:
@@ -148,7 +165,10 @@ def _settings_of(env: Env, given: Config) -> Config:
 
 
 def _with_parts(agent: Agent, parts: Mapping[str, Any]) -> Agent:
-    """Return an agent with objects as parts; ConfigError for several agents, which are built by hand."""
+    """Return `agent` with `parts`, objects by field; unchanged if there are none.
+
+    Raises ConfigError for several agents, which are built by hand.
+    """
     if not parts:
         return agent
     if not isinstance(agent, PPO):

@@ -48,11 +48,11 @@ def save(
     notes: dict[str, Any] | None = None,
     origin: dict[str, Any] | None = None,
 ) -> Path:
-    """Write `state` as `directory/<iteration>`, atomically; of the checkpoints up to it keep the newest `keep`;
-    None: all.
+    """Write `state` to `directory/<iteration>`, atomically, and return that path.
 
-    `notes` and `origin` (id of the run, configuration, devices) are plain data for the manifest. Raises OSError where
-    the disk fails; the earlier checkpoints are then untouched.
+    Of the checkpoints up to this iteration the newest `keep` stay (None: all). `notes` and `origin` (id of the run,
+    configuration, devices) are plain data for the manifest. Raises OSError where the disk fails; the earlier
+    checkpoints are then untouched.
     """
     arrays, keys = state_arrays.to_arrays(state)
     data = safetensors.numpy.save(arrays)
@@ -82,7 +82,7 @@ def save(
 
 
 def replace(final: Path, files: dict[str, bytes]) -> None:
-    """Write the directory `final` with these files, atomically; an existing one is replaced."""
+    """Write the directory `final` with `files` (content by name), atomically; an existing one is replaced."""
     directory = final.parent
     partial = directory / f".tmp-{final.name}"
     partial.mkdir()
@@ -99,16 +99,16 @@ def replace(final: Path, files: dict[str, bytes]) -> None:
 
 
 def remove_temporary(directory: Path) -> None:
-    """Remove temporary directories of a killed writer; the caller holds the lock of the run."""
+    """Remove from `directory` what a writer that was killed has left; the caller holds the lock of the run."""
     for leftover in directory.glob(".tmp-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def load(path: Path, like: TrainState, run_id: str | None = None) -> TrainState:
-    """Load the state saved at `path`; `like` has the expected structure (arrays, or shapes of `jax.eval_shape`).
+    """Return the state saved at `path`; `like` has the expected structure (arrays, or shapes of `jax.eval_shape`).
 
-    Executes nothing from the file. Raises DamagedCheckpoint if it is damaged or belongs to another run than `run_id`,
-    CheckpointError if it has another structure.
+    Executes nothing from the file. Raises DamagedCheckpoint if it is damaged or belongs to another run than `run_id`
+    (None: any run), CheckpointError if it has another structure.
     """
     return load_with_manifest(path, like, run_id).state
 
@@ -121,7 +121,10 @@ class Checkpoint(NamedTuple):
 
 
 def load_with_manifest(path: Path, like: TrainState, run_id: str | None = None) -> Checkpoint:
-    """Load state and manifest. Opens both files first, so that they can be read even if they are removed meanwhile."""
+    """Return state and manifest of the checkpoint at `path`; arguments and errors are those of `load`.
+
+    Both files are opened first, so that they can be read even if they are removed meanwhile.
+    """
     expected = state_arrays.expected_arrays(like)
     limit = sum(state_arrays.num_bytes(x) for x in expected.values()) + MANIFEST_LIMIT
     arrays, manifest = read_arrays(path, run_id, limit)
@@ -136,7 +139,11 @@ class SavedArrays(NamedTuple):
 
 
 def read_arrays(path: Path, run_id: str | None = None, limit: int | None = None) -> SavedArrays:
-    """Read all arrays of the checkpoint at `path`, whose checksum must be right; of at most `limit` bytes together."""
+    """Return all arrays of the checkpoint at `path`, and its manifest.
+
+    Raises DamagedCheckpoint if the checksum is wrong or the checkpoint is not of the run `run_id` (None: any run), and
+    CheckpointError if the arrays have more than `limit` bytes together (None: no limit).
+    """
     with contextlib.ExitStack() as stack:
         manifest_file, state_file = (stack.enter_context(open_regular(path / name)) for name in (MANIFEST, STATE))
         manifest = manifests.parse_manifest(path, manifest_file)
@@ -153,7 +160,11 @@ def read_arrays(path: Path, run_id: str | None = None, limit: int | None = None)
 
 
 def _state(path: Path, like: TrainState, manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> TrainState:
-    """State with the structure of `like` from the arrays of a checkpoint."""
+    """Return the state with the structure of `like`, made from the arrays and the manifest of the checkpoint at `path`.
+
+    Raises CheckpointError where they do not fit, DamagedCheckpoint where they are of another iteration than the
+    manifest.
+    """
     problems = state_arrays.array_differences(state_arrays.expected_arrays(like), arrays)
     if manifest.get("num_steps") != like.num_steps:
         problems.insert(0, f"num_steps: saved {manifest.get('num_steps')}, expected {like.num_steps}")
@@ -165,9 +176,10 @@ def _state(path: Path, like: TrainState, manifest: dict[str, Any], arrays: dict[
 
 
 def newest(directory: Path, read: Callable[[Path], Read]) -> tuple[Read | None, list[str]]:
-    """Call `read` on the newest checkpoint that is not damaged; return its result and a message per skipped one.
+    """Return `read(path)` of the newest checkpoint in `directory` that is not damaged, and a message per skipped one.
 
-    A running process removes old checkpoints: if one disappears before it is read, the directory is listed again.
+    The result is None where there is no such checkpoint. A running process removes old checkpoints: if one disappears
+    before it is read, the directory is listed again.
     """
     for _ in range(LISTINGS):
         skipped: list[str] = []
@@ -184,13 +196,19 @@ def newest(directory: Path, read: Callable[[Path], Read]) -> tuple[Read | None, 
 
 
 def non_finite_leaves(state: TrainState) -> list[str]:
-    """Names of the learner's leaves that are not finite; in environment states infinities are valid (a best time)."""
+    """Return names of the learner's arrays in `state` that are not finite (in optimiser states: that have NaN).
+
+    Environment states are not examined: there infinities are valid (a best time).
+    """
     leaves = state_arrays.named_leaves(state)
     return arrays_not_finite({name: x for name, x in leaves.items() if name.startswith(LEARNER)})
 
 
 def arrays_not_finite(learner: Mapping[str, Any]) -> list[str]:
-    """Names of a learner's arrays that are not finite; in optimiser states, whose bounds may be infinite, only NaN."""
+    """Return names of a learner's arrays (by name) that are not finite.
+
+    In optimiser states, whose bounds may be infinite, only NaN counts.
+    """
     return [
         name
         for name, x in learner.items()
@@ -200,7 +218,10 @@ def arrays_not_finite(learner: Mapping[str, Any]) -> list[str]:
 
 
 def learner_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays of the learner in a state, by their names in the learner; of self-play, those of the current learners."""
+    """Return the learner's arrays among those of a training state, by their names in the learner.
+
+    With self-play, whose state also has a pool of past selves, these are the arrays of the current learners.
+    """
     own = {name.removeprefix(LEARNER): x for name, x in arrays.items() if name.startswith(LEARNER)}
     if "num_snapshots" not in own:  # a field that only SelfPlayState has
         return own
@@ -208,14 +229,14 @@ def learner_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
-    """Paths of the complete checkpoints, oldest first."""
+    """Return paths of the complete checkpoints in `directory`, oldest first; [] if it does not exist."""
     if not directory.is_dir():
         return []
     return sorted(p for p in directory.iterdir() if NAME.match(p.name) and p.is_dir() and not p.is_symlink())
 
 
 def newest_valid(directory: Path) -> tuple[Path | None, list[str]]:
-    """Path of the newest checkpoint with a valid checksum, and a message per newer one that was skipped."""
+    """Return the path of the newest checkpoint with a valid checksum (or None), and a message per newer one skipped."""
 
     def check(path: Path) -> Path:
         _check(path)
@@ -225,7 +246,10 @@ def newest_valid(directory: Path) -> tuple[Path | None, list[str]]:
 
 
 def require_format(run_dir: Path) -> None:
-    """Raise CheckpointError for a run of an earlier format, whose run file has options that are no more, too."""
+    """Raise CheckpointError if the newest checkpoint of a run is of an earlier format.
+
+    The run file of such a run has options that no longer exist.
+    """
     newest(run_dir / "checkpoints", read_manifest)
 
 
@@ -237,7 +261,10 @@ def _holds(path: Path, sha256: str) -> bool:
 
 
 def _check(path: Path) -> dict[str, Any]:
-    """Return the manifest if size and checksum of the state are valid; uses constant memory."""
+    """Return the manifest of the checkpoint at `path`, whose state must have the right size and checksum.
+
+    Raises DamagedCheckpoint where it does not. Uses constant memory.
+    """
     with open_regular(path / MANIFEST) as manifest_file, open_regular(path / STATE) as state_file:
         manifest = manifests.parse_manifest(path, manifest_file)
         _require_size(path, manifest, state_file)

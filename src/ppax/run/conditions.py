@@ -24,23 +24,23 @@ __all__ = ["And", "HitsLowerBound", "HitsUpperBound", "KeepBest", "Or", "Plateau
 
 
 class _OnMetric(ABC):
-    """Condition on one metric; rows in which it is NaN are left out."""
+    """Base class of stop conditions on one metric of the log rows; rows in which it is NaN are left out."""
 
     key: str
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Name of the metric."""
+        """Names of the metrics that the condition reads: one."""
         return (self.key,)
 
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """State after a log row."""
+        """Return the condition's state after a log row; `before` unchanged if the metric is NaN in it."""
         value = row[self.key]
         return before if math.isnan(value) else self._after(before, value)
 
     @abstractmethod
     def _after(self, before: ConditionState, value: float) -> ConditionState:
-        """State after a row with a number."""
+        """Return the condition's state after a row in which the metric is `value`, not NaN."""
 
     def _state(self, value: float, met: bool, reference: float = math.nan, rows: int = 0) -> ConditionState:
         return ConditionState(met, f"{self} (at {value:.6g})" if met else "", reference, rows)
@@ -48,7 +48,7 @@ class _OnMetric(ABC):
 
 @dataclasses.dataclass(frozen=True)
 class HitsUpperBound(_OnMetric):
-    """Condition: the metric is at least `bound`."""
+    """Stop condition: the metric `key` is at least `bound`."""
 
     key: str
     bound: float
@@ -65,7 +65,7 @@ class HitsUpperBound(_OnMetric):
 
 @dataclasses.dataclass(frozen=True)
 class HitsLowerBound(_OnMetric):
-    """Condition: the metric is at most `bound`."""
+    """Stop condition: the metric `key` is at most `bound`."""
 
     key: str
     bound: float
@@ -81,7 +81,10 @@ class HitsLowerBound(_OnMetric):
 
 
 class _Patient(_OnMetric):
-    """Condition that is met after `patience` consecutive rows which compare with a reference value."""
+    """Base class of stop conditions met after `patience` consecutive log rows that compare with a reference value.
+
+    A row that does not compare starts the count anew, with its value of the metric as the reference.
+    """
 
     patience: int
 
@@ -93,12 +96,12 @@ class _Patient(_OnMetric):
 
     @abstractmethod
     def _continues(self, value: float, reference: float) -> bool:
-        """Whether the row counts; otherwise `value` is the new reference."""
+        """Return whether a row with the metric's `value` counts; otherwise `value` is the new `reference`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Plateaus(_Patient):
-    """Condition: for `patience` consecutive rows the metric stayed within relative tolerance `rtol`.
+    """Stop condition: for `patience` consecutive log rows the metric `key` stayed within relative tolerance `rtol`.
 
     The reference is the value before the first of these rows, not the previous row: a slow rise is not a plateau.
     """
@@ -120,7 +123,7 @@ class Plateaus(_Patient):
 
 @dataclasses.dataclass(frozen=True)
 class StopsRising(_Patient):
-    """Condition: for `patience` consecutive rows the metric did not exceed its maximum so far."""
+    """Stop condition: for `patience` consecutive log rows the metric `key` did not exceed its maximum so far."""
 
     key: str
     patience: int = 5
@@ -137,7 +140,7 @@ class StopsRising(_Patient):
 
 @dataclasses.dataclass(frozen=True)
 class StopsFalling(_Patient):
-    """Condition: for `patience` consecutive rows the metric did not fall below its minimum so far."""
+    """Stop condition: for `patience` consecutive log rows the metric `key` did not fall below its minimum so far."""
 
     key: str
     patience: int = 5
@@ -159,7 +162,7 @@ def _require_number(condition: object, name: str, value: float, low: float = -ma
 
 @dataclasses.dataclass(frozen=True, init=False)
 class _Combined(ABC):
-    """Condition made of several; each of them sees every row."""
+    """Base class of stop conditions made of several; each of them sees every log row."""
 
     conditions: tuple[StopCondition, ...]
     word: ClassVar[str]  # between their texts
@@ -172,11 +175,11 @@ class _Combined(ABC):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that it reads."""
+        """Names of the metrics that the conditions read, in their order; a name may appear twice."""
         return tuple(name for one in self.conditions for name in one.metrics)
 
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """State after a log row."""
+        """Return the combination's state after a log row, with the states of its conditions in `parts`."""
         states = before.parts or (ConditionState(),) * len(self.conditions)
         parts = tuple(one.update(own, state, row) for one, own in zip(self.conditions, states, strict=True))
         met = self._is_met(part.met for part in parts)
@@ -185,11 +188,11 @@ class _Combined(ABC):
 
     @abstractmethod
     def _is_met(self, parts: Iterable[bool]) -> bool:
-        """Whether the condition is met, from whether each of `conditions` is."""
+        """Return whether the combination is met, from whether each of its conditions is."""
 
 
 class And(_Combined):
-    """Condition: all of `conditions` are met at the same row."""
+    """Stop condition: all of `conditions` are met at the same log row."""
 
     word = " and "
 
@@ -201,7 +204,7 @@ class And(_Combined):
 
 
 class Or(_Combined):
-    """Condition: at least one of `conditions` is met."""
+    """Stop condition: at least one of `conditions` is met."""
 
     word = " or "
 
@@ -236,7 +239,7 @@ class KeepBest:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Name of the metric."""
+        """Names of the metrics that the callback reads: the one by which it compares."""
         return (self.key,)
 
     @property
@@ -245,7 +248,7 @@ class KeepBest:
         return None if self.policy is None else self.policy.learner
 
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """Keep the learner of `state` if `row` is the best so far; the returned state is never met."""
+        """Keep a copy of the learner of `state` if `row` is the best so far, and return `before`: no run ends by it."""
         iteration, value = row.get("iteration", math.inf), float(row[self.key])
         if iteration <= self._iteration and iteration < math.inf:  # iterations of one run only increase
             self.value, self.policy, self.row = math.nan, None, None
@@ -257,12 +260,12 @@ class KeepBest:
         return before
 
     def keep(self, policy: TrainState, row: Row) -> None:
-        """Keep `policy`, a host copy without environments and keys, as the best so far."""
+        """Keep `policy` and its log row as the best so far; it has NumPy arrays, and no environments and keys."""
         self.policy, self.row, self.value = policy, dict(row), float(row[self.key])
 
 
 def policy_of(state: TrainState) -> TrainState:
-    """Copy of a state without environments and keys: the learner and its step counters."""
+    """Return a training state without environments and keys: its learner and step counters, which are not copied."""
     without: dict[str, Any] = {"actor": (), "key": ()}
     return dataclasses.replace(state, **without)
 
@@ -275,7 +278,7 @@ FORMS = (
 
 @dataclasses.dataclass(frozen=True)
 class CallbackCondition:
-    """Stop condition of a callback: met at the rows for which it returns True."""
+    """Stop condition made of a callback, a function f(state, row): met at the log rows for which it returns True."""
 
     call: Callback
 
@@ -284,11 +287,11 @@ class CallbackCondition:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that it reads: unknown."""
+        """Names of the metrics that the callback reads: (), as they are not known."""
         return ()
 
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """State after a log row."""
+        """Call the callback with a log row, and return a state that is met if it returned True."""
         return ConditionState(True, str(self)) if self.call(state, row) else ConditionState()
 
 
@@ -300,7 +303,7 @@ class Callbacks(NamedTuple):
 
 
 def sort_callbacks(callbacks: Iterable[object]) -> Callbacks:
-    """Sort the callbacks passed to `fit` into loggers and conditions; ConfigError for other objects."""
+    """Return the callbacks passed to `fit` as loggers and conditions; ConfigError for other objects."""
     if not isinstance(callbacks, Iterable):
         raise ConfigError(f"callbacks = {callbacks!r}: must be a list; write callbacks=[...]. Each {FORMS}")
     sorted_ = Callbacks([], [])
@@ -313,7 +316,10 @@ def sort_callbacks(callbacks: Iterable[object]) -> Callbacks:
 
 
 def as_condition(given: Any) -> StopCondition:
-    """Return a condition unchanged, and a function as the condition of its results; ConfigError for others."""
+    """Return a stop condition unchanged, and a function f(state, row) as the condition that it returns True.
+
+    Raises ConfigError for other objects.
+    """
     if isinstance(given, type):
         raise ConfigError(f"callback {given.__name__} is a class: pass an object, {given.__name__}(...). It {FORMS}")
     if isinstance(given, StopCondition):
@@ -335,9 +341,9 @@ TOKEN = re.compile(r"\s*(\(|\)|[<>=]+|[^\s()<>=]+)")
 
 
 def parse_condition(text: str) -> StopCondition:
-    """Parse a stop condition of GRAMMAR, as run files have it; ConfigError, with the syntax, if `text` is not one.
+    """Return the stop condition that `text` describes, in the syntax of run files, such as "episode_return >= 475".
 
-    ROWS counts log rows.
+    Raises ConfigError, with the syntax, if `text` is not one.
     """
     parser = _Parser(text)
     condition = parser.disjunction()
@@ -347,7 +353,10 @@ def parse_condition(text: str) -> StopCondition:
 
 
 def _own(path: str) -> StopCondition:
-    """Return the condition at an import path: an object, or a class without required arguments."""
+    """Return the stop condition at an import path: an object, or one made from a class without required arguments.
+
+    Raises ConfigError for anything else.
+    """
     found = imports.load(path, "stop")
     try:
         condition = found() if isinstance(found, type) else found
@@ -359,7 +368,7 @@ def _own(path: str) -> StopCondition:
 
 
 class _Parser:
-    """Recursive-descent parser: each method takes its tokens and returns the condition that they describe."""
+    """Recursive-descent parser of stop conditions: each method takes its tokens and returns what they describe."""
 
     def __init__(self, text: str):
         self.text = text
@@ -370,40 +379,40 @@ class _Parser:
 
     @property
     def token(self) -> str:
-        """Next token; "" at the end."""
+        """Next token of the text; "" at the end."""
         return self.tokens[0]
 
     def take(self) -> str:
-        """Return the next token and advance."""
+        """Return the parser's next token and advance."""
         return self.tokens.pop(0)
 
     def takes(self, word: str) -> bool:
-        """Return whether the next token is `word`; if it is, advance."""
+        """Return whether the parser's next token is `word`; if it is, advance."""
         return self.token == word and bool(self.take())
 
     def error(self, expected: str, choices: tuple[str, ...] = ()) -> ConfigError:
-        """Syntax error: the next token, what was expected, the nearest of `choices`, the syntax."""
+        """Return a syntax error that names the next token, what was `expected`, and the nearest of `choices`."""
         nearest = difflib.get_close_matches(self.token, choices, n=1, cutoff=0.0)
         hint = f"; nearest: {nearest[0]}" if nearest and self.token else ""
         received = repr(self.token) if self.token else "the end"
         return ConfigError(f"stop = {self.text!r}: expected {expected}, received {received}{hint}. Syntax: {GRAMMAR}")
 
     def disjunction(self) -> StopCondition:
-        """Conditions joined by `or`."""
+        """Return the condition described by the next tokens: one, or several joined by `or`."""
         parts = [self.conjunction()]
         while self.takes("or"):
             parts.append(self.conjunction())
         return parts[0] if len(parts) == 1 else Or(*parts)
 
     def conjunction(self) -> StopCondition:
-        """Conditions joined by `and`."""
+        """Return the condition described by the next tokens: one, or several joined by `and`."""
         parts = [self.term()]
         while self.takes("and"):
             parts.append(self.term())
         return parts[0] if len(parts) == 1 else And(*parts)
 
     def term(self) -> StopCondition:
-        """Condition on one metric, or a condition in parentheses."""
+        """Return the condition described by the next tokens: on one metric, at an import path, or in parentheses."""
         if self.takes("("):
             self.depth += 1
             if self.depth > DEEPEST:
@@ -420,7 +429,7 @@ class _Parser:
         return self.comparison(self.take())
 
     def comparison(self, metric: str) -> StopCondition:
-        """Condition on `metric`: a bound, a plateau, or the end of a rise or fall."""
+        """Return the condition on `metric` that the next tokens describe: a bound, a plateau or the end of a rise."""
         if self.takes(">="):
             return HitsUpperBound(metric, self.number("a number"))
         if self.takes("<="):
@@ -437,7 +446,7 @@ class _Parser:
         raise self.error(", ".join(f"`{verb}`" for verb in VERBS), VERBS)
 
     def rows(self) -> int:
-        """Number of rows after `for`; 5 without `for`."""
+        """Return the number of log rows that the parser's next tokens, `for N`, name; 5 without them."""
         if not self.takes("for"):
             return 5
         if not self.token.isdecimal():
@@ -447,7 +456,7 @@ class _Parser:
         return int(self.take())
 
     def number(self, expected: str) -> float:
-        """Return the next token as a number; ConfigError where it is none."""
+        """Return the parser's next token as a number and advance; if it is none, raise an error with `expected`."""
         try:
             value = float(self.token)
         except ValueError:

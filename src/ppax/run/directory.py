@@ -1,4 +1,4 @@
-"""Run directory: layout, lock, record of the starts, checks for links, room for a new run in place of an earlier one.
+"""Run directory: layout, lock, record of the starts, check for links, and what happens to an earlier run in its place.
 
 run.toml         the resolved configuration; reproduces the run
 policy.json      spaces, masks and memory of the policy: loads it without the environment
@@ -61,7 +61,7 @@ class RunDirectory:
     """Open run directory, locked against other processes until it is closed."""
 
     def __init__(self, path: Path):
-        """Lock `path`, which must exist. Raise ConfigError if another process uses it or it contains links."""
+        """Lock the directory `path`, which must exist; raise ConfigError if it is in use or contains links."""
         self.path = path = absolute(path)
         refuse_unusual(path)
         self._lock = filelock.FileLock(path / LOCK, blocking=False)
@@ -83,10 +83,11 @@ class RunDirectory:
     def create(
         cls, paths: Path | Iterable[Path], config: Config, policy: dict[str, Any], overwrite: bool = False
     ) -> RunDirectory:
-        """Create the directory of a new run and write its configuration; of several paths, use the first free one.
+        """Create the directory of a new run, write its configuration, and return it, locked.
 
-        `policy` is the specification of its policy, as plain data; `overwrite` as in `vacant`. Raises ConfigError where
-        the directory already holds a run, OSError where it cannot be written.
+        Of several `paths` the first free one is used. `policy` is the specification of the run's policy, as plain data.
+        With `overwrite` a trained run that the directory holds is moved aside. Raises ConfigError where the directory
+        already holds a run, OSError where it cannot be written.
         """
         path = absolute(_first_free(paths))
         try:
@@ -108,11 +109,12 @@ class RunDirectory:
 
     @classmethod
     def vacant(cls, path: Path, overwrite: bool, remains: Sequence[str]) -> RunDirectory:
-        """Lock the existing directory `path` for a new run or sweep, without those that it held before.
+        """Lock the existing directory `path` for a new run or sweep, and return it without the run that it held before.
 
         A start that has trained nothing makes room: its files are removed, or, if it has log rows of iterations, the
         directory is moved aside. With `overwrite` a trained run or sweep is moved aside, too. Raises ConfigError for
-        other contents that would be taken for the new run's, as entries named `remains` without a run file.
+        other contents that would be taken for the new run's: entries named in `remains`, in a directory without a run
+        file.
         """
         directory = cls(path)
         try:
@@ -128,12 +130,15 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Open the directory of an existing run; ConfigError where there is none."""
+        """Open and lock the directory of an existing run; ConfigError where there is none."""
         read_run_config(path)
         return cls(path)
 
     def _moved_aside(self, earlier: Earlier) -> RunDirectory:
-        """Rename the directory to a name that is free; return a new one in its place, with a warning that says so."""
+        """Rename the directory to a name that is free, and return a new one in its place.
+
+        A warning says what it held (`earlier`) and how it is called now.
+        """
         path = self.path
         aside = next(one for one in _names_aside(path) if not os.path.lexists(one))
         os.rename(path, aside)  # of a name taken just now, this could replace an empty directory alone
@@ -146,24 +151,30 @@ class RunDirectory:
         return RunDirectory(path)
 
     def record_start(self, start: dict[str, Any]) -> None:
-        """Append a start (versions, hardware, time) to about.json."""
+        """Append one start of the run (versions, hardware, time) to about.json.
+
+        The first start and the newest STARTS ones stay.
+        """
         about = read_about(self.path)
         starts = [*about.get("starts", []), start]
         self._write_about(about | {"starts": starts[:1] + starts[1:][-STARTS:]})
 
     def lengthen(self, before: int, after: int) -> dict[str, Any]:
-        """Write another `total_steps` to the run file; return the record of it, {} if they are the same."""
+        """Write the new length `after` to the run file, and return a record of the change.
+
+        Both lengths are `total_steps`. If they are the same, nothing is written, and the record is {}.
+        """
         if before == after:
             return {}
         self.write_config(read_run_config(self.path) | {"total_steps": after})
         return {"total_steps": {"before": before, "after": after}}
 
     def write_config(self, config: Config) -> None:
-        """Write the run file."""
+        """Write the configuration of the run to its run file."""
         safe_files.write_text(self.path / RUN_FILE, configs.to_toml(config))
 
     def write_policy(self, policy: dict[str, Any]) -> None:
-        """Write the specification of the policy, plain data."""
+        """Write the specification of the run's policy, plain data, to policy.json."""
         safe_files.write_text(self.path / POLICY, json.dumps(policy, indent=1) + "\n")
 
     def _write_about(self, about: dict[str, Any]) -> None:
@@ -181,11 +192,11 @@ class RunDirectory:
 
     @property
     def checkpoints(self) -> Path:
-        """Directory of the checkpoints."""
+        """Path of the folder with the run's checkpoints."""
         return self.path / CHECKPOINTS
 
     def close(self) -> None:
-        """Release the lock."""
+        """Release the lock of the directory."""
         with contextlib.suppress(OSError):  # the directory may have been removed
             (self.path / OWNER).unlink(missing_ok=True)
         if self._handle is not None:
@@ -203,7 +214,7 @@ class RunDirectory:
 
 
 def require_named(run_dir: object, overwrite: bool) -> None:
-    """Raise ConfigError for `overwrite` without a directory."""
+    """Raise ConfigError for `overwrite` without a run directory."""
     if overwrite and run_dir is None:
         raise ConfigError(
             "overwrite: a run without a named directory replaces none; leave it out, or name one: --run-dir runs/mine "
@@ -212,7 +223,7 @@ def require_named(run_dir: object, overwrite: bool) -> None:
 
 
 def read_run_config(path: Path) -> Config:
-    """Configuration of the run in `path`; ConfigError where there is no run or the directory contains links."""
+    """Return the configuration of the run in `path`; ConfigError where there is no run or where there are links."""
     if path.name == RUN_FILE and path.is_file():
         raise ConfigError(f"{path} is a run file, not a run directory; nearest valid value: {path.parent}")
     if not (path / RUN_FILE).is_file():
@@ -222,14 +233,14 @@ def read_run_config(path: Path) -> Config:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Content of about.json, id and starts of the run in `path`; {} where it is missing or invalid."""
+    """Return the content of about.json (id and starts) of the run in `path`; {} where it is missing or invalid."""
     about = untrusted.read_table(path / ABOUT, ABOUT_LIMIT)
     valid = isinstance(about.get("id"), str) and isinstance(about.get("starts"), list)
     return about if valid else {}
 
 
 def read_policy(path: Path) -> dict[str, Any]:
-    """Content of policy.json of the run in `path`; ConfigError where it is missing or damaged."""
+    """Return the content of policy.json of the run in `path`; ConfigError where it is missing or damaged."""
     try:
         policy = untrusted.read_json(path / POLICY, ABOUT_LIMIT)
         if not isinstance(policy, dict):
@@ -242,7 +253,7 @@ def read_policy(path: Path) -> dict[str, Any]:
 
 
 def refuse_unusual(path: Path) -> None:
-    """Raise ConfigError, with their names, if a run directory contains links, pipes, devices or sockets.
+    """Raise ConfigError, with their names, if the run directory `path` contains links, pipes, devices or sockets.
 
     Through a link, the author of the directory could choose which of the user's files ppax overwrites or removes.
     """
@@ -261,7 +272,10 @@ def refuse_unusual(path: Path) -> None:
 
 
 def _first_free(paths: Path | Iterable[Path]) -> Path:
-    """Return the single path, created if missing; of several, the first that this process could create."""
+    """Return the single path, created if missing; of several, the first that did not exist, now created.
+
+    Raises FileExistsError if all of several exist.
+    """
     if isinstance(paths, Path):
         paths.mkdir(parents=True, exist_ok=True)
         return paths
@@ -282,9 +296,9 @@ class Earlier(NamedTuple):
 
 
 def require_vacant(path: Path, overwrite: bool, remains: Sequence[str]) -> Earlier | None:
-    """Return the run or sweep in the directory `path` that makes room for a new one, if any; writes nothing.
+    """Return the run or sweep in the directory `path` that a new one may take the place of; None if it holds none.
 
-    Raises ConfigError where there is none that does, as described at `RunDirectory.vacant`.
+    Writes nothing. Raises ConfigError where what it holds must stay, by the rules of `RunDirectory.vacant`.
     """
     if (path / SWEEP_FILE).exists():
         kind, file, recorded = "a sweep", SWEEP_FILE, (path / RECORD).is_file()
@@ -311,7 +325,7 @@ def require_vacant(path: Path, overwrite: bool, remains: Sequence[str]) -> Earli
 
 
 def _what_next(path: Path) -> str:
-    """Return the commands for a run or sweep that a directory holds already."""
+    """Return the end of an error message: what a user can do with the run or sweep that `path` holds already."""
     where = quoted(path)
     if (path / RESULT).exists():
         return (
@@ -326,7 +340,7 @@ def _what_next(path: Path) -> str:
 
 
 def _trained(run: Path) -> bool:
-    """Return whether a run has saved anything after an iteration: a checkpoint, its best policy, its end."""
+    """Return whether `run` has a checkpoint or best policy of iteration 1 or later, or a record that it ended there."""
     folders = (run / name for name in FOLDERS if (run / name).is_dir())
     saved = [one.name for folder in folders for one in folder.iterdir()]
     ended = untrusted.read_table(run / STOPPED, TABLE_LIMIT).get("iteration", 0)
@@ -334,13 +348,13 @@ def _trained(run: Path) -> bool:
 
 
 def _logged(run: Path) -> bool:
-    """Return whether a run has log rows other than that of the untrained policy."""
+    """Return whether the run directory `run` has a log row of iteration 1 or later."""
     rows = run / ROWS
     return rows.exists() and rows.stat().st_size > 0 and last_row(rows).get("iteration") != 0
 
 
 def _clear(path: Path, earlier: Earlier) -> None:
-    """Remove what a start that has trained nothing has written, its run file first; other files stay."""
+    """Remove from `path` the files of an `earlier` start that has trained nothing, its run file first; others stay."""
     (path / earlier.file).unlink()
     of_run = earlier.file == RUN_FILE
     for name in (*OF_START, *FOLDERS) if of_run else (RECORD, *OF_SWEEP):
@@ -351,7 +365,7 @@ def _clear(path: Path, earlier: Earlier) -> None:
 
 
 def _names_aside(path: Path) -> Iterator[Path]:
-    """Generate names for a directory that is moved aside: NAME-until-DATE-TIME, then with -2, -3, ..."""
+    """Yield names for a directory that is moved aside, without end: NAME-until-DATE-TIME, then with -2, -3, ..."""
     name = f"{path.name}-until-{time.strftime('%Y%m%d-%H%M%S')}"
     yield path.with_name(name)
     for copy in itertools.count(2):
@@ -359,7 +373,10 @@ def _names_aside(path: Path) -> Iterator[Path]:
 
 
 def _require_movable(path: Path) -> None:
-    """Raise ConfigError for a directory that must stay: with it, more than a run of this user would be moved."""
+    """Raise ConfigError for a directory that must not be renamed.
+
+    It is a link, has the current directory inside, belongs to another user, or holds further runs.
+    """
     there = Path(os.path.realpath(path))
     inside = (one for one in path.iterdir() if one.is_dir() and one.name != MEMBERS)
     others = sorted(one.name for one in inside if (one / RUN_FILE).exists() or (one / SWEEP_FILE).exists())
@@ -377,7 +394,7 @@ def _require_movable(path: Path) -> None:
 
 
 def _refuse_remains(path: Path, names: Sequence[str]) -> None:
-    """Raise ConfigError if a directory without a run file holds something of a run or sweep, by `names`."""
+    """Raise ConfigError if the directory `path`, which has no run file, holds one of `names`; ignore empty folders."""
     for name in names:
         left = path / name
         if left.is_dir() and not any(left.iterdir()):
@@ -398,9 +415,9 @@ def _owner(path: Path) -> str:
 
 
 def read_evaluation(path: Path, iteration: int | None = None) -> dict[str, Any]:
-    """Return EVALUATION of a run directory; {} where it is missing, damaged, or of another policy.
+    """Return the content of evaluation.json in a run directory; {} where it is missing, damaged, or of another policy.
 
-    The policy is that after `iteration` iterations of this run, by default the newest.
+    It counts if it evaluates the policy after `iteration` iterations of this run (None: of the newest policy).
     """
     found = untrusted.read_table(path / EVALUATION, TABLE_LIMIT)
     if iteration is None:
@@ -410,7 +427,7 @@ def read_evaluation(path: Path, iteration: int | None = None) -> dict[str, Any]:
 
 
 def _newest_iteration(path: Path) -> int | None:
-    """Return the iteration of the newest policy: of the last checkpoint or the run's end; None without either."""
+    """Return the iteration of a run's newest policy: of its last checkpoint or recorded end; None without either."""
     folder, end = path / CHECKPOINTS, untrusted.read_table(path / STOPPED, TABLE_LIMIT).get("iteration")
     names = [one.name for one in folder.iterdir()] if folder.is_dir() and not folder.is_symlink() else []
     saved = [int(name) for name in names if name.isascii() and name.isdigit() and len(name) == DIGITS]

@@ -34,7 +34,7 @@ class Demand(NamedTuple):
     memory: Footprint  # lower bound
 
     def lines(self) -> list[str]:
-        """Return the sizes in words."""
+        """Return the sizes in words, a line for each."""
         total = self.iterations * self.steps
         return [
             f"iterations: {self.iterations:,} of {self.steps:,} steps ({self.streams:,} streams); {total:,} steps",
@@ -44,7 +44,7 @@ class Demand(NamedTuple):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data; memory in bytes."""
+        """Return the sizes as plain data, with memory in bytes."""
         return self._asdict() | {"memory": self.memory._asdict()}
 
 
@@ -55,16 +55,19 @@ class DryRun(NamedTuple):
     demand: Demand
 
     def to_toml(self) -> str:
-        """Return the run file, with the sizes as comments above."""
+        """Return the text of the run file, with the sizes as comments above."""
         return commented(self.demand.lines()) + config.to_toml(self.run_config)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return settings ("config") and sizes as plain data."""
         return {"config": self.run_config, **self.demand.to_dict()}
 
 
 def dry_run(agent: Agent, env: Env, run: config.Run, run_dir: Path | None = None, overwrite: bool = False) -> DryRun:
-    """Check all settings of a run; raises what `fit` raises before it compiles."""
+    """Return settings and sizes of a run that could start; raise what `fit` raises before it compiles.
+
+    `run_dir` and `overwrite` are those of `fit`. Nothing is written.
+    """
     require_new_directory(run_dir, overwrite, FOLDERS)
     with checking(agent, env, run, run_dir) as checked:
         warn_of_settings(checked.agent, env, run)
@@ -73,7 +76,10 @@ def dry_run(agent: Agent, env: Env, run: config.Run, run_dir: Path | None = None
 
 
 def demand_of(agent: Agent, env: Env, run: config.Run, shapes: TrainState, memory: Footprint) -> Demand:
-    """Return the sizes of a run's training; `shapes` are those of its state."""
+    """Return the sizes of a run's training.
+
+    `shapes` are those of its training state, and `memory` is the lower bound of what it needs.
+    """
     steps = run.num_steps * env.num_streams
     in_iteration = max(one.num_epochs * one.minibatch.num_minibatches for one, _ in agent.learners(env.num_streams))
     learner = shapes.learner if agent.pool is None else shapes.learner.current  # past selves of self-play do not learn
@@ -88,7 +94,11 @@ def _parameters(learner: PyTree) -> int:
 
 
 def require_new_directory(run_dir: Path | None, overwrite: bool, remains: Sequence[str]) -> None:
-    """Raise ConfigError or OSError for a directory in which a new run or sweep could not be made; writes nothing."""
+    """Raise ConfigError or OSError for a directory in which a new run or sweep could not be made; write nothing.
+
+    `run_dir` None is valid, except with `overwrite`. `remains` are names that a directory without a run file must not
+    have.
+    """
     require_named(run_dir, overwrite)
     if run_dir is None:
         return

@@ -1,7 +1,7 @@
-"""Evaluation during training: at intervals, on environments and keys of its own, as columns of the log rows.
+"""Evaluation during training, at intervals, on its own environments and keys, logged as columns of the log rows.
 
-A row without an evaluation has NaN in these columns, as `episode_return` where no episode ended: stop conditions and
-the best policy skip it, so that an evaluation counts once.
+A row without an evaluation has NaN in these columns, as `episode_return` has where no episode ended. Stop conditions
+and the best policy skip NaN, so that an evaluation counts once.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ class Evaluations:
     """Evaluations of one run: before the first iteration, every `eval.every` iterations, and after the last one.
 
     Without `eval.every` there are none, and no columns. Keys depend on the seed and the iteration, so that a resumed
-    run has the same evaluations. A context manager, which closes the environments.
+    run has the same evaluations. As a context manager it closes its environments at the end.
     """
 
     def __init__(self, agent: Agent, env: Env, run: Run, state: TrainState):
-        """Prepare the evaluations of `run`, without compiling; of `state` only shapes are read."""
+        """Prepare the evaluations of `run`, without compiling; only shapes of `state` are read.
+
+        Raises ConfigError where `env` cannot be copied, or one of its metrics has the name of another column.
+        """
         self._every, self._total = run.eval.every, planned_iterations(env, run)
         self._stack = ExitStack()
         self.blank: Row = {}  # the columns, without values
@@ -45,7 +48,10 @@ class Evaluations:
         self.blank = blank.columns
 
     def next_after(self, iteration: int) -> int:
-        """Return the iteration after `iteration` at which the next evaluation is due, at most the last one."""
+        """Return the iteration of the first evaluation after `iteration`, at most the run's last iteration.
+
+        Without evaluations it is the run's last iteration.
+        """
         if self._every is None:
             return self._total
         return min(iteration - iteration % self._every + self._every, self._total)
@@ -55,7 +61,7 @@ class Evaluations:
         return self._every is not None and (iteration % self._every == 0 or iteration == self._total)
 
     def columns(self, state: TrainState) -> Row:
-        """Evaluate the policy of `state` if that is due; return the columns of its log row, else NaN in each."""
+        """Return the evaluation's columns of the log row for `state`: its scores, or NaN in each where none is due."""
         iteration = int(state.iteration)
         if not self.due(iteration):
             return self.blank
@@ -69,7 +75,7 @@ class Evaluations:
 
 
 def _require_copies(env: Env) -> None:
-    """Raise ConfigError for environments that cannot be copied: an evaluation would end training's episodes."""
+    """Raise ConfigError for an environment that cannot be copied: evaluating in it would end training's episodes."""
     if not backend_of(env).copyable:
         raise ConfigError(
             f"eval.every: {env.name} is a vector environment of your own, which cannot be copied, and evaluations need "

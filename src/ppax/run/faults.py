@@ -1,4 +1,4 @@
-"""Faults of a run: location of the first non-finite number of a rollout, and the loss of another process."""
+"""Faults of a run: where its first number that is not finite appeared, and the loss of another process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOST = (
 
 @contextlib.contextmanager
 def lost_processes() -> Iterator[None]:
-    """Turn the error of a collective operation whose other processes are gone into ProcessLost."""
+    """Context in which JAX's error of a collective operation whose other processes are gone becomes ProcessLost."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -45,10 +45,11 @@ def lost_processes() -> Iterator[None]:
 
 
 def locate(agent: Agent, env: Env, state: TrainState, total_iterations: int) -> str:
-    """Describe field, environment and step of the first non-finite number in the rollout collected from `state`.
+    """Return in words where the rollout collected from `state` has its first non-finite number.
 
-    Collects the rollout again, which compiles. With `jax_debug_nans` the iteration is repeated operation by operation,
-    and JAX raises FloatingPointError at the first one whose result is NaN.
+    The words name field, environment and step. If the rollout is finite, they say that the number comes from the
+    network. Collects the rollout again, which compiles. With `jax_debug_nans` the iteration is repeated operation by
+    operation, and JAX raises FloatingPointError at the first one whose result is NaN.
     """
     if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
         with jax.disable_jit():

@@ -1,4 +1,4 @@
-"""Films: a policy plays whole episodes, and their frames become a video file; films during training."""
+"""Films: a policy plays whole episodes, and their frames become a video file, after training or at intervals in it."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Film(NamedTuple):
     names: tuple[str, ...] = ()  # [A] of the agents; () for one
 
     def returns_text(self, episode: int) -> str:
-        """Return the return of each agent in one episode, with its name."""
+        """Return the returns of one episode as text, each with the name of its agent."""
         return returns_text(self.names, self.returns[episode])
 
 
 def returns_text(names: Sequence[str], returns: np.ndarray) -> str:
-    """Return the returns [A] of one episode as text, each with the name of its agent; () for one agent."""
+    """Return the returns [A] of one episode as text, each with its agent's name; `names` is () for one agent."""
     words = [f"{name} " for name in names] or [""]
     return ", ".join(f"{word}{x:.2f}" for word, x in zip(words, returns, strict=True))
 
@@ -65,12 +65,13 @@ def film(
     best: bool = False,
     step: int | None = None,
 ) -> Film:
-    """Play `episodes` episodes, at most `max_steps` steps in all, and write them as the video `path`, .gif or .mp4.
+    """Play `episodes` episodes, at most `max_steps` steps in all, write them as the video `path`, and return its data.
 
-    `source` is a run of `fit` or `resume`, a run directory, or a policy, which needs `env`; without `env` the other two
-    play in that of the run, at the end of its schedule. `best` plays the best policy by `best.metric`, `step` the
-    checkpoint of a run directory after so many environment steps, as in `ppax.load`. Needs the extra `video`; the
-    environment draws itself, a compiled one by `render(state)`, one on the host with `render_mode="rgb_array"`.
+    `path` ends in .gif or .mp4. `source` is a run of `fit` or `resume`, a run directory, or a policy, which needs
+    `env`; without `env` the other two play in that of the run, at the end of its schedule. `best` plays the best policy
+    by `best.metric`, `step` the checkpoint of a run directory after so many environment steps, as in `ppax.load`. Needs
+    the extra `video`. The environment draws itself: a compiled one by `render(state)`, one on the host with
+    `render_mode="rgb_array"`.
 
     Raises ConfigError, and writes nothing, where it cannot be drawn; ImportError where the encoder is not installed.
     """
@@ -90,7 +91,10 @@ def film(
 def _player(
     source: str | Path | TrainedRun | Policy, env: Env | None, best: bool, step: int | None
 ) -> tuple[Agent, Env, Any]:
-    """Return agent, environment and learner with which `source` plays; ConfigError where there are none."""
+    """Return agent, environment and learner with which `source` plays; `best` and `step` choose its policy.
+
+    `env` None stands for the environment of the run. Raises ConfigError where there is no such policy or environment.
+    """
     if isinstance(source, str | Path):
         if env is None:
             agent, env, run = load_run(Path(source))
@@ -114,7 +118,7 @@ def _player(
 
 
 class RenderedEpisodes(NamedTuple):
-    """Rendered episodes, one after the other, with the return of each agent."""
+    """Rendered episodes, one after the other, with the returns of all agents."""
 
     frames: list[np.ndarray]  # [H, W, 3] each; one for every state, first and final ones included
     returns: np.ndarray  # [episodes, A]
@@ -133,12 +137,10 @@ def play(
     max_steps: int = 2000,
     max_seconds: float = math.inf,
 ) -> RenderedEpisodes:
-    """Play `episodes` episodes in one environment, at most `max_steps` steps in all, and render every state.
+    """Return `episodes` episodes played in one environment, with every state rendered.
 
-    After `max_seconds` seconds no further step is played.
-
-    A host environment is constructed again with `render_mode = "rgb_array"`. Raises ConfigError where the environment
-    cannot be rendered.
+    At most `max_steps` steps are played in all, and none after `max_seconds` seconds. A host environment is constructed
+    again with `render_mode = "rgb_array"`. Raises ConfigError where the environment cannot be rendered.
     """
     with backend_of(env).scene(agent, learner, key, deterministic) as scene:
         return _film(scene, env.num_agents, episodes, max_steps, max_seconds)._replace(names=env.agent_names)
@@ -167,19 +169,22 @@ MAX_SECONDS = 60.0  # time limit for playing and drawing one film; later steps a
 
 
 class FilmRecorder:
-    """Recorder of a run's films: every N iterations the current policy plays one episode in a separate environment.
+    """Recorder of a run's films: every `film.every` iterations the policy plays an episode in an environment apart.
 
-    All begin with the same key, in the same first state, so that they can be compared.
+    All films begin with the same key, in the same first state, so that they can be compared.
     """
 
     def __init__(self, agent: Agent, env: Env, run: Run):
-        """Record as `run.film` says, with actions as in evaluations."""
+        """Prepare films as `run.film` says; actions are sampled or deterministic as in the run's evaluations."""
         self._agent, self._env, self._every, self._max_steps = agent, env, run.film.every, run.film.max_steps
         self._deterministic, self._seed = run.eval.deterministic, run.seed
         self._films = -1  # number of the latest film: iteration // every
 
     def check(self, run_dir: object) -> None:
-        """Draw one state; ConfigError, or ImportError with the extra to install, if there can be no films."""
+        """Draw one state; raise ConfigError, or ImportError with the extra to install, if there can be no films.
+
+        Does nothing in a run without films. `run_dir` None, where films have no place, is an error in a run with films.
+        """
         if self._every is None:
             return
         if run_dir is None:
@@ -194,12 +199,16 @@ class FilmRecorder:
             raise ConfigError(f"film.every = {self._every}: {error}") from error
 
     def resume(self, iteration: int) -> None:
-        """Count the films up to `iteration` as made."""
+        """Count the films up to `iteration`, at which a run is resumed, as made."""
         if self._every is not None and iteration:
             self._films = iteration // self._every
 
     def due(self, state: TrainState, run_dir: Path | None) -> Artifact | None:
-        """Record a film if none was made since the latest multiple of `every` iterations; else None."""
+        """Record a film of the policy in `state` into `run_dir` if one is due, and return it; else None.
+
+        One is due if none was made since the latest multiple of `film.every` iterations. If it fails, a warning says
+        why, and no more are made.
+        """
         iteration = int(state.iteration)
         if self._every is None or run_dir is None or iteration // self._every <= self._films:
             return None
@@ -245,9 +254,10 @@ def require_video(path: Path) -> None:
 
 
 def write_video(path: Path, frames: Iterable[np.ndarray], frames_per_second: float) -> int:
-    """Write frames, uint8 [H, W, 3] and all of one size, as a video; returns their number.
+    """Write frames, uint8 [H, W, 3] and all of one size, as a video, and return their number.
 
-    The suffix of `path` chooses the format: .gif or .mp4. Raises as `require_video` does.
+    The suffix of `path` chooses the format, .gif or .mp4; ConfigError for another one, ImportError where its encoder is
+    not installed.
     """
     require_video(path)
     pictures = list(frames)

@@ -82,22 +82,23 @@ def fit(
     init_from: InitFrom | str | Path | TrainedRun | TrainState | None = None,
     overwrite: bool = False,
 ) -> TrainedRun:
-    """Train `agent` on `env` for `total_steps` steps, rounded up to whole rollouts.
+    """Train `agent` on `env` for `total_steps` steps, rounded up to whole rollouts, and return the trained run.
 
-    `total_steps` counts the steps of every agent in every environment. Autoreset steps count too, so the number of
-    iterations is known in advance; `env_steps` in rows and results leaves them out.
+    `total_steps` counts the steps of every agent in every environment, in rollouts of `num_steps` steps each. Autoreset
+    steps count too, so the number of iterations is known in advance; `env_steps` in rows and results leaves them out.
 
-    With `run_dir`, configuration, metrics and checkpoints are written there; SIGTERM, SIGHUP or Ctrl-C then saves the
-    run and raises Interrupted, and `resume` continues it. Where the directory holds a trained run already, `overwrite`
-    renames it, and a warning says how; else ConfigError. Without `run_dir` the first Ctrl-C ends the run after the
-    current chunk and returns the result so far. Compiled programs are cached (storage/cache.py).
+    With `run_dir`, configuration, metrics and checkpoints are written there, as `log` says; SIGTERM, SIGHUP or Ctrl-C
+    then saves the run and raises Interrupted, and `resume` continues it. Where the directory holds a trained run
+    already, `overwrite` renames it, and a warning says how; else ConfigError. Without `run_dir` the first Ctrl-C ends
+    the run after the current chunk and returns the result so far. Compiled programs are cached (storage/cache.py).
 
     `callbacks` are called with (state, row) at every log row; returning True ends the run. An object with `log(row)`
     and `close()` is an additional logger, one of `ppax.stop` a stop condition. A callback that keeps the state must
     copy it: the next chunk reuses its memory (buffer donation). `stop` is a stop condition as text, `best` the metric
-    by which the best policy is kept: unlike callbacks part of the run file. `evaluation` evaluates during training,
-    `film` writes films. `iterations_per_env_reset` is that of `start`; with `overlap` = 1 host environments are stepped
-    during updates, by a policy one update old. `init_from` is a run whose weights and statistics this one starts from.
+    by which the best policy is kept; unlike callbacks, both are part of the run file. `evaluation` evaluates during
+    training, `film` writes films. Every `iterations_per_env_reset` iterations (None: never) all episodes are truncated
+    and all environments reset. With `overlap` = 1 host environments are stepped during updates, by a policy one update
+    old. `init_from` is a run whose weights and statistics this one starts from.
 
     Raises ConfigError, before anything compiles, for settings that cannot work, as a learner of `init_from` that does
     not fit; NotEnoughMemory; NumericalError when rollout, gradient or weights are not finite; EnvError of a host.
@@ -123,9 +124,11 @@ def fit_run(
     given: TrainedRun | TrainState | None = None,
     overwrite: bool = False,
 ) -> TrainedRun:
-    """Train with the settings of `run`; of several paths `run_dir`, use the first that does not exist yet.
+    """Train `agent` on `env` with the settings of `run`, and return the trained run.
 
-    `say` gets lines for the user, before anything compiles. `given` takes the place of `run.init_from.run`.
+    Of several paths `run_dir`, the first that does not exist yet is used. `say` gets lines for the user, before
+    anything compiles. `given`, an object in memory, takes the place of the run to start from that `run.init_from.run`
+    names. `callbacks` and `overwrite` are those of `fit`.
     """
     require_named(run_dir, overwrite)
     run, run_dir, callbacks = _own_share(run, run_dir, callbacks)
@@ -156,7 +159,7 @@ def fit_run(
 
 
 class Checked(NamedTuple):
-    """Run whose settings are checked, and what the checks have found."""
+    """Agent and settings of a run that have passed the checks before training, and what the checks have made."""
 
     agent: Agent  # with its precision decided
     run_config: Config
@@ -178,9 +181,10 @@ def checking(
     given: TrainedRun | TrainState | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Checked]:
-    """Check all settings of a run, without compiling or writing anything; at its end the context closes evaluations.
+    """Context with the checked settings of a run; nothing is compiled or written, and its end closes the evaluations.
 
-    Raises what `fit` raises for settings that cannot work. `given` and `say` as in `fit_run`.
+    Raises what `fit` raises for settings that cannot work. `given` (a run in memory to start from) and `say` (gets
+    lines for the user) are those of `fit_run`.
     """
     require_valid(agent, env)
     agent = decide_dtype(agent, "" if backend_of(env).repeatable else "float32")  # host programs round no products
@@ -207,13 +211,14 @@ def resume(
     *,
     total_steps: int | None = None,
 ) -> TrainedRun:
-    """Continue the run in `run_dir` from its newest intact checkpoint; results are those of an uninterrupted run.
+    """Continue the run in `run_dir` from its newest intact checkpoint; return it as an uninterrupted run would be.
 
     A run made from user-defined parts needs them again: pass the same `agent` and `env`. Others than those recorded are
-    used too, with a warning that names the differences. `console` overrides `log.console` of the run. `total_steps` is
-    a new length of the run, recorded in its run file; a finished run goes on. Schedules then take their progress from
-    the new length, with a warning where that changes a number. Raises ConfigError where there is no run, another
-    process uses it or more steps are done; CheckpointError where no checkpoint can be loaded.
+    used too, with a warning that names the differences. `callbacks` are those of `fit`. `console` overrides
+    `log.console` of the run. `total_steps` is a new length of the run, recorded in its run file; a finished run goes
+    on. Schedules then take their progress from the new length, with a warning where that changes a number. Raises
+    ConfigError where there is no run, another process uses it or more steps are done; CheckpointError where no
+    checkpoint can be loaded.
     """
     return resume_run(run_dir, agent, env, callbacks, console, total_steps)
 
@@ -227,7 +232,7 @@ def resume_run(
     total_steps: int | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> TrainedRun:
-    """Continue a run, as `resume`; `say` gets lines for the user, before anything compiles."""
+    """Continue a run as `resume` does, and return it; `say` gets lines for the user, before anything compiles."""
     with ExitStack() as stack:
         path = absolute(to_path(run_dir, "run_dir"))
         directory = stack.enter_context(RunDirectory.open(path)) if processes.leads() else None
@@ -267,12 +272,18 @@ def resume_run(
 
 
 def _signals(directory: RunDirectory | None) -> Sequence[signal.Signals]:
-    """Return the signals that stop a run: ON_DISK also outside of the leader, which alone knows of a directory."""
+    """Return the signals that stop a run: all that end processes, or Ctrl-C alone where it has no directory.
+
+    Of several processes only the leader knows of the directory; the others take the signals of a run that has one.
+    """
     return ON_DISK if directory or not processes.leads() else IN_MEMORY
 
 
 def _own_share(run: Run, run_dir: Any, callbacks: Sequence[Any]) -> tuple[Run, Any, Sequence[Any]]:
-    """Return the arguments for this process: outside of the leader there are no directory and no callbacks."""
+    """Return the settings, directory and callbacks of this process.
+
+    Of several processes that train one run, only the leader has a directory and callbacks; the others have None and ().
+    """
     return (run, run_dir, callbacks) if processes.leads() else (run.following(), None, ())
 
 
@@ -293,7 +304,10 @@ def warn_of_settings(agent: Agent, env: Env, run: Run) -> None:
 
 
 def check_plan(agent: Agent, env: Env, run: Run, run_dir: object) -> None:
-    """Raise ConfigError or ImportError for numbers, length, overlap, schedules, loggers or films that cannot work."""
+    """Raise ConfigError or ImportError for settings of a run that cannot work together.
+
+    These are numbers, length, overlap, schedules, loggers and films.
+    """
     agent.check()
     config.require_within(run, planned_iterations(env, run))
     require_overlap(agent, env, run.overlap, run.iterations_per_env_reset)
@@ -303,7 +317,10 @@ def check_plan(agent: Agent, env: Env, run: Run, run_dir: object) -> None:
 
 
 def check_recording(agent: Agent, env: Env, run: Run, run_dir: object) -> None:
-    """Raise ImportError or ConfigError for loggers and films that cannot be made."""
+    """Raise ImportError or ConfigError for loggers and films of a run that cannot be made.
+
+    `run_dir` is None where the run has no directory.
+    """
     for logger in run.log.parts:
         logger.require(run_dir)
     FilmRecorder(agent, env, run).check(run_dir)
@@ -316,7 +333,10 @@ def _new_directory(
     policy: dict[str, Any],
     overwrite: bool,
 ) -> RunDirectory:
-    """Create the run directory, with the configuration and the names of the `objects` that no file can hold."""
+    """Create and return the run directory, with the configuration and the names of the `objects` that no file can hold.
+
+    `policy` is the specification of the run's policy, and `overwrite` moves an earlier run aside.
+    """
     run_config |= {config.OBJECTS: objects} if objects else {}
     if isinstance(run_dir, str) or not isinstance(run_dir, Iterable):
         run_dir = to_directory(run_dir, "run_dir")

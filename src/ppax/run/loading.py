@@ -1,4 +1,4 @@
-"""`ppax.load` and `ppax.checkpoints`: the policies that a run directory holds."""
+"""`ppax.load` and `ppax.checkpoints`: load the policies that a run directory holds, and list them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def load(
     agent: Agent | None = None,
     env: Env | None = None,
 ) -> Policy:
-    """Load the policy of the run directory or bundle `source`: the newest, or the best one by `best.metric`.
+    """Return the policy of the run directory or bundle `source`: the newest, or the best one by `best.metric`.
 
     "hf://OWNER/NAME" is the bundle in a repository of the Hugging Face Hub (extra `hub`), "@REVISION" behind it a
     branch, tag or commit.
@@ -87,7 +87,11 @@ def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env
 
 
 def _acting_learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicySpec) -> tuple[PyTree, Source]:
-    """Load what acting needs of a learner from the newest intact checkpoint, the best policy, or that of a step."""
+    """Return the part of a learner that acting needs, and the checkpoint that it comes from.
+
+    The checkpoint is the one after `step` environment steps, else the best policy with `best`, else the newest intact
+    one. Raises ConfigError or CheckpointError where there is none.
+    """
     base = agent if agent.pool is None else agent.agent
     init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
     like, run_id, room = acting_agent(base, init).learner, run_dirs.read_about(path).get("id"), available_bytes()
@@ -111,9 +115,9 @@ def _acting_learner(path: Path, best: bool, step: int | None, agent: Any, spec: 
 
 
 def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
-    """Return the learner with the structure of `like`, all that acting reads, from the arrays of a checkpoint.
+    """Return the learner with the structure of `like`, which is all that acting reads, from the arrays of a checkpoint.
 
-    Raises CheckpointError where they do not fit, DamagedCheckpoint where they are not finite.
+    Raises CheckpointError where they do not fit, DamagedCheckpoint where they are not finite. `path` is for messages.
     """
     place = 1 if isinstance(like, dict) else 0  # of the field in a name, behind that of the group
     learner = checkpoint.learner_arrays(arrays)
@@ -129,7 +133,10 @@ def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> Py
 
 
 def load_chosen(run_dir: Path, agent: Agent, env: Env, run: Run, best: bool, step: int | None) -> TrainState:
-    """Load the newest state of a run, its best policy, or the state at a step; ConfigError where there is none."""
+    """Return the newest training state of a run, with `best` its best policy, or with `step` the state at that step.
+
+    Raises ConfigError where there is none. The best policy is a state without environments and keys.
+    """
     if best and step is not None:
         raise ConfigError(f"--best and --step {step}: choose one of them")
     run_id = run_dirs.read_about(run_dir).get("id")
@@ -147,7 +154,7 @@ def load_chosen(run_dir: Path, agent: Agent, env: Env, run: Run, best: bool, ste
 
 
 class SavedState(NamedTuple):
-    """Checkpoint of a run, or its best policy."""
+    """Checkpoint of a run, or its best policy, as `ppax.checkpoints` lists it."""
 
     step: int  # environment steps done, valid ones of all agents; `ppax.load(run, step=...)` takes it
     iteration: int
@@ -164,7 +171,7 @@ class SavedState(NamedTuple):
 def checkpoints(run: str | Path | TrainedRun) -> list[SavedState]:
     """Return what a run directory holds, by step: its checkpoints (`log.keep` of them) and its best policy.
 
-    ConfigError where there is no run. A damaged checkpoint is left out.
+    A damaged one is left out. Raises ConfigError where there is no run directory.
     """
     path = run.run_dir if isinstance(run, TrainedRun) else to_path(run, "run")
     if path is None:
@@ -195,7 +202,7 @@ def _saved(path: Path, rows: dict[int, Row], metric: str, best: bool) -> SavedSt
 
 
 def find_step(run_dir: Path, step: int) -> SavedState:
-    """Return the checkpoint after `step` environment steps; ConfigError, with the nearest, for others."""
+    """Return the checkpoint of a run after `step` environment steps; ConfigError, with the nearest, if it has none."""
     require_whole(step, "step", low=0)
     saved = checkpoints(run_dir)
     found = [one for one in saved if one.step == step]

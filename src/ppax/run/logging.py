@@ -1,4 +1,4 @@
-"""Log rows of a run, and its loggers: the user's, the console, the files of the run directory, those that are parts."""
+"""Log rows of a run, and its loggers: the user's, the console, files of the run directory, parts of the settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ SCORES = ("episode_return", "eval_return")  # columns of the policy's row that i
 
 
 class RunLoggers:
-    """Context with the open loggers of a run. Files of a resumed run keep the rows up to its state's iteration."""
+    """Context with the open loggers of a run, to which it passes rows and files.
+
+    The log files of a resumed run keep the rows up to the iteration at which it goes on.
+    """
 
     def __init__(
         self,
@@ -38,9 +41,10 @@ class RunLoggers:
         parts: Sequence[LoggerPart] = (),
         run: LoggedRun | None = None,
     ):
-        """Add to `loggers` the files below `path` (None: no files) and the loggers that `parts` open for `run`.
+        """Open the loggers of a run of which `iteration` iterations are done.
 
-        `iteration`: iterations done.
+        They are `loggers`, those of the files in the run directory `path` (None: no files), and those that `parts`,
+        logger parts of the settings, open for `run`.
         """
         self._path, self._seconds = path, 0.0
         self._loggers: dict[str, Logger] = {}
@@ -63,7 +67,7 @@ class RunLoggers:
         return self._seconds
 
     def log(self, row: Row) -> None:
-        """Log one row; a logger that fails is removed, with its traceback as a warning; training goes on."""
+        """Pass one row to all loggers; one that fails is removed with a warning, and training goes on."""
         for name, logger in list(self._loggers.items()):
             try:
                 logger.log(row)
@@ -71,7 +75,10 @@ class RunLoggers:
                 self._remove(name, error)
 
     def store(self, artifact: Artifact | None) -> None:
-        """Hand files to the loggers that store their kind; a logger that fails is removed, as by `log`."""
+        """Hand the files of `artifact` (None: there are none) to the loggers that store their kind.
+
+        A logger that fails is removed, with a warning, and training goes on.
+        """
         if artifact is None:
             return
         for name, (logger, part) in list(self._files.items()):
@@ -82,7 +89,10 @@ class RunLoggers:
                 self._remove(name, error)
 
     def store_policy(self, run: TrainedRun) -> None:
-        """Export last and best policy, if a logger stores them and there is a run directory; warn if that fails."""
+        """Export last and best policy of `run` for the loggers that store policies; warn if that fails.
+
+        Without such a logger, or without a run directory, nothing is exported.
+        """
         if run.run_dir is None or not any("policy" in part.stores for _, part in self._files.values()):
             return
         try:
@@ -100,7 +110,7 @@ class RunLoggers:
             self._files[self._add(name, logger)] = logger, part
 
     def _add(self, name: str, logger: Logger) -> str:
-        """Add a logger under its name, made unique; it is closed at the end. Returns the name."""
+        """Add a logger to those of the run, to be closed at the end; return its name, made unique by primes."""
         while name in self._loggers:
             name += "'"
         self._loggers[name] = logger
@@ -130,7 +140,7 @@ def _close(name: str, logger: Logger) -> None:
 
 
 def logged_run(agent: Agent, env: Env, run: Run, path: Path | None, state: TrainState) -> LoggedRun:
-    """Describe a run for its loggers: of its directory, else of its objects."""
+    """Return the description of a run for its loggers, from its directory `path` or, if None, from the objects."""
     run_config = configs.describe_run(agent, env, run) if path is None else configs.read(path / RUN_FILE)
     name = (env.name or type(env).__name__) if path is None else path.name or path.resolve().name
     run_id = "" if path is None else read_about(path).get("id", "")
@@ -140,7 +150,10 @@ def logged_run(agent: Agent, env: Env, run: Run, path: Path | None, state: Train
 
 
 def export_policies(run: TrainedRun, run_dir: Path) -> Artifact:
-    """Write bundles of the last policy and of the best one into the run directory."""
+    """Write the last policy and the best one, if any, as bundles into `run_dir`, and return the files' paths.
+
+    A bundle is a file that holds a policy alone.
+    """
     row = run.history[-1] if run.history else {}
     scores = {name: row[name] for name in SCORES if name in row}
     files = {LAST_BUNDLE: run.policy().export(run_dir / LAST_BUNDLE, FORMATS, scores).path}
@@ -155,18 +168,25 @@ CHUNK_STEPS = 2**18  # maximum env-steps between two rows, so that a signal stop
 
 
 def row_intervals(run: Run, total_iterations: int, steps: int) -> tuple[int, int]:
-    """Return the iterations between log rows and between checkpoints; `steps` is the size of a rollout."""
+    """Return the iterations between log rows and those between checkpoints.
+
+    `steps` is the number of environment steps in one iteration.
+    """
     every = run.log.every or max(1, min(total_iterations // ROWS_PER_RUN, CHUNK_STEPS // steps))
     return every, run.log.checkpoint_every or every
 
 
 def next_row(done: int, intervals: tuple[int, int], next_evaluation: int) -> int:
-    """Return the iteration of the next row: of a whole interval, a checkpoint or an evaluation, or the last one."""
+    """Return the iteration of the next log row after `done`: of a log interval, a checkpoint or an evaluation.
+
+    `intervals` are the iterations between rows and between checkpoints. `next_evaluation` is the iteration of the next
+    evaluation or, without one, the run's last: no row is later.
+    """
     return min(*(done - done % every + every for every in intervals), next_evaluation)
 
 
 def untrained_row(metric_names: Iterable[str]) -> Row:
-    """Return the row before the first iteration, which has an evaluation and no metrics of training."""
+    """Return the log row before the first iteration, with NaN for all metrics; evaluations are not in it yet."""
     row = dict.fromkeys(("iteration", "env_steps", *metric_names, *MEASURED), math.nan)
     return row | {"iteration": 0, "env_steps": 0, "seconds": 0.0}
 
@@ -179,9 +199,11 @@ def measured(
     compile_seconds: float,
     collect_seconds: float | None = None,
 ) -> Row:
-    """Return time and memory of `iterations` iterations that took `seconds`; `before` is the training time before.
+    """Return the log row's entries on speed, time and memory, for `iterations` iterations that took `seconds`.
 
-    `collect_seconds` is the time of the rollouts; None where it cannot be told from that of updates.
+    `env_steps` are the valid steps in them, those that are no autoreset. `before` and `compile_seconds` are the run's
+    training time before, and the time of compilation. `collect_seconds` is the time of the rollouts; None where it
+    cannot be told from that of updates.
     """
     whole, stages = 1e3 * seconds / iterations, dict[str, float]()
     if collect_seconds is not None:

@@ -1,4 +1,4 @@
-"""Chunked training loop on the host: run the compiled program, log, check, stop and save after every chunk."""
+"""Training loop on the host, in chunks of iterations: run the compiled program, then log, check, stop and save."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CTRL_C = "Ctrl-C; fit(..., run_dir=PATH) makes runs that can be resumed"
 
 
 class TrainedChunk(NamedTuple):
-    """Result of the iterations between two log rows."""
+    """Result of one chunk: the iterations between two log rows."""
 
     state: TrainState
     row: Row  # {} if no iteration was completed
@@ -47,7 +47,7 @@ class TrainedChunk(NamedTuple):
 
 
 class RunLoop:
-    """Chunked loop of one run: program, loggers, stop conditions and checkpoints."""
+    """Training loop of one run in chunks of iterations, with its program, loggers, stop conditions and checkpoints."""
 
     def __init__(
         self,
@@ -68,7 +68,10 @@ class RunLoop:
         self.console: Console | None = None
 
     def compile(self, state: TrainState) -> Any:
-        """Compile the program of all chunks. The iteration count is traced: results do not depend on chunk sizes."""
+        """Return the compiled program that trains all chunks of the run; `state` may be shapes.
+
+        The iteration count is traced, so results do not depend on chunk sizes.
+        """
         if self.run.log.console:
             self.console = Console(self.total_iterations)  # before compilation, which may take long
         program = backends.compile(self.agent, self.env, state, self.stop)
@@ -78,13 +81,16 @@ class RunLoop:
         return program
 
     def close(self) -> None:
-        """Close the console and restore the terminal, also after a failed compilation."""
+        """Close the loop's console and restore the terminal, also after a failed compilation."""
         if self.console is not None:
             self.console.close()
 
     @lost_processes()
     def train(self, state: TrainState, program: Any = None) -> TrainedRun:
-        """Train from `state` until all iterations are done, or a signal, stop condition or callback ends the run."""
+        """Train from `state` until all iterations are done or something ends the run, and return the run.
+
+        A signal, a stop condition or a callback may end it. `program` is that of `compile`; None: it is compiled here.
+        """
         if self._all_done(state) or self.monitor.stop_reason:
             self.monitor.record(self.path, state, "done")
             return self._result(state, [], self.monitor.stop_reason)
@@ -142,11 +148,11 @@ class RunLoop:
         return RunLoggers(self.path, loggers, int(state.iteration), self.run.log.parts, run)
 
     def _untrained(self, program: Any, state: TrainState) -> TrainedChunk:
-        """Return the row before the first iteration, which has an evaluation and no metrics of training."""
+        """Return a chunk without iterations: `state`, and a log row without metrics of training."""
         return TrainedChunk(state, untrained_row(program.metric_names), 0.0, None, 0.0)
 
     def _evaluated(self, chunk: TrainedChunk) -> TrainedChunk:
-        """Add the columns of evaluations to the row; NaN where none is due, and where an environment failed."""
+        """Return the chunk with an evaluation's columns in its row: NaN if none is due or an environment failed."""
         if not chunk.row:
             return chunk
         try:
@@ -155,7 +161,10 @@ class RunLoop:
             return chunk._replace(row=chunk.row | self.evaluations.blank, error=error)
 
     def _run_chunk(self, program: Any, state: TrainState, seconds_before: float) -> TrainedChunk:
-        """Run the iterations up to the next log row; `seconds_before` is the training time of the run so far."""
+        """Run the iterations up to the next log row, and return the state after them, with their row.
+
+        `seconds_before` is the training time of the run so far. An environment that fails ends the chunk early.
+        """
         done, steps_before = int(state.iteration), counter.to_int(state.env_steps)
         count = next_row(done, self.intervals, self.evaluations.next_after(done)) - done
         begin, error, metrics = time.perf_counter(), None, None
@@ -183,7 +192,7 @@ class RunLoop:
         return TrainedChunk(state, row, grad_norm, error, seconds)
 
     def _raise_faults(self, chunk: TrainedChunk) -> None:
-        """Save the state and raise, if an environment failed or an iteration was not finite."""
+        """Save the chunk's state and raise, if an environment failed or an iteration was not finite."""
         if chunk.error is not None:
             self.saver.rescue(chunk.state)
             self.monitor.record(self.path, chunk.state, "environment")
@@ -198,7 +207,11 @@ class RunLoop:
         self.monitor.record(self.path, state, "done" if self._all_done(state) else "signal")
 
     def _raise_interrupted(self, state: TrainState, save_error: OSError | None, history: list[Row]) -> None:
-        """Raise after a signal, unless the run has no directory: then its result so far is returned."""
+        """Raise Interrupted after a signal, or the error of the last save.
+
+        A run without directory returns its result instead: nothing is raised, or KeyboardInterrupt if it has no log
+        row.
+        """
         if save_error is not None:
             raise save_error
         if processes.agreed(self.path is not None):
@@ -237,7 +250,7 @@ class RunLoop:
         )
 
     def _save(self, state: TrainState, save: Callable[[TrainState], OSError | None]) -> OSError | None:
-        """Call `save(state)`; raise NumericalError if the state is not finite."""
+        """Return the error of `save(state)`, None if it succeeded; raise NumericalError if `state` is not finite."""
         try:
             return save(state)
         except NotFinite as error:

@@ -1,7 +1,8 @@
 """`ppax.match`: trained policies play against each other; their returns, shares of games won, and Elo ratings.
 
-The sides of a game are groups of its agents. All agents of a side are played by one policy: agents of an environment
-with several sides are agents in groups, so that a seating of policies is a `Groups`, and its games an evaluation.
+The sides of a game are groups of its agents, and all agents of a side are played by one policy. An environment with
+several sides therefore has agents in groups: a seating (one policy for each side) is a `Groups` agent, and its games
+are an evaluation of it.
 """
 
 from __future__ import annotations
@@ -46,11 +47,12 @@ def match(
     sides: Sides | None = None,
     max_steps: int = MAX_STEPS,
 ) -> Match:
-    """Let policies play against each other in `env`: `episodes` games in each seating, in each seating the same starts.
+    """Return the games of policies against each other in `env`: `episodes` in each seating, from the same starts.
 
-    `policies` are policies, trained runs, run directories and bundles, by name or in a list; networks, memories and
-    settings may differ, spaces may not. Each plays each side against each other one, and against itself: with more
-    than two sides, the other one plays all other sides. Actions are sampled, unless `deterministic`.
+    A seating gives one policy to each side. `policies` are policies, trained runs, run directories and bundles, by name
+    or in a list; networks, memories and settings may differ, spaces may not. Each plays each side against each other
+    one, and against itself: with more than two sides, the other one plays all other sides. Actions are sampled, unless
+    `deterministic`. Games that last longer than `max_steps` steps are left out.
 
     `sides` are agents by side: names, numbers or groups. By default the groups of the environment; without groups the
     agents whose names differ in their number alone ("red_0", "red_1"), or, if they all do, each agent is a side. Where
@@ -98,23 +100,23 @@ class Match:
 
     @property
     def wins(self) -> np.ndarray:
-        """Share of the games that the row's policy has won; on the diagonal NaN."""
+        """Share of the games that the row's policy has won against the column's, [P, P]; NaN on the diagonal."""
         return self._shares(1.0)
 
     @property
     def draws(self) -> np.ndarray:
-        """Share of the games that were drawn; on the diagonal NaN."""
+        """Share of the games between row's and column's policy that were drawn, [P, P]; NaN on the diagonal."""
         return self._shares(0.5)
 
     @property
     def returns(self) -> np.ndarray:
-        """Mean return of the row's policy on one side, over all sides, the column's on all others."""
+        """Mean return [P, P] of the row's policy on one side, with the column's on all others; mean over sides."""
         mean: np.ndarray = np.mean(list(self.by_side.values()), axis=0)
         return mean
 
     @property
     def by_side(self) -> dict[str, np.ndarray]:
-        """Mean return of each side, played by the row's policy, the column's on all other sides."""
+        """Mean return [P, P] of each side, by its name, when the row's policy plays it and the column's all others."""
         tables = {side: np.full((len(self.policies),) * 2, np.nan) for side in self.sides}
         for one in self.seatings:
             for place, side in enumerate(self.sides):
@@ -126,7 +128,7 @@ class Match:
 
     @property
     def ratings(self) -> Ratings:
-        """Elo ratings [P] with mean 1000, fitted to all games, a draw being half a win; and their standard errors."""
+        """Elo ratings [P] with mean 1000 and their standard errors, fitted to all games; a draw is half a win."""
         played = np.zeros((len(self.policies),) * 2)
         for row, column, points in self._pairs():
             played[row, column] += len(points)
@@ -134,12 +136,12 @@ class Match:
 
     @property
     def elo(self) -> dict[str, float]:
-        """Elo rating of each policy."""
+        """Elo rating of each policy, by name; their mean is 1000."""
         return {name: float(x) for name, x in zip(self.policies, self.ratings.elo, strict=True)}
 
     @property
     def scores(self) -> dict[str, Any]:
-        """All results as plain data: a policy's row against each column."""
+        """All results as plain data; of a matrix, {row: {column: number}}, without pairs that have not played."""
         errors = dict(zip(self.policies, self.ratings.error.tolist(), strict=True))
         tables = {"wins": self.wins, "draws": self.draws, "mean_return": self.returns}
         return {
@@ -154,7 +156,7 @@ class Match:
         }
 
     def __str__(self) -> str:
-        """Return the tables of the games won and of the mean returns."""
+        """Return the tables of games won, of draws if any, and of mean returns, and the Elo ratings, as text."""
         elo, error = self.ratings
         parts = [self._text("games won by the row against the column", self.wins, "{:.2f}")]
         if np.nansum(self.draws) > 0.0:
@@ -168,7 +170,11 @@ class Match:
         return "\n\n".join([*parts, *([f"{left_out} games never ended and are not counted"] if left_out else [])])
 
     def _shares(self, points: float) -> np.ndarray:
-        """Share of the games, or of the pairs of sides in them, in which the row's policy got `points`."""
+        """Return the share [P, P] of games in which the row's policy got `points` (1: won, 0.5: drawn).
+
+        A game in which one policy has several sides counts the share of the pairs of sides. NaN stands where there are
+        no games.
+        """
         got, played = np.zeros((2, len(self.policies), len(self.policies)))
         for row, column, points_of in self._pairs():
             got[row, column] += (points_of == points).mean(axis=1).sum()
@@ -176,7 +182,10 @@ class Match:
         return np.divide(got, played, out=np.full_like(got, np.nan), where=played > 0)
 
     def _pairs(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Yield pairs of unlike policies that met: row, column, points of the row [games, pairs of their sides]."""
+        """Yield row, column and points of the row's policy, for each seating and each ordered pair that met in it.
+
+        Points are [games, pairs of their sides]: 1 for a win, 0.5 for a draw.
+        """
         for one in self.seatings:
             for names in itertools.permutations(dict.fromkeys(one.policies), 2):
                 own, other = ([i for i, name in enumerate(one.policies) if name == x] for x in names)
@@ -204,7 +213,7 @@ class Match:
 
 
 class Seating(NamedTuple):
-    """Games of one seating of the policies."""
+    """Games of one seating: an assignment of a policy to each side."""
 
     policies: tuple[str, ...]  # of each side
     returns: np.ndarray  # [games, sides] mean return of the side's agents
@@ -212,7 +221,10 @@ class Seating(NamedTuple):
 
 
 def _named(policies: Mapping[str, PolicyLike] | Sequence[PolicyLike]) -> dict[str, Policy]:
-    """Load all policies; those of a list are named by their paths."""
+    """Return all policies, loaded, by name; those of a list are named by their paths.
+
+    Raises ConfigError for fewer than two.
+    """
     if isinstance(policies, str | Path | Policy | TrainedRun) or len(policies) < 2:
         raise ConfigError("policies: must be at least two, as ['runs/a', 'runs/b']; ppax.evaluate plays a single one")
     if isinstance(policies, Mapping):
@@ -222,7 +234,7 @@ def _named(policies: Mapping[str, PolicyLike] | Sequence[PolicyLike]) -> dict[st
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
-    """Return the names of policies with " #2" behind one that is the second of its name."""
+    """Return the names of policies, each later one of the same name with " #2", " #3", ... behind it."""
     counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
     return [name if count == 1 else f"{name} #{count}" for name, count in zip(names, counts, strict=True)]
 
@@ -241,7 +253,7 @@ def _loaded(source: PolicyLike) -> Policy:
 
 
 class Unit(NamedTuple):
-    """Agents on one side that one part of each policy plays: a group of the environment."""
+    """Agents on one side of a match that are in one group of each policy: a group of the match's environment."""
 
     group: str
     side: str
@@ -249,7 +261,10 @@ class Unit(NamedTuple):
 
 
 def _sides(env: Env, sides: Sides | None) -> dict[str, tuple[int, ...]]:
-    """Return the places of each side's agents among the agents of `env`; ConfigError for sides that cannot be."""
+    """Return the places of each side's agents among the agents of `env`; ConfigError for sides that cannot be.
+
+    `sides` None stands for the default that `match` describes.
+    """
     ends = np.cumsum([size for _, size in env.sizes]).tolist()
     groups = {name: tuple(range(end - n, end)) for (name, n), end in zip(env.sizes, ends, strict=True)}
     if env.num_agents < 2:
@@ -279,7 +294,10 @@ def _sides(env: Env, sides: Sides | None) -> dict[str, tuple[int, ...]]:
 
 
 def _split(env: Env, policies: Mapping[str, Policy], sides: Mapping[str, tuple[int, ...]]) -> tuple[Env, list[Unit]]:
-    """Return `env` with a group for each unit: agents that are on one side and in one group of every policy."""
+    """Return `env` with a group for each unit, and the units: agents on one side and in one group of every policy.
+
+    `sides` are the places of each side's agents. The groups of an environment that has some are its units.
+    """
     side_of = {agent: side for side, agents in sides.items() for agent in agents}
     groups: dict[Any, list[int]] = {}
     own = _group_of_each(env)
@@ -298,7 +316,7 @@ def _split(env: Env, policies: Mapping[str, Policy], sides: Mapping[str, tuple[i
 
 
 def _role(name: str, policy: Policy, env: Env, agent: int) -> str:
-    """Return the group of a policy that plays an agent of `env`; "" without groups."""
+    """Return the group of a policy that plays agent number `agent` of `env`; "" if the policy has no groups."""
     if not policy.spec.sizes:
         return ""
     (stream,) = _streams(policy, env, [agent], f"policies[{name!r}]")
@@ -306,12 +324,12 @@ def _role(name: str, policy: Policy, env: Env, agent: int) -> str:
 
 
 def _group_of_each(env: Env | PolicySpec) -> list[str]:
-    """Return the group of each agent; [] without groups."""
+    """Return the group of each agent; [] if there are no groups."""
     return [name for name, size in env.sizes for _ in range(size)]
 
 
 def in_groups_of(policy: Policy, env: Env) -> Env:
-    """Return `env` with the groups that a policy was trained for, where it has none."""
+    """Return `env` with the groups that a policy was trained for; unchanged if it has groups or the policy has none."""
     if not policy.spec.sizes or env.sizes:
         return env
     streams = _streams(policy, env, range(env.num_agents), "the policy")
@@ -322,7 +340,10 @@ def in_groups_of(policy: Policy, env: Env) -> Env:
 
 
 def _streams(policy: Policy, env: Env, agents: Iterable[int], what: str) -> list[int]:
-    """Return the places of agents of `env` among the agents that a policy, `what` in messages, was trained for."""
+    """Return, for each of `agents` of `env`, its place among the agents that a policy was trained for.
+
+    Raises ConfigError where the agents' names differ; `what` names the policy in its message.
+    """
     own, there = policy.spec.names, env.agent_names
     if set(own) != set(there):
         raise ConfigError(
@@ -334,9 +355,10 @@ def _streams(policy: Policy, env: Env, agents: Iterable[int], what: str) -> list
 
 
 def _member(name: str, policy: Policy, env: Env, unit: Unit, split: Env) -> tuple[Any, PyTree]:
-    """Return the agent and learner with which a policy plays a unit; ConfigError where it cannot.
+    """Return the agent and learner with which a policy plays a unit, agents of one side in one group of each policy.
 
-    `env` is the environment as it was passed, `split` the one with a group for each unit.
+    `env` is the environment as it was passed, `split` the one with a group for each unit. Raises ConfigError where the
+    policy cannot play it.
     """
     agent, learner, spec = policy.agent, policy.learner, policy.spec
     apart = agent.sharing != "shared" or bool(spec.sizes)
@@ -368,7 +390,10 @@ def _member(name: str, policy: Policy, env: Env, unit: Unit, split: Env) -> tupl
 
 
 def _seatings(policies: int, sides: int) -> list[tuple[int, ...]]:
-    """Return the policy of each side in every seating: one on all sides, and one against another on all others."""
+    """Return the policy (its number) of each side in every seating.
+
+    They are one on all sides, and one on a single side against another on all others.
+    """
     alone = [(i,) * sides for i in range(policies)]
     pairs = itertools.permutations(range(policies), 2)
     mixed = [tuple(i if place == side else j for place in range(sides)) for i, j in pairs for side in range(sides)]
@@ -376,7 +401,7 @@ def _seatings(policies: int, sides: int) -> list[tuple[int, ...]]:
 
 
 def _program_key(agent: Agent, learner: PyTree) -> Any:
-    """Return what determines the program of a seating, and not its weights."""
+    """Return a hashable key of the program that plays a seating: the same for policies that differ in weights alone."""
     numbers = tuple(np.asarray(x).tobytes() for x in jax.tree.leaves(agent))
     shapes = tuple((np.shape(x), np.asarray(x).dtype) for x in jax.tree.leaves(learner))
     return jax.tree.structure((agent, learner)), numbers, shapes
@@ -385,7 +410,10 @@ def _program_key(agent: Agent, learner: PyTree) -> Any:
 def _seating(
     names: tuple[str, ...], evaluation: Evaluation, units: Sequence[Unit], sides: Sequence[str], games: int
 ) -> Seating:
-    """Return the games of a seating: the mean return of each side's agents in each game that has ended."""
+    """Return the games of a seating: the mean return of each side's agents in each game that has ended.
+
+    `names` are the policies by side, and `games` the number of games that were begun.
+    """
     num_agents = evaluation.num_agents
     agents = np.arange(len(evaluation.returns)) % num_agents if evaluation.agents is None else evaluation.agents
     numbers = np.asarray(evaluation.games)

@@ -1,4 +1,4 @@
-"""End of a run: stop conditions, callbacks, the reason for the end; the best policy. Restored at a resume."""
+"""End of a run: stop conditions, callbacks, the reason for the end, and the best policy, all restored at a resume."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OWN_ROWS = ("iteration", "env_steps", *MEASURED)  # entries of a log row that ar
 
 
 class BestPolicy(NamedTuple):
-    """Best policy of a run, as saved in its directory."""
+    """Best policy of a run by the metric of `best.metric`, as saved in the run's directory."""
 
     policy: TrainState  # without `actor` and `key`
     row: Row  # log row at which the metric was best
@@ -50,7 +50,7 @@ class BestPolicy(NamedTuple):
 
 
 class RunMonitor:
-    """Stop conditions, callbacks and best policy of a run, updated at every log row; the reason for its end."""
+    """Stop conditions, callbacks and best policy of a run, which are updated at every log row and may end it."""
 
     def __init__(self, run: Run, conditions: Sequence[StopCondition] = ()):
         self.stop = None if run.stop is None else parse_condition(run.stop)
@@ -64,9 +64,9 @@ class RunMonitor:
         self._saved: Row | None = None  # row of the best policy on disk
 
     def check(self, agent: Agent, env: Env, state: TrainState, evaluated: Collection[str] = ()) -> None:
-        """Raise ConfigError for a metric that the run will not log; compiles nothing, `state` may be shapes.
+        """Raise ConfigError for a metric of a condition that the run will not log; `state` may be shapes.
 
-        `evaluated` are the columns of evaluations during training.
+        `evaluated` are the columns of evaluations during training. Compiles nothing.
         """
         if any(condition.metrics for condition in self.conditions):
             names = (*OWN_ROWS, *evaluated, *backend_of(env).metric_names(agent, state))
@@ -74,7 +74,11 @@ class RunMonitor:
                 require_logged(condition, names)
 
     def restore(self, run_dir: Path, iteration: int, like: TrainState) -> None:
-        """Replay the log rows up to `iteration` through `stop`, load the best policy; `like` is a state's shapes."""
+        """Bring the run's stop condition and best policy to where they were after `iteration` iterations.
+
+        The log rows up to it are replayed through the condition, and the best policy is loaded. `like` is a state's
+        shapes.
+        """
         if self.stop is not None:
             # the evaluation of the untrained policy is repeated, and its row with it
             for row in rows_until(run_dir / ROWS, iteration) if iteration else ():
@@ -94,7 +98,7 @@ class RunMonitor:
         return bool(met)
 
     def _replay(self, stop: StopCondition, like: TrainState, row: Row) -> None:
-        """Update `stop` alone with a row of metrics.jsonl; conditions of the run file read no state."""
+        """Update the run's stop condition with a row of metrics.jsonl; it reads no state, so `like` may be shapes."""
         values = {name: math.nan if value is None else value for name, value in row.items()}
         if all(name in values for name in stop.metrics):
             after = stop.update(self._states[self._stop_place], like, values)
@@ -103,7 +107,7 @@ class RunMonitor:
             self._without_values -= {metric for metric in stop.metrics if not math.isnan(values[metric])}
 
     def metrics_without_values(self) -> list[str]:
-        """Warnings, one for each metric of `stop` or `best` that was NaN in every log row."""
+        """Return a warning for each metric of the run's `stop` and `best` settings that was NaN in every log row."""
         own = {"stop": self.stop, "best": None if self.best is None or self.best.policy is not None else self.best}
         return [
             f"{name}: no log row had a number for {metric}"
@@ -117,7 +121,7 @@ class RunMonitor:
         ]
 
     def save(self, run_dir: Path, origin: dict[str, Any] | None = None) -> None:
-        """Write the best policy atomically, if it has changed; `origin` is that of `checkpoint.save`."""
+        """Write the run's best policy atomically, if it has changed; `origin` is plain data for its manifest."""
         best = self.best
         if best is None or best.policy is None or best.row is None or best.row is self._saved:
             return
@@ -130,9 +134,10 @@ class RunMonitor:
         self._saved = best.row
 
     def record(self, run_dir: Path | None, state: TrainState, kind: str, why: str = "") -> None:
-        """Write the reason for the end to stopped.json, atomically; `kind` is of REASONS. Warn if the disk fails.
+        """Write the reason for the end of the run to stopped.json, atomically; warn if the disk fails.
 
-        `why` replaces the sentence of REASONS.
+        `kind` is a name in REASONS, whose sentence `why` replaces if it is not empty; a stop condition that is met
+        comes before both. Without a run directory nothing is written.
         """
         if run_dir is None:
             return
@@ -146,7 +151,7 @@ class RunMonitor:
 
 
 def require_logged(condition: StopCondition, names: Collection[str]) -> None:
-    """Raise ConfigError, with the nearest name, if `condition` reads a metric that is not among `names`."""
+    """Raise ConfigError, with the nearest name, if `condition` reads a metric that is not among the logged `names`."""
     for metric in condition.metrics:
         if metric not in names:
             nearest = difflib.get_close_matches(metric, names, n=1, cutoff=0.0)
@@ -159,7 +164,11 @@ def require_logged(condition: StopCondition, names: Collection[str]) -> None:
 
 
 def load_best(run_dir: Path, like: TrainState, run_id: str | None = None) -> BestPolicy | None:
-    """Load the best policy of a run directory; None where there is none. `like` is a state's shapes."""
+    """Return the best policy of a run directory, None where there is none that can be loaded.
+
+    `like` is a state's shapes. Damaged ones are skipped with a warning, and so are those of another run than `run_id`
+    (None: any run).
+    """
     for _ in range(checkpoint.LISTINGS):
         paths = checkpoint.list_checkpoints(run_dir / BEST)  # two if a kill came between writing and removing
         best: BestPolicy | None = None

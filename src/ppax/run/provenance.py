@@ -47,7 +47,7 @@ PACKAGES = ("ppax", "jax", "jaxlib", "numpy")
 
 
 class Origin(NamedTuple):
-    """Run, devices, platform and configuration that saved a checkpoint, from its manifest."""
+    """Origin of a checkpoint, recorded in its manifest: the run that saved it, devices, platform and configuration."""
 
     run: str  # id in about.json; "": unknown
     devices: int  # number of devices of the program; 0: unknown
@@ -58,7 +58,7 @@ class Origin(NamedTuple):
 
     @property
     def total_steps(self) -> int | None:
-        """Length of the run; None: unknown."""
+        """Length of the run in steps when it saved the checkpoint; None: unknown."""
         length = self.config.get(LENGTH)
         return length if type(length) is int and 0 < length < 2**63 else None
 
@@ -67,7 +67,7 @@ UNKNOWN = Origin("", 0, "", "", "", {})  # without a checkpoint
 
 
 def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
-    """Origin of the checkpoints that this process saves."""
+    """Return the origin that this process writes into the manifests of the run's checkpoints."""
     run_config = run_dirs.read_run_config(run_dir)
     values = dict(flatten(run_config))
     with contextlib.suppress(ConfigError):  # user-defined parts cannot be resolved
@@ -87,7 +87,10 @@ def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
 def record_start(
     directory: RunDirectory | None, verb: str, agent: Agent, env: Env, run: Run, notes: Mapping[str, Any]
 ) -> Origin | None:
-    """Record this start (`verb`: fit or resume) in the run directory, with `notes`; return the checkpoints' origin."""
+    """Record this start of a run in its directory, with `notes`, and return the origin for its checkpoints' manifests.
+
+    `verb` is "fit" or "resume". Without a directory nothing is recorded, and None is returned.
+    """
     if directory is None:
         return None
     origin = origin_of(directory.path, agent, env, run)
@@ -97,7 +100,7 @@ def record_start(
 
 
 def saved_origin(run_dir: Path) -> Origin:
-    """Origin of the newest checkpoint in `run_dir` that can be read; missing entries as in UNKNOWN."""
+    """Return the origin of the newest readable checkpoint in `run_dir`; entries that it lacks are "", 0 or {}."""
     manifest, _ = checkpoint.newest(run_dir / run_dirs.CHECKPOINTS, checkpoint.read_manifest)
     entries = (manifest or {}).get("origin", {})
     return Origin(
@@ -106,12 +109,16 @@ def saved_origin(run_dir: Path) -> Origin:
 
 
 def in_saved_precision(run_dir: Path, agent: Agent) -> Agent:
-    """Return `agent`, which the user may have passed, with the precision of its run where it has `auto`."""
+    """Return `agent`, with the precision recorded in the run file where its own is `auto`."""
     return decide_dtype(agent, recorded_dtype(run_dirs.read_run_config(run_dir)))
 
 
 def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
-    """Split `agent` over as many devices as its checkpoint, if they exist and the run file does not set others."""
+    """Return `agent`, split over the `devices` devices that saved its checkpoint; unchanged where that cannot be.
+
+    It cannot be if there are fewer devices, if streams or minibatches cannot be divided, if the run file sets the
+    devices itself, or if several processes train. 0 devices: unknown.
+    """
     if jax.process_count() > 1:  # every process has a share
         return agent
     if devices in (0, num_devices(agent, env, run.num_steps)) or devices > len(jax.local_devices()):
@@ -124,9 +131,10 @@ def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
 
 
 def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed: config.Built | None) -> None:
-    """Warn where configuration, devices or versions differ from the checkpoint: results are then not bit-identical.
+    """Warn where configuration, devices or versions of a resumed run differ from those that saved the checkpoint.
 
-    Also where the `passed` objects of Python differ from those recorded.
+    Results are then not bit-identical. Warns also where the `passed` agent and environment (None: built from the run
+    file) differ from those recorded. `current` is None where there is no directory.
     """
     if passed is not None:
         warn_of_other_objects(run_dir, *passed)
@@ -146,7 +154,10 @@ def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed
 
 
 def changed_provenance(saved: Origin, current: Origin | None) -> list[str]:
-    """Return sentences on devices and versions that differ from those of the checkpoint."""
+    """Return a sentence for each entry on devices and versions that differs from that of the checkpoint.
+
+    `current` None differs in nothing.
+    """
     pairs = {name: (getattr(saved, name), getattr(current or saved, name)) for name in MACHINE}
     return [
         f"the checkpoint was saved with {name} = {old}, here it is {new}; the run goes on, but its bits differ from "
@@ -184,7 +195,7 @@ def warn_of_other_objects(run_dir: Path, agent: Agent, env: Env, run: Run) -> No
 
 
 def versions_and_hardware() -> dict[str, Any]:
-    """Time, versions, hardware and git commit of this process, as plain data."""
+    """Return time, versions, hardware and git commit of this process, as plain data."""
     device = jax.local_devices()[0]
     return {
         "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
@@ -201,7 +212,7 @@ def versions_and_hardware() -> dict[str, Any]:
 
 
 def git_commit(directory: Path) -> str | None:
-    """Commit checked out in the repository of `directory`; None outside of a repository.
+    """Return the commit checked out in the repository of `directory`; None outside of a repository.
 
     Reads git's files and does not run git, since a repository's configuration can make git start other programs.
     """
@@ -215,7 +226,7 @@ def git_commit(directory: Path) -> str | None:
 
 
 def _commit_of_ppax() -> str | None:
-    """Commit of the clone that ppax runs from; None for an installed package."""
+    """Return the commit of the clone that ppax runs from; None for an installed package."""
     clone = Path(__file__).parents[3]
     return git_commit(clone) if (clone / "src" / "ppax").is_dir() and (clone / ".git").exists() else None
 

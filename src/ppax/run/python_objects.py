@@ -51,9 +51,10 @@ NOT_NEEDED = ("callbacks", SOURCE)  # objects that a resume can do without
 def objects(
     agent: Agent, env: Env, run_config: Config, callbacks: Sequence[Any] = (), source: object = None
 ) -> list[str]:
-    """Paths in `agent` and `env` that `run_config` does not rebuild, with their classes, and names of the callbacks.
+    """Return what a run file cannot hold: places that `run_config` does not rebuild, with their classes, and callbacks.
 
-    `source` is the object in memory that a warm start takes from, if any.
+    Places are in `agent` or `env`, as "agent.loss (MyLoss)"; callbacks are one entry, with their names. `source` is the
+    object in memory that a warm start takes from, if any, an entry of its own.
     """
     differences = [*_of_env(env, run_config), *_of_agent(agent, env, run_config)]
     names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in callbacks)
@@ -65,7 +66,10 @@ RESUME = "run = ppax.resume({where!r}, {arguments}), then run.evaluate(); or pol
 
 
 def require_passed(run_config: Config, agent: Any, env: Any, where: str, call: str = RESUME) -> None:
-    """Raise ConfigError, with the `call` to write, if the run `where` needs an object that was not passed."""
+    """Raise ConfigError, with the `call` to write, if the run `where` needs an object that was not passed.
+
+    `agent` and `env` are None if they were not.
+    """
     passed = {"agent": agent is not None, "env": env is not None} | dict.fromkeys(NOT_NEEDED, True)
     lacking = [place for place in config.objects_of(run_config) if not passed.get(_root(place), False)]
     if not lacking:
@@ -80,7 +84,7 @@ def require_passed(run_config: Config, agent: Any, env: Any, where: str, call: s
 
 
 def _to_pass(run_config: Config) -> list[str]:
-    """Return the names of the arguments of `resume` for the objects of a run."""
+    """Return the arguments of `resume` ("agent", "env") that a run needs, as its run file cannot hold them."""
     return sorted({_root(place) for place in config.objects_of(run_config)} - {*NOT_NEEDED})
 
 
@@ -89,7 +93,7 @@ def _arguments(names: Sequence[str]) -> str:
 
 
 def resume_line(run_config: Config, path: Path) -> str:
-    """Return the command, or the call in Python, that resumes the run in `path`."""
+    """Return the command, or the call in Python, that resumes the run in the directory `path`."""
     needed = _to_pass(run_config)
     if needed:
         return f"ppax.resume({str(relative(path))!r}, {_arguments(needed)}) in Python"
@@ -97,27 +101,27 @@ def resume_line(run_config: Config, path: Path) -> str:
 
 
 def trust_flags(run_configs: Iterable[Config], *without: str) -> str:
-    """Return the options `--trust NAME`, with a space before each, for a command that reads recorded runs.
+    """Return the options ` --trust NAME` for a command that reads recorded runs; "" if none are needed.
 
-    The paths and addresses in the tables `without` are not read by it.
+    What the tables `without` of the configurations name is left out, as the command does not read them.
     """
     return imports.flags(names_to_trust(run_configs, *without))
 
 
 def to_act(run_config: Config) -> Config:
-    """Return the configuration without the objects that only learning needs, as a loss: acting does without them."""
+    """Return the configuration without those recorded Python objects that only learning needs, such as a loss."""
     places = [place for place in config.objects_of(run_config) if not _of_learning(place)]
     return {name: value for name, value in run_config.items() if name != OBJECTS} | {OBJECTS: places}
 
 
 def without_learning(run_config: Config) -> Config:
-    """Return the configuration with default parts instead of parts by import path that acting does not need."""
+    """Return the configuration with default parts in place of parts by import path that acting does not need."""
     kept = {place: x for place, x in flatten(run_config) if ".extensions." not in f".{place}"}  # all: they name files
     return config.plain(unflatten(kept), lambda place: place.startswith("log.") or _of_learning(_in_agent(place)))
 
 
 def _in_agent(place: str) -> str:
-    """Return the place of a part of a group, groups.NAME.agent.loss.part, as that of an agent, agent.loss.part."""
+    """Return the place of a part in an agent: groups.NAME.agent.loss.part becomes agent.loss.part, others stay."""
     return f"agent.{place.partition('.agent.')[2]}" if place.startswith("groups.") else place
 
 
@@ -130,13 +134,13 @@ def _of_learning(place: str) -> bool:
 
 
 def callbacks_of(run_config: Config) -> str:
-    """Names of the callbacks of a run; "" without callbacks."""
+    """Return the names of the callbacks of a run as one text; "" without callbacks."""
     places = [place for place in config.objects_of(run_config) if _root(place) == "callbacks"]
     return places[0].partition("(")[2].rpartition(")")[0] if places else ""
 
 
 def recorded(run_config: Config) -> Config:
-    """Replace user-defined parts without an import path by the default parts, so that `run_config` can be built."""
+    """Return `run_config` with default parts in place of user-defined ones without an import path: it can be built."""
     flat = {path: value for path, value in flatten(run_config) if path != OBJECTS}
     user_defined = [
         path
@@ -147,7 +151,7 @@ def recorded(run_config: Config) -> Config:
 
 
 def same_value(value: Any, other: Any) -> bool:
-    """Return whether two values of a configuration are the same; numbers in float32, as programs compute with them."""
+    """Return whether two values of a configuration are the same, numbers in float32, as programs compute with them."""
     return not list(_differences(value, other, ""))
 
 
@@ -172,18 +176,21 @@ def _of_env(env: Any, run_config: Config) -> list[str]:
 
 
 def _without_agents(run_config: Config) -> Config:
-    """Return a configuration without its agents, which may be of classes that no file can build."""
+    """Return a configuration without its agents, which may be of classes that no file can build.
+
+    Groups keep their players, the agents of the environment that are in them.
+    """
     groups = {name: {"players": table.get("players")} for name, table in run_config.get("groups", {}).items()}
     return {name: x for name, x in run_config.items() if name != "agent"} | ({"groups": groups} if groups else {})
 
 
 def _as_given(run_config: Config) -> contextlib.AbstractContextManager[None]:
-    """Context that trusts the packages, paths and addresses of a configuration which describes the user's objects."""
+    """Context that trusts all packages, paths and addresses which a configuration of the user's objects names."""
     return imports.trusting(names_to_trust([run_config]))
 
 
 def names_to_trust(run_configs: Iterable[Config], *without: str) -> set[str]:
-    """Return the packages, paths and addresses that configurations name, as `trust` takes them.
+    """Return the packages, paths and addresses that configurations name, as `ppax.trust` takes them.
 
     Paths and addresses in the tables `without` are left out.
     """
@@ -206,7 +213,10 @@ def _of_agent(agent: Agent, env: Env, run_config: Config) -> list[str]:
 
 
 def _differences(given: Any, rebuilt: Any, path: str) -> Iterator[str]:
-    """Yield the paths at which `given` differs from `rebuilt`."""
+    """Yield the paths, below `path`, at which `given` differs from `rebuilt`; nothing if they are equal.
+
+    Numbers are compared in float32. A path has the class of the object behind it, unless it is a number.
+    """
     if _is_number(given) and _is_number(rebuilt):
         same = np.array_equal(np.asarray(given, np.float32), np.asarray(rebuilt, np.float32), equal_nan=True)
         yield from () if same else (path,)
@@ -222,7 +232,7 @@ def _differences(given: Any, rebuilt: Any, path: str) -> Iterator[str]:
 
 
 def _parts(x: Any) -> dict[Any, Any]:
-    """Fields of a dataclass, entries of a dict or sequence, by name or position; {} for anything else."""
+    """Return the fields of a dataclass, or the entries of a dict, list or tuple, by name or position; {} for others."""
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         fields = {field.name: getattr(x, field.name) for field in dataclasses.fields(x) if field.compare}
         return fields | {name: {name_of(one): one for one in fields[name]} for name in slot_chains(type(x))}
@@ -250,7 +260,7 @@ def _is_number(x: Any) -> bool:
 
 
 def _of_library(function: Callable[..., Any]) -> bool:
-    """Return whether a function that makes an environment is defined in one of LIBRARIES."""
+    """Return whether a function that makes an environment is of ppax or of a library such as gymnasium."""
     if isinstance(function, partial):
         inner = [function.func, *(x for x in (*function.args, *function.keywords.values()) if callable(x))]
         return all(map(_of_library, inner))

@@ -1,4 +1,4 @@
-"""Record of a run: metrics as columns, configuration, evaluation and end, from its directory or from memory.
+"""Record of a run for reports: metrics as columns, configuration, evaluation and end, from its directory or memory.
 
 A run directory may come from a stranger: everything in it is read as data, with limits on sizes, and what is missing,
 damaged or unknown is left out.
@@ -30,7 +30,7 @@ LARGEST, SMALLEST = 1e100, 1e-100
 
 
 class Record(NamedTuple):
-    """Metrics, configuration and end of one run."""
+    """Metrics, configuration, final evaluation and end of one run."""
 
     name: str
     path: Path | None  # run directory
@@ -43,7 +43,7 @@ class Record(NamedTuple):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Options by dotted path; without empty tables."""
+        """Options of the run file by dotted path; without empty tables."""
         return {path: value for path, value in flatten(self.tables) if value != {}}
 
     @property
@@ -52,33 +52,33 @@ class Record(NamedTuple):
         return str(self.config.get("env", "unknown environment"))
 
     def has(self, metric: str) -> bool:
-        """Whether a row has a number for `metric`."""
+        """Return whether a log row has a number for `metric`."""
         return len(self.numbers(metric)) > 0
 
     def last(self, metric: str) -> float:
-        """Last number of `metric`; NaN where there is none."""
+        """Return the last number of `metric` in the log rows; NaN where there is none."""
         values = self.numbers(metric)
         return float(values[-1]) if len(values) else math.nan
 
     def highest(self, metric: str) -> float:
-        """Highest number of `metric`; NaN where there is none."""
+        """Return the highest number of `metric` in the log rows; NaN where there is none."""
         return float(self.numbers(metric).max()) if self.has(metric) else math.nan
 
     def numbers(self, metric: str) -> np.ndarray:
-        """Numbers of `metric`, of the rows that have one."""
+        """Return the finite numbers of `metric`, one of each log row that has one; empty for an unknown metric."""
         values = self.columns.get(metric, np.zeros(0))
         return values[np.isfinite(values)]
 
     def result(self, name: str) -> float:
-        """Number `name` of the final evaluation; NaN where there is none."""
+        """Return the number `name` of the final evaluation; NaN where there is none."""
         value = self.evaluation.get(name, math.nan)
         return float(value) if _is_number(value) else math.nan
 
     @property
     def final_return(self) -> float:
-        """Mean return of the final evaluation; where it lacks, of the last one in training, or of the last log row.
+        """Mean return of the final evaluation; without one, of the last one in training, else of the last log row.
 
-        NaN, no score, if no episode of the final evaluation has ended, or if an iteration was not finite.
+        NaN, which is no score, if no episode of the final evaluation has ended, or if an iteration was not finite.
         """
         if self.evaluation or self.stopped.get("kind") == FAULT:
             return self.result("mean_return")
@@ -87,19 +87,19 @@ class Record(NamedTuple):
 
     @property
     def steps_per_second(self) -> float:
-        """Steps per second of training over the whole run, without compilation."""
+        """Steps per second of training over the whole run, without compilation; NaN without log rows."""
         seconds = self.last("seconds")
         return self.last("env_steps") / seconds if seconds > 0 else math.nan
 
     @property
     def end(self) -> str:
-        """Reason for the end, in words."""
+        """Reason for the end of the run, in words; they say so if there is no record of it."""
         why = self.stopped.get("why")
         return why if isinstance(why, str) else "still running, or ended without a record of it"
 
 
 def read(path: Path) -> Record:
-    """Record of the run in the directory `path`, finished or not; ConfigError where there is no run."""
+    """Return the record of the run in the directory `path`, finished or not; ConfigError where there is no run."""
     if not (path / RUN_FILE).is_file() and path.is_dir():
         inside = sorted(folder.name for folder in path.iterdir() if (folder / RUN_FILE).is_file())
         if inside:
@@ -117,7 +117,7 @@ def read(path: Path) -> Record:
 
 
 def run_dirs_at(run: str | Path) -> list[Path]:
-    """Run directories at `run`: those of all members, where it is the directory of a sweep."""
+    """Return [`run`], or, if it is the directory of a sweep, the run directories of all its members."""
     path = to_path(run, "run")
     if (path / RUN_FILE).is_file() or not (path / MEMBERS).is_dir():
         return [path]
@@ -125,13 +125,16 @@ def run_dirs_at(run: str | Path) -> list[Path]:
 
 
 def of_history(name: str, rows: Sequence[Row], config: Config, stopped: str = "") -> Record:
-    """Record of a run in memory, from its log rows."""
+    """Return the record of a run in memory, from its log rows; `stopped` is what ended it early, or ""."""
     end = {"why": stopped or "total_steps are done"}
     return Record(name, None, record_columns(rows), config, configs.to_toml(config), {}, [], end)
 
 
 def record_columns(rows: Sequence[Row]) -> dict[str, np.ndarray]:
-    """Metrics of log rows as float64 columns, NaN where a row has no finite number; rows without steps are left out."""
+    """Return the metrics of log rows as columns, float64 [rows], with NaN where a row has no finite number.
+
+    Rows without environment steps are left out.
+    """
     rows = [row for row in rows if _is_number(row.get("env_steps")) and row["env_steps"] >= 0]
     names = list(dict.fromkeys(name for row in rows for name in row))[:METRICS]
     columns = {name: np.array([row.get(name) for row in rows], np.float64) for name in names}

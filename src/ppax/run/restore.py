@@ -32,7 +32,7 @@ from ppax.training.loop import annealed_env, make_key, num_devices, place_state,
 
 
 def fresh_state(agent: Agent, env: Env, run: Run) -> TrainState:
-    """Initial state of a run, before the first iteration."""
+    """Return the training state of a new run before its first iteration."""
     options = {"num_steps": run.num_steps, "iterations_per_env_reset": run.iterations_per_env_reset}
     key = make_key(run.seed)
     init = jax.jit(renewed(start), static_argnames=tuple(options), compiler_options=rules().run_once_options)
@@ -41,20 +41,23 @@ def fresh_state(agent: Agent, env: Env, run: Run) -> TrainState:
 
 
 def initial_state(agent: Agent, env: Env, run: Run, warm: WarmStart | None) -> TrainState:
-    """Initial state of a run, with weights and statistics of another run for a warm start."""
+    """Return a run's state before its first iteration; `warm` (None: no warm start) gives weights of another run."""
     state = fresh_state(agent, env, run)
     return state if warm is None else warm.apply(agent, env, state)
 
 
 def state_shapes(agent: Agent, env: Env, run: Run) -> TrainState:
-    """Shapes of the state, without compilation; ConfigError for invalid sizes and numbers."""
+    """Return the shapes of a run's training state, without compilation; ConfigError for invalid sizes and numbers."""
     init = partial(start, agent, env, iterations_per_env_reset=run.iterations_per_env_reset)
     shapes: Any = jax.eval_shape(lambda key: init(num_steps=run.num_steps, key=key), jax.random.key(0))
     return shapes
 
 
 def require_memory(agent: Agent, env: Env, shapes: TrainState) -> Footprint:
-    """Estimate the run's minimum memory; NotEnoughMemory if it does not fit, ConfigError for too many rollout rows."""
+    """Return an estimate of the least memory that the run needs; `shapes` are those of its training state.
+
+    Raises NotEnoughMemory if it does not fit, ConfigError for too many rollout rows (steps of all streams).
+    """
     devices = num_devices(agent, env, shapes.num_steps) if jax.default_backend() == "cpu" else 1
     needed = footprint(shapes, devices)
     require_room(needed, env.num_envs, shapes.num_steps * env.num_streams)
@@ -62,7 +65,7 @@ def require_memory(agent: Agent, env: Env, shapes: TrainState) -> Footprint:
 
 
 def planned_iterations(env: Env, run: Run) -> int:
-    """Number of iterations: `total_steps` in rollouts, rounded up; ConfigError above 2^31 - 1."""
+    """Return the number of iterations of a run: `total_steps` in rollouts, rounded up; ConfigError above 2^31 - 1."""
     steps = run.num_steps * env.num_streams
     total = -(-run.total_steps // steps)
     if total >= 2**31:
@@ -73,7 +76,7 @@ def planned_iterations(env: Env, run: Run) -> int:
 
 
 def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None, training: bool = False) -> config.Built:
-    """Build agent, environment and settings of the run in `run_dir`; use `agent` and `env` where they are passed.
+    """Return agent, environment and settings of the run in `run_dir`; `agent` and `env` take the place of its own.
 
     Raises Untrusted where it needs code, or a path or address outside of the directory, that the user does not trust;
     loggers are needed in `training` alone.
@@ -99,7 +102,7 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None, 
 
 
 def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = True) -> TrainState:
-    """Load the newest intact state of a run; if there is no checkpoint yet and `fresh`, return the initial state.
+    """Return the newest intact training state of a run; if there is no checkpoint yet and `fresh`, the initial one.
 
     Raises CheckpointError where no checkpoint can be loaded.
     """
@@ -133,10 +136,10 @@ def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = Tr
 def with_total_steps(
     agent: Agent, env: Env, run: Run, state: TrainState, total_steps: int | None, saved: int | None = None
 ) -> Run:
-    """Return the settings with another length of the run; None: that of the run file.
+    """Return the settings `run` with the length `total_steps` (None: unchanged, that of the run file).
 
-    Warns where schedules of agent and environment then have another progress than with the length that the checkpoint
-    has `saved` (None: that of the run file). Raises ConfigError for fewer steps than `state` has done.
+    Warns where schedules of agent and environment then have another progress than with the length `saved` with the
+    checkpoint (None: that of the run file). Raises ConfigError for fewer steps than `state` has done.
     """
     first = run if saved is None else dataclasses.replace(run, total_steps=saved)
     if total_steps is None:
@@ -164,7 +167,7 @@ def with_total_steps(
 
 
 def _scheduled_numbers(agent: Agent, env: Env, state: TrainState, total: int) -> dict[str, jax.Array]:
-    """Return the numbers of agent and environment that schedules change, by path, in a run of `total` iterations."""
+    """Return the current values of the numbers that schedules change, by path, if the run has `total` iterations."""
     progress = jnp.float32(int(state.iteration) / total)
     numbers = annealed_numbers(agent, progress, counter.to_float(state.env_steps))
     return numbers if env.settings.schedule is None else numbers | dict(annealed_env(env, state, total).numbers)

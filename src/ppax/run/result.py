@@ -32,15 +32,15 @@ from ppax.training.evaluation import Evaluation, evaluate, evaluation_key
 
 
 class Interrupted(Exception):
-    """Exception: a signal stopped the run; its state is saved, and `resume` continues it."""
+    """Exception raised when a signal has stopped a run: its state is saved, and `resume` continues it."""
 
 
 class ProcessLost(Interrupted):
-    """Another process of the run has ended; the run can be resumed from its last checkpoint."""
+    """Exception raised when another process of the run has ended: the run can be resumed from its last checkpoint."""
 
 
 class NumericalError(Exception):
-    """Rollout, gradient or weights of an iteration are not finite; the state before the iteration is kept."""
+    """Exception raised when rollout, gradient or weights of an iteration are not finite; the state before is kept."""
 
 
 DEFAULT_EVALUATION = config.EvalSettings()
@@ -48,7 +48,7 @@ DEFAULT_EVALUATION = config.EvalSettings()
 
 @dataclasses.dataclass(repr=False)
 class TrainedRun:
-    """Trained policy with the history of its run: the result of `fit` and `resume`."""
+    """Result of `fit` and `resume`: the trained agent, its environment, and the history of the run."""
 
     agent: Agent
     env: Env
@@ -74,14 +74,17 @@ class TrainedRun:
         return f"TrainedRun({name}: {numbers}, last episode_return {last:.2f}{speed}{where}{ended})"
 
     def record(self) -> Record:
-        """Rows and configuration for reports: of the whole run in its directory, else those of this call."""
+        """Return rows and configuration for reports: of the whole run from its directory, else those of this call."""
         if self.run_dir is not None and (self.run_dir / config.RUN_FILE).is_file():
             return records.read(self.run_dir)
         name = self.env.name or type(self.env).__name__
         return records.of_history(name, self.history, self._configuration(), self.stopped)
 
     def policy(self, best: bool = False) -> Policy:
-        """Return the trained policy, or the best one by `best.metric`, apart from its run; see `ppax.load`."""
+        """Return the trained policy, or with `best` the best one by `best.metric`, apart from its run.
+
+        Raises ConfigError with `best` if the run kept no best policy.
+        """
         state = self.state
         if best:
             if self.best is None or self.best.policy is None:
@@ -95,7 +98,7 @@ class TrainedRun:
         return Policy(self.agent, sharding.local(state.learner), spec, source)
 
     def _configuration(self) -> Config:
-        """Configuration of the run: that of its directory, or described from its objects."""
+        """Return the configuration of the run: that of its directory, or described from its objects."""
         if self.run_dir is not None and (self.run_dir / config.RUN_FILE).is_file():
             return config.read(self.run_dir / config.RUN_FILE)
         sizes = {"num_steps": self.state.num_steps, "agents": self.agent.sharing}
@@ -104,16 +107,22 @@ class TrainedRun:
 
     @property
     def env_steps(self) -> int:
-        """Valid steps of all streams since the start of the run."""
+        """Valid steps of all agents in all environments since the start of the run.
+
+        Autoreset steps, and those in which an agent was absent, are left out.
+        """
         return counter.to_int(self.state.env_steps)
 
     @property
     def total_steps(self) -> int:
-        """Steps of all streams since the start of the run, autoreset steps and absent agents included."""
+        """Steps of all agents in all environments since the start of the run, autoreset steps included.
+
+        Steps in which an agent was absent are counted, too.
+        """
         return int(self.state.iteration) * self.state.num_steps * self.env.num_streams
 
     def steps_done(self) -> str:
-        """Valid steps as text, with the difference from `total_steps` if there is one."""
+        """Return `env_steps` in words, with the difference from `total_steps` if there is one."""
         agents = f" of {self.env.num_agents} agents" if self.env.num_agents > 1 else ""
         absent = ", or in which an agent was absent" if agents else ""
         idle = self.total_steps - self.env_steps
@@ -121,9 +130,10 @@ class TrainedRun:
         return f"{self.env_steps:,} steps{agents}{rest}"
 
     def evaluate(self, episodes: int | None = None, deterministic: bool | None = None, seed: int = 0) -> Evaluation:
-        """Evaluate the trained policy over whole episodes; does not change the run.
+        """Return an evaluation of the trained policy over whole episodes; the run is not changed.
 
-        None: the run's own settings, `eval.episodes` and `eval.deterministic`, as after `ppax train`.
+        `episodes` and `deterministic` None are the run's own settings, `eval.episodes` and `eval.deterministic`, as
+        after `ppax train`.
         """
         settings = self.eval_settings
         episodes = settings.episodes if episodes is None else episodes
@@ -134,7 +144,7 @@ class TrainedRun:
 
 
 def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
-    """Return plain data of a run and its evaluation."""
+    """Return scores of the evaluation, and steps, times and end of the run, as plain data."""
     trained = {
         "steps_per_second": run.steps_per_second,
         "train_seconds": run.train_seconds,
@@ -153,9 +163,9 @@ def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
 
 
 def record_evaluation(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
-    """Write EVALUATION of the run directory, if there is one, and return its content; warn if the disk fails.
+    """Write evaluation.json of the run directory, if there is one, and return its content; warn if the disk fails.
 
-    It is read for the policy of its `iterations` of the run `run_id` alone.
+    The content names the run and the iterations of the policy: a later policy does not take it for its own.
     """
     result = result_of(run, evaluation)
     if run.run_dir is not None:

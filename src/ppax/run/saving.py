@@ -23,26 +23,32 @@ LAST_PATIENCE = 10.0  # the same for the last checkpoint, which blocks the end o
 
 
 class NotFinite(Exception):
-    """A state that must not be saved; the message names the leaves that are not finite."""
+    """Exception for a state that must not be saved; its message names the arrays that are not finite."""
 
 
 class Saver:
     """Checkpoint writer of one run; without a directory it writes nothing."""
 
     def __init__(self, directory: RunDirectory | None, monitor: RunMonitor, log: Log, origin: Origin | None):
-        """Write below `directory`, as often as `log` says, with `origin` in manifests; None: write nothing."""
+        """Write below `directory` (None: nothing is written), as often as `log` says, with `origin` in manifests.
+
+        The best policy of `monitor` is written with each checkpoint.
+        """
         self._directory, self._monitor, self._log, self._origin = directory, monitor, log, origin
         self.path = directory.path if directory else None
         self._last, self._saved = time.monotonic(), -1
         self._disk = Backoff(PATIENCE)
 
     def save_if_due(self, state: TrainState) -> None:
-        """Save `state` if a checkpoint is due; OSError if writes failed for PATIENCE or the directory was removed."""
+        """Save `state` if a checkpoint is due; raise OSError if writes failed for 120 s or the directory is gone."""
         if processes.agreed(self._is_due(int(state.iteration))):
             self._try(processes.whole(state), self._disk)
 
     def _is_due(self, iteration: int) -> bool:
-        """Return whether the log asks for a checkpoint now: by iterations if it has them, else by seconds."""
+        """Return whether a checkpoint is due after `iteration` iterations.
+
+        It is due by the number of iterations, if the settings in `log` have one, else by time.
+        """
         if self._directory is None:
             return False
         self._directory.require_unchanged()
@@ -53,7 +59,7 @@ class Saver:
         return time.monotonic() - self._last >= self._log.checkpoint_seconds
 
     def save_final(self, state: TrainState) -> OSError | None:
-        """Save `state` at the end of a run, with retries for LAST_PATIENCE; return the error if they all fail."""
+        """Save `state` at the end of a run, unless it is saved; return None, or the error if 10 s of retries fail."""
         if not processes.agreed(self._directory is not None and int(state.iteration) != self._saved):
             return None
         state = processes.whole(state)
@@ -72,7 +78,7 @@ class Saver:
                 time.sleep(0.01)
 
     def rescue(self, state: TrainState) -> None:
-        """Save `state` before another exception is raised: errors of the save become warnings."""
+        """Save `state` before another exception is raised; errors of the save become warnings."""
         try:
             state = processes.whole(state)
             if self._directory is not None:
@@ -82,7 +88,7 @@ class Saver:
             warnings.warn(f"the state before the fault was not saved: {error}", stacklevel=2)
 
     def newest_checkpoint_note(self) -> str:
-        """End of an error message: the path of the newest intact checkpoint; "" without a directory."""
+        """Return the end of an error message, which names the newest intact checkpoint; "" if nothing is written."""
         if self._directory is None:
             return ""
         path, _ = checkpoint.newest_valid(self._directory.checkpoints)
@@ -114,9 +120,9 @@ class Saver:
 
 
 def first_state(agent: Agent, env: Env, run: Run, warm: WarmStart | None, saver: Saver) -> TrainState:
-    """Return the state before the first iteration; that of a warm start is saved, so that a resume needs no other run.
+    """Return the state of a run before its first iteration.
 
-    Raises OSError where the disk fails.
+    That of a warm start is saved, so that a resume does not need the other run. Raises OSError where the disk fails.
     """
     state = initial_state(agent, env, run, warm)
     if warm is not None and (error := saver.save_final(state)):

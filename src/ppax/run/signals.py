@@ -1,4 +1,4 @@
-"""Signal handlers: SIGTERM, SIGHUP and Ctrl-C request the run to finish its chunk, save and stop."""
+"""Signal handlers: SIGTERM, SIGHUP and Ctrl-C ask the run to finish its chunk of iterations, save and stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _request: ContextVar[threading.Event | None] = ContextVar("request", default=Non
 
 @contextmanager
 def stopped_by(request: threading.Event) -> Iterator[None]:
-    """Context in which `request` stops the runs of this thread, which gets no signals."""
+    """Context in which the event `request` stops the runs of this thread, which gets no signals of its own."""
     token = _request.set(request)
     try:
         yield
@@ -30,7 +30,7 @@ def stopped_by(request: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals(names: Sequence[signal.Signals]) -> Iterator[threading.Event]:
-    """Set the event at the first of these signals, and restore the earlier handlers for the second one.
+    """Context with an event that the first of the signals `names` sets; a second one has its usual effect.
 
     Ignored signals stay ignored, as under `nohup` and in background jobs of scripts. Other threads than the main one
     get no signals: there the event is that of `stopped_by`.

@@ -39,10 +39,11 @@ def prepare(
     given: TrainedRun | TrainState | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> WarmStart | None:
-    """Read the learner to start from and compare it with this agent's, of which shapes suffice; None: no warm start.
+    """Return the learner to start from, compared with this agent's, of which `shapes` suffice; None: no warm start.
 
-    `say` is called with what is taken; where `partial` leaves arrays out, that is a warning, in Python too. Raises
-    ConfigError, with a table of all arrays, where they differ and `partial` is off.
+    `given` is a run in memory that takes the place of `settings.run`. `say` is called with what is taken; where
+    `partial` leaves arrays out, that is a warning, in Python too. Raises ConfigError, with a table of all arrays, where
+    they differ and `partial` is off.
     """
     groups, _ = _by_group(agent, shapes.learner)
     _check(settings, given, groups)
@@ -63,7 +64,7 @@ def prepare(
 
 
 def _check(settings: InitFrom, given: object, learners: Mapping[str, LearnerState]) -> None:
-    """Raise ConfigError for settings that contradict each other."""
+    """Raise ConfigError for settings of a warm start that contradict each other or the `learners`, by group."""
     if given is None and settings.run is None and settings != InitFrom():
         raise ConfigError("init_from: without a run to start from, keep, best and partial have no effect; set run")
     if not settings.keep:
@@ -76,7 +77,7 @@ def _check(settings: InitFrom, given: object, learners: Mapping[str, LearnerStat
 
 
 def _refusal(warm: WarmStart) -> str:
-    """Message of a refusal."""
+    """Return the error message for a warm start whose arrays do not fit."""
     return (
         f"init_from {warm.source.name}: {len(warm.left)} of {len(warm.rows)} arrays do not fit this agent:\n"
         f"{table_of(warm.rows)}\n"
@@ -87,16 +88,16 @@ def _refusal(warm: WarmStart) -> str:
 
 
 class WarmStart(NamedTuple):
-    """Learner of another run, and the comparison with the one that starts from it."""
+    """Learner of another run, and its comparison, array by array, with the learner that starts from it."""
 
     source: SavedLearner
     rows: tuple[ArrayRow, ...]
     best: bool
 
     def apply(self, agent: Agent, env: Env, state: TrainState) -> TrainState:
-        """Return `state`, a run's state before its first iteration, with the arrays that are taken.
+        """Return `state`, a run's state before its first iteration, with the arrays of the other learner that fit.
 
-        With self-play the pool starts with snapshots of these learners.
+        With self-play the pool of past selves starts with snapshots of these learners.
         """
         taken = {row.path: jnp.asarray(self.source.arrays[row.path]) for row in self.rows if row.taken}
 
@@ -114,7 +115,7 @@ class WarmStart(NamedTuple):
 
     @property
     def left(self) -> list[ArrayRow]:
-        """Rows of the arrays that are not taken."""
+        """Comparisons of the arrays that are not taken from the other learner."""
         return [row for row in self.rows if not row.taken]
 
     def __str__(self) -> str:
@@ -124,7 +125,7 @@ class WarmStart(NamedTuple):
         return f"{text}, {len(self.left)} not:\n{table_of(self.left)}" if self.left else text
 
     def record(self) -> dict[str, Any]:
-        """Plain data for about.json: where the learner comes from, what was taken and what was not."""
+        """Return plain data for about.json: where the learner comes from, what was taken and what was not."""
         source = self.source
         lists = {
             "taken": [row.path for row in self.rows if row.taken],
@@ -136,14 +137,20 @@ class WarmStart(NamedTuple):
 
 
 def _by_group(agent: Agent, learner: Any) -> tuple[dict[str, LearnerState], Any]:
-    """Learners by group ("" without groups), of self-play the current ones; and the structure of their tree."""
+    """Return an agent's learners by group (by "" without groups), and the structure of their tree.
+
+    With self-play, which also has a pool of past selves, these are the current learners.
+    """
     current: PyTree = learner if agent.pool is None else learner.current
     nodes, structure = jax.tree_util.tree_flatten_with_path(current, is_leaf=lambda x: isinstance(x, LearnerState))
     return {dotted(path): node for path, node in nodes}, structure
 
 
 def settings_and_object(given: object) -> tuple[InitFrom, TrainedRun | TrainState | None]:
-    """Return the settings of `init_from` as a run file has them, and the object in memory to start from, if any."""
+    """Return the settings of a warm start as a run file has them, and the run in memory to start from (None: no such).
+
+    `given` is what `fit` takes as `init_from`; ConfigError for other types.
+    """
     given = given if isinstance(given, InitFrom) else InitFrom(given)
     run = given.run
     if run is None or isinstance(run, str | Path):
@@ -159,7 +166,7 @@ def settings_and_object(given: object) -> tuple[InitFrom, TrainedRun | TrainStat
 
 
 class SavedLearner(NamedTuple):
-    """Learner of another run; of self-play, the current learners of the groups."""
+    """Learner of another run; with self-play the current learner, without the past selves."""
 
     name: str  # run directory, or the class of an object in memory
     arrays: dict[str, np.ndarray]  # by dotted name: "params.value.bias", with groups "prey.params.value.bias"
@@ -169,7 +176,7 @@ class SavedLearner(NamedTuple):
 
 
 def read_learner(settings: InitFrom, given: TrainedRun | TrainState | None) -> SavedLearner:
-    """Read the learner of the run directory `settings.run`, or that of the object `given`.
+    """Return the learner of the run directory `settings.run`, or that of `given`, a run in memory, if it is not None.
 
     Raises ConfigError where there is no such run or policy, CheckpointError where no checkpoint can be loaded.
     """
@@ -184,7 +191,10 @@ def read_learner(settings: InitFrom, given: TrainedRun | TrainState | None) -> S
 
 
 def _of_directory(path: Path, best: bool) -> SavedLearner:
-    """Learner of the newest intact checkpoint, or of the best policy."""
+    """Return the learner of a run directory: of its newest intact checkpoint, or of its best policy.
+
+    Raises ConfigError or CheckpointError where there is none.
+    """
     run_id, limit = str(run_dirs.read_about(path).get("id", "")), available_bytes()
 
     def read_one(one: Path) -> SavedLearner:
@@ -210,7 +220,7 @@ def _of_directory(path: Path, best: bool) -> SavedLearner:
 
 
 def _of_object(given: TrainedRun | TrainState, best: bool) -> SavedLearner:
-    """Learner of an object in memory."""
+    """Return the learner of a run in memory, or of its best policy; ConfigError if there is none that is finite."""
     name = type(given).__name__
     if isinstance(given, TrainState):
         state = None if best else given
@@ -239,7 +249,7 @@ Names = dict[str, Any]
 
 
 class ArrayRow(NamedTuple):
-    """One array of the two learners."""
+    """Comparison of one array of this run's learner with that of the same name in another run's."""
 
     path: str
     here: str  # dtype and shape in this run; "-" if it has no such array
@@ -248,14 +258,16 @@ class ArrayRow(NamedTuple):
 
     @property
     def taken(self) -> bool:
-        """Whether this run starts with the other's array."""
+        """Whether this run starts with the other run's array."""
         return self.verdict == SAME
 
 
 def compare_learners(
     learners: Mapping[str, LearnerState], there: Mapping[str, np.ndarray], keep: Collection[str]
 ) -> list[ArrayRow]:
-    """Compare the fields `keep` of learners by group ("" without groups; shapes suffice) with the arrays `there`.
+    """Return the comparison, array by array, of this run's learners with the arrays `there` of another run's.
+
+    `learners` are by group ("" without groups), and shapes suffice; of them only the fields `keep` are compared.
 
     Statistics are taken or left as wholes: the mean of one run with the variance of another would be neither's. So is
     each extension, and an optimiser's state, and only with all weights that they belong to. Random keys are not
@@ -282,22 +294,22 @@ def compare_learners(
 
 
 def dotted_name(*names: str) -> str:
-    """Join the names that are not empty by dots."""
+    """Return the names that are not empty, joined by dots."""
     return ".".join(filter(None, names))
 
 
 def dotted(path: Any) -> str:
-    """Path of a leaf as text."""
+    """Return the path of a leaf in a JAX tree as text, with dots."""
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
 def array_text(x: Any) -> str:
-    """Type and shape of an array."""
+    """Return type and shape of an array as text, such as "float32[64, 2]"."""
     return f"{np.dtype(x.dtype).name}{list(x.shape)}"
 
 
 def table_of(rows: Collection[ArrayRow]) -> str:
-    """Rows as text, those that differ first."""
+    """Return comparisons of arrays as a table in text, those that differ first, and at most ROWS of them."""
     ordered = sorted(rows, key=lambda row: row.taken)
     shown = [ArrayRow("array", "here", "there", ""), *ordered[:ROWS]]
     widths = [max(len(row[i]) for row in shown) for i in range(3)]
@@ -306,27 +318,36 @@ def table_of(rows: Collection[ArrayRow]) -> str:
 
 
 def _with_weights(learners: Mapping[str, LearnerState]) -> set[str]:
-    """Names of the fields with parameters that the optimiser trains."""
+    """Return the names of a learner's fields with weights that the optimiser trains: "params", maybe "extensions"."""
     trains = any(jax.tree.leaves(one.params) for own in learners.values() for one in own.extensions.values())
     return {"params", "extensions"} if trains else {"params"}
 
 
 def weights_missing(learners: Mapping[str, LearnerState], keep: Collection[str]) -> dict[str, list[str]]:
-    """Fields of `keep` with moments of weights that are not in `keep`, and the fields that lack."""
+    """Return the fields of `keep` with an optimiser's moments, and the fields of their weights that `keep` lacks.
+
+    {} if nothing lacks.
+    """
     lacking = _with_weights(learners) - set(keep)
     missing = {field: [x for x in weights if x in lacking] for field, weights in WEIGHTS.items() if field in keep}
     return {field: names for field, names in missing.items() if names}
 
 
 def _trained(path: str, prefix: str) -> bool:
-    """Whether the array at `path` is of an extension's parameters, which the optimiser trains; `prefix` is of all."""
+    """Return whether the array at `path` is of an extension's parameters, which the optimiser trains.
+
+    `prefix` is the path of all extensions.
+    """
     return path.removeprefix(f"{prefix}.").split(".")[1:2] == ["params"]
 
 
 def _of_extensions(
     prefix: str, states: Mapping[str, PyTree], there: Mapping[str, np.ndarray], usable: bool
 ) -> Iterator[ArrayRow]:
-    """Yield the rows of a learner's extensions: each is taken or left as a whole."""
+    """Yield the comparisons of a learner's extensions with the arrays `there`; each is taken or left as a whole.
+
+    `prefix` is the path of all extensions. If not `usable`, none is taken.
+    """
     for name, state in states.items():
         yield from _of_field("extension", dotted_name(prefix, name), state, there, usable)
     others = (
@@ -338,7 +359,10 @@ def _of_extensions(
 def _of_field(
     field: str, prefix: str, tree: PyTree, there: Mapping[str, np.ndarray], usable: bool
 ) -> Iterator[ArrayRow]:
-    """Yield the rows of one field of a learner, or of one extension."""
+    """Yield the comparisons of `tree`, a field of a learner or one extension, with the arrays `there` below `prefix`.
+
+    If not `usable`, no array is taken.
+    """
     units = list(_units(prefix, tree, field))
     expected = {dotted_name(prefix, dotted(path)) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]}
     extra = [name for name in sorted(there) if _below(name, prefix) and name not in expected]
@@ -354,7 +378,10 @@ def _of_field(
 
 
 def _units(prefix: str, tree: PyTree, field: str) -> Iterator[Names]:
-    """Yield the leaves that are taken or left together, by name: each weight alone, statistics as wholes."""
+    """Yield sets of leaves, by name, that are taken or left together: each weight alone, statistics as wholes.
+
+    `tree` is the field `field` of a learner, and `prefix` its path.
+    """
     is_leaf = {"params": None, "obs_stats": is_stats}.get(field, lambda _: True)
     for path, node in jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)[0]:
         inner, _ = jax.tree_util.tree_flatten_with_path(node)

@@ -1,4 +1,4 @@
-"""Learning curve of a row as a picture: mean and band over seeds, with threshold and reference."""
+"""Learning curve of a scored environment as a picture: mean and range over seeds, with threshold and reference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POINTS = 100
 
 
 class SeedBand(NamedTuple):
-    """Learning curves of all seeds at common steps, [POINTS] each."""
+    """Mean and range of the learning curves of all seeds, at POINTS common numbers of steps."""
 
     env_steps: np.ndarray
     mean: np.ndarray
@@ -24,7 +24,10 @@ class SeedBand(NamedTuple):
 
 
 def band(score: Score) -> SeedBand | None:
-    """Interpolate the curves of all seeds at common steps; None where no training episode has ended."""
+    """Return mean and range of the learning curves of all seeds; None where no training episode has ended.
+
+    They span the steps that every seed's curve has, and are interpolated linearly.
+    """
     curves = [np.array(member.curve, float) for member in score.members]
     curves = [curve[np.isfinite(curve[:, 1])] for curve in curves if curve.size]
     curves = [curve for curve in curves if len(curve)]
@@ -36,7 +39,10 @@ def band(score: Score) -> SeedBand | None:
 
 
 def draw_curve(score: Score, path: Path) -> None:
-    """Write the learning curve as a PNG file. Raises ImportError, with the extra to install, without matplotlib."""
+    """Write the learning curve of a score as the PNG file `path`.
+
+    Raises ImportError, with the extra to install, without matplotlib.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -42,19 +42,22 @@ def presets() -> dict[str, PresetScore | None]:
 
 
 def scores_by_target() -> dict[str, PresetScore]:
-    """Return the published scores by the target of `ppax train`: environments and presets."""
+    """Return the published scores by what `ppax train` takes: names of environments and presets."""
     recorded = tomllib.loads(RECORDED.read_text(encoding="utf-8"))
     return {name: PresetScore(**entry) for name, entry in recorded.items()}
 
 
 def published(folder: Path) -> list[Score]:
-    """Read the results of the suite and its controls: those with all seeds, measured with the present settings."""
+    """Return the scores in `folder` of the suite's rows and of their negative controls, if they are complete.
+
+    Complete are those with all seeds of the protocol, measured with the present settings of the row.
+    """
     found = (load(row, folder) for row in every(read_suite(), True))
     return [score for score in found if score is not None and _is_complete(score)]
 
 
 def _is_complete(score: Score) -> bool:
-    """Return whether a result has the protocol's seeds and the settings that its row has now; any version of ppax."""
+    """Return whether a score has all seeds of the protocol and its row's present settings, in any version of ppax."""
     version = str(score.about.get("ppax"))
     return len(score.seeds) >= SEEDS[score.backend] and score.fingerprint == fingerprint(
         score.row, score.episodes, version
@@ -62,7 +65,10 @@ def _is_complete(score: Score) -> bool:
 
 
 def scores_to_toml(scores: Iterable[Score]) -> str:
-    """Write the score of each target whose settings were measured unchanged, at best with its own budget."""
+    """Return the text of recorded.toml: an entry for each target whose settings were measured unchanged.
+
+    A score with the target's own budget is preferred to others.
+    """
     tables: dict[str, dict[str, Any]] = {}
     for score in scores:
         target = score.row.target
@@ -74,12 +80,12 @@ def scores_to_toml(scores: Iterable[Score]) -> str:
 
 
 def _budget(target: str) -> int:
-    """Number of steps that `ppax train` takes for a target."""
+    """Return the number of steps for which `ppax train` trains a target."""
     return config.settings(config.begun(config.find(target))).total_steps
 
 
 def _entry(score: Score) -> PresetScore:
-    """Entry of a result, rounded."""
+    """Return the published form of a score, rounded."""
     s, seconds = score.statistics, round(score.seconds / len(score.seeds), 1)
     iqm, low, high = (float(f"{x:.6g}") for x in (s.iqm, s.low, s.high))
     return PresetScore(iqm, low, high, len(score.seeds), score.env_steps, seconds, str(score.about.get("time"))[:10])

@@ -1,4 +1,4 @@
-"""Result of a row: scores, lengths and learning curves of its seeds, and its file."""
+"""Score of a row of the suite: results and learning curves of its seeds, and the file that holds them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHARES = {"compiled": 4 / 5, "host": 2 / 3}
 
 
 class SeedResult(NamedTuple):
-    """Result of one seed."""
+    """Result of training and evaluating one seed."""
 
     seed: int
     score: float  # mean return of the final policy over the episodes of its evaluation
@@ -41,7 +41,7 @@ class SeedResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Score:
-    """Result of `ppax.score`: one member per seed, and their statistics."""
+    """Result of `ppax.score`: one member per seed, and statistics over them."""
 
     row: SuiteRow
     env: str
@@ -53,12 +53,12 @@ class Score:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Seeds, in ascending order."""
+        """Seeds that were trained, in ascending order."""
         return tuple(member.seed for member in self.members)
 
     @property
     def scores(self) -> tuple[float, ...]:
-        """Score of each seed."""
+        """Score of each seed, in their order: the mean return of its final policy."""
         return tuple(member.score for member in self.members)
 
     @property
@@ -68,29 +68,32 @@ class Score:
 
     @property
     def random(self) -> float:
-        """Score of the untrained policy, averaged over the seeds."""
+        """Mean return of the untrained policy with sampled actions, averaged over the seeds."""
         return plain.fmean(member.random for member in self.members)
 
     @property
     def env_steps(self) -> int:
-        """Valid steps of one seed: the largest number."""
+        """Valid environment steps (no autoresets) that one seed trained for; where seeds differ, the largest number."""
         return max(member.env_steps for member in self.members)
 
     @property
     def seconds(self) -> float:
-        """Wall time of training, all seeds together."""
+        """Wall time of training in seconds, all seeds together."""
         return sum(member.seconds for member in self.members)
 
     @property
     def verdict(self) -> Verdict | None:
-        """Verdict of the protocol; None for rows without threshold."""
+        """Verdict on the scores: IQM against threshold, and seeds near it; None for a row without a threshold."""
         if self.row.threshold is None:
             return None
         return verdict_on(self.scores, self.random, self.row.threshold, SHARES[self.backend])
 
     @property
     def status(self) -> str:
-        """Status: passed, failed, or measured where there is no threshold. A control passes if it stays low."""
+        """ "passed" or "failed"; "measured" where there is no threshold.
+
+        A negative control, whose score must stay low, passes if its IQM is at most `at_most`.
+        """
         if self.row.at_most is not None:
             return PASSED if self.statistics.iqm <= self.row.at_most else FAILED
         if self.verdict is None:
@@ -99,7 +102,7 @@ class Score:
 
     @property
     def reason(self) -> str:
-        """Reason of a failure; "" otherwise."""
+        """Reason why the score has failed, in words; "" if it has not."""
         if self.status != FAILED:
             return ""
         if self.row.at_most is not None:
@@ -116,7 +119,7 @@ class Score:
         return f"Score({self.row.target}: {numbers}, seeds={len(self.members)}, status={self.status!r})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data, as in the file of the row; NaN and infinities are None."""
+        """Return the score as plain data, as in its file; NaN and infinities are None."""
         row = {name: value for name, value in dataclasses.asdict(self.row).items() if name != "controls"}
         judged = {**self.statistics._asdict(), "random": self.random, "status": self.status, "reason": self.reason}
         plain_data: dict[str, Any] = without_non_finite(
@@ -135,14 +138,14 @@ class Score:
 
 
 def without_non_finite(tree: Any) -> Any:
-    """Replace NaN and infinities, which JSON does not have, by None in nested dicts and lists."""
+    """Return nested dicts and lists with None in place of NaN and infinities, which JSON does not have."""
     if isinstance(tree, dict):
         return {name: without_non_finite(value) for name, value in tree.items()}
     return [without_non_finite(value) for value in tree] if isinstance(tree, list | tuple) else finite_or_none(tree)
 
 
 def fingerprint(row: SuiteRow, episodes: int, version: str) -> str:
-    """Return a hash of what a result depends on besides its seeds: configuration, evaluation and version of ppax.
+    """Return a hash of what the score of `row` depends on besides seeds: configuration, evaluation and version of ppax.
 
     The version stands for the defaults: an option that is added to ppax leaves results valid.
     """
@@ -155,12 +158,12 @@ def fingerprint(row: SuiteRow, episodes: int, version: str) -> str:
 
 
 def result_path(row: SuiteRow, out: Path) -> Path:
-    """File of a row's result."""
+    """Return the path of the file of a row's score in the folder `out`."""
     return out / f"{row.name}.json"
 
 
 def save_score(score: Score, out: Path) -> None:
-    """Write the file of a result, atomically: one line for each entry and each seed."""
+    """Write a score to its file in the folder `out`, atomically, with one line for each entry and each seed."""
     entries = score.to_dict()
     members = ",\n  ".join(json.dumps(member) for member in entries.pop("members"))
     lines = [f" {json.dumps(name)}: {json.dumps(value)},\n" for name, value in entries.items()]
@@ -168,7 +171,10 @@ def save_score(score: Score, out: Path) -> None:
 
 
 def load(row: SuiteRow, out: Path) -> Score | None:
-    """Read the result of a row as that of `row`, so that its present threshold counts; None where there is none."""
+    """Return the score of `row` from its file in the folder `out`; None where there is no valid one.
+
+    It is judged by the present threshold of `row`, not by that when it was measured.
+    """
     try:
         content = untrusted.read_json(result_path(row, out), LIMIT)
         members = tuple(_member(entry) for entry in content["members"])
@@ -182,13 +188,13 @@ def load(row: SuiteRow, out: Path) -> Score | None:
 
 
 def with_members(members: Iterable[SeedResult], more: Iterable[SeedResult]) -> tuple[SeedResult, ...]:
-    """Return the members of both, one per seed, in the order of seeds."""
+    """Return the results of both, one per seed, in ascending order of seeds; `more` takes precedence."""
     by_seed = {member.seed: member for member in (*members, *more)}
     return tuple(by_seed[seed] for seed in sorted(by_seed))
 
 
 def _member(entry: dict[str, Any]) -> SeedResult:
-    """Build a member from its entry in a file; None is NaN."""
+    """Return the result of one seed from its entry in a file; None in it is NaN."""
     number = {name: float("nan") if value is None else value for name, value in entry.items() if name != "curve"}
     curve = tuple((int(steps), float("nan") if value is None else float(value)) for steps, value in entry["curve"])
     floats = {name: float(number[name]) for name in ("score", "std", "length", "random", "seconds")}

@@ -1,4 +1,4 @@
-"""`ppax.score` and the rows of a suite: seeds are trained and evaluated by the protocol, each once."""
+"""`ppax.score`, and the scores of a suite's rows: each seed is trained and evaluated by the protocol once."""
 
 from __future__ import annotations
 
@@ -56,12 +56,13 @@ def score(
     episodes: int = EPISODES,
     options: Config | None = None,
 ) -> Score:
-    """Train an environment or a preset on several seeds and return the score of its final policies.
+    """Train an environment or a preset on several seeds, and return the score of its final policies.
 
     `target` is what `ppax train` takes, or a row of the suite, as "L12-20"; an environment of the suite has the budget
     and the threshold of its first row. `seeds` is a number of seeds from SCORE_SEEDS (default: 5, in one program; 3
-    where environments are on the host) or the seeds themselves, for tuning those below 100. `options` override the
-    settings, as in `ppax.build`. Raises ConfigError for an unknown name or an invalid value.
+    where environments are on the host) or the seeds themselves, for tuning those below 100. The final policy of each
+    seed is evaluated over `episodes` episodes. `options` override the settings, as in `ppax.build`. Raises ConfigError
+    for an unknown name or an invalid value.
     """
     (row,) = choose([target])
     row = dataclasses.replace(row, options=config.overridden(row.options, options or {}))
@@ -76,9 +77,10 @@ def measure(
     keep: Callable[[Score], None] = lambda score: None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Score:
-    """Measure a row; seeds that `known`, an earlier result with the same settings, has are taken from there.
+    """Return the score of a row; seeds that `known`, an earlier score of equal settings, has are not trained again.
 
-    `keep` is called with the result so far whenever seeds are done, `say` before seeds are trained.
+    `seeds` and `episodes` are those of `ppax.score`. `keep` is called with the score so far whenever seeds are done,
+    `say` with a line of text before seeds are trained.
     """
     check_limits("episodes", episodes, {"low": 1})
     mark = fingerprint(row, episodes, __version__)
@@ -107,18 +109,22 @@ def measure(
 
 
 def _missing(seeds: Sequence[int], known: Score | None) -> list[int]:
-    """Seeds that a result does not have yet."""
+    """Return those of `seeds` that the score `known` (None: there is none) does not have yet."""
     return [seed for seed in seeds if known is None or seed not in known.seeds]
 
 
 def _of_seeds(result: Score, seeds: Sequence[int]) -> Score:
-    """Result without the seeds that were not asked for."""
+    """Return a score without the seeds that are not among `seeds`."""
     kept = tuple(member for member in result.members if member.seed in seeds)
     return dataclasses.replace(result, members=kept)
 
 
 def score_seeds(seeds: int | Sequence[int] | None, backend: str) -> tuple[int, ...]:
-    """Return the seeds of a row: given, the first of SCORE_SEEDS in number, or as many as the backend's rows have."""
+    """Return the seeds to train: those given, in order, or the given number of the first in SCORE_SEEDS.
+
+    None stands for the protocol's number, which depends on `backend`, "compiled" or "host". Raises ConfigError for
+    invalid numbers, and for seeds that are not different.
+    """
     if seeds is None or isinstance(seeds, int):
         count = SEEDS[backend] if seeds is None else seeds
         check_limits("seeds", count, {"low": 1, "high": len(SCORE_SEEDS)})
@@ -129,7 +135,7 @@ def score_seeds(seeds: int | Sequence[int] | None, backend: str) -> tuple[int, .
 
 
 class RowOutcome(NamedTuple):
-    """Outcome of a row: its score, or the error that ended it."""
+    """Outcome of a row of the suite: its score, or the error that ended it."""
 
     row: SuiteRow
     score: Score | None
@@ -137,7 +143,7 @@ class RowOutcome(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """The row falls short, its control learns, or it could not be measured."""
+        """Whether the row falls short, its negative control learns, or it could not be measured."""
         return self.score is None or self.score.status == FAILED
 
 
@@ -148,7 +154,7 @@ def score_rows(
     episodes: int = EPISODES,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[RowOutcome]:
-    """Measure the rows that `out` has no complete result of; write results and learning curves there.
+    """Measure the rows of which the folder `out` has no complete score, write scores and curves there, and return all.
 
     Each row has a file, so that an interrupted campaign continues where it was.
     A library that is missing, a numerical fault or an environment that fails ends its row only.
@@ -170,7 +176,7 @@ def score_rows(
 
 
 def _draw(score: Score, out: Path) -> None:
-    """Draw the learning curve of a row, unless it is a control; without matplotlib, warn."""
+    """Draw the learning curve of a score, unless it is of a negative control; without matplotlib, warn."""
     if score.row.at_most is not None:
         return
     try:
@@ -186,7 +192,10 @@ Play = Callable[[PyTree, int, bool], Evaluation]  # arguments: learner, seed, an
 def train_seeds(
     backend: str, built: Built, seeds: Sequence[int], episodes: int, sampled: bool
 ) -> Iterator[tuple[SeedResult, ...]]:
-    """Train and evaluate each seed; yield the members that are done at the same time."""
+    """Train and evaluate each seed, and yield the results of those that are done at the same time.
+
+    `sampled` evaluates with sampled actions. `backend` is "compiled" (all seeds in one program) or "host" (one by one).
+    """
     agent, env, run = built
     if run.init_from.run is not None:
         raise ConfigError("init_from.run: scores are of runs from random weights; leave it out")
@@ -204,7 +213,10 @@ def train_seeds(
 
 
 def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Iterator[tuple[SeedResult, ...]]:
-    """Train all seeds in one program."""
+    """Train all seeds in one program, and yield their results, once.
+
+    `play` evaluates a learner; `mode` is True where it takes the mode of the distribution.
+    """
     agent, env, run = built
     members = _filled(seeds)
     envs = for_members(env, len(members))
@@ -232,7 +244,10 @@ def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Ite
 
 
 def _one_by_one(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Iterator[tuple[SeedResult, ...]]:
-    """Train one seed after the other in environments on the host, and close them."""
+    """Train one seed after the other in environments on the host, yield the result of each, and close the environments.
+
+    `play` evaluates a learner; `mode` is True where it takes the mode of the distribution.
+    """
     agent, run = built.agent, built.run
     env: Any = built.env
     try:
@@ -252,13 +267,13 @@ def _one_by_one(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> I
 
 
 def _filled(seeds: Sequence[int]) -> list[int]:
-    """Repeat seeds so that each of the CPU's devices trains as many members; the copies are dropped."""
+    """Return `seeds`, repeated so that each of the CPU's devices trains equally many; copies are dropped later."""
     devices = 1 if rules().mapped_members else min(len(jax.local_devices()), len(seeds))
     return [int(seed) for seed in np.resize(np.asarray(seeds), -(-len(seeds) // devices) * devices)]
 
 
 def for_members(env: Env, members: int) -> Env:
-    """Repeat the arrays of an environment along a leading axis [S]: `sweep` takes those of another size for values."""
+    """Return `env` with its arrays repeated along a leading axis [members], as the program `sweep` takes them."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (members, *np.shape(x))), env)
 
 
@@ -269,7 +284,7 @@ def _initial_states(agent: Agent, env: Any, run: Run, seeds: Sequence[int]) -> A
 
 
 def _of(learners: PyTree, member: int) -> PyTree:
-    """Learner of one member, on the first device, so that one program evaluates all."""
+    """Return the learner of one member of a sweep, on the first device, so that one program evaluates all."""
     return jax.device_put(jax.tree.map(lambda x: x[member], learners), jax.local_devices()[0])
 
 

@@ -1,4 +1,4 @@
-"""Rows of the learning suite (suite.toml): target with budget, threshold, reference and negative controls."""
+"""Rows of the learning suite (suite.toml): each is a target with budget, threshold, reference and negative controls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # names that are file names o
 
 @dataclasses.dataclass(frozen=True)
 class SuiteRow:
-    """Row of a suite. A control has `at_most` in the place of `threshold`."""
+    """Row of a suite: what is trained, and the score that it must reach.
+
+    A negative control, whose score must stay low, has `at_most` in the place of `threshold`.
+    """
 
     name: str = static("name of the row and of its files", default="")
     target: str = static("environment or preset that is trained, as `ppax train` takes it", default="")
@@ -41,19 +44,19 @@ class SuiteRow:
     controls: tuple[SuiteRow, ...] = ()
 
     def given(self) -> Config:
-        """Return the options that are known without the environment; ConfigError for an unknown preset."""
+        """Return the row's options that are known without the environment; ConfigError for an unknown preset."""
         steps = {} if self.steps is None else {"total_steps": self.steps}
         chosen = {name: self.options[name] for name in (config.PRESET,) if name in self.options}
         started = config.begun(config.find(self.target) | chosen)
         return config.overridden(started, {**steps, **self.options})
 
     def run_config(self) -> Config:
-        """Return the configuration that is trained; ConfigError for an unknown environment or option."""
+        """Return the configuration that is trained for the row; ConfigError for an unknown environment or option."""
         return config.completed(self.given()).config
 
 
 def read_suite(path: Path = SUITE) -> tuple[SuiteRow, ...]:
-    """Read the rows of a suite file; ConfigError for unknown keys, invalid values and names that occur twice."""
+    """Return the rows of a suite file; ConfigError for unknown keys, invalid values and names that occur twice."""
     content = config.read(path)
     unknown = sorted(content.keys() - {"row"})
     if unknown or not isinstance(content.get("row"), list):
@@ -67,12 +70,12 @@ def read_suite(path: Path = SUITE) -> tuple[SuiteRow, ...]:
 
 
 def every(rows: Sequence[SuiteRow], controls: bool) -> list[SuiteRow]:
-    """Return the rows, each followed by its controls if `controls`."""
+    """Return `rows`; if `controls`, each is followed by its negative controls, whose scores must stay low."""
     return [one for row in rows for one in (row, *(row.controls if controls else ()))]
 
 
 def choose(targets: Sequence[str], suite: str | None = None) -> list[SuiteRow]:
-    """Return the rows that `targets` and `suite` select: environments, presets, rows; the name of a suite, or its file.
+    """Return the rows that `targets` (environments, presets, names of rows) and `suite` (its name, or its file) select.
 
     An environment or preset stands for its first row; without one it is measured with its own budget and no threshold.
     """
@@ -85,7 +88,10 @@ def choose(targets: Sequence[str], suite: str | None = None) -> list[SuiteRow]:
 
 
 def rows_of(suite: str, rows: tuple[SuiteRow, ...]) -> tuple[SuiteRow, ...]:
-    """Return the rows of a suite by name, or all rows of a suite file."""
+    """Return those of `rows` that are in the named suite, or all rows of a suite file (.toml).
+
+    Raises ConfigError for a name that is neither.
+    """
     if suite in SUITES:
         return tuple(row for row in rows if suite in row.suites)
     if Path(suite).suffix == ".toml":
@@ -95,7 +101,7 @@ def rows_of(suite: str, rows: tuple[SuiteRow, ...]) -> tuple[SuiteRow, ...]:
 
 
 def _unlisted(target: str, rows: tuple[SuiteRow, ...]) -> SuiteRow:
-    """Return a row without threshold for an environment or a preset that no row has."""
+    """Return a row without threshold for an environment or a preset that is in none of `rows`."""
     _require_known(target, [row.name for row in rows])
     started = config.completed(config.find(target)).config
     sampled = not config.settings(started).eval.deterministic
@@ -110,7 +116,7 @@ def _require_known(target: str, rows: Sequence[str] = ()) -> None:
 
 
 def _row(table: Any, where: str) -> SuiteRow:
-    """Build and check a row of a suite file with its controls."""
+    """Return a row of a suite file, with its controls; ConfigError, naming `where`, if it is invalid."""
     fields = _checked(table, where, (CONTROL,))
     if not fields.get("target"):
         raise ConfigError(f"{where}: target is missing, an environment or a preset")
@@ -126,7 +132,7 @@ def _row(table: Any, where: str) -> SuiteRow:
 
 
 def _control(row: SuiteRow, table: Any) -> SuiteRow:
-    """Build a control: the row with other options, an upper bound, and neither threshold nor reference."""
+    """Return a negative control of `row`: the row with other options, an upper bound, and no threshold or reference."""
     where = f"{CONTROL} of {row.name}"
     fields = _checked(table, where, ())
     foreign = sorted(fields.keys() - OF_CONTROLS)
@@ -143,7 +149,10 @@ def _control(row: SuiteRow, table: Any) -> SuiteRow:
 
 
 def _checked(table: Any, where: str, more: tuple[str, ...]) -> dict[str, Any]:
-    """Values of a table of a suite file, checked against the fields of SuiteRow; keys in `more` are left out."""
+    """Return the values of a table of a suite file, checked as fields of SuiteRow, without those named in `more`.
+
+    Raises ConfigError, naming `where`, for unknown keys and invalid values.
+    """
     if not isinstance(table, dict):
         raise ConfigError(f"{where} = {table!r}: must be a table")
     hints = typing.get_type_hints(SuiteRow)

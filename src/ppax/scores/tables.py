@@ -1,4 +1,4 @@
-"""Tables of outcomes: for the terminal, and in Markdown for the documentation."""
+"""Tables of scores, as text for the terminal and in Markdown for the documentation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ HEAD = ("row", "target", "IQM [95 %]", "mean +- std", "min", "random", "threshol
 
 
 def terminal_table(outcomes: Sequence[RowOutcome], color: bool, width: int | None = None) -> str:
-    """Aligned table of all outcomes, in blocks of at most `width`; rows that fall short are red if `color`."""
+    """Return a table of all outcomes as aligned text, in blocks of at most `width` characters (None: any width).
+
+    Rows that fall short are red if `color`.
+    """
     rows = [HEAD, *(tuple(map(printable, _cells(outcome))) for outcome in outcomes)]
     red = [False, *(color and outcome.failed for outcome in outcomes)]
     blocks = comparison.blocks(list(zip(*rows, strict=True)), HEAD, HEAD[0], width)
@@ -47,14 +50,17 @@ def _cells(outcome: RowOutcome) -> tuple[str, ...]:
 
 
 def status(score: Score) -> str:
-    """Status in words, with the reason of a failure."""
+    """Return the status of a score in words, with the reason of a failure; a negative control "fails as it must"."""
     if score.status == FAILED:
         return f"FAILED: {score.reason}"
     return score.status if score.row.at_most is None else "fails as it must"
 
 
 def markdown(scores: Sequence[Score], picture: Callable[[Score], str]) -> list[str]:
-    """Lines of a Markdown table of rows that are no controls; `picture` returns the path of a row's curve."""
+    """Return the lines of a Markdown table of scores, none of negative controls.
+
+    `picture` gives the path of a score's learning curve.
+    """
     lines = ["| " + " | ".join(HEAD).replace("+-", "±") + " |", "|" + "---|" * len(HEAD)]
     for score in scores:
         cells = list(_cells(RowOutcome(score.row, score)))
@@ -67,7 +73,7 @@ def markdown(scores: Sequence[Score], picture: Callable[[Score], str]) -> list[s
 
 
 def controls_markdown(scores: Sequence[Score]) -> list[str]:
-    """Lines of a Markdown table of negative controls."""
+    """Return the lines of a Markdown table of the scores of negative controls, which must stay low."""
     lines = ["| control | IQM | at most | steps | |", "|---|---|---|---|---|"]
     for score in scores:
         bound = number_cell(score.row.at_most)
@@ -77,12 +83,12 @@ def controls_markdown(scores: Sequence[Score]) -> list[str]:
 
 
 def number_cell(value: float | None) -> str:
-    """Four digits; a dash for None and NaN."""
+    """Return a number as text with four digits; a dash for None and NaN."""
     if value is None or math.isnan(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds, or minutes from two on."""
+    """Return a time in seconds as text, in minutes from two minutes on."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,4 +1,4 @@
-"""Zip archive of a bundle: files stored without compression, under known names, with sizes and checksums.
+"""Zip archive of a bundle, with files under known names, not compressed, and their sizes and checksums.
 
 A bundle may come from a stranger. Nothing is unpacked to disk, names are compared with those of FILES, and as nothing
 is compressed, the content is never larger than the archive itself.
@@ -32,11 +32,11 @@ ENCRYPTED = 1  # bit of a zip entry's flags
 
 
 class DamagedBundle(CheckpointError):
-    """A file that is not a bundle, or a bundle that is damaged or malicious; the message says where."""
+    """Exception for a file that is no bundle, or a bundle that is damaged or malicious; the message says where."""
 
 
 def archive_bytes(description: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
-    """Return a bundle: `files` by name, and the description with their sizes and checksums."""
+    """Return the bytes of a bundle: `files` by name, and `description` with their sizes and checksums added."""
     entries = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
     head = {"kind": KIND, "format": FORMAT, **description, "files": entries}
     text = json.dumps(sealed(head), indent=1, allow_nan=False).encode()
@@ -78,7 +78,7 @@ def read_archive(path: Path, limit: int = LIMIT) -> tuple[dict[str, Any], dict[s
 
 
 def parse_json(path: Path, name: str, data: bytes) -> Any:
-    """Parse a JSON file of the bundle; DamagedBundle where that fails."""
+    """Return the content of the JSON file `name` of a bundle; DamagedBundle if `data` is not JSON."""
     try:
         return untrusted.from_json(data)
     except ValueError as error:
@@ -86,7 +86,10 @@ def parse_json(path: Path, name: str, data: bytes) -> Any:
 
 
 def _require_plain(path: Path, archive: zipfile.ZipFile, size: int) -> None:
-    """Raise DamagedBundle for entries with other names, twice the same name, compressed, encrypted, or too large."""
+    """Raise DamagedBundle for entries that are unknown, double, compressed, encrypted or too large.
+
+    `size` is the number of bytes of the whole bundle.
+    """
     entries = archive.infolist()
     names = [entry.filename for entry in entries]
     for entry in entries:
@@ -104,7 +107,7 @@ def _require_plain(path: Path, archive: zipfile.ZipFile, size: int) -> None:
 
 
 def _parsed(path: Path, data: bytes) -> dict[str, Any]:
-    """Parse and verify the description."""
+    """Return the description of a bundle from its bytes; DamagedBundle if its form or checksum is wrong."""
     description = parse_json(path, DESCRIPTION, data)
     if not isinstance(description, dict) or description.get("kind") != KIND:
         raise DamagedBundle(f"{path}: {DESCRIPTION} does not describe a ppax policy")
@@ -132,7 +135,7 @@ def to_json(x: Any) -> Any:
 
 
 def undo_json(x: Any) -> Any:
-    """Undo `to_json`."""
+    """Return the data from which `to_json` made `x`: texts of infinities and NaN become numbers again."""
     if isinstance(x, dict):
         return {name: undo_json(inner) for name, inner in x.items()}
     if isinstance(x, list):

@@ -1,4 +1,4 @@
-"""Deterministic step of a policy as a function of named arrays: the same inputs and outputs in every exported format.
+"""Deterministic step of a policy as a function of named arrays, with the same names in every exported format.
 
 Inputs: `obs`, `first`, with masks `mask`, with a memory `carry`; outputs: `action`, `log_prob` (of the mode, before
 clipping), with a memory `next_carry`. Entries of a Dict have names such as `obs.position`, of a Tuple `action.0`.
@@ -34,7 +34,7 @@ Arrays = dict[str, Any]  # by name
 
 
 class InterfaceArray(NamedTuple):
-    """Array of the interface by its name."""
+    """Input or output of an exported policy: name, shape and dtype of an array."""
 
     name: str
     shape: tuple[int, ...]  # without the batch axis
@@ -42,10 +42,10 @@ class InterfaceArray(NamedTuple):
 
 
 class Interface:
-    """Pure function (learner, inputs by name) -> outputs by name, with the shapes of both."""
+    """Step of a policy as a pure function (learner, inputs by name) -> outputs by name, with the shapes of both."""
 
     def __init__(self, policy: Policy):
-        """Derive the interface of `policy`; ConfigError where two entries would have the same name."""
+        """Find names and shapes of a policy's inputs and outputs; ConfigError where two would have the same name."""
         self._actor, self._spec = policy.actor, policy.spec
         self._apart, self._unread = apart(self._spec), unread_entries(self._actor, self._spec.observation_space)
         self._space = reduced_space(self._spec.observation_space, self._unread)
@@ -60,7 +60,7 @@ class Interface:
                 raise ConfigError(f"{kind} {double!r}: two entries have this name; rename one of the space's entries")
 
     def __call__(self, learner: PyTree, inputs: Arrays) -> Arrays:
-        """Act for a batch [b, ...]: modes, their log-probabilities, and the next carry."""
+        """Return the outputs for a batch [b, ...]: modes, their log-probabilities, and the memory after the step."""
         paths, structure = jax.tree_util.tree_flatten_with_path(self._template)
         flat = [self._to_streams(inputs[_name(path)], path) for path, _ in paths]
         given = jax.tree.unflatten(structure, flat)
@@ -73,7 +73,7 @@ class Interface:
         return {_name(path): self._from_streams(x, path, batch) for path, x in leaves}
 
     def shapes(self, batch: Any) -> Arrays:
-        """Return shapes of the inputs for a batch size, which may be symbolic."""
+        """Return the shapes of the inputs, by name, for a batch size, which may be symbolic."""
         return {leaf.name: _shape(leaf, batch) for leaf in self.inputs}
 
     def examples(self, rows: int, seed: int) -> Arrays:
@@ -90,7 +90,10 @@ class Interface:
         return out
 
     def _put(self, out: Arrays, sample: Any, row: int, agent: int) -> None:
-        """Write one sampled observation into `out`; that of an agent beyond its group's size is not needed."""
+        """Write a sampled observation into the arrays `out` by name, at `row` and, if agents are apart, at `agent`.
+
+        An agent beyond its group's size is left out.
+        """
         sample = without_critic_entries(_plain(sample), self._spec.observation_space, self._unread)
         for path, x in jax.tree_util.tree_flatten_with_path({"obs": sample})[0]:
             array = out[_name(path)]
@@ -100,7 +103,7 @@ class Interface:
                 array[row, agent] = x
 
     def _input_template(self) -> Any:
-        """Return shapes of the inputs of one environment, without the batch axis."""
+        """Return the shapes of the inputs as a tree, for one environment, without the batch axis."""
         spec = self._spec
         lead = (spec.num_agents,) if self._apart else ()
         tree: dict[str, Any] = {
@@ -115,11 +118,11 @@ class Interface:
         return tree
 
     def _to_streams(self, x: Any, path: Any) -> Any:
-        """Join the batch and agent axes, [b, agents, ...] to [b * agents, ...]."""
+        """Return an input with batch and agents in one axis: [b, agents, ...] becomes [b * agents, ...]."""
         return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]) if self._apart else x
 
     def _from_streams(self, x: Array, path: Any, batch: Any) -> Array:
-        """Split streams [b * agents, ...] into [b, agents, ...]."""
+        """Return an output with batch and agents apart: [b * agents, ...] becomes [b, agents, ...]."""
         if not self._apart:
             return x
         sizes = dict(self._spec.sizes)

@@ -1,10 +1,10 @@
-"""NumPy format: the step as a list of operations, plain data that `numpy_policy.py` runs without JAX.
+"""NumPy format of a bundle: a policy's step as a list of operations that `numpy_policy.py` runs without JAX.
 
     {"inputs": [[name, slot]], "weights": [[name, slot]], "operations": [[name, parameters, reads, writes]],
      "outputs": [[name, slot]], "slots": number of slots}
 
-A size in a parameter is a number, or "b", "2*b" and so on for multiples of the batch size. Weights have their names in
-`weights.safetensors`, which also holds the constants.
+A slot is a place for one array. A size in a parameter is a number, or "b", "2*b" and so on for multiples of the batch
+size. Weights have their names in `weights.safetensors`, which also holds the constants.
 """
 
 from __future__ import annotations
@@ -59,14 +59,17 @@ FUTURE = "from __future__ import annotations\n"
 
 
 class ProgramData(NamedTuple):
-    """NumPy version of a step: operations as plain data, and its constants."""
+    """Step of a policy in the NumPy format: operations as plain data, and constants by name."""
 
     data: dict[str, Any]
     constants: dict[str, np.ndarray]
 
 
 def to_program(interface: Interface, learner: PyTree) -> ProgramData:
-    """Trace the step for a free batch size; ConfigError where an operation has no NumPy version."""
+    """Return the policy's step in the NumPy format, for any batch size.
+
+    Raises ConfigError where an operation has no NumPy version.
+    """
     (batch,) = export.symbolic_shape("b")
     learner = jax.tree.map(np.asarray, learner)
     shapes = interface.shapes(batch)
@@ -94,14 +97,17 @@ def to_program(interface: Interface, learner: PyTree) -> ProgramData:
 
 
 def as_json(data: dict[str, Any]) -> bytes:
-    """Return a program as JSON, with one line for each operation."""
+    """Return a program of the NumPy format as JSON text, with one line for each operation."""
     lines = [json.dumps(operation) for operation in data["operations"]]
     rest = json.dumps({name: x for name, x in data.items() if name != "operations"})
     return (rest[:-1] + ', "operations": [\n ' + ",\n ".join(lines) + "\n]}\n").encode()
 
 
 def check_program(data: Any, weights: set[str]) -> None:
-    """Raise ValueError, naming the fault, unless `data` is a program of known operations on existing slots."""
+    """Raise ValueError, naming the fault, unless `data` is a program of known operations on existing slots.
+
+    `weights` are the names of the arrays that the bundle has.
+    """
     size = data["slots"]
     if type(size) is not int or not 0 < size <= 2**24:
         raise ValueError(f"slots = {size!r}")
@@ -122,7 +128,10 @@ def check_program(data: Any, weights: set[str]) -> None:
 
 
 def reader_text() -> str:
-    """Return the reader as one file that needs NumPy alone: `numpy_policy.py` with its table of operations inside."""
+    """Return the source of the reader in a bundle, which needs NumPy alone.
+
+    It is `numpy_policy.py` with the modules that this imports from ppax written into it.
+    """
     text = (resources.files("ppax.policy.bundle") / "numpy_policy.py").read_text(encoding="utf-8")
     for line, (package, name) in INLINED.items():
         own = (resources.files(package) / name).read_text(encoding="utf-8").partition(FUTURE)[2]
@@ -131,7 +140,10 @@ def reader_text() -> str:
 
 
 def _plain_params(name: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters that the NumPy version reads, as plain data; NoNumpyVersion where there is none."""
+    """Return the parameters that the NumPy version of the operation `name` reads, as plain data.
+
+    Raises NoNumpyVersion where the operation has no such version.
+    """
     kept = {key: _plain(params[key]) for key in PARAMS.get(name, ())}
     try:
         functions(name, _at_size_1(kept), 1)
@@ -141,7 +153,10 @@ def _plain_params(name: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(x: Any) -> Any:
-    """Return a parameter as JSON has it; NoNumpyVersion for other objects, and sizes that are no multiple of b."""
+    """Return a parameter of an operation as JSON has it.
+
+    Raises NoNumpyVersion for other objects, and for sizes that are no multiple of the batch size b.
+    """
     if x is None or isinstance(x, bool | int | float):
         return x
     if isinstance(x, tuple | list):
@@ -156,7 +171,7 @@ def _plain(x: Any) -> Any:
 
 
 def _at_size_1(x: Any) -> Any:
-    """Return parameters for a batch of one."""
+    """Return parameters of an operation with the batch size 1 in place of "b" in sizes such as "2*b"."""
     if isinstance(x, dict):
         return {key: _at_size_1(inner) for key, inner in x.items()}
     if isinstance(x, list):

@@ -1,4 +1,4 @@
-"""ONNX format: the step through jax2onnx, run once by onnxruntime. Extra `onnx`."""
+"""ONNX format of a bundle: the policy's step, converted by jax2onnx and run by onnxruntime (extra `onnx`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOGGERS = ("jax2onnx", "onnx_ir")
 
 
 def to_onnx(interface: Interface, learner: PyTree) -> bytes:
-    """Return the ONNX model; ConfigError where jax2onnx has no counterpart of an operation."""
+    """Return the policy's step as an ONNX model, serialised; ConfigError where jax2onnx cannot convert it."""
     import jax2onnx
 
     names, replay = [leaf.name for leaf in interface.inputs], replayed(interface, learner)
@@ -57,7 +57,7 @@ def require_onnx() -> None:
 
 
 def runner(data: bytes, interface: Interface) -> Callable[[Arrays], Arrays]:
-    """Return a function that runs the model by onnxruntime on the CPU."""
+    """Return a function that runs an ONNX model by onnxruntime on the CPU, from inputs to outputs by name."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -94,14 +94,14 @@ ON_EACH_PART = {
 
 
 class Pair(NamedTuple):
-    """Complex array as its real and imaginary parts."""
+    """Complex array as a pair of real arrays, its real and imaginary parts."""
 
     real: Any
     imag: Any
 
 
 def replayed(interface: Interface, learner: PyTree) -> Callable[[Arrays], Arrays]:
-    """Return the step with these weights as a function of its inputs by name, [b, ...] each, for any b.
+    """Return the policy's step with the weights `learner` as a function of its inputs by name, [b, ...] for any b.
 
     It runs the traced step operation by operation, as basic primitives alone, which converters know: called functions
     and loops are inlined, unused operations dropped, and what depends on weights alone is computed beforehand. Complex
@@ -134,7 +134,10 @@ def replayed(interface: Interface, learner: PyTree) -> Callable[[Arrays], Arrays
 
 
 def _run(operation: Operation, values: list[Any], batch: Any) -> None:
-    """Run one operation on the slots `values`, for a batch size that may be symbolic."""
+    """Run one operation of a traced step on the slots `values`, for a batch size that may be symbolic.
+
+    A slot is a place in the list that holds one array of the step.
+    """
     params = {name: _sized(x, batch) for name, x in operation.params.items()}
     arguments = [values[slot] for slot in operation.reads]
     if operation.name == "complex":
@@ -156,7 +159,10 @@ def _run(operation: Operation, values: list[Any], batch: Any) -> None:
 
 
 def _on_pairs(operation: Operation, params: dict[str, Any], arguments: list[Any]) -> Any:
-    """Run an operation on complex arguments by its formula, or on each part, if it is linear or moves numbers."""
+    """Return the result of an operation with complex arguments, which are pairs.
+
+    It is computed by its formula or, if it is linear or moves numbers, on each part.
+    """
     if operation.name in ("real", "imag"):
         return getattr(arguments[0], operation.name)
     if operation.name == "exp":
@@ -172,7 +178,10 @@ def _on_pairs(operation: Operation, params: dict[str, Any], arguments: list[Any]
 
 
 def _padded(config: Any, x: Any, value: Any) -> Any:
-    """Return `x` padded or cropped on each axis, by concatenation and slices: converters pad arrays of known size."""
+    """Return `x` padded by `value`, or cropped, on each axis; `config` is that of `jax.lax.pad`.
+
+    It is made of concatenations and slices, as converters pad only arrays of known size.
+    """
     for axis, (low, high, _) in enumerate(config):
         if min(low, high) < 0:
             x = jax.lax.slice_in_dim(x, max(-low, 0), x.shape[axis] + min(high, 0), axis=axis)
@@ -185,12 +194,12 @@ def _padded(config: Any, x: Any, value: Any) -> Any:
 
 
 def _is_window(starts: Any) -> bool:
-    """Return whether the indices of a gather are known, and are those of one window."""
+    """Return whether the start indices of a gather are known, and are those of one window."""
     return not isinstance(starts, jax.core.Tracer) and starts.ndim == 1
 
 
 def _window(params: dict[str, Any], x: Any, starts: Any) -> Any:
-    """Return one window of `x`, as slices: converters know a gather of some forms only."""
+    """Return the result of a gather of one window of `x`, made of slices: converters know only some gathers."""
     numbers = params["dimension_numbers"]
     for axis, start in zip(numbers.start_index_map, np.asarray(starts), strict=True):
         size = params["slice_sizes"][axis]
@@ -205,14 +214,14 @@ def _parts(x: np.ndarray) -> Any:
 
 
 def _is_sized(x: Any) -> bool:
-    """Return whether a parameter contains the symbolic batch size."""
+    """Return whether a parameter of an operation contains the symbolic batch size."""
     if isinstance(x, dict):
         return any(map(_is_sized, x.values()))
     return any(map(_is_sized, x)) if isinstance(x, tuple | list) else is_symbolic_dim(x)
 
 
 def _sized(x: Any, batch: Any) -> Any:
-    """Return a parameter with `batch` in place of the symbolic batch size."""
+    """Return a parameter of an operation with `batch` in place of the symbolic batch size."""
     if isinstance(x, tuple):
         parts = [_sized(inner, batch) for inner in x]
         return tuple(parts) if type(x) is tuple else type(x)(*parts)  # a NamedTuple

@@ -1,4 +1,4 @@
-"""Policy of a bundle, as `ppax.load` returns it: its agent is built from the configuration, with the bundle's weights.
+"""Reader of bundles for `ppax.load`: the agent is built from the configuration, with the bundle's weights.
 
 Every file of the bundle is verified, also those that are not used here; none is executed, unpacked or written.
 """
@@ -31,7 +31,7 @@ from ppax.storage import state_arrays
 def read_bundle(path: Path, agent: Agent | None = None) -> Policy:
     """Return the policy of the bundle `path`; DamagedBundle where a file in it is not what ppax writes.
 
-    A policy with parts of the user's own needs them, as `agent`; ConfigError names them.
+    A policy with parts of the user's own needs them again, as `agent`; ConfigError says so.
     """
     free = available_bytes()
     description, files = archive.read_archive(path, archive.LIMIT if free is None else free // 2)  # and its arrays
@@ -44,9 +44,9 @@ def read_bundle(path: Path, agent: Agent | None = None) -> Policy:
 
 
 def _require_reader(path: Path, description: dict[str, Any], files: dict[str, bytes]) -> None:
-    """Raise DamagedBundle for a NumPy reader that ppax has not written: it is the one file of a bundle that is code.
+    """Raise DamagedBundle if the bundle's NumPy reader, its one file that is code, is not that of ppax.
 
-    That of a later version, which this one does not know, is a warning.
+    If the bundle says that a later version of ppax wrote it, whose reader is not known here, that is a warning.
     """
     if archive.READER not in files:
         return
@@ -72,7 +72,7 @@ def _later(version: str) -> bool:
 
 
 def _agent(path: Path, description: dict[str, Any], agent: Agent | None) -> tuple[PolicySpec, Agent]:
-    """Return specification and agent."""
+    """Return specification and agent of a bundle; the agent is `agent`, or (None) built from the configuration."""
     where = f"{path}: {archive.DESCRIPTION}"
     try:
         spec = PolicySpec.from_data(archive.undo_json(description.get("spec")), where)
@@ -101,7 +101,10 @@ def _arrays(path: Path, data: bytes) -> dict[str, np.ndarray]:
 
 
 def _learner(path: Path, agent: Any, spec: PolicySpec, arrays: dict[str, np.ndarray]) -> Any:
-    """Return what acting needs of a learner; DamagedBundle where the arrays do not fit the agent or are not finite."""
+    """Return the parameters and statistics of a learner that acting reads, from a bundle's arrays by name.
+
+    Raises DamagedBundle where they do not fit the agent or are not finite.
+    """
     base = agent if agent.pool is None else agent.agent
     try:
         with warnings.catch_warnings():
@@ -124,7 +127,10 @@ def _learner(path: Path, agent: Any, spec: PolicySpec, arrays: dict[str, np.ndar
 def _require_formats(
     path: Path, policy: Policy, description: dict[str, Any], files: dict[str, bytes], weights: set[str]
 ) -> None:
-    """Raise DamagedBundle where inputs, program or platforms are not those of the policy."""
+    """Raise DamagedBundle where inputs, program or platforms of a bundle are not those of its policy.
+
+    `weights` are the names of the bundle's arrays.
+    """
     interface = Interface(policy)
     for key, leaves in (("inputs", interface.inputs), ("outputs", interface.outputs)):
         expected = [{"name": leaf.name, "shape": ["b", *leaf.shape], "dtype": leaf.dtype} for leaf in leaves]

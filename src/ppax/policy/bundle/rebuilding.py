@@ -19,12 +19,12 @@ READ = ("network", "critic", "normalize_obs", "compute_dtype")  # fields of PPO 
 
 
 def rebuilt(spec: PolicySpec) -> Agent:
-    """Return the agent that acts as the configuration says; ConfigError where that has parts of the user's own."""
+    """Return the agent of a specification's configuration; ConfigError where acting needs parts of the user's own."""
     return config.build_agent(_to_act(spec.config), spec)
 
 
 def is_rebuilt(policy: Policy) -> bool:
-    """Return whether the configuration of a policy is enough to build its agent again."""
+    """Return whether the configuration in a policy's specification is enough to build its agent again."""
     try:
         agents = [one.learners(policy.spec.num_agents) for one in (rebuilt(policy.spec), policy.agent)]
     except ConfigError:
@@ -45,5 +45,5 @@ def _to_act(run_config: Config) -> Config:
 
 
 def _choices(agents: Any) -> Any:
-    """Return the strings and booleans among the fields: options that are not parts."""
+    """Return the strings and booleans among the fields of each agent: options that are not parts."""
     return [[x for x in fields if isinstance(x, bool | str)] for fields in agents]

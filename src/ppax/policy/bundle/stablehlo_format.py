@@ -1,4 +1,4 @@
-"""StableHLO format: `jax.export` of the step for CPU and CUDA, with any batch size and the weights inside."""
+"""StableHLO format of a bundle: the policy's step by `jax.export`, with any batch size and the weights inside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLATFORMS = ("cpu", "cuda")
 
 
 def to_stablehlo(interface: Interface, learner: PyTree) -> bytes:
-    """Return the serialised step: a function of a dict of arrays, and of nothing else."""
+    """Return the policy's step, serialised for CPU and CUDA: a function of a dict of arrays, and of nothing else."""
     (batch,) = export.symbolic_shape("b")
     learner = jax.tree.map(jnp.asarray, learner)
     # without this, accelerators would round the factors of products in float32
@@ -26,11 +26,11 @@ def to_stablehlo(interface: Interface, learner: PyTree) -> bytes:
 
 
 def runner(data: bytes) -> Callable[[Arrays], Arrays]:
-    """Return a function that runs a step which this process has exported."""
+    """Return a function that runs a serialised step, from inputs to outputs by name; only for steps of this process."""
     step = jax.jit(export.deserialize(bytearray(data)).call)
     return lambda inputs: jax.device_get(step(inputs))
 
 
 def platforms_of(data: bytes) -> Any:
-    """Return the platforms of a serialised step, without compiling or running it; any exception if it is damaged."""
+    """Return the platforms of a serialised step, which is not compiled or run; if it is damaged, any exception."""
     return export.deserialize(bytearray(data)).platforms

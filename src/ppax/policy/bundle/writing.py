@@ -1,4 +1,4 @@
-"""Export of a policy: one file with several formats, each compared with the policy before anything is written."""
+"""Export of a policy as one file with several formats, each compared with the policy before anything is written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TIES = 0.02  # largest share of rows in which rounding may choose another of two
 
 
 class Exported(NamedTuple):
-    """A written bundle."""
+    """Result of an export: the bundle's path, and which formats are in it."""
 
     path: Path
     differences: dict[str, float]  # of each format written: its largest difference from the policy
@@ -41,7 +41,7 @@ class Exported(NamedTuple):
 
 
 class Format(NamedTuple):
-    """A policy in one format: files by name, entries of the description, constants stored with the weights."""
+    """Policy in one format: files by name, entries of the bundle's description, constants stored with the weights."""
 
     files: dict[str, bytes]
     about: dict[str, Any]
@@ -51,7 +51,7 @@ class Format(NamedTuple):
 def write_bundle(
     policy: Policy, path: str | Path, formats: Sequence[str] | None = None, scores: Mapping[str, Any] | None = None
 ) -> Exported:
-    """Write `policy` to the file `path`; see `Policy.export`."""
+    """Write `policy` as a bundle to the file `path`, and return what was written; see `Policy.export`."""
     path = to_path(path, "path")
     require_place(path, f"policy{SUFFIX}")
     if path.suffix != SUFFIX:
@@ -81,7 +81,10 @@ def write_bundle(
 def compared(
     interface: Interface, policy: Policy, data: bytes, files: Mapping[str, bytes], formats: Collection[str]
 ) -> dict[str, float]:
-    """Return the largest difference of each format from the policy; ConfigError where it is not rounding."""
+    """Return the largest difference of each format from the policy, by name; ConfigError where it is not rounding.
+
+    `data` is the whole bundle, `files` are the files in it.
+    """
     run: dict[str, Callable[[Arrays], Arrays]] = {}
     if "numpy" in formats:
         run["numpy"] = NumpyPolicy(io.BytesIO(data))
@@ -97,7 +100,7 @@ def compared(
 
 
 def _steps(interface: Interface, policy: Policy) -> Iterator[tuple[Arrays, Arrays]]:
-    """Yield inputs and outputs of the policy itself over some steps, the first of which begins an episode."""
+    """Yield inputs and outputs of the policy itself over STEPS steps, the first of which begins an episode."""
     function = jax.jit(interface)
     carry: Arrays = {}
     for i in range(STEPS):
@@ -110,7 +113,10 @@ def _steps(interface: Interface, policy: Policy) -> Iterator[tuple[Arrays, Array
 
 
 def _difference(name: str, found: Arrays, wanted: Arrays) -> float:
-    """Return the largest difference of the numbers of one step; ConfigError where it is not rounding."""
+    """Return the largest difference between two outputs of one step; ConfigError where it is not rounding.
+
+    Numbers are compared relative to max(1, their size). `name` is the format that gave `found`.
+    """
     largest, ties = 0.0, np.zeros(ROWS, bool)
     for key, x in wanted.items():
         got = np.asarray(found[key])
@@ -169,7 +175,7 @@ MAKERS = {"numpy": _numpy, "stablehlo": _stablehlo, "onnx": _onnx}
 def _description(
     policy: Policy, interface: Interface, made: Mapping[str, Format], scores: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return the description of a bundle, but for its files."""
+    """Return the description of a bundle, without the entries of its files; `made` are its formats by name."""
     formats = {name: {"files": sorted(one.files), **one.about} for name, one in made.items()}
     return {
         "ppax": policy.spec.version,

@@ -1,4 +1,4 @@
-"""Doctor: rules over the metrics and options of a run, which say why it does not learn."""
+"""Doctor of runs: rules over metrics and options that say why a run does not learn."""
 
 from ppax.reports.doctor.examination import RULES, diagnosed, doctor
 from ppax.reports.doctor.rules import Diagnosis, Finding, Remedy, Rule

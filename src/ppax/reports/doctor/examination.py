@@ -32,7 +32,7 @@ RULES = (*rules.ENVIRONMENT_RULES, *rules.CRITIC_RULES, *rules.POLICY_RULES)
 
 
 def doctor(run: TrainedRun | str | Path) -> Diagnosis:
-    """Say why a run does not learn, and which option to try, from its log rows and its run file alone.
+    """Return a diagnosis of why a run does not learn, and which option to try, from log rows and run file alone.
 
     `run` is a run directory or the result of `fit`. Nothing is trained or computed on a device. Raises ConfigError
     where there is no run, or no log row yet.
@@ -42,7 +42,7 @@ def doctor(run: TrainedRun | str | Path) -> Diagnosis:
 
 @np.errstate(all="ignore")  # a file may hold any numbers
 def diagnosed(record: ExaminedRun) -> Diagnosis:
-    """Diagnosis of a record by all rules; of each group of agents by itself."""
+    """Return the diagnosis of a run by all rules; each group of agents is examined by itself."""
     findings: dict[tuple[str, str], Finding] = {}
     missing = {rule.name: why for rule in RULES if (why := _why_not(rule, record))}
     for group in agent_groups(record):
@@ -58,7 +58,7 @@ def diagnosed(record: ExaminedRun) -> Diagnosis:
 
 
 def progress(record: ExaminedRun) -> str:
-    """One sentence: the mean returns at the begin and the end of a run, and whether they rose."""
+    """Return one sentence: the mean returns at the begin and the end of a run, and whether they rose."""
     begin, end = at_ends(record, "episode_return")
     if np.isnan(begin):
         return "No episode ended."
@@ -75,7 +75,10 @@ def progress(record: ExaminedRun) -> str:
 
 
 def _examined(rule: Rule, record: ExaminedRun) -> Finding | None:
-    """Finding of a rule, with its name and first row; a warning becomes a notice where the run learns."""
+    """Return the finding of a rule on a run, with the rule's name and its first log row; None if it sees nothing.
+
+    A warning becomes a notice where the run learns.
+    """
     found = rule.examine(record)
     if found is None:
         return None
@@ -88,7 +91,7 @@ def _examined(rule: Rule, record: ExaminedRun) -> Finding | None:
 
 
 def _why_not(rule: Rule, record: ExaminedRun) -> str:
-    """Reason why a rule cannot be examined; "" where it can."""
+    """Return the reason why a rule cannot be examined on a run; "" where it can."""
     absent = [metric for metric in rule.metrics if not record.has(metric)]
     if absent:
         return f"as the rows have no {' and no '.join(absent)}"

@@ -31,7 +31,7 @@ MIN_ROWS = 5  # fewer log rows are too few for a judgement
 
 
 class Remedy(NamedTuple):
-    """Change to try: an option with a concrete value and the reason."""
+    """Change of a run to try: an option with a concrete value, and the reason."""
 
     reason: str
     option: str = ""  # full name, as `agent.learning_rate`; "" where no option of the run mends it
@@ -42,7 +42,7 @@ class Remedy(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Symptom in the metrics of a run, and the change to try."""
+    """Symptom that a rule has found in the metrics of a run, and the change to try."""
 
     diagnosis: str  # one sentence with the figures
     remedy: Remedy
@@ -65,7 +65,7 @@ class Finding(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Rule over the rows and options of a run; it returns None where it sees nothing."""
+    """Rule of the doctor: a function of the log rows and options of a run that returns a finding, or None."""
 
     name: str
     sees: str  # for the documentation: the symptom, with its threshold
@@ -76,7 +76,7 @@ class Rule(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """Findings of all rules on one run; `str` shows them as text."""
+    """Findings of all rules on one run; `str` gives them as text."""
 
     findings: tuple[Finding, ...]
     examined: tuple[str, ...]  # names of the rules that were examined
@@ -87,7 +87,7 @@ class Diagnosis(NamedTuple):
 
     @property
     def healthy(self) -> bool:
-        """True if no rule has a finding."""
+        """Whether no rule has found anything."""
         return not self.findings
 
     def __str__(self) -> str:
@@ -104,17 +104,17 @@ class Diagnosis(NamedTuple):
 
 
 def wrapped(text: str, indent: str) -> list[str]:
-    """Lines of a paragraph, each with the indent."""
+    """Return the lines of a paragraph, each with the indent and at most WIDTH characters long."""
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
 def figure(x: float) -> str:
-    """Three significant digits; large numbers with separators of thousands."""
+    """Return a number as text with three significant digits; from 1000 on whole, with separators of thousands."""
     return f"{x:,.0f}" if 1e3 <= abs(x) < 1e15 else f"{x:.3g}"
 
 
 def rounded_text(x: float) -> float:
-    """Two significant digits, for a value to try."""
+    """Return a number rounded to two significant digits, for a value to try."""
     return float(f"{x:.2g}")
 
 
@@ -135,41 +135,47 @@ class ExaminedRun(NamedTuple):
     evaluated: float = math.nan  # mean return of the evaluation at the end of the run
 
     def has(self, metric: str) -> bool:
-        """Whether the rows have a column `metric`."""
+        """Return whether the log rows have a column `metric`."""
         return any(metric in row for row in self.rows)
 
     def column(self, metric: str) -> np.ndarray:
-        """Values [rows] of a metric, NaN where a row has none; of the group, where it has a column of its own."""
+        """Return the values [rows] of a metric, NaN in rows without; the group's own where there is such a column."""
         own = f"{metric}/{self.group}"
         name = own if self.group and self.has(own) else metric
         return np.array([math.nan if row.get(name) is None else float(row[name]) for row in self.rows])
 
     def late(self, metric: str) -> np.ndarray:
-        """Values [rows / 2] of the second half of the rows."""
+        """Return the values [rows / 2] of a metric in the second half of the rows; NaN in rows without."""
         return self.column(metric)[len(self.rows) // 2 :]
 
     def path(self, name: str) -> str:
-        """Full name of an option of the agent."""
+        """Return the full name of an option of the agent, or of that of the group."""
         return f"groups.{self.group}.agent.{name}" if self.group else f"agent.{name}"
 
     def option(self, name: str) -> Any:
-        """Value of an option of the agent; None where it has no such option."""
+        """Return the value of an option of the agent; None where it has no such option."""
         return self.options.get(self.path(name))
 
     def number(self, name: str) -> float:
-        """Number of the agent, the smallest where every player has one; NaN for none."""
+        """Return a number among the agent's options, NaN if it is not set; of one for each player, the smallest.
+
+        A player is an agent in the environment.
+        """
         value = self.option(name)
         values = value if isinstance(value, list) else [value]
         return min((math.nan if one is None else float(one) for one in values), default=math.nan)
 
     def of_run(self, name: str) -> float:
-        """Number of the run, as `total_steps`; NaN where it is unknown."""
+        """Return a number among the options of the run, as `total_steps`; NaN where it is unknown."""
         value = self.options.get(name)
         return math.nan if value is None else float(value)
 
 
 def record_of(run: TrainedRun | str | Path) -> ExaminedRun:
-    """Return the record of a run directory, or of a run in memory; ConfigError where there is no run or no row."""
+    """Return log rows and options of a run for the rules, from its directory or from a run in memory.
+
+    Raises ConfigError where there is no run or no row.
+    """
     if isinstance(run, TrainedRun) and run.run_dir is None:
         rows, options, space = run.history, _options_of(run), run.env.action_space
         evaluated = math.nan
@@ -192,36 +198,36 @@ def record_of(run: TrainedRun | str | Path) -> ExaminedRun:
 
 
 def _options_of(run: TrainedRun) -> Config:
-    """Configuration of a run in memory."""
+    """Return the configuration of a run in memory."""
     fields = run.env.settings.run_fields() | {"num_steps": run.state.num_steps, "total_steps": run.total_steps}
     return config.describe_run(run.agent, run.env, config.Run(**fields))
 
 
 def agent_groups(record: ExaminedRun) -> list[str]:
-    """Names of the groups with agents of their own; [""] without groups."""
+    """Return the names of the groups with agents of their own; [""] without groups."""
     named = {path.split(".")[1]: None for path in record.options if path.startswith("groups.")}
     return list(named) or [""]
 
 
 def median(values: np.ndarray) -> float:
-    """Median of the finite values; NaN where there are none."""
+    """Return the median of the finite values; NaN where there are none."""
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if len(finite) else math.nan
 
 
 def share(mask: np.ndarray, values: np.ndarray) -> float:
-    """Share of the finite values for which `mask` holds; 0 where there are none."""
+    """Return the share of the finite values for which `mask` holds; 0 where there are none."""
     finite = np.isfinite(values)
     return float(mask[finite].mean()) if finite.any() else 0.0
 
 
 def first(mask: np.ndarray) -> int:
-    """Index of the first True; 0 where there is none."""
+    """Return the index of the first True; 0 where there is none."""
     return int(np.argmax(mask))
 
 
 def at_ends(record: ExaminedRun, metric: str) -> tuple[float, float]:
-    """Means of a metric over the first and the last tenth of the rows that have it; NaN without any."""
+    """Return the means of a metric over the first and the last tenth of the rows that have it; NaN without any."""
     values = record.column(metric)
     values = values[np.isfinite(values)]
     if not len(values):
@@ -231,7 +237,7 @@ def at_ends(record: ExaminedRun, metric: str) -> tuple[float, float]:
 
 
 def rose(record: ExaminedRun) -> bool:
-    """Whether the return rose by more than CERTAIN times its usual change from one row to the next."""
+    """Return whether the return rose by more than CERTAIN times its usual change from one row to the next."""
     values = record.column("episode_return")
     values = values[np.isfinite(values)]
     begin, end = at_ends(record, "episode_return")
@@ -239,18 +245,21 @@ def rose(record: ExaminedRun) -> bool:
 
 
 def learned(record: ExaminedRun) -> bool:
-    """Whether the return rose, over enough episodes, and no evaluation disagrees."""
+    """Return whether the return rose, over enough episodes, and no evaluation contradicts it."""
     return rose(record) and not episodes_at_end(record) < EPISODES and np.isnan(contradiction(record))
 
 
 def episodes_at_end(record: ExaminedRun) -> float:
-    """Episodes in the last tenth of the rows with a return; NaN where rows do not count them."""
+    """Return the number of episodes in the last tenth of the rows with a return; NaN where rows do not count them."""
     counted = record.column("episodes")[np.isfinite(record.column("episode_return"))]
     return float(counted[-max(1, len(counted) // 10) :].sum())
 
 
 def contradiction(record: ExaminedRun) -> float:
-    """Mean return of the newest evaluation, if it is nearer to the returns at the begin of a run; NaN otherwise."""
+    """Return the mean return of the newest evaluation, if it contradicts a rise of the return in training; else NaN.
+
+    It does if it is nearer to the returns at the begin of the run than to those at its end.
+    """
     begin, end = at_ends(record, "episode_return")
     values = record.column("eval_return")
     values = values[np.isfinite(values)]
@@ -279,7 +288,7 @@ ITERATIONS = 15  # each improves the policy by about a clip range; the shortest 
 
 
 def entropy_gone(record: ExaminedRun) -> Finding | None:
-    """Entropy, or the standard deviation of Box actions, near 0 in the first half of a run that did not learn."""
+    """Report an entropy, or std of Box actions, that is near 0 early in a run that did not learn; else None."""
     metric = "policy_std" if record.has("policy_std") else "entropy"
     values = record.column(metric)
     begin = values[first(np.isfinite(values))]
@@ -300,7 +309,7 @@ def entropy_gone(record: ExaminedRun) -> Finding | None:
 
 
 def actions_off_scale(record: ExaminedRun) -> Finding | None:
-    """Normal distribution over actions in units that it does not reach."""
+    """Report actions in units that a normal distribution around 0 does not reach; else None."""
     if not record.off_scale or record.option("network.distribution") != "normal":
         return None
     return Finding(
@@ -315,7 +324,7 @@ def actions_off_scale(record: ExaminedRun) -> Finding | None:
 
 
 def kl_large(record: ExaminedRun) -> Finding | None:
-    """KL between the policy before and after the updates that is large in many rows."""
+    """Report a KL divergence between the policy before and after an update that is large in many rows; else None."""
     values = record.column("approx_kl")
     large = values > KL_LARGE
     if share(large, values) < OFTEN:
@@ -335,7 +344,7 @@ def kl_large(record: ExaminedRun) -> Finding | None:
 
 
 def clip_fraction_high(record: ExaminedRun) -> Finding | None:
-    """Clip fraction that is high in half of the rows."""
+    """Report a clip fraction (samples whose ratio left the clip range) that is high in half of the rows; else None."""
     values = record.column("clip_fraction")
     high = values > CLIPPED
     if share(high, values) < 0.5:
@@ -353,7 +362,7 @@ def clip_fraction_high(record: ExaminedRun) -> Finding | None:
 
 
 def ratio_not_one(record: ExaminedRun) -> Finding | None:
-    """Probability ratio that differs from 1 before the first gradient step."""
+    """Report a probability ratio that differs from 1 before the first gradient step; else None."""
     values = record.column("ratio_first_max_dev")
     if record.of_run("overlap") > 0:  # only in the first iteration the policy that acts is the one that learns
         values = np.where(record.column("iteration") == 1, values, np.nan)
@@ -374,7 +383,7 @@ def ratio_not_one(record: ExaminedRun) -> Finding | None:
 
 
 def few_gradient_steps(record: ExaminedRun) -> Finding | None:
-    """Number of iterations and of gradient steps that the whole run takes."""
+    """Report too few iterations, or gradient steps, in the whole run; else None."""
     iterations = planned_of_run(record)
     a_time = gradient_steps_per_update(record)
     steps = iterations * a_time
@@ -392,7 +401,10 @@ def few_gradient_steps(record: ExaminedRun) -> Finding | None:
 
 
 def _smaller_rollouts(record: ExaminedRun, factor: int) -> Remedy:
-    """Rollouts of 1 / `factor` of the steps, where they keep 16 steps or 4 environments; else a longer run."""
+    """Return as remedy rollouts of 1 / `factor` of the steps, or a longer run where they would be too small.
+
+    At least 16 steps or 4 environments must be left.
+    """
     for name, least in (("num_steps", 16), ("num_envs", 4)):
         size = int(record.of_run(name)) // factor
         if size >= least:
@@ -401,14 +413,14 @@ def _smaller_rollouts(record: ExaminedRun, factor: int) -> Remedy:
 
 
 def gradient_steps_per_update(record: ExaminedRun) -> float:
-    """Gradient steps of an update that are taken: without those that an early stop skips."""
+    """Return the number of gradient steps that an update takes, without those that an early stop skips."""
     skipped = median(record.column("updates_skipped"))
     kept = 1.0 if math.isnan(skipped) else 1.0 - skipped
     return record.number("num_epochs") * record.number("minibatch.num_minibatches") * kept
 
 
 def planned_of_run(record: ExaminedRun) -> float:
-    """Iterations of the whole run, from the steps of those that are done; NaN where that is unknown."""
+    """Return the number of iterations of the whole run, from the steps of those done; NaN where it is unknown."""
     valid = median(record.column("valid_fraction"))
     rows = record.column("env_steps")[-1] / (valid if valid > 0.0 else 1.0)
     return float(record.column("iteration")[-1] * record.of_run("total_steps") / rows) if rows > 0.0 else math.nan
@@ -476,7 +488,7 @@ DOMINATES = 0.9  # share of the value term in the loss
 
 
 def explained_variance_low(record: ExaminedRun) -> Finding | None:
-    """Explained variance near 0 or below in the second half of the rows, with an error that matters."""
+    """Report an explained variance near 0 or below in the second half of the rows, if the error matters; else None."""
     explained, std = record.late("explained_variance"), record.late("target_std")
     error = np.sqrt(np.maximum(0.0, 1.0 - explained)) * std
     bad = (explained < EXPLAINED) & (std > 0.0) & (error > PRECISE * np.abs(record.late("target_mean")))
@@ -492,7 +504,7 @@ def explained_variance_low(record: ExaminedRun) -> Finding | None:
 
 
 def targets_large(record: ExaminedRun) -> Finding | None:
-    """Value targets that are large for a critic that regresses on them unscaled."""
+    """Report value targets that are large for a critic that regresses on them unscaled; else None."""
     scale = np.sqrt(record.column("target_mean") ** 2 + record.column("target_std") ** 2)
     large = scale > TARGETS_LARGE
     if record.option("critic.part") != "regression" or share(large, scale) <= 0.5:
@@ -506,7 +518,7 @@ def targets_large(record: ExaminedRun) -> Finding | None:
 
 
 def value_loss_dominates(record: ExaminedRun) -> Finding | None:
-    """Value term that makes up nearly all of the loss, while gradient clipping cuts most of the gradient."""
+    """Report a value term that is nearly all of the loss while clipping cuts most of the gradient; else None."""
     limit, weight = record.number("max_grad_norm"), record.number("vf_coef")
     norm, value = record.column("grad_norm"), weight * record.column("value_loss")
     others = np.abs(record.column("policy_loss")) + record.number("ent_coef") * np.abs(record.column("entropy"))
@@ -530,7 +542,10 @@ def _scaled_rewards(record: ExaminedRun) -> Remedy:
 
 
 def _better_critic(record: ExaminedRun) -> Remedy:
-    """Scaled rewards; where they are, more epochs; with many of these a memory, as an observation may not suffice."""
+    """Return a remedy for a poor critic: scaled rewards; if they are, more epochs; with many epochs a memory.
+
+    Where network or critic have a memory already, it is a larger network.
+    """
     epochs = record.number("num_epochs")
     if not record.option("normalize_reward"):
         return _scaled_rewards(record)
@@ -582,7 +597,7 @@ PLAYED = 1000  # steps of each environment without an end; the usual longest tim
 
 
 def observations_large(record: ExaminedRun) -> Finding | None:
-    """Raw observations with large entries."""
+    """Report observations with large entries that are not normalised; else None."""
     values = record.column("obs_max")
     large = values > OBS_LARGE
     if record.option("normalize_obs") or not large.any():
@@ -596,7 +611,7 @@ def observations_large(record: ExaminedRun) -> Finding | None:
 
 
 def horizon_short(record: ExaminedRun) -> Finding | None:
-    """Episodes that are many horizons long."""
+    """Report episodes that are many times as long as the horizon 1 / (1 - gamma); else None."""
     length, gamma = median(record.late("episode_length")), record.number("gamma")
     if not length * (1.0 - gamma) > HORIZONS:
         return None
@@ -610,7 +625,7 @@ def horizon_short(record: ExaminedRun) -> Finding | None:
 
 
 def reward_not_reached(record: ExaminedRun) -> Finding | None:
-    """Returns, or where no episode ends rewards, that are the same in all rows."""
+    """Report returns (or where no episode ends, rewards) that are the same in all rows; else None."""
     name = "episode_return" if np.isfinite(record.column("episode_return")).any() else "reward_mean"
     values = record.column(name)
     values = values[np.isfinite(values)]
@@ -627,7 +642,7 @@ def reward_not_reached(record: ExaminedRun) -> Finding | None:
 
 
 def no_episode_ended(record: ExaminedRun) -> Finding | None:
-    """Run without the end of an episode."""
+    """Report a run in which no episode has ended after many steps; else None."""
     played = record.column("iteration")[-1] * record.of_run("num_steps")
     if np.nansum(record.column("episodes")) > 0 or not played >= PLAYED:
         return None
@@ -646,7 +661,7 @@ def no_episode_ended(record: ExaminedRun) -> Finding | None:
 
 
 def truncation_as_end(record: ExaminedRun) -> Finding | None:
-    """Episodes that end at one greatest length as if terminated, which looks like a time limit."""
+    """Report episodes that end at one greatest length as if terminated, which looks like a time limit; else None."""
     length, cuts = record.column("episode_length"), np.nansum(record.column("truncations"))
     longest = np.nanmax(length, initial=0.0)
     at_limit = length == longest
@@ -666,7 +681,10 @@ def truncation_as_end(record: ExaminedRun) -> Finding | None:
 
 
 def ending_pays(record: ExaminedRun) -> Finding | None:
-    """Episodes that get shorter by ends of the task while steps cost: right or wrong, which only the task says."""
+    """Report episodes that get shorter by terminations while returns are negative: ending early may be what pays.
+
+    None otherwise. A notice, not a fault: it is right where the goal is to end soon.
+    """
     (begin, end), returns = at_ends(record, "episode_length"), at_ends(record, "episode_return")
     ends, cuts = (np.nansum(record.late(name)) for name in ("terminations", "truncations"))
     costs, shorter = max(returns) < 0.0, 0.0 < end <= SHORTER * begin

@@ -1,4 +1,4 @@
-"""Directory at the end of a zip file, which `zipfile` reads at once however large it claims to be.
+"""Check of the directory at the end of a zip file, which `zipfile` reads at once however large it claims to be.
 
 A sparse file of a few bytes on the disk may claim gigabytes. This file needs Python alone: exported policies carry it.
 """

@@ -37,8 +37,7 @@ FLAT = tuple(field.name for field in dataclasses.fields(Transition) if field.nam
 
 @part
 class Groups:
-    """Agent with one agent for each group of players: a PPO that all of a group share, or an Independent of one PPO
-    each.
+    """Agent with one agent for each group of players: a PPO that the group shares, or an Independent of one PPO each.
 
     `sizes` is `env.sizes`. The learner is a dict of the groups' learners. A stream is one player in one environment;
     the streams [B] are ordered by environment, then by group in the order of `sizes`, then by player.
@@ -158,10 +157,9 @@ class Groups:
         return dataclasses.replace(self, agents=agents)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Return every PPO that is trained, in the order of the groups, with the number of streams that it is trained
-        on.
+        """Return every PPO that is trained, in the order of the groups, with the number of its streams.
 
-        `num_streams` is the number of all streams, one player in one environment each.
+        A stream is one player in one environment; `num_streams` is the number of all of them.
         """
         envs = num_streams // self.num_agents
         return tuple(one for name, size in self.sizes for one in self.agents[name].learners(envs * size))
@@ -244,9 +242,7 @@ def _of(tree: PyTree | None, name: str) -> PyTree | None:
 
 @part
 class ByGroup:
-    """Distributions of the actions of all groups, a dict by group, [E * A_g] each, with the methods of one
-    distribution.
-    """
+    """Distributions of the actions of all groups, a dict by group of [E * A_g] each, used as one distribution."""
 
     parts: dict[str, Any]
     sizes: tuple[tuple[str, int], ...] = static("(name, number of agents) of each group")

@@ -40,8 +40,7 @@ Tree = TypeVar("Tree")
 
 @part
 class Independent:
-    """Agent with one PPO per player: the methods of `agent`, mapped by `jax.vmap` over a leading axis [A] of the
-    learner.
+    """Agent with one PPO per player: the methods of `agent`, mapped by `jax.vmap` over an axis [A] of the learner.
 
     A player is one of the A agents of an environment. A hyperparameter of `agent` is a scalar, shared by all players,
     or an array [A] with one value per player. A stream is one player in one environment; the streams [B], B = E * A,
@@ -82,10 +81,9 @@ class Independent:
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
     ) -> ForwardPass:
-        """Return action distribution, V and next carry for the observation of every stream, [B, ...], by its player's
-        policy.
+        """Return action distribution, V and next carry for the observation of every stream, [B, ...].
 
-        A stream is one player in one environment.
+        A stream is one player (agent of an environment) in one environment; its own player's policy acts in it.
         """
         policy: ForwardPass = self._each(PPO.policy, learner, (carry, obs, first, action_mask))
         return policy
@@ -123,8 +121,9 @@ class Independent:
         return self.together(evaluated)
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Return the network's memory at the start of an episode for each stream (one player in one environment),
-        [B, ...].
+        """Return the network's memory at the start of an episode for each stream, [B, ...].
+
+        A stream is one player (agent of an environment) in one environment.
         """
         return self.agent.initial_carry(num_streams)
 
@@ -193,8 +192,9 @@ class Independent:
         return self.agent.program
 
     def players(self) -> PPO:
-        """Return the PPO with every hyperparameter broadcast to [A], one value per player; ConfigError for other
-        shapes.
+        """Return the PPO with every hyperparameter broadcast to [A], one value per player; ConfigError for others.
+
+        Others are arrays that are neither scalars nor [A].
         """
 
         def broadcast(path: Any, x: Any) -> Array:
@@ -212,9 +212,7 @@ class Independent:
         return jax.tree.map(lambda x: jnp.moveaxis(self._apart(x, 1), 2, 0), steps)
 
     def together(self, steps: Tree) -> Tree:
-        """Return steps split by player, [A, T, E, ...], joined to those of all streams [T, B, ...]: the inverse of
-        `own`.
-        """
+        """Return steps split by player, [A, T, E, ...], joined to all streams' [T, B, ...]: the inverse of `own`."""
         return jax.tree.map(
             lambda x: jnp.moveaxis(x, 0, 2).reshape(x.shape[1], x.shape[2] * x.shape[0], *x.shape[3:]), steps
         )

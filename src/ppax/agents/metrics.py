@@ -28,10 +28,10 @@ Sizes = Sequence[tuple[str, int]]  # name and number of agents of each group
 def episode_metrics(
     episodes: Episodes, num_agents: int, sizes: tuple[tuple[str, int], ...], agent_names: tuple[str, ...] = ()
 ) -> Table:
-    """Return the metrics of finished episodes: over all streams, and of each agent and group
-    ("episode_return/agent_0").
+    """Return the metrics of finished episodes: of all streams, and of each agent and group ("episode_return/agent_0").
 
-    `sizes` has name and number of agents of each group, () without groups; `num_agents` is that of an environment.
+    A stream is one agent in one environment. `num_agents` is the number of an environment's agents; `sizes` has name
+    and number of agents of each group, () without groups.
     """
     none = episodes.count == 0
     lowest, highest = jnp.where(none, jnp.inf, episodes.return_min), jnp.where(none, -jnp.inf, episodes.return_max)
@@ -61,7 +61,7 @@ def _sums(episodes: Episodes) -> list[Array]:
 
 
 class Returns(NamedTuple):
-    """Returns of finished episodes: their number, sum, squared deviations from their mean, and extremes."""
+    """Statistics of the returns of finished episodes: number, sum, squared deviations from the mean, and extremes."""
 
     count: Array  # type: ignore[assignment]
     total: Array
@@ -110,8 +110,7 @@ def of_players(metrics: Mapping[str, Array], num_agents: int) -> Table:
 
 
 def of_groups(metrics: Mapping[str, Mapping[str, Array]]) -> Table:
-    """Return the metrics of all groups in one table, those of a group as "name/group", of its players as
-    "name/group_0".
+    """Return the metrics of all groups in one table: a group's as "name/group", its players' as "name/group_0".
 
     The plain `name` is the reduction over groups, where all groups have the metric and reduce it alike.
     """

@@ -26,7 +26,7 @@ class SinglePolicy(NamedTuple):
 
 
 class PolicyEnv(NamedTuple):
-    """Spaces and sizes of an environment as one policy sees them."""
+    """Spaces and sizes of an environment as one policy out of several sees them."""
 
     observation_space: spaces.Space
     action_space: spaces.Space

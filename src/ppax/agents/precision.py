@@ -28,8 +28,7 @@ Tree = TypeVar("Tree")
 
 
 def machine_dtype() -> str:
-    """Return the compute_dtype that `auto` stands for on this machine: `bfloat16_where_safe` if it is faster, or
-    float32.
+    """Return the compute_dtype that `auto` stands for on this machine: `bfloat16_where_safe` if faster, or float32.
 
     It is float32 where jax_default_matmul_precision is set, and with several processes, whose processors may differ.
     """
@@ -38,9 +37,7 @@ def machine_dtype() -> str:
 
 
 def decide_dtype(agent: Tree, dtype: str = "") -> Tree:
-    """Return `agent` with compute_dtype `auto` replaced by `dtype`; by "" it is replaced by what this machine
-    decides.
-    """
+    """Return `agent` with compute_dtype `auto` replaced by `dtype`; "" replaces it by what this machine decides."""
 
     def one(node: PPO) -> PPO:
         auto = node.compute_dtype == AUTO
@@ -51,9 +48,7 @@ def decide_dtype(agent: Tree, dtype: str = "") -> Tree:
 
 
 def in_training(agent: Tree) -> Tree:
-    """Return `agent` with a compute_dtype that is a dtype: the one that its products have in training on this
-    machine.
-    """
+    """Return `agent` with a compute_dtype that is a dtype: that of its products in training on this machine."""
 
     def one(node: PPO) -> PPO:
         dtype = machine_dtype() if node.compute_dtype == AUTO else node.compute_dtype
@@ -82,8 +77,7 @@ def _of_learners(one: Callable[[PPO], PPO], agent: Any) -> Any:
 
 
 def may_round(network: Any) -> bool:
-    """Return whether products of a network may be in bfloat16: if it has ppax's layers only, and none rounds
-    observations.
+    """Return whether a network's products may be in bfloat16: all its layers are ppax's, and none rounds observations.
 
     Even standardised observations must not be rounded: a goal and a position that differ by less than 2^-8 standard
     deviations would be equal. The first hidden layer is never rounded (networks/composed.py). Without hidden layers, a

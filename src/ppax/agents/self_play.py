@@ -100,9 +100,7 @@ class SelfPlay:
         return decision
 
     def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
-        """Return action distributions, next carries and V [B] of the current learners of all groups; see
-        `Groups.policy`.
-        """
+        """Return action distributions, next carries and V [B] of the current learners; see `Groups.policy`."""
         return self.agent.policy(learner.current, carry, obs, first, action_mask)
 
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
@@ -368,9 +366,7 @@ def with_own_games(own: SelfPlayState, learner: SelfPlayState, copied: Array) ->
 
 
 def win_chance(learner: SelfPlayState, name: str) -> Array:
-    """Return the win probability [P] of each past self of the group `name` against the other groups' current
-    learners.
-    """
+    """Return the win probability [P] of each past self of the group `name` against the others' current learners."""
     others = [elo for other, elo in learner.elo.items() if other != name]
     return win_probability(learner.past_elo[name], jnp.stack(others).mean())
 
@@ -381,7 +377,7 @@ def snapshot(learners: dict[str, Any]) -> dict[str, Any]:
 
 
 def pool_of(learners: dict[str, Any], size: int) -> dict[str, Any]:
-    """Return a pool [P, ...] whose `size` past selves are all snapshots of `learners`."""
+    """Return a pool [P, ...] whose past selves, `size` of them, are all snapshots of `learners`, a dict by group."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (size, *x.shape)), snapshot(learners))
 
 
@@ -391,7 +387,7 @@ def by_opponent(x: Array, opponents: int) -> Array:
 
 
 def without_streams(rollout: Rollout, rows: slice) -> Rollout:
-    """Return `rollout` without the streams `rows`, which are those of past selves."""
+    """Return `rollout` without the streams `rows`, one player in one environment each, which past selves play."""
 
     def drop(x: Array, axis: int) -> Array:
         before = jax.lax.slice_in_dim(x, 0, rows.start, axis=axis)
@@ -426,7 +422,7 @@ def _on_one_device(program: Program) -> Program:
 
 
 class Block(NamedTuple):
-    """Environments in which one group is played by past selves."""
+    """Block of environments in which one group is played by past selves (snapshots of its learner)."""
 
     name: str  # of the group
     envs: slice
@@ -457,11 +453,10 @@ def current_agents(blocks: Sequence[Block], num_envs: int, num_agents: int) -> n
 
 
 def margin_weights(blocks: Sequence[Block], num_envs: int, num_agents: int) -> np.ndarray:
-    """Return weights [E, A]; a game's returns, so weighted, have a sum above 0 if the past self won, below 0 if it
-    lost.
+    """Return weights [E, A]: a game's returns times them have a sum above 0 if the past self won, below 0 if it lost.
 
-    It wins if its group's mean return is higher than that of the other agents. The weights are both means times both
-    sizes, whole numbers, so that equal returns cancel.
+    It wins if its group's mean return is higher than that of the other agents. The weights are those of both means
+    times both sizes, whole numbers, so that equal returns cancel.
     """
     weights = np.zeros((num_envs, num_agents), np.float32)
     for block in blocks:

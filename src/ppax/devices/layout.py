@@ -1,5 +1,4 @@
-"""Layout of the compiled training program on this machine, which changes speed and memory, and results only by
-rounding.
+"""Layout of the compiled training program on this machine, which changes its speed, and results only by rounding.
 
 The defaults follow from shapes and the number of devices (docs/architecture.md, "The program"); `ppax bench --tune`
 measures alternatives for one run.
@@ -60,7 +59,11 @@ def product_dtype(compute_dtype: str) -> str:
 
 @part
 class Program:
-    """Layout of the compiled program: devices, gradient accumulation, unrolling. Changes results only by rounding."""
+    """Layout of the compiled program: devices, gradient accumulation, unrolling. Changes results only by rounding.
+
+    Gradient accumulation splits a minibatch into chunks of rows, and unrolling puts several steps of a rollout into one
+    iteration of the compiled loop.
+    """
 
     devices: int | None = static(
         "number of devices to shard environments and minibatches over; all, or 0: all there are; default: automatic",

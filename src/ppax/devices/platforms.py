@@ -112,7 +112,10 @@ def float32_precision() -> jax.lax.Precision | None:
 
 
 def float32_products() -> AbstractContextManager[None]:
-    """Return a context for functions of other libraries, whose float32 products get `float32_precision`."""
+    """Return a context in which float32 products of other libraries' functions are not rounded.
+
+    Where the platform does not round them, or JAX's setting says otherwise, it changes nothing.
+    """
     return contextlib.nullcontext() if float32_precision() is None else jax.default_matmul_precision("float32")
 
 

@@ -49,7 +49,7 @@ def join(coordinator: str | None = None, process: int | None = None, of: int | N
 
 
 def count() -> int:
-    """Return the number of processes of the run."""
+    """Return the number of processes of the run; 1 unless several have joined."""
     return int(jax.process_count())
 
 

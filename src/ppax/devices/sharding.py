@@ -69,7 +69,7 @@ def use_cpu_devices(count: int) -> None:
 
 
 def _usual_devices() -> int:
-    """Return the number of CPU devices to ask for: one per core, at most NPROC, which limits XLA's threads."""
+    """Return the number of CPU devices to ask for: one per core, at most the environment variable NPROC."""
     limit = os.environ.get(THREADS, "")
     return min(num_cores(), int(limit)) if limit.isdecimal() and int(limit) > 0 else num_cores()
 
@@ -81,7 +81,7 @@ def use_only(count: int) -> None:
 
 
 def keep_apart() -> None:
-    """Pin each XLA compute thread to its own core, on Linux; for programs with one CPU device per core.
+    """Pin each XLA compute thread to its own core, on Linux, for programs with one CPU device per core.
 
     Without pinning, Linux sometimes keeps two of these threads on one core beside an idle one, at half the speed,
     mostly after a rollout of host environments (benchmarks/NOTES.md). Pinning lasts until the process ends; threads
@@ -209,9 +209,10 @@ def local(tree: Any) -> Any:
 
 
 def available() -> int:
-    """Return the number of devices available for `split`.
+    """Return the number of devices over which `split` can shard a program.
 
-    1 inside a `shard_map` or `pmap` of the user, and in `jax.disable_jit`, where one operation runs after the other.
+    It is 1 inside a `shard_map` or `pmap` of the user, and in `jax.disable_jit`, where one operation runs after the
+    other.
     """
     if jax.config.jax_disable_jit or jax.sharding.get_abstract_mesh().manual_axes:  # type: ignore[attr-defined]
         return 1

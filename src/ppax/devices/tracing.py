@@ -32,8 +32,6 @@ def compiled(jitted: Any, *arguments: Any) -> Any:
 
 @contextmanager
 def unchecked() -> Iterator[None]:
-    """Yield without the checks of `jax_debug_nans` and `jax_debug_infs`, for programs that handle such numbers
-    themselves.
-    """
+    """Yield without the checks of `jax_debug_nans` and `jax_debug_infs`, for programs that handle such numbers."""
     with jax.debug_nans(False), jax.debug_infs(False):
         yield

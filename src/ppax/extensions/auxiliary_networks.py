@@ -1,7 +1,7 @@
 """Networks of extensions that read one observation each, and their training on the rows of a rollout.
 
-A network is the encoder of the agent's own one, drawn again, with layers after it; a memory is left out. It has an
-optimiser of its own.
+Such a network has an encoder like that of the agent's own network, with parameters of its own, and layers after it,
+but no memory. It has an optimiser of its own.
 """
 
 from __future__ import annotations

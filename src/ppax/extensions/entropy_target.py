@@ -1,8 +1,8 @@
-"""Entropy target: the entropy coefficient is learned, so that the policy's entropy stays near a target.
+"""Entropy target: an extension that learns the entropy coefficient, so that the policy's entropy stays near a target.
 
-Haarnoja et al. 2018, section 5, https://arxiv.org/abs/1812.05905: gradient descent of log alpha on
-alpha (H - target), whose slope by log alpha is taken without its factor alpha, as implementations do. Here one step an
-update, on the mean entropy of its gradient steps, and alpha is the weight of PPO's entropy bonus.
+Haarnoja et al. 2018, section 5, https://arxiv.org/abs/1812.05905: gradient descent of log alpha on alpha (H - target),
+whose slope by log alpha is taken without its factor alpha, as implementations do. Here alpha is the weight of PPO's
+entropy bonus, and it takes one step an update, on the mean entropy of the update's gradient steps.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Noise(NamedTuple):
 
 @part
 class HeldNoise(Extension):
-    """Exploration noise held for several steps (gSDE), for networks with `gsde`. Raffin et al. 2021,
+    """Exploration noise held for several steps (gSDE), for networks made with `gsde=True`. Raffin et al. 2021,
     https://arxiv.org/abs/2005.05719
     """
 

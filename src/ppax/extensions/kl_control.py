@@ -91,7 +91,7 @@ class KLControl(Extension):
         return state._replace(stopped=None if self.target_kl is None else jnp.bool_(False))
 
     def adapt(self, agent: Any, inner: KLState) -> Any:
-        """Return the agent with the adapted learning rate and the loss's adapted kl_coef."""
+        """Return the agent with the adapted learning rate and kl_coef of its loss; `inner` has the factors on them."""
         if inner.rate is not None:
             agent = dataclasses.replace(agent, learning_rate=agent.learning_rate * inner.rate)
         if inner.coef is not None:

@@ -2,7 +2,7 @@
 https://arxiv.org/abs/1810.12894
 
 Section 2.3: A = A_E + A_I, where the intrinsic stream has a discount of its own and does not end with an episode.
-Differences: the critic of the intrinsic stream is a network of its own, without memory, not a second head of the
+Unlike there, the critic of the intrinsic stream is a network of its own, without memory, not a second head of the
 agent's; the weight of A_I is that of the rewards (`coef` of RND).
 """
 
@@ -92,7 +92,8 @@ class OwnCritic(Extension):
         return self.reward.init_streams(num_streams)
 
     def before(self, agent: Any, state: OwnCriticState, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Return the advantages [T, B] of intrinsic rewards, by the critic before this rollout, and its training on it.
+        """Return the advantages [T, B] of intrinsic rewards by this critic, and the state after its training on the
+        rollout.
 
         PPO's rewards stay; `targets` adds the advantages. Raises ConfigError where there is no intrinsic reward.
         """

@@ -185,8 +185,7 @@ class PPG(Extension):
     def _loss(
         self, agent: Any, learner: LearnerState, batch: Batch, params: Params, drawn: Any, valid: Array
     ) -> LossOutput:
-        """Return the phase's loss L_joint + L_value, averaged over the rows of the sequences `drawn` where `valid` [m,
-        L].
+        """Return loss L_joint + L_value, each averaged over the rows of the sequences `drawn` where `valid` [m, L].
 
         `drawn` is (indices, weights or None).
         """

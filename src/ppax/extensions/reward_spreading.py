@@ -17,7 +17,10 @@ from ppax.ppo.extension import Before, Extension
 
 @part
 class RewardSpreading(Extension):
-    """Reward spreading: r'_t = r_t + decay r'_{t+1} within an episode and a rollout. It changes the objective."""
+    """Reward spreading: r'_t = r_t + decay r'_{t+1} within an episode and a rollout, in place of the reward r_t.
+
+    It changes the objective: each reward counts up to 1 / (1 - decay) times.
+    """
 
     decay: Scalar = number("share of a reward that the step before it gets", default=0.5, low=0.0, high=1.0)
 

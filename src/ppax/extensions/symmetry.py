@@ -1,8 +1,8 @@
 """Symmetry: the policy mirrors its action in a mirrored state. Mittal et al. 2024, https://arxiv.org/abs/2403.04359
 
-Section III there: data augmentation, the loss over mirrored transitions too, and the mirror loss of Yu et al. 2018,
-https://arxiv.org/abs/1801.08093, eq. 4. A mirrored row keeps advantage, value target and the log-probability of the
-action in the original: the policy that acted is taken to be symmetric.
+Section III there: data augmentation, which is the loss over mirrored transitions, too; and the mirror loss of Yu et al.
+2018, https://arxiv.org/abs/1801.08093, eq. 4. A mirrored row keeps advantage, value target and the log-probability of
+the action in the original: the policy that acted is taken to be symmetric.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _places(image: tuple[int, ...]) -> np.ndarray:
 
 
 def _check_vectors(obs: Any, image: tuple[int, ...]) -> None:
-    """Raise ConfigError unless observations are vectors [N, n] that have this mirror image."""
+    """Raise ConfigError unless observations are vectors [N, n] of which `image` can be the mirror image."""
     if not isinstance(obs, jax.Array) or obs.ndim != 2:
         raise ConfigError("symmetry mirrors vectors; here the observation has another form")
     _check_image("observation", image, obs.shape[-1], signs=True)

@@ -44,9 +44,8 @@ class GAE:
 class MonteCarlo:
     """Monte-Carlo advantage: discounted return to the episode's end, minus V; high variance, no bias within an episode.
 
-    Sutton and Barto 2018, chapter 5, http://incompleteideas.net/book/the-book-2nd.html
-
-    Eq. 3.8 and 3.9. If a time limit or the rollout's end cuts an episode, the return is bootstrapped from V.
+    Eq. 3.8 and 3.9 of Sutton and Barto 2018, http://incompleteideas.net/book/the-book-2nd.html. If a time limit or the
+    rollout's end cuts an episode, the return is bootstrapped from V.
     """
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:

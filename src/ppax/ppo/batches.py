@@ -37,7 +37,7 @@ def cut(steps: Transition, targets: Targets, length: int) -> Batch:
 
 
 class Minibatch(NamedTuple):
-    """Inputs of one gradient step."""
+    """Inputs of one gradient step: m sequences of L steps with their targets and weights."""
 
     drawn: MinibatchIndices  # [m]
     valid: Array  # [m, L]
@@ -55,7 +55,7 @@ class Minibatch(NamedTuple):
 
 
 class RowMasks(NamedTuple):
-    """Masks of the rows that the critic and the policy learn from."""
+    """Masks of a rollout's or a minibatch's rows that the critic and the policy learn from."""
 
     valid: Array  # [M, L] rows of the critic
     acting: Any  # [M, L] rows of the policy (masks.acting); None: all valid rows
@@ -157,7 +157,7 @@ def repeated(tree: PyTree, count: int) -> PyTree:
 
 
 class Following(NamedTuple):
-    """Observation after each step of a rollout, where it is known."""
+    """Observation after each step of a rollout, and whether it is known."""
 
     obs: PyTree  # [T, B, ...]; 0 where it is not known
     known: Array  # [T, B]

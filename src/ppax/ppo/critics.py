@@ -27,9 +27,7 @@ def value_losses(critic: Critic, state: PyTree, value_outputs: Array, batch: Bat
 class Regression:
     """Least-squares critic: value loss 0.5 (V - R)^2; neither V nor its target R is normalised here.
 
-    Schulman et al. 2017, https://arxiv.org/abs/1707.06347
-
-    L^VF of eq. 9, times 1/2.
+    L^VF of eq. 9 in Schulman et al. 2017, https://arxiv.org/abs/1707.06347, times 1/2.
     """
 
     value_clip: Scalar | None = number(
@@ -67,7 +65,7 @@ class Regression:
 
 
 class ValueStats(NamedTuple):
-    """Exponential moving mean and variance of value targets."""
+    """Exponential moving mean and variance of value targets, by which PopArt standardises them."""
 
     weight: Array  # [] bias correction, as in Adam: 1 - (1 - rate)^updates
     mean: Array  # []
@@ -166,7 +164,7 @@ class TwoHot:
 
     @property
     def num_values(self) -> int:
-        """Number of value outputs: one logit per bin."""
+        """Number of outputs of the network's value head: one logit per bin."""
         return self.num_bins
 
     def init(self) -> Adapted:
@@ -233,7 +231,7 @@ class Quantile:
 
     @property
     def num_values(self) -> int:
-        """Number of value outputs: one for each quantile."""
+        """Number of outputs of the network's value head: one for each quantile."""
         return self.num_quantiles
 
     def init(self) -> Adapted:

@@ -1,4 +1,4 @@
-"""Metrics of one update, for logging."""
+"""Metrics of one update, such as the explained variance, for logging."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ class Chain:
     """Extensions of an agent in their order, called as one. Its loops unroll while a program is traced."""
 
     def __init__(self, extensions: Sequence[Extension]):
-        """Take the extensions by name; ConfigError for two of one name."""
+        """Keep the extensions by name; ConfigError for two of one name, or a name that is no identifier."""
         self.by_name = {name_of(extension): extension for extension in extensions}
         odd = next((name for name in self.by_name if not name.isidentifier()), None)
         if odd is not None:
@@ -356,7 +356,11 @@ class Chain:
         return decision_of(policy, choice.action)
 
     def trained(self, learner: LearnerState) -> Params:
-        """Return the parameters that gradient steps train: the network's, and those of extensions at TRAINED."""
+        """Return the parameters that gradient steps train: the network's and, if extensions have some, theirs.
+
+        Those of extensions are in the dict under the name TRAINED. Raises ConfigError if the network's own parameters
+        are no dict, or have this name.
+        """
         own = {name: one.params for name, one in learner.extensions.items() if jax.tree.leaves(one.params)}
         if not own:
             return learner.params

@@ -57,7 +57,7 @@ def forward(
 
 @contextlib.contextmanager
 def precise(network: Network, compute_dtype: str, params: Params) -> Iterator[Params]:
-    """Context in which `network` multiplies matrices in `compute_dtype`; yields the parameters to call it with.
+    """Yield the parameters to call `network` with, in a context in which it multiplies matrices in `compute_dtype`.
 
     A network whose attribute `own_products` is True gets float32 parameters and rounds the factors of its products
     itself. Any other network gets parameters cast to that dtype, in which its layers then compute.

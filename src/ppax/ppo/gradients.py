@@ -1,4 +1,4 @@
-"""Gradient of a mean over rows, data-parallel over devices and accumulated over chunks; rules that change it."""
+"""Gradient of a mean over rows, split over devices and accumulated over chunks of rows; rules that change it."""
 
 from __future__ import annotations
 
@@ -133,5 +133,5 @@ class Plain:
     def __call__(
         self, gradient: LossGradient, gradient_at: Callable[[Params], LossGradient], params: Params
     ) -> LossGradient:
-        """Return `gradient`, so that the program is the same as without this part."""
+        """Return `gradient` as it is, so that the program is the same as without this part."""
         return gradient

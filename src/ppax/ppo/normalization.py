@@ -1,4 +1,4 @@
-"""Running mean and variance, accurate beyond 10^9 samples in float32; normalisation of observations and rewards.
+"""Normalisation of observations and rewards by a running mean and variance, accurate beyond 10^9 samples in float32.
 
 Mean and variance are pairs of float32 (value and rounding error), the count is an exact pair of uint32. Batches are
 merged by Chan et al. 1979 (parallel variance); moments are taken around the running mean, never as E[x^2] - E[x]^2.

@@ -74,8 +74,8 @@ class Adam:
 class Muon:
     """Muon: momentum with orthogonalised updates of matrices. Jordan 2024, https://kellerjordan.github.io/posts/muon
 
-    As `optax.contrib.muon`: leaves with two axes, first and last layers included, with five Newton-Schulz steps; all
-    others (biases, log standard deviations, convolutions) with Adam and Nesterov momentum.
+    As `optax.contrib.muon`: parameters with two axes, those of first and last layers included, are updated with five
+    Newton-Schulz steps; all others (biases, log standard deviations, convolutions) by Adam with Nesterov momentum.
     """
 
     beta: Scalar = number("decay rate of the momentum of matrices", default=0.95, low=0.0, high=1.0)
@@ -197,7 +197,11 @@ def _first_epochs(steps: optax.GradientTransformation, epochs: int | None) -> op
 
 
 def check_groups(optimizer: ActorCritic, max_grad_norm: Scalar | None, num_epochs: int) -> None:
-    """Raise ConfigError if clips or epochs of actor and critic contradict those of the agent."""
+    """Raise ConfigError if gradient clipping or epochs of actor and critic contradict those of the agent.
+
+    `max_grad_norm` and `num_epochs` are the agent's: only one of the two may clip, and the larger number of epochs must
+    be the agent's.
+    """
     own = [name for name in ("actor_max_grad_norm", "critic_max_grad_norm") if getattr(optimizer, name) is not None]
     if own and max_grad_norm is not None:
         raise ConfigError(
@@ -234,9 +238,9 @@ _FACTORIES: dict[type, Factory] = {}  # factory by class
 
 
 def Optax(factory: Factory, **options: Any) -> Any:  # noqa: N802  # as a class of parts
-    """Return an optimiser from an optax factory with its options, as `Optax(optax.lion, b1=0.9)`.
+    """Return an optimiser part made of an optax factory and its options, as `Optax(optax.lion, b1=0.9)`.
 
-    The agent has the learning rate. Raises ConfigError for a factory or an option that cannot be used.
+    The learning rate is an option of the agent. Raises ConfigError for a factory or an option that cannot be used.
     """
     cls: Any = optax_class(factory)
     name, known = _name_of(factory), [field.name for field in dataclasses.fields(cls)]

@@ -1,9 +1,9 @@
 """Proximal Policy Optimization: the agent, and in `update` its algorithm from top to bottom.
 
 Schulman et al. 2017, https://arxiv.org/abs/1707.06347. `update` calls its formulas where they are due: the advantage
-(eq. 11) is in advantages/, the clipped ratio (eq. 7) in ppo/losses.py, the sum of the losses (eq. 9) in
-ppo/losses.py, the standardised advantage in ppo/batches.py, the order of a shuffle in minibatches/. Rollouts are
-collected by `act` in collection.py; training.py anneals the agent (`annealed`), collects and updates, in a loop.
+(eq. 11) is in ppo/advantages.py, the clipped ratio (eq. 7) and the sum of the losses (eq. 9) in ppo/losses.py, the
+standardised advantage in ppo/batches.py, the order of a shuffle in ppo/minibatches.py. Rollouts are collected by `act`
+in training/collection.py; training/loop.py anneals the agent (`annealed`), collects and updates, in a loop.
 
 Axes: T steps of a rollout, B streams (environments times agents); M sequences of L steps, cut from the rollout (by
 default L is 1 for a network without memory: a sequence is a row); m sequences of a minibatch, N = m * L rows in a loss.

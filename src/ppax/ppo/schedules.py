@@ -65,7 +65,7 @@ class Linear:
 
 @part
 class Cosine:
-    """Cosine schedule: each named number is annealed from its value to `end` times its value.
+    """Cosine schedule: each named number is annealed from its value to `end` times its value, along half a cosine.
 
     Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983
     """
@@ -130,7 +130,7 @@ class Interpolated:
 
 @part
 class Both:
-    """Composition of two schedules; each may be a `Both` again."""
+    """Schedule that applies two schedules, one after the other; each may be a `Both` again."""
 
     first: Schedule = slot("schedule", "schedule applied first", default=Constant())
     second: Schedule = slot("schedule", "schedule applied second, to the result of the first", default=Constant())
@@ -217,7 +217,7 @@ def _replace_in_chain(agent: Any, field: str, path: str, change: Callable[[Any],
 
 
 def _entries(tree: Any) -> dict[str, Any]:
-    """Return the fields of a part that are not static, or the entries of a mapping; {} of anything else."""
+    """Return the fields of a part that are not static, or the entries of a mapping, by name; {} of anything else."""
     if isinstance(tree, Mapping):
         return dict(tree)
     fields = dataclasses.fields(tree) if dataclasses.is_dataclass(tree) else ()

@@ -1,4 +1,4 @@
-"""Exponential backoff for writes that fail, as on a full disk or without free file handles."""
+"""Exponential backoff for writes that fail, as on a full disk or where too many files are open."""
 
 from __future__ import annotations
 

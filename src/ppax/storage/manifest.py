@@ -41,10 +41,10 @@ def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_manifest(path: Path, file: BufferedReader) -> dict[str, Any]:
-    """Return the manifest of the checkpoint directory `path` from its open file, verified; DamagedCheckpoint if
-    invalid.
+    """Return the manifest of a checkpoint from its open file, verified; DamagedCheckpoint if it is invalid.
 
-    Raises CheckpointError for another format: such a checkpoint is not skipped in favour of an older one.
+    `path` is the checkpoint's directory. Raises CheckpointError for another format: such a checkpoint is not skipped in
+    favour of an older one.
     """
     where = path / MANIFEST
     try:

@@ -32,8 +32,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path of a new empty file, which is renamed to `path` at the end, for libraries that write the file
-    themselves.
+    """Yield the path of a new empty file, which is renamed to `path` at the end; for libraries that write files.
 
     After an exception it is removed, and `path` stays as it was.
     """
@@ -89,8 +88,7 @@ def remove_leftovers(directory: Path) -> None:
 
 
 def unusual(directory: Path) -> list[str]:
-    """Return the paths below `directory` that are neither regular files nor directories: links, pipes, devices,
-    sockets.
+    """Return the paths below `directory` that are neither regular files nor directories, such as links and sockets.
 
     They are relative to it, and sorted.
     """

@@ -189,7 +189,7 @@ class OnHost:
             yield env
 
     def clock(self, program: HostTraining) -> Clock:
-        """Return a clock that times the stages of `program` from now on."""
+        """Return a timer of the stages of `program`, such as stepping and updates, from now on."""
         return Clock(program, self.env)
 
 

@@ -1,4 +1,4 @@
-"""Speed of a run on this machine: steps per second, time of each stage, advice, the fastest program layout."""
+"""Benchmark of a run on this machine: steps per second, time of each stage, advice, the fastest program layout."""
 
 from __future__ import annotations
 

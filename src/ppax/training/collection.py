@@ -1,4 +1,4 @@
-"""Collect rollouts: step every stream `num_steps` times with the agent's policy.
+"""Collection of rollouts: every stream is stepped `num_steps` times with the agent's policy.
 
 E environments of A agents are B = E * A streams. An environment whose episode has ended is reset by its next step, the
 autoreset step: its row has `valid` False, and its observation is the final one of the episode. V of that row is
@@ -123,7 +123,7 @@ def one_step(
 
 
 def mode_of(policy: ForwardPass) -> Decision:
-    """Return the decisions of a deterministic policy: the modes of its distributions."""
+    """Return the decisions of a deterministic policy, [B, ...]: the modes of its distributions."""
     distribution = policy.distribution
     action = distribution.mode()
     return Decision(
@@ -270,10 +270,10 @@ def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: K
 
 
 def stream_keys(key: Key, num_steps: int, env: Env) -> Array:
-    """Return keys for every step of every environment, [T, E, 1 + A]: the environment's, then one per agent.
+    """Return random keys for every step of every environment, [T, E, 1 + A]: the environment's, then one per agent.
 
     A key depends on the environment's index over all devices, so sharding does not change it. All keys of a rollout
-    are made at once, outside the scan.
+    are made at once, before its scan.
     """
     agents = env.num_streams // env.num_envs
     steps, envs, users = (jnp.arange(n, dtype=jnp.uint32) for n in (num_steps, env.num_envs, 1 + agents))

@@ -103,7 +103,10 @@ class CompiledTraining:
 
 
 def differences(old: Any, new: Any, names: tuple[str, ...] = (), path: str = "") -> Any:
-    """Yield a sentence for each place in which two trees differ in shape, dtype, structure or a static field."""
+    """Yield a sentence for each place in which two trees differ in shape, dtype, structure or a static field.
+
+    `names` are those of the entries where `old` and `new` are tuples, and `path` is where they are, for the sentences.
+    """
     if type(old) is not type(new) and not (_is_array(old) and _is_array(new)):
         yield f"{path} was {_short(old)} and is {_short(new)}"
     elif _is_array(old):

@@ -117,9 +117,7 @@ class Evaluation(NamedTuple):
 
     @property
     def mean_metrics(self) -> dict[str, float]:
-        """Mean of each metric of the environment, such as `is_success`, over finished episodes; NaN where none
-        finished.
-        """
+        """Mean of each metric of the environment, such as `is_success`; NaN where no episode finished."""
         return {name: self._mean(x) for name, x in self.metrics.items()}
 
     @property
@@ -246,10 +244,10 @@ def evaluate(
     run stays as it is: its environments, keys and statistics. An episode is cut after `max_steps` steps, and then not
     part of the means.
 
-    A compiled environment is played in parallel, in one copy per episode. Host environments, which Python steps, are
-    created anew, as many as the run has, and closed afterwards. A vector environment passed in by the user cannot be
-    copied and is used itself; training then resets it. Raises ConfigError where host environments are given an agent
-    that they cannot have (`Groups`, `SelfPlay`).
+    Compiled environments are played in parallel, in as many copies as there are episodes. Host environments, which
+    Python steps, are created anew, as many as the run has, and closed afterwards. A vector environment passed in by the
+    user cannot be copied and is used itself; training then resets it. Raises ConfigError where host environments are
+    given an agent that they cannot have (`Groups`, `SelfPlay`).
     """
     with kept_programs(), Evaluator(agent, env, learner, episodes, deterministic, max_steps) as evaluator:
         return evaluator(learner, key)

@@ -36,10 +36,10 @@ def bad_leaves(learner: Any) -> Iterator[Array]:
 
 
 def either(accepted: Array, after: T, before: T) -> T:
-    """Return `after` if `accepted`, else `before`, of the same structure.
+    """Return `after` if `accepted` [], else `before`; both have the same structure.
 
-    The key of a discarded iteration is used again, which is intended: keys pass as numbers, and the check for reused
-    keys does not see it.
+    They are the states after and before an iteration. The random key of a discarded iteration is used again, which is
+    intended: keys pass as numbers, and JAX's check for reused keys does not see it.
     """
     is_key = [jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(before)]
     new, old = (

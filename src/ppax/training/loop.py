@@ -231,7 +231,10 @@ def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Ar
 
 
 def annealed_env(env: Env, state: TrainState, total_iterations: int | Array) -> Scheduled:
-    """Return the compiled environment at the training progress, and the numbers that its schedule changes."""
+    """Return the compiled environment with its parameters as its schedule has them now, and those that it changes.
+
+    Now is the training progress of `state`; parameters are numbers such as gravity.
+    """
     native, env_steps = require_native(env, "schedule", LOOPS), counter.to_float(state.env_steps)
     return scheduled(native, state.iteration / total_iterations, env_steps, state.ranges)
 

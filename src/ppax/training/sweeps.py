@@ -184,7 +184,7 @@ class MembersTraining:
     """
 
     def __init__(self, agents: Sequence[Agent], envs: Sequence[VectorEnv], shapes: TrainState):
-        """Compile for agents and environments of the members, and for `shapes`, those of the state of one member."""
+        """Compile for the members' agents and environments, one of each; `shapes` are those of one member's state."""
         if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             raise ConfigError("jax_disable_jit: a sweep is one compiled program; call ppax.fit for one of its settings")
         begin = time.perf_counter()

@@ -33,7 +33,7 @@ SEPARATOR = "/"  # between the keys of Dict and Tuple spaces in a file: "observa
 
 
 class Demonstrations:
-    """Demonstrated observations and actions [n, ...]; objects with equal checksums compare equal."""
+    """Demonstrated observations and actions of n steps, [n, ...]; objects with equal checksums compare equal."""
 
     def __init__(self, obs: PyTree, actions: PyTree, checksum: str):
         """Keep the arrays, which `read` has checked, and the checksum of them."""
@@ -51,7 +51,7 @@ class Demonstrations:
 
 
 class LazyDemonstrations:
-    """Demonstrations identified by their checksum, and read at their first use."""
+    """Demonstrations known by their checksum, and read at their first use; equal checksums compare equal."""
 
     def __init__(self, checksum: str, load: Callable[[], Demonstrations], loaded: Demonstrations | None = None):
         """Keep `load`, the function that reads them; `loaded` where they have been read already."""
@@ -131,7 +131,10 @@ def _from_file(path: str) -> dict[str, Any]:
 
 
 def _read_sizes(path: str, file: IO[bytes]) -> list[str]:
-    """Return the names of the arrays in a zip file; ConfigError where they would take more memory than they may."""
+    """Return the names of the arrays in an .npz file; ConfigError where they would take too much memory.
+
+    Too much is more than is free for reading them, or far more than the size of the file, as in a zip bomb.
+    """
     require_short_directory(file, DIRECTORY)
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
@@ -198,7 +201,7 @@ def _leaves(x: Any, space: spaces.Space, where: str) -> list[tuple[spaces.Space,
 
 
 def _entries(space: Any) -> dict[str, spaces.Space]:
-    """Return the parts of a Dict or Tuple space by key or place, in the order of `jax.tree.leaves`."""
+    """Return the parts of a Dict space by key, of a Tuple space by "0", "1", ..., in the order of `jax.tree.leaves`."""
     if isinstance(space, spaces.Dict):
         return {key: space.spaces[key] for key in sorted(space.spaces)}
     return {str(place): one for place, one in enumerate(space.spaces)}
@@ -247,7 +250,10 @@ def _require_fit(space: Any, x: np.ndarray, where: str, steps: int) -> None:
 
 
 def _limits(space: Any) -> tuple[Any, Any]:
-    """Return the smallest and largest number of an elementary space; for floats with slack for rounding."""
+    """Return the smallest and largest number of an elementary space; for floats with slack for rounding.
+
+    For a Box or MultiDiscrete they are arrays, one number for each element.
+    """
     if isinstance(space, spaces.Discrete):
         return space.start, space.start + space.n - 1
     if isinstance(space, spaces.MultiDiscrete):
@@ -259,7 +265,7 @@ def _limits(space: Any) -> tuple[Any, Any]:
 
 
 def _dtype(space: Any) -> np.dtype:
-    """Return the dtype of an elementary space in ppax."""
+    """Return the dtype that elements of an elementary space have in ppax, such as float32 for a Box of float64."""
     return next(leaves_of(space)).dtype
 
 

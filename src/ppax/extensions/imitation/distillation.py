@@ -165,7 +165,7 @@ def distill(
 
 
 def _require_alike(wanted: Any, own: Any) -> None:
-    """Raise ConfigError unless two distributions are of one kind, with the same bounds."""
+    """Raise ConfigError unless the distributions of teacher and student are of one kind, with the same bounds."""
     if jax.tree.structure(wanted) != jax.tree.structure(own):  # type: ignore[operator]
         names = type(wanted).__name__, type(own).__name__
         raise ConfigError(
@@ -325,7 +325,7 @@ def _require_same(source: str, recorded: str, found: str) -> None:
 
 
 def checksum_of(policy: Any) -> str:
-    """Return the SHA-256 of a policy's weights, statistics and the options that acting reads."""
+    """Return the SHA-256 of a policy's weights and statistics, and of those options that its actions depend on."""
     agent = policy.spec.config.get("agent", {})
     options = {name: agent[name] for name in READ if name in agent}
     digest = hashlib.sha256(json.dumps(options, sort_keys=True, default=str).encode())

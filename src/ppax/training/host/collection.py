@@ -59,7 +59,7 @@ def collect_on_host(
 
 
 class _Recorder:
-    """Recorder of one rollout: steps the environments and fills preallocated arrays."""
+    """Recorder of one rollout, which steps host environments and writes what they return to allocated arrays."""
 
     def __init__(
         self,
@@ -127,10 +127,10 @@ class _Recorder:
             self._receive(self.num_steps - 1, number, rows)
 
     def _receive(self, t: int, number: int, rows: slice) -> None:
-        """Wait for step `t` of the batch `number`, and record it, with V of the final observations of truncated
-        episodes.
+        """Wait for step `t` of the batch `number` of environments, and record it, with V of final observations.
 
-        The batch has the streams `rows`, one agent in one environment each.
+        V is computed where an episode was truncated. The batch has the streams `rows`, one agent in one environment
+        each.
         """
         step = self.env.host.receive(number)
         for store, own, x in zip(self.obs, self.places[number], step.obs, strict=True):
@@ -182,7 +182,7 @@ class _Recorder:
             store[t, own] = x
 
     def _check(self) -> None:
-        """Raise EnvError for rewards or observations that are not finite, and action masks that allow no action."""
+        """Raise EnvError for rewards or observations that are not finite, and for action masks that allow no action."""
         valid = self.valid & self.known
         wrong = {"reward": ~np.isfinite(self.reward) & (self.known if self.turns else valid)}
         if self.episode_stats is not None:
@@ -243,9 +243,7 @@ class _Recorder:
             carry = rows_in_order(self.env, every, rows.order[:: self.length])
 
         def seen(tree: PyTree, decisions: PyTree) -> PyTree:
-            """Return the rows of `decisions`, with the observation after the rollout's last step, from `tree`,
-            behind them.
-            """
+            """Return the rows of `decisions` and, behind them, the observation after the last step, from `tree`."""
             return jax.tree.map(lambda x, row: np.concatenate([row, x[-1:]]), tree, decisions)
 
         first = rollout.first[rows.order, np.arange(rows.order.shape[1])]

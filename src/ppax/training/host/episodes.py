@@ -50,8 +50,9 @@ class HostActor:
         env.host.send(number, acted.env_action)
 
     def receive(self, number: int) -> HostStep:
-        """Return the result of the step of the batch `number` of environments, once it is done; EnvError if it
-        failed.
+        """Return the result of the step of the batch `number` of environments, once it is done.
+
+        Raises EnvError if the step failed.
         """
         self.latest[number] = step = self._env.host.receive(number)
         if self._env.host.spec.turns:
@@ -74,7 +75,7 @@ class HostEpisodes:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the environment's metrics."""
+        """Names of the environment's metrics, such as "is_success"."""
         return self._env.host.spec.metrics
 
     def __call__(self, learner: LearnerState, key: Key) -> Outcome:
@@ -101,7 +102,7 @@ class HostEpisodes:
             raise
 
     def close(self) -> None:
-        """Close the environments, unless they are those of the user."""
+        """Close the environments that were created for these episodes; those passed in by the user stay open."""
         if not self._borrowed:
             self._env.close()
 

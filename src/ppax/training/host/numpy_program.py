@@ -1,4 +1,4 @@
-"""Interpreter of JAX functions in NumPy: for small arrays much cheaper than a call of a compiled program."""
+"""Interpreter that runs JAX functions in NumPy: for small arrays much cheaper than a call of a compiled program."""
 
 from __future__ import annotations
 
@@ -157,9 +157,7 @@ class Trace:
         self._slots.update(zip(results, [self._slot(atom) for atom in body.outvars], strict=True))
 
     def _single_step(self, eqn: Any) -> None:
-        """Append the operations of a scan of length 1, such as a memory's when acting: its body, without the time
-        axis.
-        """
+        """Append the operations of a scan of length 1, such as a memory's when acting: its body, without time axis."""
         body, arguments = eqn.params["jaxpr"], []
         # what is scanned has one axis more outside of the body; parameters that say so differ between versions of JAX
         for atom, var in zip(eqn.invars, body.jaxpr.invars, strict=True):

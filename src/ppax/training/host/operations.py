@@ -246,7 +246,10 @@ SEVERAL: dict[str, Callable[[dict[str, Any], int], Function]] = {
 
 
 def functions(name: str, params: dict[str, Any], results: int) -> list[Function]:
-    """Return a NumPy function for each result of one operation; NotImplementedError where there is none."""
+    """Return a NumPy function for each of the results of a JAX primitive; NotImplementedError where there is none.
+
+    `name` and `params` are the primitive's, and `results` is the number of its results.
+    """
     if name in SEVERAL:
         return [SEVERAL[name](params, i) for i in range(results)]
     if name not in OPERATIONS:

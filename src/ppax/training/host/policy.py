@@ -167,9 +167,7 @@ def action_from_noise(distribution: Distribution, noise: PyTree) -> PyTree:
 
 
 class CompiledPolicy:
-    """Policy inference of any agent by one compiled call per batch and step; actions are sampled by the agent's
-    `act`.
-    """
+    """Policy inference of any agent by one compiled call per batch and step; the agent's `act` samples actions."""
 
     def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool):
         self._programs = {rows: compiled_act(agent, env, learner, rows, deterministic) for rows in env.host.sizes()}

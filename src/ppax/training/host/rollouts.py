@@ -53,7 +53,8 @@ class Rollouts:
 def reset_if_needed(agent: Agent, env: HostEnv, actor: ActorState, key: Key) -> ActorState:
     """Return `actor` if the environments are in its state; else reset them and return the state after the reset.
 
-    Seeds of the reset come from `key`. Raises EnvError if the reset fails, after closing the environments.
+    Seeds of the reset come from the random key `key`. Raises EnvError if the reset fails, after closing the
+    environments.
     """
     host = env.host
     if host.position and (np.asarray(actor.env_state) == host.position).all():
@@ -80,7 +81,7 @@ def reset_if_needed(agent: Agent, env: HostEnv, actor: ActorState, key: Key) -> 
 
 
 def _check_initial(env: HostEnv, initial: HostStep) -> None:
-    """Raise EnvError if an observation after a reset is not finite."""
+    """Raise EnvError if an observation after a reset, one in `initial`, is not finite."""
     obs = element_of(env.observation_space, iter(initial.obs))
     for leaf, streams in zip(initial.obs, streams_like(env, obs), strict=True):
         if leaf.dtype.kind == "f" and not (finite := np.isfinite(leaf).reshape(len(leaf), -1).all(axis=-1)).all():

@@ -86,7 +86,7 @@ class Recording(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Inputs of the policy except the carry, copied out of the simulator's buffers."""
+    """Inputs of the policy except its carry, copied out of the simulator's buffers, which the next step overwrites."""
 
     obs: PyTree  # [B, ...]
     first: Array  # [B]
@@ -228,7 +228,7 @@ class TensorCollection:
         return element_of(space, (leaf.of(obs).astype(leaf.dtype) for leaf in leaves_of(space)))
 
     def _numbers(self, name: str, x: Array) -> Array:
-        """Return `x` [B]; EnvError if it is not one number for each environment."""
+        """Return `x` [B], which the simulator calls `name`; EnvError if it is not one number for each environment."""
         if x.shape != (self._streams,) or x.dtype.kind not in "fiub":
             raise EnvError(
                 f"the simulator failed: its {name} is {x.dtype}{list(x.shape)}; must be {self._streams} numbers"
@@ -236,8 +236,9 @@ class TensorCollection:
         return x
 
     def _mask(self, step: TensorStep) -> Array | None:
-        """Return action masks [B, n], None without them; EnvError if they come only now, or came only with the
-        first reset.
+        """Return action masks [B, n], None without them; EnvError if they come only now, or came only at first.
+
+        At first means with the first reset.
         """
         given = {} if step.mask is None else {"action_mask": step.mask}
         for problem in undeclared(given, self._spec.mask_size is not None, False):
@@ -270,6 +271,6 @@ def _at_start(store: Array, x: Array, t: Array, num_steps: int) -> Array:
 
 
 def _finite(tree: PyTree) -> Array:
-    """Return whether all numbers of each row are finite, [B]."""
+    """Return whether all numbers of each row in all arrays of `tree` are finite, [B]."""
     rows = [jnp.isfinite(x).reshape(x.shape[0], -1).all(axis=-1) for x in jax.tree.leaves(tree)]
     return jnp.stack(rows).all(axis=0)

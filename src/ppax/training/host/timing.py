@@ -1,4 +1,4 @@
-"""Profiling of training on host environments: time per stage of the loop."""
+"""Timer of training on host environments: how long the stages of its loop take."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Clock:
         self.seconds = dict.fromkeys(STAGES, 0.0)
 
     def shares(self, whole: float) -> dict[str, float]:
-        """Return the fraction of `whole` seconds spent in each stage; the fractions add up to 1."""
+        """Return the fraction of `whole` seconds spent in each stage, by name; the fractions add up to 1."""
         recording = max(0.0, whole - sum(self.seconds.values()))
         total = recording + sum(self.seconds.values())
         return {name: seconds / total for name, seconds in (*self.seconds.items(), ("recording", recording))}
@@ -93,8 +93,6 @@ class _TimedStepper:
         self._send(number, action)
 
     def receive(self, number: int) -> HostStep:
-        """Return a step of the wrapped environments, and add the time of waiting to the stage "stepping"; see
-        `Stepper`.
-        """
+        """Return a step of the wrapped environments, and add the time to the stage "stepping"; see `Stepper`."""
         step: HostStep = self._receive(number)
         return step

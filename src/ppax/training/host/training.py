@@ -73,9 +73,9 @@ class HostTraining:
     one update old from the second iteration on, and an iteration takes the longer of both times instead of their sum.
     The update sees the log-probabilities and values of the policy that acted, as V-trace needs them.
 
-    When `stop` is set, or after `chunk_seconds`, it returns after the current iteration. An EnvError carries the result
-    of the iterations completed before it in its attribute `reached`. `collect_seconds` is the time that the latest call
-    spent on rollouts; in the rest it waited for updates.
+    When the event `stop` is set, or after `chunk_seconds`, a call returns after the current iteration. An EnvError
+    carries the result of the iterations completed before it in its attribute `reached`. `collect_seconds` is the time
+    that the latest call spent on rollouts; in the rest it waited for updates.
     """
 
     overlap = 0
@@ -186,8 +186,9 @@ class HostTraining:
 
 
 def _after(state: TrainState, played: Gathering) -> TrainState:
-    """Return `state` as the next rollout reads it: after the rollout `played`, without its update and with old
-    counters.
+    """Return `state` as the next rollout reads it: after the rollout `played`, but before its update.
+
+    The counters of iterations and steps are the old ones.
     """
     obs, first, mask = jax.tree.map(lambda x: x[-1], played.rollout[:3])
     ended_with: dict[str, Any] = {"env_state": played.rollout.env_state, "carry": played.rollout.last_carry}
@@ -223,9 +224,9 @@ def _counters(state: TrainState) -> TrainState:
 def _inputs(
     agent: Agent, state: TrainState, total_iterations: Array, ahead: tuple[Any, Any] = NONE_AHEAD
 ) -> tuple[IterationInputs, Key]:
-    """Return the inputs of an iteration, and a key for the seeds of environment resets.
+    """Return the inputs of an iteration, and a random key for the seeds of environment resets.
 
-    `ahead` are the iterations and environment steps that `state` does not count yet.
+    `ahead` is the number of iterations and of environment steps that `state` does not count yet.
     """
     iteration, env_steps = state.iteration + ahead[0], counter.add(state.env_steps, ahead[1])
     state = dataclasses.replace(state, iteration=iteration, env_steps=env_steps)
@@ -315,7 +316,7 @@ def _rollout_specs() -> HostRollout:
 
 
 def _argument_shardings(state: TrainState, devices: int) -> Any:
-    """Return the shardings of the arguments of `_finish`; None for one device."""
+    """Return the shardings of the arguments of `_finish`, the update program; None on one device."""
     if devices == 1:
         return None
     return sharding.shardings((SAME, SAME, None, state_specs(state), SPLIT, _rollout_specs(), SAME, SAME), devices)

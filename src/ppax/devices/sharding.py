@@ -30,7 +30,7 @@ MOST_PER_CORE = 64  # largest number of CPU devices per core that a checkpoint m
 
 
 class Platform(NamedTuple):
-    """Platform of JAX, as an option names it: its plugins and devices."""
+    """Platform of JAX that the option --device names: its plugins, and what JAX calls its devices."""
 
     plugins: tuple[str, ...]  # names in jax_platforms, one of which is installed
     backend: str  # name of its devices

@@ -45,7 +45,7 @@ class EntropyTarget(Extension):
         return ExtensionState(jnp.float32(0.0))
 
     def begin(self, state: Array) -> Array:
-        """Return the state inside an update, the change of log ent_coef, which stays the same until its end."""
+        """Return the state inside an update, the change of log ent_coef, which stays the same until the update ends."""
         return state
 
     def adapt(self, agent: Any, inner: Array) -> Any:

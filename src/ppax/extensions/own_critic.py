@@ -92,10 +92,10 @@ class OwnCritic(Extension):
         return self.reward.init_streams(num_streams)
 
     def before(self, agent: Any, state: OwnCriticState, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Return the advantages [T, B] of intrinsic rewards by this critic, and the state after its training on the
-        rollout.
+        """Return the advantages [T, B] of intrinsic rewards, and the state after the critic's training on the rollout.
 
-        PPO's rewards stay; `targets` adds the advantages. Raises ConfigError where there is no intrinsic reward.
+        They are those of the critic before it. PPO's rewards stay; `targets` adds the advantages. Raises ConfigError
+        where there is no intrinsic reward.
         """
         network, steps, none = agent.network, rollout.steps, jnp.zeros_like(reward)
         inner = self.reward.before(agent, state.reward, streams, rollout, none)

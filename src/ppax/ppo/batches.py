@@ -19,7 +19,10 @@ from ppax.ppo.losses import RowWeights
 
 
 def next_values(steps: Transition, last_value: Array) -> Array:
-    """Return V of the observation after each step of one stream, [T]; `last_value` [] is V after the last step."""
+    """Return V of the observation after each step of one stream (one agent in one environment), [T].
+
+    `last_value` [] is V after the last step. At an episode's end it is V of the final observation.
+    """
     value = jnp.concatenate([steps.value[1:], last_value[None]])
     return value if steps.final_value is None else jnp.where(steps.ended, steps.final_value, value)
 

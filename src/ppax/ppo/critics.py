@@ -196,7 +196,7 @@ class TwoHot:
         return {"targets_outside": masked_mean(outside.astype(jnp.float32), valid)}
 
     def bins(self) -> Array:
-        """Return the values that the bins stand for, [num_bins], ascending from `low` to `high`."""
+        """Return the values that the two-hot critic's bins stand for, [num_bins], ascending from `low` to `high`."""
         low, high = jnp.float32(self.low), jnp.float32(self.high)
         if self.spacing == "linear":
             return self._evenly(low, high)

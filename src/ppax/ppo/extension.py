@@ -293,7 +293,7 @@ class Extension:
 
 
 def folded(name: str) -> int:
-    """Return the number that is folded into a learner's key for the extension named `name`, so that each has a key."""
+    """Return the number that is folded into a learner's key for the extension `name`, which so has a key of its own."""
     return zlib.crc32(name.encode())
 
 

@@ -237,7 +237,7 @@ def scale(agent: Any, leaves: tuple[str, ...], share: Scalar) -> Any:
 
 
 def anneal_parts(agent: Any, progress: Array) -> Any:
-    """Return the agent with numbers of its parts that declare an end of their own (`anneal_to`) moved towards that end.
+    """Return the agent with those numbers of its parts moved that declare an end of their own (`anneal_to`).
 
     `progress` of training is in [0, 1]: at 0 they have their start values, at 1 those of the end.
     """

@@ -26,7 +26,7 @@ class Backoff:
 
     @property
     def hopeless(self) -> bool:
-        """Whether attempts have failed for `patience` seconds, without one that succeeded."""
+        """Whether attempts to write have failed for `patience` seconds, without one that succeeded."""
         return self.failing and time.monotonic() - self._failing_since >= self._patience
 
     def succeeded(self) -> None:

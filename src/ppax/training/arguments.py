@@ -82,10 +82,10 @@ def require_fit(agent: Agent, env: Env) -> None:
 
 
 def require_overlap(agent: Agent, env: Env, overlap: int, iterations_per_env_reset: int | None) -> None:
-    """Raise ConfigError where rollouts cannot be collected during updates, if `overlap` is 1; 0 is always allowed.
+    """Raise ConfigError where `overlap` = 1, by which rollouts are collected during updates, cannot work.
 
     It needs an environment on the host, and neither self-play, nor forced resets, nor an extension that compares with
-    the latest policy.
+    the latest policy. With 0 nothing is checked.
     """
     if not overlap:
         return

@@ -22,7 +22,7 @@ from ppax.training.loop import Trained, num_devices, place_state, state_specs, t
 
 
 class CompiledTraining:
-    """Ahead-of-time compiled `train`, called like `train`. The buffers of the given state are donated.
+    """Training compiled ahead of time, called like `train`. The buffers of the given state are donated.
 
     Hyperparameters (leaves of agent and environment) may change from call to call. Shapes and static fields are
     compiled in: a call with others raises ConfigError with the name of the field. `compile_seconds` is the sum of

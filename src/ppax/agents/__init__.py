@@ -1,1 +1,1 @@
-"""Multi-agent learners built from PPO: independent players, heterogeneous groups, self-play against past selves."""
+"""Multi-agent learners built from PPO: independent players, groups that differ, self-play against past selves."""

@@ -1,4 +1,4 @@
-"""Heterogeneous groups: each group of an environment's agents is trained by its own agent."""
+"""Groups of agents that differ: each group of an environment's agents is trained by an agent of its own."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ FLAT = tuple(field.name for field in dataclasses.fields(Transition) if field.nam
 
 @part
 class Groups:
-    """Agents by group name: a PPO, shared by the group's members, or an Independent, with one PPO per member.
+    """Agent with one agent for each group of players: a PPO that the group shares, or an Independent of one PPO each.
 
-    `sizes` is `env.sizes`. The learner is a dict of the groups' learners. The streams [B] are ordered by environment,
-    then by group in the order of `sizes`, then by member.
+    `sizes` is `env.sizes`. The learner is a dict of the groups' learners. A stream is one player in one environment;
+    the streams [B] are ordered by environment, then by group in the order of `sizes`, then by player.
     """
 
     agents: dict[str, PPO | Independent]
@@ -48,7 +48,7 @@ class Groups:
     pool: ClassVar[None] = None
 
     def init(self, observation_space: Any, key: Key) -> Any:
-        """Initialise every group's learner: a dict of LearnerState, from a Dict space of the groups' observations."""
+        """Return new learners, a dict by group; `observation_space` is a Dict space of the groups' observations."""
         keys = jax.random.split(key, len(self.sizes))
         return {
             name: self.agents[name].init(observation_space[name], key)
@@ -58,9 +58,9 @@ class Groups:
     def act(
         self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
-        """Sample actions of all groups.
+        """Return sampled actions of all groups, with log-probabilities and V [B] and the next carries.
 
-        `first` is [B], `key` is [B] or one key; carry, obs and mask are dicts of [E * A_g, ...] by group.
+        `first` is [B], `key` is [B] or one key; carry, obs, mask and actions are dicts of [E * A_g, ...] by group.
         """
         key = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
         firsts, keys = self.apart(first), self.apart(key)
@@ -76,7 +76,10 @@ class Groups:
         return Decision(each("carry"), each("action"), each("env_action"), log_prob, value)
 
     def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
-        """Return action distributions, next carries and values [B] for the current observations."""
+        """Return action distributions and next carries by group, and V [B], for the current observations of all groups.
+
+        Carry, obs and mask are dicts of [E * A_g, ...] by group; `first` [B] marks first steps of episodes.
+        """
         firsts = self.apart(first)
         out = {
             name: agent.policy(learner[name], carry[name], obs[name], firsts[name], _of(action_mask, name))
@@ -88,12 +91,18 @@ class Groups:
         return ForwardPass({name: one.carry for name, one in out.items()}, parts, value_outputs, value)
 
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
-        """Update every group's learner on the group's own streams; `key` is one key, or [num_epochs]."""
+        """Return the learners after each group has learned from its own streams of the rollout, and the metrics.
+
+        `key` is one key, or a key for each epoch [num_epochs].
+        """
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         return self.learn(learner, {name: self.rollout(name, rollout) for name, _ in self.sizes}, key)
 
     def learn(self, learner: Any, rollouts: Mapping[str, Rollout], key: Key) -> Update:
-        """Update every group's learner on its rollout in `rollouts`; `key` is [num_epochs]."""
+        """Return the learners after each group has learned from its rollout in `rollouts`, and the metrics.
+
+        `key` has a key for each epoch [num_epochs].
+        """
         updates: dict[str, Update] = {}
         for place, (name, agent) in enumerate(self._members()):
             keys = jax.vmap(jax.random.fold_in, (0, None))(key, place)[: agent.num_epochs]
@@ -103,7 +112,7 @@ class Groups:
         return Update(learners, metrics, extensions={name: update.extensions for name, update in updates.items()})
 
     def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:
-        """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout."""
+        """Return V and the log-probability of the stored action, both [T, B], of the steps [T, B] of a rollout."""
         pairs = {
             name: agent.evaluate_rollout(learner[name], self.steps(name, steps)) for name, agent in self._members()
         }
@@ -112,36 +121,51 @@ class Groups:
         return value, log_prob
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Return the memory at the start of an episode, by group."""
+        """Return the networks' memories at the start of an episode, a dict by group of [E * A_g, ...]."""
         return remembered(self.start_carry(num_streams))
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return the carry at the start of collection, by group."""
+        """Return the carries at the start of collection, a dict by group of [E * A_g, ...].
+
+        They are the networks' memories, and where extensions change actions, their states, too.
+        """
         envs = num_streams // self.num_agents
         return {name: self.agents[name].start_carry(envs * size) for name, size in self.sizes}
 
     def init_streams(self, num_streams: int) -> PyTree:
-        """Return the first states of extensions for each stream, by group and name."""
+        """Return the first states that extensions keep for each stream, by group and then by the extension's name.
+
+        A stream is one player in one environment.
+        """
         envs = num_streams // self.num_agents
         return {name: self.agents[name].init_streams(envs * size) for name, size in self.sizes}
 
     def sequence_length(self, num_steps: int) -> int:
-        """Steps between two stored carries: greatest common divisor of the sequence lengths of recurrent groups."""
+        """Return the number of steps between two carries that a rollout of `num_steps` stores.
+
+        It is the greatest common divisor of the sequence lengths of groups with memory; `num_steps` if there are none.
+        """
         recurrent = [agent for _, agent in self._members() if jax.tree.leaves(agent.initial_carry(1))]
         return math.gcd(*(agent.sequence_length(num_steps) for agent in recurrent)) or num_steps
 
     def annealed(self, progress: Array, env_steps: Array) -> Groups:
-        """Return this agent with every group annealed to `progress` (0 to 1) and `env_steps`."""
+        """Return this agent with each group's numbers as its schedule has them at `progress` of training, in [0, 1].
+
+        `env_steps` is the number of valid environment steps so far.
+        """
         agents = {name: agent.annealed(progress, env_steps) for name, agent in self._members()}
         return dataclasses.replace(self, agents=agents)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Return every PPO that is trained, with the number of streams that it is trained on."""
+        """Return every PPO that is trained, in the order of the groups, with the number of its streams.
+
+        A stream is one player in one environment; `num_streams` is the number of all of them.
+        """
         envs = num_streams // self.num_agents
         return tuple(one for name, size in self.sizes for one in self.agents[name].learners(envs * size))
 
     def discount(self, num_streams: int) -> Scalar:
-        """Return the discount of each stream, [B]."""
+        """Return the discount factor of each stream's rewards, [B], which is that of its group."""
         envs = num_streams // self.num_agents
         return join_groups(
             {name: jnp.broadcast_to(self.agents[name].discount(envs * n), (envs * n,)) for name, n in self.sizes},
@@ -149,40 +173,40 @@ class Groups:
         )
 
     def check(self) -> None:
-        """Raise ConfigError for hyperparameters that contradict each other."""
+        """Raise ConfigError where hyperparameters of a group contradict each other."""
         for agent in self.agents.values():
             agent.check()
 
     @property
     def requires(self) -> Requirements:
-        """Groups that the environment must have."""
+        """Requirements on the environment: its groups and their numbers of agents."""
         return Requirements(self.num_agents, self.sizes)
 
     @property
     def sharing(self) -> str:
-        """Return "independent" if the agents of every group learn independently, else "shared"."""
+        """How agents share parameters: "independent" if every group is independent within itself, else "shared"."""
         return "independent" if all(one.sharing == "independent" for one in self.agents.values()) else "shared"
 
     @property
     def num_agents(self) -> int:
-        """Number of agents per environment."""
+        """Number of agents of an environment, in all groups together."""
         return sum(size for _, size in self.sizes)
 
     @property
     def num_epochs(self) -> int:
-        """Largest number of epochs of any group."""
+        """Number of epochs of one update: the largest of any group."""
         return max(agent.num_epochs for agent in self.agents.values())
 
     @property
     def program(self) -> Program:
-        """Layout of the compiled program: that of the first group."""
+        """Layout of the compiled training program (`ppax.devices.layout.Program`): that of the first group."""
         return self._members()[0][1].program
 
     def _members(self) -> list[tuple[str, PPO | Independent]]:
         return [(name, self.agents[name]) for name, _ in self.sizes]
 
     def apart(self, x: Array, axis: int = 0) -> dict[str, Array]:
-        """Split [..., B, ...] along `axis` into [..., E * A_g, ...] of each group."""
+        """Return [..., B, ...], whose axis `axis` is B, split into [..., E * A_g, ...] of each group, a dict."""
         before, after = x.shape[:axis], x.shape[axis + 1 :]
         x, begin, parts = x.reshape(*before, -1, self.num_agents, *after), 0, {}
         for name, size in self.sizes:
@@ -191,7 +215,7 @@ class Groups:
         return parts
 
     def rollout(self, name: str, rollout: Rollout) -> Rollout:
-        """Return the part of a rollout that belongs to the group `name`."""
+        """Return the part of a rollout of all streams that belongs to the group `name`."""
         last_value, reward_trace = self.apart(rollout.last_value)[name], self.apart(rollout.reward_trace, 1)[name]
         return Rollout(
             steps=self.steps(name, rollout.steps),
@@ -202,7 +226,7 @@ class Groups:
         )
 
     def steps(self, name: str, steps: Transition) -> Transition:
-        """Return the steps [T, E * A_g] of the group `name` among all steps [T, B]."""
+        """Return the steps [T, E * A_g] of the group `name` from the steps [T, B] of all streams."""
         flat = {field: getattr(steps, field) for field in FLAT}
         own: dict[str, Any] = {k: None if x is None else self.apart(x, 1)[name] for k, x in flat.items()}
         num_steps = steps.valid.shape[0]
@@ -218,29 +242,32 @@ def _of(tree: PyTree | None, name: str) -> PyTree | None:
 
 @part
 class ByGroup:
-    """Action distributions of all groups, by group name, [E * A_g] each."""
+    """Distributions of the actions of all groups, a dict by group of [E * A_g] each, used as one distribution."""
 
     parts: dict[str, Any]
     sizes: tuple[tuple[str, int], ...] = static("(name, number of agents) of each group")
 
     def sample(self, key: Key) -> PyTree:
-        """Sample actions of all groups; `key` is one key."""
+        """Return sampled actions of all groups, a dict by group; `key` is one key."""
         keys = jax.random.split(key, len(self.parts))
         return {name: one.sample(key) for (name, one), key in zip(self.parts.items(), keys, strict=True)}
 
     def mode(self) -> PyTree:
-        """Mode of every group's distribution."""
+        """Return the mode of each group's distribution, a dict by group."""
         return {name: one.mode() for name, one in self.parts.items()}
 
     def env_action(self, action: PyTree) -> PyTree:
-        """Return the actions that the environment receives; see `Distribution.env_action`."""
+        """Return the actions that the environment receives, squashed or clipped into its bounds, a dict by group.
+
+        `action` is as `sample` returns it.
+        """
         return {name: one.env_action(action[name]) for name, one in self.parts.items()}
 
     def log_prob(self, action: PyTree) -> Array:
-        """Return the log-probability [B] of the actions of all groups; `action` as `sample` returns it."""
+        """Return the log-probability of each stream's action, [B]; `action` is as `sample` returns it."""
         return join_groups({name: one.log_prob(action[name]) for name, one in self.parts.items()}, self.sizes)
 
 
 def join_groups(values: Mapping[str, Array], sizes: tuple[tuple[str, int], ...]) -> Array:
-    """Join values [E * A_g] of each group to [B], ordered by environment, then by group in the order of `sizes`."""
+    """Return values [E * A_g] of each group as one array [B], ordered by environment, then by group as in `sizes`."""
     return jnp.concatenate([values[name].reshape(-1, size) for name, size in sizes], axis=1).reshape(-1)

@@ -40,10 +40,11 @@ Tree = TypeVar("Tree")
 
 @part
 class Independent:
-    """One PPO per player: the methods of `agent`, mapped by `jax.vmap` over a leading axis [A] of the learner.
+    """Agent with one PPO per player: the methods of `agent`, mapped by `jax.vmap` over an axis [A] of the learner.
 
-    A hyperparameter of `agent` is a scalar, shared by all players, or an array [A] with one value per player. The
-    streams [B], B = E * A, are ordered by environment: stream e * A + a is player a of environment e.
+    A player is one of the A agents of an environment. A hyperparameter of `agent` is a scalar, shared by all players,
+    or an array [A] with one value per player. A stream is one player in one environment; the streams [B], B = E * A,
+    are ordered by environment: stream e * A + a is player a of environment e.
     """
 
     agent: PPO
@@ -52,7 +53,10 @@ class Independent:
     pool: ClassVar[None] = None
 
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
-        """Initialise a learner for each player, [A, ...]."""
+        """Return new learners, one for each player (agent of an environment), stacked to [A, ...].
+
+        Raises ConfigError where options contradict each other.
+        """
         keys = jax.random.split(key, self.num_agents)
         learner: LearnerState = jax.vmap(lambda agent, key: agent.init(observation_space, key))(self.players(), keys)
         return learner
@@ -66,7 +70,10 @@ class Independent:
         action_mask: PyTree | None,
         key: Key,
     ) -> Decision:
-        """Sample an action for every stream from its player's policy; arguments are [B, ...], `key` [B] or one key."""
+        """Return a sampled action for every stream, with its log-probability, V and next carry, by its player's policy.
+
+        A stream is one player in one environment. Arguments are [B, ...]; `key` is one key, or one for each stream [B].
+        """
         key = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
         decision: Decision = self._each(PPO.act, learner, (carry, obs, first, action_mask, key))
         return decision
@@ -74,12 +81,18 @@ class Independent:
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
     ) -> ForwardPass:
-        """Return action distribution, value and next carry for the observation of every stream, [B, ...]."""
+        """Return action distribution, V and next carry for the observation of every stream, [B, ...].
+
+        A stream is one player (agent of an environment) in one environment; its own player's policy acts in it.
+        """
         policy: ForwardPass = self._each(PPO.policy, learner, (carry, obs, first, action_mask))
         return policy
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
-        """Update every player's learner on its own streams; `key` is one key, or [num_epochs]."""
+        """Return the learners after each player has learned from its own streams of the rollout, and the metrics.
+
+        `key` is one key, or a key for each epoch [num_epochs].
+        """
         own = self.rollouts(rollout)
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         players = jnp.arange(self.num_agents)
@@ -89,7 +102,7 @@ class Independent:
         return Update(update.learner, of_players(update.metrics, self.num_agents), extensions=streams)
 
     def rollouts(self, rollout: Rollout) -> Rollout:
-        """Split a rollout of all streams by player: leaves are [A, ...]."""
+        """Return a rollout of all streams split by player (agent of an environment): leaves are [A, ...]."""
 
         def by_player(x: Array) -> Array:
             return jnp.moveaxis(self._apart(x, 0), 1, 0)
@@ -103,68 +116,86 @@ class Independent:
         )
 
     def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
-        """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout."""
+        """Return V and the log-probability of the stored action, both [T, B], of the steps [T, B] of a rollout."""
         evaluated: tuple[Array, Array] = jax.vmap(PPO.evaluate_rollout)(self.players(), learner, self.own(steps))
         return self.together(evaluated)
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Return the memory at the start of an episode, [B, ...]."""
+        """Return the network's memory at the start of an episode for each stream, [B, ...].
+
+        A stream is one player (agent of an environment) in one environment.
+        """
         return self.agent.initial_carry(num_streams)
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return the carry at the start of collection, [B, ...]."""
+        """Return the carry of the streams at the start of collection, [B, ...].
+
+        It is the network's memory, and where extensions change actions, their states, too.
+        """
         return self.agent.start_carry(num_streams)
 
     def init_streams(self, num_streams: int) -> PyTree:
-        """Return the first states of extensions for each stream, [B, ...], by name."""
+        """Return the first states that extensions keep for each stream, [B, ...], by name.
+
+        A stream is one player in one environment.
+        """
         return self.agent.init_streams(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
-        """Return the sequence length L, the same for all players."""
+        """Return the number of steps of a sequence, the same for all players, for rollouts of `num_steps`."""
         return self.agent.sequence_length(num_steps)
 
     def annealed(self, progress: Array, env_steps: Array) -> Independent:
-        """Return this agent with every player annealed to `progress` (0 to 1) and `env_steps`."""
+        """Return this agent with every player's numbers as the schedule has them at `progress` of training, in [0, 1].
+
+        `env_steps` is the number of valid environment steps so far.
+        """
         agents = jax.vmap(PPO.annealed, (0, None, None))(self.players(), progress, env_steps)
         return dataclasses.replace(self, agent=agents)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Return the PPO of the first player, for sizes and checks, with one player's share of the `num_streams`."""
+        """Return the PPO of the first player, in the place of all, with one player's share of the `num_streams`.
+
+        It serves for sizes and checks, in which players do not differ.
+        """
         return ((self.player(0), num_streams // self.num_agents),)
 
     def discount(self, num_streams: int) -> Array:
-        """Return the discount of each stream, [B]."""
+        """Return the discount factor of each stream's rewards, [B], which is that of its player."""
         gamma = jnp.broadcast_to(self.agent.gamma, (self.num_agents,))
         return jnp.tile(gamma, num_streams // self.num_agents)
 
     def check(self) -> None:
-        """Raise ConfigError for arrays that are not [A], or hyperparameters that contradict each other."""
+        """Raise ConfigError for hyperparameters that contradict each other, or arrays that are not [A]."""
         self.players()
         for player in range(self.num_agents):
             jax.tree.map(float, self.player(player)).check()
 
     def player(self, index: int) -> PPO:
-        """Return the agent of one player, with scalar hyperparameters."""
+        """Return the PPO of the player with this index, with scalar hyperparameters."""
         player: PPO = jax.tree.map(lambda x: x if np.ndim(x) == 0 else x[index], self.agent)
         return player
 
     @property
     def requires(self) -> Requirements:
-        """Number of agents that the environment must have."""
+        """Requirements on the environment: the number of its agents."""
         return Requirements(num_agents=self.num_agents)
 
     @property
     def num_epochs(self) -> int:
-        """Number of epochs per update."""
+        """Number of epochs of one update, the same for all players."""
         return self.agent.num_epochs
 
     @property
     def program(self) -> Program:
-        """Layout of the compiled program."""
+        """Layout of the compiled training program (`ppax.devices.layout.Program`), the same for all players."""
         return self.agent.program
 
     def players(self) -> PPO:
-        """Return the agent with every hyperparameter broadcast to [A]; ConfigError for other shapes."""
+        """Return the PPO with every hyperparameter broadcast to [A], one value per player; ConfigError for others.
+
+        Others are arrays that are neither scalars nor [A].
+        """
 
         def broadcast(path: Any, x: Any) -> Array:
             if np.shape(x) in ((), (self.num_agents,)):
@@ -177,22 +208,25 @@ class Independent:
         return players
 
     def own(self, steps: Tree) -> Tree:
-        """Split steps of all streams [T, B, ...] by player, [A, T, E, ...]."""
+        """Return steps of all streams [T, B, ...] split by player, [A, T, E, ...]."""
         return jax.tree.map(lambda x: jnp.moveaxis(self._apart(x, 1), 2, 0), steps)
 
     def together(self, steps: Tree) -> Tree:
-        """Undo `own`: join [A, T, E, ...] to [T, B, ...]."""
+        """Return steps split by player, [A, T, E, ...], joined to all streams' [T, B, ...]: the inverse of `own`."""
         return jax.tree.map(
             lambda x: jnp.moveaxis(x, 0, 2).reshape(x.shape[1], x.shape[2] * x.shape[0], *x.shape[3:]), steps
         )
 
     def _apart(self, x: Array, axis: int) -> Array:
-        """Reshape [..., B, ...] to [..., E, A, ...]."""
+        """Return [..., B, ...], whose axis `axis` is B, as [..., E, A, ...]: by environment and player."""
         num_envs = x.shape[axis] // self.num_agents  # not -1: a window of one step has a carry without numbers
         return x.reshape(*x.shape[:axis], num_envs, self.num_agents, *x.shape[axis + 1 :])
 
     def _each(self, verb: Callable[..., Any], learner: LearnerState, arguments: PyTree) -> Any:
-        """Call the method `verb` of every player on its streams; arguments and results are [B, ...]."""
+        """Return the results of PPO's method `verb`, called for every player on its streams.
+
+        Arguments and results are [B, ...], for all streams.
+        """
         apart = jax.tree.map(lambda x: self._apart(x, 0), arguments)
         mapped: Callable[..., Any] = jax.vmap(lambda agent, learner, own: verb(agent, learner, *own), (0, 0, 1), 1)
         out = mapped(self.players(), learner, apart)

@@ -1,4 +1,4 @@
-"""Metrics of several agents in logs: finished episodes, names of players and groups, and reductions over them."""
+"""Metrics of several agents in logs: of finished episodes, by the names of agents and groups, and over all of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ Sizes = Sequence[tuple[str, int]]  # name and number of agents of each group
 def episode_metrics(
     episodes: Episodes, num_agents: int, sizes: tuple[tuple[str, int], ...], agent_names: tuple[str, ...] = ()
 ) -> Table:
-    """Return metrics of finished episodes: of all streams, and of each agent and group ("episode_return/agent_0")."""
+    """Return the metrics of finished episodes: of all streams, and of each agent and group ("episode_return/agent_0").
+
+    A stream is one agent in one environment. `num_agents` is the number of an environment's agents; `sizes` has name
+    and number of agents of each group, () without groups.
+    """
     none = episodes.count == 0
     lowest, highest = jnp.where(none, jnp.inf, episodes.return_min), jnp.where(none, -jnp.inf, episodes.return_max)
     columns = [episodes.count, episodes.return_sum, episodes.return_squares, lowest, highest]
@@ -57,7 +61,7 @@ def _sums(episodes: Episodes) -> list[Array]:
 
 
 class Returns(NamedTuple):
-    """Returns of finished episodes: their number, sum, squared deviations from their mean, and extremes."""
+    """Statistics of the returns of finished episodes: number, sum, squared deviations from the mean, and extremes."""
 
     count: Array  # type: ignore[assignment]
     total: Array
@@ -66,21 +70,24 @@ class Returns(NamedTuple):
     highest: Array
 
     def pooled(self, axis: int) -> Returns:
-        """Pool along an axis: Chan et al. 1983, https://doi.org/10.1080/00031305.1983.10483115."""
+        """Return the statistics of all entries along an axis as one: Chan et al. 1983,
+        https://doi.org/10.1080/00031305.1983.10483115.
+        """
         count, total = self.count.sum(axis, keepdims=True), self.total.sum(axis, keepdims=True)
         apart = self.total / jnp.maximum(self.count, 1.0) - total / jnp.maximum(count, 1.0)
         squares = (self.squares + self.count * apart**2).sum(axis)
         return Returns(count.squeeze(axis), total.squeeze(axis), squares, self.lowest.min(axis), self.highest.max(axis))
 
     def of(self, places: tuple[int, ...]) -> Returns:
-        """Select columns along the last axis."""
+        """Return the statistics at these indices along the last axis."""
         return Returns(*(x[..., np.array(places)] for x in self))
 
 
 def annealed_numbers(agent: Agent, progress: Array, env_steps: Array) -> dict[str, Array]:
-    """Return the numbers that schedules change, by path, at `progress` of training and after `env_steps` steps.
+    """Return the numbers that schedules change, by dotted path, as they are at `progress` of training, in [0, 1].
 
-    For independent players they are the first player's; for groups `path/group`, with the mean over groups as `path`.
+    `env_steps` is the number of valid environment steps so far. For independent players they are the first player's;
+    for groups they are at "path/group", with the mean over groups at "path".
     """
     groups = [name for name, _ in agent.requires.sizes]
     tables = []
@@ -91,7 +98,10 @@ def annealed_numbers(agent: Agent, progress: Array, env_steps: Array) -> dict[st
 
 
 def of_players(metrics: Mapping[str, Array], num_agents: int) -> Table:
-    """Return a table of metrics [A]: reduced over players as `name`, and of each player as `name/agent_0`."""
+    """Return metrics of A players, [A] each, as single numbers: over all players as `name`, of each as "name/agent_0".
+
+    Over players they are reduced as they declare, by default to their mean. A player is an agent of an environment.
+    """
     kinds, players = dict(reductions_of(metrics)), player_names(num_agents)
     whole = {name: _reduced_over(kinds.get(name, "mean"), x) for name, x in metrics.items()}
     own = {f"{name}/{player}": x[place] for name, x in metrics.items() for place, player in enumerate(players)}
@@ -100,10 +110,9 @@ def of_players(metrics: Mapping[str, Array], num_agents: int) -> Table:
 
 
 def of_groups(metrics: Mapping[str, Mapping[str, Array]]) -> Table:
-    """Merge the groups' metrics into one table.
+    """Return the metrics of all groups in one table: a group's as "name/group", its players' as "name/group_0".
 
-    Each is named `name/group`, of a single player `name/group_0`. The plain `name` is the reduction over groups, where
-    all groups have the metric and reduce it alike.
+    The plain `name` is the reduction over groups, where all groups have the metric and reduce it alike.
     """
     kinds = {group: dict(reductions_of(own)) for group, own in metrics.items()}
     every = [
@@ -121,18 +130,24 @@ def of_groups(metrics: Mapping[str, Mapping[str, Array]]) -> Table:
 
 
 def _reduced_over(reduction: str, each: Array) -> Array:
-    """Reduce a metric of players or groups [n] to one value by its declared reduction; mean by default."""
+    """Return a metric of n players or groups, [n], reduced to one number: by maximum, minimum or, by default, mean."""
     over: dict[str, Callable[[Array], Array]] = {"mean": jnp.mean, "max": jnp.max, "min": jnp.min}
     return over.get(reduction, jnp.mean)(each)
 
 
 def player_names(num_agents: int | None) -> tuple[str, ...]:
-    """Return the names that an agent gives its players, "agent_0" and so on; () for one player, or more than NAMED."""
+    """Return log names of an agent's players: "agent_0", "agent_1", ...; () for one player, or if more than NAMED.
+
+    NAMED is the largest number of players that logs show singly.
+    """
     return default_names(num_agents) if num_agents and num_agents <= NAMED else ()
 
 
 def with_names(metrics: Mapping[str, Array], num_agents: int, sizes: Sizes, names: Sequence[str]) -> Table:
-    """Return metrics with the environment's names of the agents in place of those that an agent gives its players."""
+    """Return metrics with the environment's names of its agents in place of the default ones, "agent_0" and so on.
+
+    `sizes` has name and number of agents of each group; `names` are the environment's, () if it has none.
+    """
     given = default_names(dict(sizes) or num_agents)
     own = dict(zip(given, names, strict=True)) if given and names else {}
 
@@ -144,10 +159,10 @@ def with_names(metrics: Mapping[str, Array], num_agents: int, sizes: Sizes, name
 
 
 def agent_columns(num_agents: int, sizes: Sizes, names: Sequence[str] = ()) -> dict[str, tuple[int, ...]]:
-    """Return the indices of each agent and group among an environment's agents, by name in logs.
+    """Return the indices of each agent and each group among an environment's agents, by their names in logs.
 
-    An agent that is alone in its group has the name of the group; groups of more than NAMED agents have no names of
-    agents.
+    It is {} for one agent. An agent that is alone in its group has the name of the group. Of more than NAMED agents,
+    logs show none singly.
     """
     names = names or default_names(dict(sizes) or num_agents)
     if not sizes:
@@ -172,6 +187,6 @@ def require_distinct_names(sizes: Sizes, names: Sequence[str]) -> None:
 
 
 def _members(sizes: Sizes, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the names of the agents of each group."""
+    """Return the names of the agents of each group, by group; `names` are those of all agents in their order."""
     ends = [sum(size for _, size in sizes[: place + 1]) for place in range(len(sizes))]
     return {group: tuple(names[end - size : end]) for (group, size), end in zip(sizes, ends, strict=True)}

@@ -1,4 +1,4 @@
-"""Single policies of an agent that has several (Independent, Groups), and agents that act without extensions."""
+"""Single policies out of an agent that has several (Independent, Groups), and agents without extensions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ppax.ppo.ppo import PPO
 
 
 class SinglePolicy(NamedTuple):
-    """One policy of an agent that has several."""
+    """One policy out of an agent that has several, with its part of a rollout."""
 
     name: str  # of its group or player
     agent: Any
@@ -26,7 +26,7 @@ class SinglePolicy(NamedTuple):
 
 
 class PolicyEnv(NamedTuple):
-    """Spaces and sizes of an environment as one policy sees them."""
+    """Spaces and sizes of an environment as one policy out of several sees them."""
 
     observation_space: spaces.Space
     action_space: spaces.Space
@@ -37,9 +37,9 @@ class PolicyEnv(NamedTuple):
 def single_policies(
     agent: Any, env: Any, learner: Any, carry: Any, rollout: Rollout, num_envs: int
 ) -> Iterator[SinglePolicy]:
-    """Yield the policies of Groups or Independent, with their parts of a rollout in `env`.
+    """Yield each policy of a Groups or an Independent agent, with its part of a rollout in `env`.
 
-    `carry` is the memory at the rollout's start. The `env` of each member has the sizes of `num_envs` environments.
+    `carry` is the memory at the rollout's start. The field `env` of each has the sizes of `num_envs` environments.
     """
     if not env.sizes:
         everything = SinglePolicy("", agent, learner, carry, rollout, _env_of(env, num_envs, env.num_agents))
@@ -59,7 +59,7 @@ def single_policies(
 
 
 def _players(one: SinglePolicy, names: Sequence[str]) -> Iterator[SinglePolicy]:
-    """Yield the players of independent learning."""
+    """Yield the policy of each player (agent of an environment) of an Independent agent; `names` are the players'."""
     agent: Independent = one.agent
     rollouts = agent.rollouts(one.rollout)  # [A, ...]
     carries = agent.own(jax.tree.map(lambda x: x[None], one.carry))  # [A, 1, E, ...]
@@ -75,7 +75,7 @@ def _env_of(env: Any, num_envs: int, size: int) -> PolicyEnv:
 
 
 def without_extensions(agent: Any) -> Any:
-    """Return an agent whose policies act alone, without extensions, of which some choose actions (DAgger)."""
+    """Return `agent` without extensions, of which some would choose actions in its place, as in DAgger."""
 
     def one(node: Any) -> Any:
         return dataclasses.replace(node, extensions=()) if isinstance(node, PPO) else node

@@ -1,4 +1,7 @@
-"""Self-play: in a fraction of the environments one group is played by past selves from a pool, rated by Elo."""
+"""Self-play: in a fraction of the environments one group is played by past selves from a pool, rated by Elo.
+
+A past self is a snapshot of a group's learner.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +46,12 @@ ROUNDING = 1e-6  # margin, relative to the returns, up to which a game is drawn:
 
 @part
 class SelfPlay:
-    """Groups trained against each other and against past selves of each other.
+    """Agent of groups that are trained against each other and against past selves (snapshots) of each other.
 
     A fraction `pool.share` of the environments, the last ones, is divided among the groups. In its block, a group is
     played by past selves, whose rows are left out of the update. A group wins an episode if its mean return is higher
-    than that of the other agents. Runs on one device, with `num_envs` of the environment; evaluates current learners.
+    than that of the other agents. It runs on one device, with `num_envs` of the environment, and its evaluations are
+    those of the current learners.
     """
 
     agent: Groups
@@ -55,7 +59,7 @@ class SelfPlay:
     num_envs: int = static("number of parallel environments", low=1)
 
     def init(self, observation_space: Any, key: Key) -> Any:
-        """Initialise the learners; the pool starts with a snapshot of them."""
+        """Return the first state: new learners, and a pool whose past selves are all snapshots of them."""
         current = self.agent.init(observation_space, key)
         names, size = [name for name, _ in self.sizes], self.pool.size
         return SelfPlayState(
@@ -73,7 +77,10 @@ class SelfPlay:
     def act(
         self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
-        """Sample actions of all groups, in past selves' rows from their own policies; see `Groups.act`."""
+        """Return sampled actions of all groups; in the rows of past selves, those of the past selves' policies.
+
+        Arguments are as in `Groups.act`: `first` [B], and dicts of [E * A_g, ...] by group.
+        """
         key = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
         decision = self.agent.act(learner.current, carry, obs, first, action_mask, key)
         firsts, keys = self.agent.apart(first), self.agent.apart(jax.random.clone(key))
@@ -93,11 +100,15 @@ class SelfPlay:
         return decision
 
     def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
-        """Return the current policies of all groups; see `Groups.policy`."""
+        """Return action distributions, next carries and V [B] of the current learners; see `Groups.policy`."""
         return self.agent.policy(learner.current, carry, obs, first, action_mask)
 
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
-        """Update every group on its own rows, then the Elo ratings and, every `pool.every` iterations, the pool."""
+        """Return the state after each group has learned from its own rows, with new Elo ratings, and the metrics.
+
+        Every `pool.every` iterations, snapshots are added to the pool. `key` is one key, or a key for each epoch
+        [num_epochs].
+        """
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         whole = {block.name: self.agent.rollout(block.name, rollout) for block in self._blocks()}
         rollouts = {block.name: without_streams(whole[block.name], block.rows) for block in self._blocks()}
@@ -111,7 +122,10 @@ class SelfPlay:
         return Update(after, metrics, jnp.asarray(current.reshape(-1)), self.replaced(learner, after), streams)
 
     def _rate(self, learner: SelfPlayState, rollout: Rollout) -> SelfPlayState:
-        """Update Elo ratings from the episodes that ended in a rollout: at autoreset steps, in which no agent acts."""
+        """Return the state with Elo ratings updated by the episodes that ended in a rollout.
+
+        They end at autoreset steps, in which no agent acts.
+        """
         steps, shape = rollout.played or rollout.steps, (self.num_envs, self.num_agents)
         reward = steps.reward if rollout.played else jnp.where(steps.valid, steps.reward, 0.0)
         reward, begun, acting = (x.reshape(-1, *shape) for x in (reward, steps.first, steps.valid))
@@ -140,7 +154,10 @@ class SelfPlay:
         return table
 
     def replaced(self, before: SelfPlayState, after: SelfPlayState) -> dict[str, Array]:
-        """Return masks [E * A_g] of the streams in which another past self plays after an update, by group."""
+        """Return masks [E * A_g] of the streams in which another past self plays after an update, a dict by group.
+
+        A stream is one player in one environment.
+        """
         drawn, place = after.num_snapshots != before.num_snapshots, before.num_snapshots % self.pool.size
         masks = {}
         for name, _, members, rows in self._blocks():
@@ -157,20 +174,26 @@ class SelfPlay:
 
     @property
     def requires(self) -> Requirements:
-        """Groups and number of environments that the environment must have."""
+        """Requirements on the environment: its groups, and the number of environments."""
         return self.agent.requires._replace(num_envs=self.num_envs)
 
     @property
     def sharing(self) -> str:
-        """Parameter sharing within the groups."""
+        """How agents share parameters: "independent" if every group is independent within itself, else "shared"."""
         return self.agent.sharing
 
     def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:
-        """Return V and action log-probability, both [T, B], of the steps of a rollout under the current learners."""
+        """Return V and the log-probability of the stored action, both [T, B], under the current learners.
+
+        `steps` are the steps [T, B] of a rollout.
+        """
         return self.agent.evaluate_rollout(learner.current, steps)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Return every PPO that is trained, with its number of streams (past selves left out), on one device."""
+        """Return every PPO that is trained, with its number of streams, of which those of past selves are left out.
+
+        Their programs run on one device. `num_streams` has no effect.
+        """
         learners: list[tuple[PPO, int]] = []
         for (name, size), block in zip(self.sizes, self._blocks(), strict=True):
             streams = (self.num_envs - (block.envs.stop - block.envs.start)) * size
@@ -180,7 +203,10 @@ class SelfPlay:
         )
 
     def check(self) -> None:
-        """Raise ConfigError for fewer than two groups, several devices, or too few environments for the opponents."""
+        """Raise ConfigError for fewer than two groups, several devices, or too few environments for the opponents.
+
+        Also for hyperparameters of a group that contradict each other.
+        """
         self.agent.check()
         if isinstance(self.pool.every, str):
             raise ConfigError(f"self_play.every = {self.pool.every!r}: must be a number of iterations in Python")
@@ -200,27 +226,33 @@ class SelfPlay:
             )
 
     def annealed(self, progress: Array, env_steps: Array) -> SelfPlay:
-        """Return this agent with every group annealed to `progress` (0 to 1) and `env_steps`."""
+        """Return this agent with each group's numbers as its schedule has them at `progress` of training, in [0, 1].
+
+        `env_steps` is the number of valid environment steps so far.
+        """
         return dataclasses.replace(self, agent=self.agent.annealed(progress, env_steps))
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return the carry at the start of collection, by group."""
+        """Return the carries at the start of collection, a dict by group of [E * A_g, ...]."""
         return self.agent.start_carry(num_streams)
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Return the memory at the start of an episode, by group."""
+        """Return the networks' memories at the start of an episode, a dict by group of [E * A_g, ...]."""
         return self.agent.initial_carry(num_streams)
 
     def init_streams(self, num_streams: int) -> PyTree:
-        """Return the first states of extensions for each stream, by group and name."""
+        """Return the first states that extensions keep for each stream, by group and then by the extension's name.
+
+        A stream is one player in one environment.
+        """
         return self.agent.init_streams(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
-        """Steps between two carries that a rollout stores."""
+        """Return the number of steps between two carries that a rollout of `num_steps` stores."""
         return self.agent.sequence_length(num_steps)
 
     def discount(self, num_streams: int) -> Scalar:
-        """Return the discount of each stream, [B]."""
+        """Return the discount factor of each stream's rewards, [B], which is that of its group."""
         return self.agent.discount(num_streams)
 
     @property
@@ -230,23 +262,23 @@ class SelfPlay:
 
     @property
     def num_agents(self) -> int:
-        """Number of agents per environment."""
+        """Number of agents of an environment, in all groups together."""
         return self.agent.num_agents
 
     @property
     def num_epochs(self) -> int:
-        """Largest number of epochs of any group."""
+        """Number of epochs of one update: the largest of any group."""
         return self.agent.num_epochs
 
     @property
     def program(self) -> Program:
-        """Layout of the compiled program: on one device."""
+        """Layout of the compiled training program (`ppax.devices.layout.Program`), which runs on one device."""
         return _on_one_device(self.agent.program)
 
 
 @part
 class Pool:
-    """Self-play settings: snapshots of the learners to keep, and sampling of opponents from them.
+    """Self-play settings: which snapshots of the learners are kept, and how opponents are sampled from them.
 
     Sampling "hard" is prioritised fictitious self-play, Vinyals et al. 2019,
     https://doi.org/10.1038/s41586-019-1724-z.
@@ -276,14 +308,17 @@ class Pool:
     )
 
     def logits(self, wins: Array, age: Array) -> Array:
-        """Return sampling logits [P] of past selves from their win probability [P] and age in snapshots [P]."""
+        """Return the logits [P] by which past selves are sampled, by the option `sampling`.
+
+        `wins` [P] are their win probabilities, and `age` [P] the number of snapshots taken since.
+        """
         if self.sampling == "recent":
             return -jnp.log1p(age.astype(jnp.float32))
         return 2.0 * jnp.log(wins) if self.sampling == "hard" else jnp.zeros_like(wins)
 
 
 class SelfPlayState(NamedTuple):
-    """Current learners, pool of past selves, ratings, and running scores of the episodes."""
+    """State of self-play: current learners, pool of past selves, ratings, and running scores of the episodes."""
 
     current: dict[str, Any]  # current learner of each group
     pool: dict[str, Any]  # [P, ...] snapshots of each group's learner, without training state such as the optimiser's
@@ -297,7 +332,10 @@ class SelfPlayState(NamedTuple):
 
 
 def with_snapshot(pool: Pool, learner: SelfPlayState, names: Sequence[str], key: Key) -> SelfPlayState:
-    """Every `pool.every` iterations, add a snapshot of the learners to the pool and draw new opponents."""
+    """Return the state with a snapshot of the learners in the pool and new opponents, if one is due.
+
+    One is due every `pool.every` iterations; otherwise the state is unchanged. `names` are those of the groups.
+    """
     size = pool.size
     due = learner.iteration % (pool.every or 1) == 0
     place = learner.num_snapshots % size
@@ -320,7 +358,7 @@ def with_snapshot(pool: Pool, learner: SelfPlayState, names: Sequence[str], key:
 
 
 def with_own_games(own: SelfPlayState, learner: SelfPlayState, copied: Array) -> SelfPlayState:
-    """Return `learner` for the environments of `own`, whose running games go on.
+    """Return the state `learner` with the running games of `own`, which belong to the environments that it plays in.
 
     If `copied`, games that began with other opponents than those of `learner` do not count for the ratings.
     """
@@ -328,28 +366,28 @@ def with_own_games(own: SelfPlayState, learner: SelfPlayState, copied: Array) ->
 
 
 def win_chance(learner: SelfPlayState, name: str) -> Array:
-    """Return the win probability of each past self [P] of a group against the others' current learners."""
+    """Return the win probability [P] of each past self of the group `name` against the others' current learners."""
     others = [elo for other, elo in learner.elo.items() if other != name]
     return win_probability(learner.past_elo[name], jnp.stack(others).mean())
 
 
 def snapshot(learners: dict[str, Any]) -> dict[str, Any]:
-    """Return learners without their training state (optimiser, reward statistics, extensions)."""
+    """Return the groups' learners without what only training needs: optimiser, reward statistics, extensions."""
     return {name: learner._replace(**OF_LEARNING) for name, learner in learners.items()}
 
 
 def pool_of(learners: dict[str, Any], size: int) -> dict[str, Any]:
-    """Return a pool [P, ...] whose `size` past selves are all snapshots of `learners`."""
+    """Return a pool [P, ...] whose past selves, `size` of them, are all snapshots of `learners`, a dict by group."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (size, *x.shape)), snapshot(learners))
 
 
 def by_opponent(x: Array, opponents: int) -> Array:
-    """Reshape [n, ...] to [K, n / K, ...], with K past selves."""
+    """Return `x` [n, ...], the rows of K past selves one after the other, as [K, n / K, ...]."""
     return x.reshape(opponents, x.shape[0] // opponents, *x.shape[1:])
 
 
 def without_streams(rollout: Rollout, rows: slice) -> Rollout:
-    """Return `rollout` without the streams `rows`, which are those of past selves."""
+    """Return `rollout` without the streams `rows`, one player in one environment each, which past selves play."""
 
     def drop(x: Array, axis: int) -> Array:
         before = jax.lax.slice_in_dim(x, 0, rows.start, axis=axis)
@@ -365,7 +403,10 @@ def without_streams(rollout: Rollout, rows: slice) -> Rollout:
 
 
 def with_streams(before: Mapping[str, Rollout], learned: Update, rows: Mapping[str, slice]) -> dict[str, PyTree]:
-    """States of extensions in all streams after an update, by group; in the `rows` of past selves they stay."""
+    """Return the states that extensions keep for each stream after an update, a dict by group.
+
+    In the `rows` of past selves they are as `before` the update; `learned` has those of all other streams.
+    """
 
     def one(old: Array, new: Array, own: slice) -> Array:
         return jnp.concatenate([new[: own.start], old[own], new[own.start :]])
@@ -381,7 +422,7 @@ def _on_one_device(program: Program) -> Program:
 
 
 class Block(NamedTuple):
-    """Environments in which one group is played by past selves."""
+    """Block of environments in which one group is played by past selves (snapshots of its learner)."""
 
     name: str  # of the group
     envs: slice
@@ -390,9 +431,10 @@ class Block(NamedTuple):
 
 
 def past_self_blocks(num_envs: int, sizes: Sequence[tuple[str, int]], share: float, opponents: int) -> Iterator[Block]:
-    """Yield the block of each group: a `share` of the environments, the last ones, divided among the groups.
+    """Yield each group's block: the environments in which it is played by past selves.
 
-    The length of a block is a multiple of `opponents`, the number of past selves that divide it.
+    The blocks are a `share` of the environments, the last ones. The length of a block is a multiple of `opponents`, the
+    number of past selves that divide it.
     """
     length = int(num_envs * share / len(sizes)) // opponents * opponents
     begin, agent = num_envs - len(sizes) * length, 0
@@ -403,7 +445,7 @@ def past_self_blocks(num_envs: int, sizes: Sequence[tuple[str, int]], share: flo
 
 
 def current_agents(blocks: Sequence[Block], num_envs: int, num_agents: int) -> np.ndarray:
-    """Return a mask [E, A] of the agents that are played by current learners."""
+    """Return a mask [E, A] of the agents that are played by current learners, and not by past selves."""
     current = np.ones((num_envs, num_agents), bool)
     for block in blocks:
         current[block.envs, block.members] = False
@@ -411,9 +453,10 @@ def current_agents(blocks: Sequence[Block], num_envs: int, num_agents: int) -> n
 
 
 def margin_weights(blocks: Sequence[Block], num_envs: int, num_agents: int) -> np.ndarray:
-    """Weights [E, A] whose sum with returns has the sign of the past self's mean return minus the others' mean.
+    """Return weights [E, A]: a game's returns times them have a sum above 0 if the past self won, below 0 if it lost.
 
-    Both means times both sizes: whole numbers, so that equal returns cancel.
+    It wins if its group's mean return is higher than that of the other agents. The weights are those of both means
+    times both sizes, whole numbers, so that equal returns cancel.
     """
     weights = np.zeros((num_envs, num_agents), np.float32)
     for block in blocks:
@@ -424,7 +467,7 @@ def margin_weights(blocks: Sequence[Block], num_envs: int, num_agents: int) -> n
 
 
 class Games(NamedTuple):
-    """Games that ended in a rollout, and those that go on."""
+    """Games (episodes) that ended in a rollout, and those that go on."""
 
     played: Array  # [E] number of games that ended
     won: Array  # [E] sum of their scores: 1 won, 0.5 drawn, 0 lost
@@ -435,10 +478,12 @@ class Games(NamedTuple):
 def play_games(
     reward: Array, first: Array, ended: Array, margin_weights: np.ndarray, returns: Array, counts: Array
 ) -> Games:
-    """Return the games, which are episodes, of steps [T, E] with rewards [T, E, A]; the weighted return decides.
+    """Return the games (episodes) of a rollout: how many ended in each environment, their scores, and the running ones.
 
-    `first` marks the first step of an episode, `ended` the autoreset step after its last. An episode that starts
-    without an autoreset step was truncated by a forced reset and is not rated.
+    `reward` is [T, E, A]; the sum of an episode's rewards, weighted by `margin_weights`, decides. `first` [T, E] marks
+    the first step of an episode, `ended` [T, E] the autoreset step after its last. `returns` and `counts` are those of
+    the games that were running before. An episode that starts without an autoreset step was truncated by a forced reset
+    and is not rated.
     """
 
     def step(state: tuple[Array, Array], inputs: tuple[Array, Array, Array]) -> Any:
@@ -456,7 +501,10 @@ def play_games(
 
 
 def game_score(margin: Any, rounding: Any) -> Array:
-    """Return the score of games by the margin of the returns: 1 won, 0.5 drawn, up to `rounding`, 0 lost."""
+    """Return the score of games by the margin of the returns: 1 won, 0.5 drawn, 0 lost.
+
+    A game is drawn if its margin is at most `rounding`.
+    """
     return jnp.where(margin > rounding, 1.0, jnp.where(margin < -rounding, 0.0, 0.5))
 
 
@@ -469,27 +517,28 @@ def win_probability(elo: Array, other: Array) -> Array:
 
 
 def gain(played: Array, won: Array, chance: Array, elo_step: Scalar) -> Array:
-    """Return the rating points gained in `played` games, of which `won` were won and a share `chance` was expected.
+    """Return the rating points gained in `played` games with the score `won`, of which a share `chance` was expected.
 
-    With their mean score, as if of one game: `chance` is that before all of them. The sum of their gains overshoots:
-    with the usual 16 points the ratings of two players diverge from 43 games an update on.
+    Points are given for the mean score, as if of one game: `chance` is that before all of them. The sum of the games'
+    gains would overshoot: with the usual 16 points the ratings of two players diverge from 43 games an update on.
     """
     surprise = won / jnp.maximum(played, 1.0) - chance
     return jnp.where(played > 0.0, elo_step * surprise, 0.0)
 
 
 class Ratings(NamedTuple):
-    """Elo ratings of P players, and their standard errors."""
+    """Elo ratings of P players, and the standard errors of these."""
 
     elo: np.ndarray  # [P]
     error: np.ndarray  # [P] of the difference to the players' mean rating
 
 
 def fitted(won: np.ndarray, played: np.ndarray) -> Ratings:
-    """Return the most likely ratings, with mean START, of players i who scored `won` [P, P] in `played` games with j.
+    """Return the most likely Elo ratings of P players, with mean START.
 
-    The likelihood of Bradley and Terry 1952, https://doi.org/10.1093/biomet/39.3-4.324, does not depend on the order of
-    the games. Each pair that has met is given one more game, drawn: without it, who has won all has no finite rating.
+    Player i has the score `won[i, j]` from `played[i, j]` games with player j. The likelihood of Bradley and Terry
+    1952, https://doi.org/10.1093/biomet/39.3-4.324, does not depend on the order of the games. Each pair that has met
+    is given one more game, drawn: without it, who has won all has no finite rating.
     """
     met = played > 0
     won, played = won + 0.5 * met, played + 1.0 * met

@@ -1,1 +1,1 @@
-"""The machine: platforms, sharding over devices, layout of programs, memory, processes and clusters."""
+"""What ppax knows of the machine: platforms, sharding over devices, program layouts, memory, processes, clusters."""

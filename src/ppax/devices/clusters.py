@@ -20,7 +20,7 @@ _begun_here = False
 
 @contextlib.contextmanager
 def connected(address: str = AUTO) -> Iterator[Any]:
-    """Context in which this process is connected to the cluster at `address`; yields the module `ray`.
+    """Yield the module `ray` while this process is connected to the Ray cluster at `address`.
 
     A connection that exists already is used and left as it is; one made here ends with the last of its users. Raises
     ConfigError where Ray is not installed or does not answer.
@@ -51,7 +51,10 @@ def _imported() -> Any:
 
 
 def _has_token() -> bool:
-    """Return whether there is a token of Ray's: https://docs.ray.io/en/latest/ray-security/token-auth.html"""
+    """Return whether this machine has a token to log in to a Ray cluster.
+
+    https://docs.ray.io/en/latest/ray-security/token-auth.html
+    """
     return bool(
         os.environ.get("RAY_AUTH_TOKEN")
         or os.environ.get("RAY_AUTH_TOKEN_PATH")
@@ -60,7 +63,10 @@ def _has_token() -> bool:
 
 
 def _begin(ray: Any, address: str) -> None:
-    """Connect to a cluster, or begin one; signal handlers stay as they are."""
+    """Connect to the Ray cluster at `address`, or begin one; signal handlers stay as they are.
+
+    Raises ConfigError where no cluster answers.
+    """
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM) if main else None
     try:

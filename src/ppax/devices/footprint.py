@@ -1,4 +1,4 @@
-"""Lower bound on a run's memory, computed from shapes before compiling, and errors where it cannot fit."""
+"""Lower bound on a run's memory, computed from shapes before compiling, and errors where the run cannot fit."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ GROUPS = Path("/sys/fs/cgroup")
 
 
 class NotEnoughMemory(Exception):
-    """Error: a run does not fit into memory. The message has the sizes and names what to lower."""
+    """Error of a run that does not fit into memory. The message has the sizes and names what to lower."""
 
 
 class Footprint(NamedTuple):
-    """Lower bound on the bytes of a run; gradients, activations and copies are not included."""
+    """Lower bound on the memory of a run in bytes, without gradients, activations and copies."""
 
     learner: int  # weights, optimiser state and statistics, on all devices together
     environments: int  # their states and observations
@@ -35,7 +35,7 @@ class Footprint(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Sum of all parts, in bytes."""
+        """Sum over all that is counted, in bytes."""
         return self.learner + self.environments + self.rollout
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Footprint(NamedTuple):
 
 
 def peak_memory_mb() -> float:
-    """Peak memory in MB: of the accelerator's devices, or on a CPU of this process; 0 where it is not reported."""
+    """Return the peak memory in MB: of the accelerator's devices, or on a CPU of this process; 0 if not reported."""
     devices = [device.memory_stats() or {} for device in jax.local_devices()]
     if any("peak_bytes_in_use" in stats for stats in devices):
         return float(sum(stats.get("peak_bytes_in_use", 0) for stats in devices) / 2**20)
@@ -57,7 +57,10 @@ def peak_memory_mb() -> float:
 
 
 def footprint(state: TrainState, devices: int = 1) -> Footprint:
-    """Return the footprint of training from `state` (or its shapes), sharded over `devices` that share one memory."""
+    """Return a lower bound on the memory of training from `state`, or from its shapes.
+
+    The `devices` over which training is sharded share one memory.
+    """
     seen = _nbytes((state.actor.obs, state.actor.action_mask))
     streams = int(state.actor.first.shape[0])
     rollout = state.num_steps * (seen + STEP_BYTES * streams)
@@ -65,7 +68,10 @@ def footprint(state: TrainState, devices: int = 1) -> Footprint:
 
 
 def require_room(needed: Footprint, num_envs: int, rows: int) -> None:
-    """Raise NotEnoughMemory if a run cannot fit into available memory, ConfigError for too many rows per rollout."""
+    """Raise NotEnoughMemory if a run cannot fit into available memory, ConfigError for too many rows per rollout.
+
+    `needed` is its lower bound; `rows` is the number of steps of all streams in a rollout.
+    """
     room = available_bytes()
     if room is not None and needed.total > room:
         scaling = needed.environments + needed.rollout  # proportional to the number of environments
@@ -82,7 +88,7 @@ def require_room(needed: Footprint, num_envs: int, rows: int) -> None:
 
 @contextmanager
 def explained(needed: Footprint | None = None) -> Iterator[None]:
-    """Context manager that turns out-of-memory errors into NotEnoughMemory with the sizes of the run."""
+    """Yield, and turn out-of-memory errors into NotEnoughMemory, with the sizes of the run if `needed` has them."""
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
@@ -108,7 +114,10 @@ def available_bytes() -> int | None:
 
 
 def _free_bytes() -> int | None:
-    """Return available main memory plus free swap, in bytes; not on Linux: all of main memory, or None."""
+    """Return available main memory plus free swap, in bytes.
+
+    Where it is not Linux: all of main memory, or None if that is unknown.
+    """
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         table = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
@@ -129,7 +138,7 @@ def _groups() -> list[Path]:
 
 
 def _number(path: Path) -> int | None:
-    """Read an integer from a file; None if the file is missing or says "max"."""
+    """Return the integer in a file; None if the file is missing or says "max"."""
     try:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -141,12 +150,12 @@ def _nbytes(tree: Any) -> int:
 
 
 def _itemsize(x: Any) -> int:
-    """Return the bytes per element; for PRNG keys, a lower bound."""
+    """Return the bytes per element of an array; for PRNG keys 8, a lower bound."""
     return 8 if jnp.issubdtype(x.dtype, jax.dtypes.extended) else int(x.dtype.itemsize)
 
 
 def _short(size: float) -> str:
-    """Format a size in bytes with three digits and a unit."""
+    """Return a size in bytes as text with three digits and a unit, such as "1.5 GB"."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if size < 1000:
             return f"{size:.3g} {unit}"

@@ -1,7 +1,7 @@
 """Hoisting: operations of a loop's body that read only the loop's inputs are done for all steps at once, before it.
 
-An example: a step draws random numbers from its own key, without the loop's state. With few streams the
-draws are a dozen tiny kernels in every step; before the loop, a dozen kernels draw for all steps.
+An example: a step draws random numbers from its own key, without the loop's state. With few streams (agents in
+environments) the draws are a dozen tiny kernels in every step; before the loop, a dozen kernels draw for all steps.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Step = Callable[[Any, Any], tuple[Any, Any]]
 
 
 class Loop(NamedTuple):
-    """Body and inputs of a `jax.lax.scan`."""
+    """Loop over T steps as `jax.lax.scan` takes it: its body, and the inputs of all steps."""
 
     step: Step
     inputs: PyTree  # leaves [T, ...]
 
 
 class Division(NamedTuple):
-    """Operations of a loop's body, in their order."""
+    """Operations of a loop's body, divided into those before the loop and those inside it, in their order."""
 
     ahead: list[Any]  # done before the loop: they read the input but not the state, or constants alone
     inside: list[Any]  # done in the loop: they read the state, or constants alone (these are done in both)
@@ -36,8 +36,9 @@ class Division(NamedTuple):
 def hoisted(step: Step, inputs: Array, state: PyTree, most: int) -> Loop:
     """Return a loop equivalent to `step` over `inputs` [T, ...], with work that reads only `inputs` moved before it.
 
-    Operations inside branches and inner loops are not moved. Nothing is moved if the loop would then read more than
-    `most` stored numbers, and without jit, where operations run one by one inside the functions that they belong to.
+    `state` is the loop's first state. Operations inside branches and inner loops are not moved. Nothing is moved if the
+    loop would then read more than `most` stored numbers, and without jit, where operations run one by one inside the
+    functions that they belong to.
     """
     if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
         return Loop(step, inputs)
@@ -63,7 +64,10 @@ def hoisted(step: Step, inputs: Array, state: PyTree, most: int) -> Loop:
 
 
 def _divided(jaxpr: Any, of_input: Any) -> Division:
-    """Divide the operations of a body whose input is the variable `of_input`."""
+    """Return the operations of a loop's body, divided by whether they can be done before the loop.
+
+    `of_input` is the variable of the body's input.
+    """
     constants, division = set(jaxpr.constvars), Division([], [], [of_input])
     made = {of_input}
     for equation in jaxpr.eqns:
@@ -82,6 +86,6 @@ def _divided(jaxpr: Any, of_input: Any) -> Division:
 
 
 def _function(program: Any, equations: Sequence[Any], invars: Sequence[Any], outvars: Sequence[Any]) -> Any:
-    """Return some operations of a program as a function of `invars`, with results `outvars`."""
+    """Return some operations of a program, `equations`, as a function of `invars` with the results `outvars`."""
     jaxpr = program.jaxpr.replace(eqns=list(equations), invars=list(invars), outvars=list(outvars))
     return core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, program.consts))

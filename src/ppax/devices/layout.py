@@ -1,4 +1,4 @@
-"""Layout of the compiled training program on this machine. It changes speed and memory, and results only by rounding.
+"""Layout of the compiled training program on this machine, which changes its speed, and results only by rounding.
 
 The defaults follow from shapes and the number of devices (docs/architecture.md, "The program"); `ppax bench --tune`
 measures alternatives for one run.
@@ -27,14 +27,14 @@ WHOLE = 2**31  # more rows than any minibatch has
 
 
 def only_if(condition: Array, change: Callable[[], Tree], before: Tree) -> Tree:
-    """Return `change()` if `condition` [] holds, else `before`; trees of equal shapes."""
+    """Return `change()` if `condition` [] holds, else `before`; both are trees of equal shapes."""
     if rules().branches:
         return jax.lax.cond(condition, change, lambda: before)
     return jax.tree.map(partial(jnp.where, condition), change(), before)
 
 
 def operations(program: Jaxpr) -> int:
-    """Return the number of operations of a traced program, with those of its loops and branches."""
+    """Return the number of operations of a traced program, including those of its loops and branches."""
     inner = [sub for equation in program.eqns for sub in jaxprs_in_params(equation.params)]
     return len(program.eqns) + sum(map(operations, inner))
 
@@ -50,13 +50,20 @@ rounding = jax.make_user_context(default_value=False)
 
 
 def product_dtype(compute_dtype: str) -> str:
-    """Return the dtype of the inputs of products; outside of training AUTO and WHERE_SAFE are float32."""
+    """Return the dtype of the factors of matrix products for a `compute_dtype`; float32 for AUTO and WHERE_SAFE.
+
+    In training those two have been replaced by a dtype before.
+    """
     return "float32" if compute_dtype in (AUTO, WHERE_SAFE) else compute_dtype
 
 
 @part
 class Program:
-    """Layout of the compiled program: devices, gradient accumulation, unrolling. Changes results only by rounding."""
+    """Layout of the compiled program: devices, gradient accumulation, unrolling. Changes results only by rounding.
+
+    Gradient accumulation splits a minibatch into chunks of rows, and unrolling puts several steps of a rollout into one
+    iteration of the compiled loop.
+    """
 
     devices: int | None = static(
         "number of devices to shard environments and minibatches over; all, or 0: all there are; default: automatic",
@@ -72,9 +79,10 @@ class Program:
     unroll: int | None = static("unroll factor of the rollout scan; default: automatic", default=None, low=1)
 
     def num_devices(self, num_envs: int, minibatch: int, seq_len: int) -> int:
-        """Return the number of devices to shard `num_envs` environments and minibatches of `minibatch` sequences over.
+        """Return the number of devices over which environments and minibatches are sharded.
 
-        Raises ConfigError if `devices` is more than available, or does not divide both numbers.
+        `minibatch` is the number of sequences of a minibatch, and `seq_len` that of steps of a sequence. Raises
+        ConfigError if `devices` is more than available, or does not divide both numbers.
         """
         devices = sharding.available() if self.devices == ALL else self.devices
         if jax.process_count() > 1:
@@ -91,7 +99,7 @@ class Program:
         return next((d for d in range(most, 0, -1) if num_envs % d == 0 and minibatch % d == 0), 1)
 
     def _check_devices(self, devices: int, num_envs: int, minibatch: int) -> None:
-        """Raise ConfigError unless `devices` are available and divide environments and minibatches."""
+        """Raise ConfigError unless `devices` are available and divide environments and sequences of a minibatch."""
         available = sharding.available()
         if devices > available:
             inside = " inside a shard_map or pmap" if available < len(jax.local_devices()) else ""
@@ -112,7 +120,7 @@ class Program:
                 )
 
     def unrolled(self, step: Callable[[Any, Any], Any], inputs: PyTree, state: PyTree) -> int:
-        """Return the unroll factor of the rollout's scan: of `step(state, input)` over `inputs` [T, ...]."""
+        """Return the unroll factor of the rollout's scan, which is of `step(state, input)` over `inputs` [T, ...]."""
         if self.unroll is not None:
             return self.unroll
         most = rules().unroll
@@ -123,11 +131,12 @@ class Program:
         return most if few else 1
 
     def rows(self, seq_len: int, compute_dtype: str, obs: PyTree = (), network: Any = None) -> int:
-        """Return the rows of a minibatch per gradient-accumulation chunk.
+        """Return the number of rows of a minibatch whose gradient is computed at once (gradient accumulation).
 
-        On an accelerator all rows, on a CPU as many as fit its cache; fewer if `obs` [M, L, ...] has large images. With
-        sequences it matters whether the memory of `network` computes products for all steps at once, as its attribute
-        `steps_at_once` says; a network without it does not. The numbers are the platform's (devices/platforms.py).
+        On an accelerator it is all rows, on a CPU as many as fit its cache; fewer if `obs` [M, L, ...] has large
+        images. With sequences it matters whether the memory of `network` computes products for all steps at once, as
+        its attribute `steps_at_once` says; a network without it does not. The numbers are the platform's
+        (devices/platforms.py).
         """
         if self.chunk_rows is not None:
             return self.chunk_rows
@@ -147,7 +156,7 @@ class Program:
 
 
 def with_devices(agent: Tree, devices: int) -> Tree:
-    """Return `agent` with `devices` in every program layout in it."""
+    """Return `agent` with its programs on `devices` devices; groups of agents have several programs."""
 
     def one(node: Any) -> Any:
         return dataclasses.replace(node, devices=devices) if isinstance(node, Program) else node

@@ -1,6 +1,6 @@
 """Rules of compiled programs by platform, as data: no rule changes results, except by rounding.
 
-Those of a CPU are measured (benchmarks/NOTES.md). Of those of accelerators some are measured on an NVIDIA H100, the
+Those of a CPU are measured (benchmarks/NOTES.md). Some of those of accelerators are measured on an NVIDIA H100, and the
 others follow from how such devices work (docs/accelerators.md); `python benchmarks/accelerator.py` measures them.
 """
 
@@ -19,7 +19,7 @@ CPU_INFO = Path("/proc/cpuinfo")  # Linux
 
 
 class ChunkRule(NamedTuple):
-    """Gradient accumulation: the part of a minibatch whose gradient is computed at once."""
+    """Sizes of chunks in gradient accumulation: of the part of a minibatch whose gradient is computed at once."""
 
     rows_alone: int  # rows per chunk of a program on one device
     rows_split: int  # rows per chunk and device of a program on several
@@ -31,7 +31,7 @@ class ChunkRule(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Choices of a program on one platform."""
+    """Choices by which programs are built on one platform, such as a CPU."""
 
     min_rows: int | None  # rows of a minibatch per device from which several are faster than one; None: one device
     chunks: ChunkRule | None  # None: whole minibatches
@@ -97,26 +97,33 @@ RULES = {"cpu": CPU, "gpu": ACCELERATOR, "tpu": ACCELERATOR}  # by `jax.default_
 
 
 def rules() -> Rules:
-    """Return the rules of JAX's default platform; those of an accelerator where it is not listed."""
+    """Return the rules of JAX's default platform; those of an accelerator for a platform that is not listed."""
     return RULES.get(jax.default_backend(), ACCELERATOR)
 
 
 def float32_precision() -> jax.lax.Precision | None:
-    """Return the precision of float32 products: in full where the platform would round their factors; None: JAX's own.
+    """Return the precision of float32 products: the highest where the platform would round their factors, else None.
 
-    Rounded factors lose observations that differ by little. JAX's setting `jax_default_matmul_precision` goes before.
+    None leaves it to JAX, as does a set `jax_default_matmul_precision`. Rounded factors lose observations that differ
+    by little.
     """
     unset = jax.config.jax_default_matmul_precision is None  # type: ignore[attr-defined]
     return jax.lax.Precision.HIGHEST if rules().rounds_float32 and unset else None
 
 
 def float32_products() -> AbstractContextManager[None]:
-    """Return a context for functions of other libraries, whose float32 products get `float32_precision`."""
+    """Return a context in which float32 products of other libraries' functions are not rounded.
+
+    Where the platform does not round them, or JAX's setting says otherwise, it changes nothing.
+    """
     return contextlib.nullcontext() if float32_precision() is None else jax.default_matmul_precision("float32")
 
 
 def bfloat16_unit() -> bool:
-    """Return whether this processor multiplies bfloat16 matrices faster: by the rules' flags, read on Linux alone."""
+    """Return whether this processor multiplies bfloat16 matrices faster than float32 ones, by its flags.
+
+    They are known on Linux only; it is False elsewhere, and on accelerators.
+    """
     units = rules().bfloat16_units
     if not units or not CPU_INFO.exists():
         return False

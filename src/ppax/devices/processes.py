@@ -1,7 +1,8 @@
 """Several processes of one run: JAX's distributed runtime, decisions that all share, and whole arrays on the host.
 
 Every process runs the same program over the devices of all of them. The leader, process 0, writes the run directory and
-decides when to save and when to stop; the others follow. In a single process each function returns its argument.
+decides when to save and when to stop; the others follow. In a single process, functions that exchange something return
+their argument.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ Tree = TypeVar("Tree")
 
 
 def join(coordinator: str | None = None, process: int | None = None, of: int | None = None) -> None:
-    """Join the processes of one run; call it before anything else that uses JAX.
+    """Join the processes of one run, before anything else uses JAX.
 
     `coordinator` is HOST:PORT of process 0, `process` the number of this one, `of` how many there are; without
-    arguments JAX finds them itself (SLURM, Open MPI, Cloud TPU; Kubernetes with the package kubernetes). ConfigError
-    for an incomplete set, and where JAX cannot connect.
+    arguments JAX finds them itself (SLURM, Open MPI, Cloud TPU; Kubernetes with the package kubernetes). Raises
+    ConfigError for an incomplete set, and where JAX cannot connect.
     """
     given = {"coordinator": coordinator, "process": process, "of": of}
     missing = [name for name, value in given.items() if value is None]
@@ -48,31 +49,31 @@ def join(coordinator: str | None = None, process: int | None = None, of: int | N
 
 
 def count() -> int:
-    """Return the number of processes of the run."""
+    """Return the number of processes of the run; 1 unless several have joined."""
     return int(jax.process_count())
 
 
 def leads() -> bool:
-    """Return whether this process writes the run directory and decides."""
+    """Return whether this process is the leader, which writes the run directory and decides."""
     return bool(jax.process_index() == 0)
 
 
 def agreed(decision: bool) -> bool:
-    """Return the leader's decision, in every process."""
+    """Return the leader's `decision` in every process; every process has to call it."""
     if count() == 1:
         return decision
     return bool(multihost_utils.broadcast_one_to_all(np.array(decision)))
 
 
 def any_of(flag: bool) -> bool:
-    """Return whether the flag is set in any process."""
+    """Return whether `flag` is set in any process; every process has to call it."""
     if count() == 1:
         return flag
     return bool(multihost_utils.process_allgather(np.array(flag)).any())
 
 
 def whole(tree: Tree) -> Tree:
-    """Return arrays over the devices of all processes as arrays of this one; every process has to call it."""
+    """Return arrays over the devices of all processes as arrays of this process; every process has to call it."""
     if count() == 1:
         return tree
 
@@ -82,12 +83,15 @@ def whole(tree: Tree) -> Tree:
 
 @jax.jit
 def _everywhere(tree: Tree) -> Tree:
-    """Replicate arrays over the devices of all processes."""
+    """Return arrays replicated over the devices of all processes."""
     return sharding.place_on_devices(tree, sharding.SAME, len(jax.devices()))
 
 
 def require_compiled(name: str, compiled: bool) -> None:
-    """Raise ConfigError for environments on the host in a run of several processes."""
+    """Raise ConfigError for an environment on the host in a run of several processes.
+
+    `name` is the environment's, and `compiled` says whether it is stepped in compiled programs.
+    """
     if count() > 1 and not compiled:
         raise ConfigError(
             f"{name}: environments on the host are stepped by one process, and this run has {count()}; use a compiled "

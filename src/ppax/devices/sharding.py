@@ -1,8 +1,9 @@
 """Sharding of one program over several devices, by streams and by rows of a minibatch.
 
-On a CPU, XLA runs small matrix products and loops on one core, so ppax asks JAX for one device per core. Code inside
-`split` sees its device's shard and communicates by `gather` (all-gather), `total` (sum) and `largest` (maximum).
-Outside `split` these return their argument. Results depend on the number of devices only by rounding.
+A stream is one agent in one environment. On a CPU, XLA runs small matrix products and loops on one core, so ppax asks
+JAX for one device per core. Code inside `split` sees its device's shard and communicates by `gather` (all-gather),
+`total` (sum) and `largest` (maximum). Outside `split` these return their argument. Results depend on the number of
+devices only by rounding.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MOST_PER_CORE = 64  # largest number of CPU devices per core that a checkpoint m
 
 
 class Platform(NamedTuple):
-    """Platform of JAX."""
+    """Platform of JAX that the option --device names: its plugins, and what JAX calls its devices."""
 
     plugins: tuple[str, ...]  # names in jax_platforms, one of which is installed
     backend: str  # name of its devices
@@ -47,7 +48,7 @@ SAME = PartitionSpec()  # replicated
 
 
 def use_all_cores() -> None:
-    """Ask JAX for one CPU device per core, at most NPROC.
+    """Set JAX's number of CPU devices to one per core, at most the environment variable NPROC.
 
     Nothing changes where the user has set a number or JAX is already initialised.
     """
@@ -58,26 +59,29 @@ def use_all_cores() -> None:
 
 
 def use_cpu_devices(count: int) -> None:
-    """Ask JAX for `count` CPU devices, as a resumed run needs them, if `use_all_cores` has asked for fewer."""
+    """Set JAX's number of CPU devices to `count`, as a resumed run needs them, if `use_all_cores` has asked for fewer.
+
+    Nothing changes where the user has set a number or JAX is already initialised.
+    """
     if jax.config.values["jax_num_cpu_devices"] == _usual_devices() < count <= MOST_PER_CORE * num_cores():
         with contextlib.suppress(RuntimeError):  # JAX is initialised
             jax.config.update("jax_num_cpu_devices", count)
 
 
 def _usual_devices() -> int:
-    """Return the number of CPU devices to ask for: one per core, at most NPROC, which limits XLA's threads."""
+    """Return the number of CPU devices to ask for: one per core, at most the environment variable NPROC."""
     limit = os.environ.get(THREADS, "")
     return min(num_cores(), int(limit)) if limit.isdecimal() and int(limit) > 0 else num_cores()
 
 
 def use_only(count: int) -> None:
-    """Ask JAX for exactly `count` CPU devices, whatever the number of cores; too late where JAX is initialised."""
+    """Set JAX's number of CPU devices to `count`, whatever the number of cores; no effect once JAX is initialised."""
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", count)
 
 
 def keep_apart() -> None:
-    """Pin each XLA compute thread to its own core, on Linux; for programs with one CPU device per core.
+    """Pin each XLA compute thread to its own core, on Linux, for programs with one CPU device per core.
 
     Without pinning, Linux sometimes keeps two of these threads on one core beside an idle one, at half the speed,
     mostly after a rollout of host environments (benchmarks/NOTES.md). Pinning lasts until the process ends; threads
@@ -141,7 +145,10 @@ def num_cores() -> int:
 def split(
     function: Callable[..., Any], devices: int, in_specs: Any, out_specs: Any, axis: str = AXIS
 ) -> Callable[..., Any]:
-    """Return `function` as a `shard_map` over `devices` devices; the specs are trees of SPLIT and SAME."""
+    """Return `function` as a `shard_map` over `devices` devices, where it sees its device's shard of its arguments.
+
+    The specs of arguments and results are trees of SPLIT (along the leading axis) and SAME (on all devices).
+    """
     mesh = _mesh(devices, axis)
     if devices == num_cores():
         keep_apart()
@@ -149,7 +156,10 @@ def split(
 
 
 def place_on_devices(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
-    """Shard `tree` as the results of `split` are, so that the first call has the same shardings as later ones."""
+    """Return `tree` sharded as the results of `split` are, so that the first call has the same shardings as later ones.
+
+    `specs` are trees of SPLIT (along the leading axis) and SAME (on all devices); on one device nothing changes.
+    """
     if devices == 1:
         return tree
     places = shardings(specs, devices, axis)
@@ -161,7 +171,7 @@ def place_on_devices(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> 
 
 
 def shapes_of(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
-    """Return shapes, dtypes and shardings of `place(tree, ...)`; `tree` may itself be shapes."""
+    """Return shapes, dtypes and shardings of what `place_on_devices` returns; `tree` may itself be shapes."""
     places = shardings(specs, devices, axis) if devices > 1 else specs
 
     def one(place: Any, part: Any) -> Any:
@@ -173,13 +183,13 @@ def shapes_of(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
 
 
 def shardings(specs: Any, devices: int, axis: str = AXIS) -> Any:
-    """Return the NamedShardings of the arguments of `split` with `specs`."""
+    """Return the NamedShardings of the arguments of `split` that has these `specs`, trees of SPLIT and SAME."""
     mesh = _mesh(devices, axis)
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
 
 
 def _mesh(devices: int, axis: str) -> Mesh:
-    """Mesh of this process's devices, or of those of all processes of the run."""
+    """Return a mesh with one axis of this process's first devices, or of those of all processes of the run."""
     return Mesh(_devices()[:devices], (axis,))
 
 
@@ -188,7 +198,7 @@ def _devices() -> list[jax.Device]:
 
 
 def local(tree: Any) -> Any:
-    """Return replicated arrays as arrays of one device, and sharded arrays as NumPy arrays."""
+    """Return arrays that are replicated over devices as arrays of one device, and sharded ones as NumPy arrays."""
 
     def one(x: Any) -> Any:
         if not isinstance(x, Array) or len(x.sharding.device_set) == 1:
@@ -199,9 +209,10 @@ def local(tree: Any) -> Any:
 
 
 def available() -> int:
-    """Return the number of devices available for `split`.
+    """Return the number of devices over which `split` can shard a program.
 
-    1 inside a `shard_map` or `pmap` of the user, and in `jax.disable_jit`, where one operation runs after the other.
+    It is 1 inside a `shard_map` or `pmap` of the user, and in `jax.disable_jit`, where one operation runs after the
+    other.
     """
     if jax.config.jax_disable_jit or jax.sharding.get_abstract_mesh().manual_axes:  # type: ignore[attr-defined]
         return 1
@@ -209,7 +220,7 @@ def available() -> int:
 
 
 def num_parts() -> int:
-    """Return the number of devices of the enclosing `split`; 1 outside."""
+    """Return the number of devices over which the enclosing `split` runs; 1 outside of one."""
     try:
         return int(jax.lax.axis_size(AXIS))
     except NameError:  # not inside `split`
@@ -217,12 +228,15 @@ def num_parts() -> int:
 
 
 def part_index() -> Array | int:
-    """Return this device's index in the enclosing `split`; 0 outside."""
+    """Return this device's index in the enclosing `split`; 0 outside of one."""
     return jax.lax.axis_index(AXIS) if num_parts() > 1 else 0
 
 
 def own(tree: Tree) -> Tree:
-    """Return this device's shard, along the leading axis, of replicated arrays."""
+    """Return this device's share, along the leading axis, of arrays that all devices of the enclosing `split` have.
+
+    Outside of a `split` it is `tree` itself.
+    """
     parts = num_parts()
     if parts == 1:
         return tree
@@ -234,9 +248,10 @@ def own(tree: Tree) -> Tree:
 
 
 def gather(tree: Tree, axis: int = 0) -> Tree:
-    """All-gather: join the shards of all devices along `axis`.
+    """Return the shards of all devices of the enclosing `split`, joined along `axis` (all-gather).
 
-    Leaves of equal shapes and dtypes are exchanged as one array: an exchange takes 50 us on a CPU, whatever its size.
+    Outside of a `split` it is `tree` itself. Leaves of equal shapes and dtypes are exchanged as one array: an exchange
+    takes 50 us on a CPU, whatever its size.
     """
     if num_parts() == 1:
         return tree
@@ -253,10 +268,10 @@ def gather(tree: Tree, axis: int = 0) -> Tree:
 
 
 def total(tree: Tree) -> Tree:
-    """Sum over all devices (psum)."""
+    """Return the sum over all devices of the enclosing `split` (psum); `tree` itself outside of one."""
     return jax.lax.psum(tree, AXIS) if num_parts() > 1 else tree
 
 
 def largest(tree: Tree) -> Tree:
-    """Maximum over all devices (pmax)."""
+    """Return the maximum over all devices of the enclosing `split` (pmax); `tree` itself outside of one."""
     return jax.lax.pmax(tree, AXIS) if num_parts() > 1 else tree

@@ -1,4 +1,4 @@
-"""How functions are handed to JAX: traced anew, compiled ahead of time, without checks for NaN and infinity.
+"""Ways to hand functions to JAX: traced anew, compiled ahead of time, without checks for NaN and infinity.
 
 JAX keeps a traced program by the function's identity and its arguments. It does not see that something else has changed
 which tracing reads: an attribute of a class, a global variable of a module, a replaced method. Tracing takes a fraction
@@ -16,7 +16,7 @@ import jax
 
 
 def renewed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a copy of `function` for `jax.jit` and its kin, which JAX has not traced yet."""
+    """Return a copy of `function` that JAX has not traced yet, for `jax.jit` and its kin."""
 
     @functools.wraps(function)
     def copy(*arguments: Any, **options: Any) -> Any:
@@ -26,12 +26,12 @@ def renewed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compiled(jitted: Any, *arguments: Any) -> Any:
-    """Compile a jitted function for `arguments`; in `jax.disable_jit` return it as it is, to be interpreted."""
+    """Return a jitted function compiled for `arguments`; under `jax.disable_jit` itself, to be interpreted."""
     return jitted if jax.config.jax_disable_jit else jitted.lower(*arguments).compile()  # type: ignore[attr-defined]
 
 
 @contextmanager
 def unchecked() -> Iterator[None]:
-    """Context without the checks of `jax_debug_nans` and `jax_debug_infs`, for programs that handle such numbers."""
+    """Yield without the checks of `jax_debug_nans` and `jax_debug_infs`, for programs that handle such numbers."""
     with jax.debug_nans(False), jax.debug_infs(False):
         yield

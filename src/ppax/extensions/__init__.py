@@ -1,4 +1,4 @@
-"""Extensions, one a file: what PPO can do without. `ppo/extension.py` has the hooks."""
+"""Extensions of PPO, one a file: optional features, whose base class with its hooks is in ppo/extension.py."""
 
 from ppax.core.types import ExtensionState
 from ppax.extensions.entropy_target import EntropyTarget

@@ -1,7 +1,7 @@
 """Networks of extensions that read one observation each, and their training on the rows of a rollout.
 
-A network is the encoder of the agent's own one, drawn again, with layers after it; a memory is left out. It has an
-optimiser of its own.
+Such a network has an encoder like that of the agent's own network, with parameters of its own, and layers after it,
+but no memory. It has an optimiser of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ def init_network(
     outputs: int,
     key: Key,
 ) -> Params:
-    """Initial parameters: those of an `encoder` of the agent's `network`, and of hidden layers and a linear layer."""
+    """Return random parameters of a network of an extension, with `encoder` as those of its encoder.
+
+    `encoder` are parameters for the encoder of the agent's `network`. After it come hidden layers of the widths
+    `hidden`, and a linear layer with `outputs` numbers.
+    """
     features = jax.eval_shape(lambda: as_vector(network.encode(encoder, example_of(observation_space))))
     hidden_key, last_key = jax.random.split(key)
     size = features.shape[0]
@@ -43,30 +47,33 @@ def init_network(
 
 
 def network_outputs(network: Network, params: Params, hidden: tuple[int, ...], obs: PyTree) -> Array:
-    """Outputs of encoder, hidden layers and linear layer for one observation."""
+    """Return the outputs of an extension's network for one observation: encoder, hidden layers and linear layer.
+
+    `network` is the agent's, whose encoder it has; `params` are as `init_network` returns them.
+    """
     features = as_vector(network.encode(params["encoder"], obs))
     return dense(params["head"], layers(params["head"], features, hidden, "relu"))
 
 
 def as_vector(tree: PyTree) -> Array:
-    """All leaves of one step as one vector, in float32."""
+    """Return all arrays of `tree`, those of one step, as one vector in float32."""
     return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(in_float32(tree))])
 
 
 def map_rows(function: Callable[[PyTree], Array], obs: PyTree) -> Array:
-    """Return `function` of each of the rows [N] of observations, in chunks that fit the processor's cache."""
+    """Return `function` of each row of the observations [N, ...], computed in chunks that fit the processor's cache."""
     chunk, number = rows_at_once(obs), jax.tree.leaves(obs)[0].shape[0]
     results: Array = jax.vmap(function)(obs) if number <= chunk else jax.lax.map(function, obs, batch_size=chunk)
     return results
 
 
 def rows_at_once(obs: PyTree) -> int:
-    """Number of the rows [N] of observations whose activations fit the processor's cache."""
+    """Return the number of rows of the observations [N, ...] whose activations fit the processor's cache."""
     return Program().rows(1, "float32", jax.tree.map(lambda x: x[:, None], obs))
 
 
 class TrainedNetwork(NamedTuple):
-    """Result of `train_network`."""
+    """What `train_network` returns: parameters and optimiser state after training, and the mean loss."""
 
     params: Params
     opt_state: PyTree
@@ -84,10 +91,10 @@ def train_network(
     num_minibatches: int,
     key: Key,
 ) -> TrainedNetwork:
-    """Train in `num_epochs` epochs of minibatches on the mean of `row_losses` over the rows [N] that are `valid`.
+    """Return a network's parameters after training on the mean of `row_losses` over the rows [N] that are `valid`.
 
-    `row_losses(params, obs, index)` returns those of the rows `index`, whose observations are `obs`. A minibatch
-    without a valid row changes nothing.
+    It takes `num_epochs` epochs of `num_minibatches` gradient steps. `row_losses(params, obs, index)` returns the
+    losses of the rows `index`, whose observations are `obs`. A minibatch without a valid row changes nothing.
     """
     vector, to_params = ravel_pytree(params)
     epochs = jax.random.split(key, num_epochs)
@@ -116,7 +123,10 @@ def train_network(
 
 
 def minibatches(key: Key, rows: int, number: int) -> Array:
-    """Draw indices [number, n] of all rows once; index `rows` is padding."""
+    """Return the minibatches of one epoch, in which each of `rows` rows is once, as indices [number, n].
+
+    The order is random; the index `rows` is padding.
+    """
     size, parts = -(-rows // number), sharding.num_parts()
     order = jnp.pad(permutation(key, rows), (0, size * number - rows), constant_values=rows)
     shares = order.reshape(number, size)

@@ -1,8 +1,8 @@
-"""Entropy target: the entropy coefficient is learned, so that the policy's entropy stays near a target.
+"""Entropy target: an extension that learns the entropy coefficient, so that the policy's entropy stays near a target.
 
-Haarnoja et al. 2018, section 5, https://arxiv.org/abs/1812.05905: gradient descent of log alpha on
-alpha (H - target), whose slope by log alpha is taken without its factor alpha, as implementations do. Here one step an
-update, on the mean entropy of its gradient steps, and alpha is the weight of PPO's entropy bonus.
+Haarnoja et al. 2018, section 5, https://arxiv.org/abs/1812.05905: gradient descent of log alpha on alpha (H - target),
+whose slope by log alpha is taken without its factor alpha, as implementations do. Here alpha is the weight of PPO's
+entropy bonus, and it takes one step an update, on the mean entropy of the update's gradient steps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LARGEST = 14.0  # bound on the change of log ent_coef since the start: a factor 
 
 @part
 class EntropyTarget(Extension):
-    """Entropy target: ent_coef rises while the entropy is below it and falls while it is above.
+    """Entropy target: ent_coef rises while the policy's entropy is below the target and falls while it is above.
 
     Haarnoja et al. 2018, https://arxiv.org/abs/1812.05905
     """
@@ -34,26 +34,29 @@ class EntropyTarget(Extension):
     )
 
     def check(self, agent: Any) -> None:
-        """Raise ConfigError for an ent_coef of 0, which would stay 0."""
+        """Raise ConfigError if the agent's ent_coef is 0: this extension multiplies it, so that it would stay 0."""
         if isinstance(agent.ent_coef, int | float) and agent.ent_coef == 0.0:
             raise ConfigError(
                 "ent_coef = 0: entropy_target multiplies it; give the value to begin with, such as ent_coef = 0.01"
             )
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the change of log ent_coef so far: 0."""
+        """Return the extension's first state: the change of log ent_coef so far, which is 0."""
         return ExtensionState(jnp.float32(0.0))
 
     def begin(self, state: Array) -> Array:
-        """Return the change of log ent_coef, which stays the same inside an update."""
+        """Return the state inside an update, the change of log ent_coef, which stays the same until the update ends."""
         return state
 
     def adapt(self, agent: Any, inner: Array) -> Any:
-        """Return the agent with its learned entropy coefficient."""
+        """Return the agent with its learned entropy coefficient; `inner` [] is the change of log ent_coef."""
         return dataclasses.replace(agent, ent_coef=agent.ent_coef * jnp.exp(inner))
 
     def after(self, agent: Any, learner: LearnerState, state: Array, inner: Array, learned: Learned) -> After:
-        """Take one step on log ent_coef, by the mean entropy of the gradient steps."""
+        """Return the change of log ent_coef after one step, by the mean entropy of the update's gradient steps.
+
+        PPO calls it once an update, after the gradient steps. The learner stays as it is.
+        """
         moved = jnp.clip(state + self.rate * (self.target - learned.metrics["entropy"]), -LARGEST, LARGEST)
         state = jnp.where(learned.history.acts.any(), moved, state)
         return After(learner, state, reduced("last", {"ent_coef": jnp.asarray(self.adapt(agent, state).ent_coef)}))

@@ -1,6 +1,6 @@
 """Activation regularisation: an L2 penalty on the features. Merity et al. 2017, https://arxiv.org/abs/1708.01009
 
-AR there, with the mean square in place of the norm, so that `coef` does not depend on the width.
+It is called AR there. Here the mean square takes the place of the norm, so that `coef` does not depend on the width.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ppax.ppo.extension import Extension, Rows, Terms
 
 @part
 class FeatureNorm(Extension):
-    """Penalty on large features: coef * mean square of each torso's features, summed over actor and critic.
+    """Penalty on large features: coef * mean square of the network's features, summed over those of actor and critic.
 
     Merity et al. 2017, https://arxiv.org/abs/1708.01009
     """
@@ -22,6 +22,6 @@ class FeatureNorm(Extension):
     coef: Scalar = number("weight of the features' mean square in the loss", default=1e-3, low=0.0)
 
     def terms(self, rows: Rows) -> Terms:
-        """Terms of rows [N]."""
+        """Return the penalty of each row, [N]."""
         squares = [jnp.square(x).reshape(x.shape[0], -1).mean(axis=1) for x in jax.tree.leaves(rows.policy.features)]
         return Terms({"feature_norm_loss": self.coef * jnp.stack(squares).sum(axis=0)})

@@ -21,7 +21,7 @@ from ppax.ppo.extension import Acted, Choice, Extension
 
 
 class Noise(NamedTuple):
-    """Noise of every stream."""
+    """Exploration noise of every stream (one agent in one environment), which is held for several steps."""
 
     matrix: Array  # [B, F, d] standard normal
     age: Array  # [B] int32, steps since the rollouts began
@@ -29,18 +29,22 @@ class Noise(NamedTuple):
 
 @part
 class HeldNoise(Extension):
-    """Exploration noise held for several steps (gSDE), for networks with `gsde`. Raffin et al. 2021,
+    """Exploration noise held for several steps (gSDE), for networks made with `gsde=True`. Raffin et al. 2021,
     https://arxiv.org/abs/2005.05719
     """
 
     steps: int = static("steps between two draws of the noise", default=8, low=1)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return no state."""
+        """Return the state and parameters of the learner, of which this extension has none."""
         return ExtensionState()
 
     def init_acting(self, agent: Any, num_streams: int) -> Noise:
-        """Return noise that is due to be drawn; ConfigError for a network whose noise does not depend on features."""
+        """Return each stream's first noise, zeros [B, ...] that the first step replaces by a draw.
+
+        A stream is one agent in one environment. Raises ConfigError for a network whose noise does not depend on
+        features.
+        """
         if not getattr(agent.network, "gsde", False):
             raise ConfigError(
                 "held_noise: needs a network whose noise depends on features: write network.gsde = true, in Python "
@@ -50,7 +54,7 @@ class HeldNoise(Extension):
         return Noise(matrix, jnp.zeros(num_streams, jnp.int32))
 
     def act(self, agent: Any, acting: Noise, choice: Choice, key: Key) -> Acted:
-        """Act with the noise of each stream, drawn anew where it is due."""
+        """Return the action of every stream with its held noise, which is drawn anew every `steps` steps."""
         matrix, age = acting
         due = age % self.steps == 0  # [B], mostly all streams at once: they begin together
         # key data, not keys: under vmap the branch becomes a select, which JAX's key-reuse check refuses for keys

@@ -1,4 +1,4 @@
-"""KL control: early stop, adaptive learning rate, adaptive KL penalty.
+"""KL control: an extension with early stop, adaptive learning rate and adaptive KL penalty.
 
 KL(old || new) of a minibatch is estimated before its gradient step by the metric `approx_kl`:
 https://joschu.net/blog/kl-approx.html. Adaptive penalty: Schulman et al. 2017, section 4,
@@ -28,7 +28,7 @@ COEF_RANGE = 2.0**20  # largest factor between the adapted and the configured kl
 
 
 class KLState(NamedTuple):
-    """State of the KL controls; None where a control is off."""
+    """State of the KL controls (early stop, learning rate, penalty); None where a control is off."""
 
     rate: Any = None  # [] factor on the learning rate
     coef: Any = None  # [] factor on the loss's kl_coef
@@ -60,13 +60,16 @@ class KLControl(Extension):
 
     @property
     def needs_latest_policy(self) -> str:
-        """The control that is on; "" if none is."""
+        """Name of the first option that is on, such as "target_kl"; "" if none is.
+
+        All compare with the policy that acted, which must then be the latest one.
+        """
         return next((name for name in CONTROLS if getattr(self, name) is not None), "")
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the factors 1, which are kept between updates.
+        """Return the first state: the factors 1 on learning rate and kl_coef, None for a control that is off.
 
-        Raises ConfigError for a loss without the kl_coef to adapt, and for one gradient step in an update.
+        Raises ConfigError for a loss without a kl_coef to adapt, and where an update has only one gradient step.
         """
         loss = agent.loss
         names = [field.name for field in dataclasses.fields(loss)] if dataclasses.is_dataclass(loss) else []
@@ -84,11 +87,11 @@ class KLControl(Extension):
         return ExtensionState(KLState(rate, coef))
 
     def begin(self, state: KLState) -> KLState:
-        """Return the state at the start of an update: not stopped."""
+        """Return the state at the start of an update, in which no gradient step has stopped it yet."""
         return state._replace(stopped=None if self.target_kl is None else jnp.bool_(False))
 
     def adapt(self, agent: Any, inner: KLState) -> Any:
-        """Return the agent with the adapted learning rate and the loss's adapted kl_coef."""
+        """Return the agent with the adapted learning rate and kl_coef of its loss; `inner` has the factors on them."""
         if inner.rate is not None:
             agent = dataclasses.replace(agent, learning_rate=agent.learning_rate * inner.rate)
         if inner.coef is not None:
@@ -97,7 +100,11 @@ class KLControl(Extension):
         return agent
 
     def observe(self, agent: Any, inner: KLState, metrics: Mapping[str, Array], acts: Array) -> Observed:
-        """Adapt the learning rate, and stop the update, before a gradient step; unchanged unless `acts`."""
+        """Return the state after a minibatch's KL is known, and whether its gradient step is taken.
+
+        The learning rate is adapted, and the update stopped, before the step. Nothing changes unless `acts` [], which
+        says whether the minibatch has a row that the policy learns from.
+        """
         rate, coef, stopped = inner
         if self.rate_target is not None:
             change = rate_change(
@@ -112,7 +119,7 @@ class KLControl(Extension):
         return Observed(state, ~state.stopped, {"updates_skipped": state.stopped.astype(jnp.float32)})
 
     def after(self, agent: Any, learner: LearnerState, state: KLState, inner: KLState, learned: Learned) -> After:
-        """Adapt the penalty, by the mean KL of the last epoch."""
+        """Return the state with the penalty's kl_coef adapted by the mean KL of the update's last epoch."""
         rate, coef, _ = inner
         if self.coef_target is None:
             return After(learner, KLState(rate, coef))
@@ -125,7 +132,11 @@ class KLControl(Extension):
 
 
 def rate_change(rate: Array, kl: Array, target: Scalar, lowest: Scalar, highest: Scalar) -> Array:
-    """Factor on the learning rate `rate`, [], from the measured `kl`; bounded by `lowest` and `highest`."""
+    """Return the factor on the learning rate `rate`, [], after a gradient step with the measured `kl`.
+
+    It is below 1 if `kl` is above twice the `target`, above 1 if it is below half, and else 1. The new rate stays
+    between `lowest` and `highest`.
+    """
     rate = jnp.maximum(rate, 1e-30)  # a learning rate of 0 stays 0
     # a bound limits a change; it never causes one
     slower = jnp.clip(lowest / rate, 1.0 / RATE_STEP, 1.0)

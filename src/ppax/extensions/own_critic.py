@@ -2,7 +2,7 @@
 https://arxiv.org/abs/1810.12894
 
 Section 2.3: A = A_E + A_I, where the intrinsic stream has a discount of its own and does not end with an episode.
-Differences: the critic of the intrinsic stream is a network of its own, without memory, not a second head of the
+Unlike there, the critic of the intrinsic stream is a network of its own, without memory, not a second head of the
 agent's; the weight of A_I is that of the rewards (`coef` of RND).
 """
 
@@ -43,7 +43,7 @@ from ppax.ppo.forward import in_float32
 
 
 class OwnCriticState(NamedTuple):
-    """State of the reward, critic, optimiser and statistics; part of the learner."""
+    """State of the extension OwnCritic in the learner: its reward's, and its critic with optimiser and statistics."""
 
     reward: PyTree
     critic: Params
@@ -74,7 +74,7 @@ class OwnCritic(Extension):
     hidden: tuple[int, ...] = static("widths of its hidden layers after the encoder", default=(64,), low=1)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the first state of the reward, and a random critic."""
+        """Return the first states of the intrinsic reward and of a critic with random parameters."""
         network: Network = agent.network
         reward_key, encoder_key, head_key, own_key = jax.random.split(key, 4)
         encoder = in_float32(network.init(encoder_key))
@@ -85,13 +85,17 @@ class OwnCritic(Extension):
         return ExtensionState(OwnCriticState(reward, critic, opt_state, stats, own_key))
 
     def init_streams(self, num_streams: int) -> PyTree:
-        """Return the first state of the reward for each stream, [B, ...]."""
+        """Return the first state that the intrinsic reward keeps for each stream, [B, ...].
+
+        A stream is one agent in one environment.
+        """
         return self.reward.init_streams(num_streams)
 
     def before(self, agent: Any, state: OwnCriticState, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Make the advantages [T, B] by the critic before this rollout, then learn from it.
+        """Return the advantages [T, B] of intrinsic rewards, and the state after the critic's training on the rollout.
 
-        Raises ConfigError where there is no intrinsic reward.
+        They are those of the critic before it. PPO's rewards stay; `targets` adds the advantages. Raises ConfigError
+        where there is no intrinsic reward.
         """
         network, steps, none = agent.network, rollout.steps, jnp.zeros_like(reward)
         inner = self.reward.before(agent, state.reward, streams, rollout, none)
@@ -124,13 +128,14 @@ class OwnCritic(Extension):
         return Before(state._replace(key=key), reward, targets.advantage, inner.streams, {**inner.metrics, **own})
 
     def targets(self, targets: Targets, extras: Array) -> Targets:
-        """Add the advantages of intrinsic rewards; value targets stay."""
+        """Return PPO's targets with the advantages of intrinsic rewards, `extras`, added; value targets stay."""
         return targets._replace(advantage=targets.advantage + extras)
 
     def _values_of(self, network: Network, state: OwnCriticState, rollout: Rollout) -> tuple[Array, Array]:
-        """V [T, B] of the observation of each step, and of the one after it; where that is not known, both are equal.
+        """Return this critic's V of the observation of each step, and of the one after it, both [T, B].
 
-        With `episodic` the observation after a reset in the same step, of the next episode, is not the one after it.
+        Where the one after it is not known, both are equal. With `episodic`, the observation after a reset in the same
+        step, of the next episode, is not the one after it.
         """
         valid = rollout.steps.valid
         after, known = following_in_episode(rollout) if self.episodic else following(rollout)
@@ -145,7 +150,7 @@ class OwnCritic(Extension):
     def _train(
         self, network: Network, state: OwnCriticState, obs: PyTree, goals: Array, valid: Array, key: Key
     ) -> tuple[OwnCriticState, Array]:
-        """Train the critic towards `goals` on the rows [N] that are `valid`; also return its mean loss."""
+        """Return the state after training the critic towards `goals` on `valid` rows [N], and its mean loss."""
 
         def losses(params: Params, obs: PyTree, index: Array) -> Array:
             return 0.5 * jnp.square(self._values(network, state, params, obs) - goals[index])
@@ -164,7 +169,7 @@ class OwnCritic(Extension):
         return state._replace(critic=trained.params, opt_state=trained.opt_state), trained.loss
 
     def _values(self, network: Network, state: OwnCriticState, critic: Params, obs: PyTree) -> Array:
-        """V of intrinsic rewards at each of the rows [N] of observations."""
+        """Return V of intrinsic rewards, [N], at each row of the observations [N, ...], by the parameters `critic`."""
         obs = in_float32(normalization.normalize_obs(state.obs_stats, obs))
         return map_rows(lambda row: network_outputs(network, critic, self.hidden, row)[0], obs)
 
@@ -183,11 +188,14 @@ def stream_targets(
     gae_lambda: Scalar,
     episodic: bool,
 ) -> Targets:
-    """GAE [T] of one stream over its valid steps, from V of the observation of each step and of the one after it.
+    """Return advantages (by GAE) and value targets, [T] each, of the intrinsic rewards of one stream.
 
-    The stream goes through episode ends: the next value there is that of the next episode's first observation, or where
-    the rollout has none, that of the final observation. If it is `episodic`, it ends with an episode: 0 is the next
-    value after a termination, that of the final observation after a truncation.
+    A stream is one agent in one environment; only its `valid` steps count. `value` and `after_value` are V of the
+    observation of each step and of the one after it.
+
+    Normally the stream goes through episode ends: the next value there is that of the next episode's first observation,
+    or where the rollout has none, that of the final observation. If it is `episodic`, it ends with an episode: 0 is the
+    next value after a termination, that of the final observation after a truncation.
     """
 
     def step(later: tuple[Array, Array, Array], row: tuple[Array, ...]) -> tuple[tuple[Array, Array, Array], Array]:

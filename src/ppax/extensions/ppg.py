@@ -50,7 +50,7 @@ METRICS = ("phase_auxiliary_value_loss", "phase_policy_kl", "phase_value_loss")
 
 
 class PPGState(NamedTuple):
-    """Auxiliary value head, optimiser, iteration counter and metrics of the phase; part of the learner."""
+    """State of the extension PPG in the learner: its value head, optimiser and counter, and stored rollouts."""
 
     head: Params  # linear layer from the actor's features to value outputs
     opt_state: PyTree
@@ -61,7 +61,7 @@ class PPGState(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """Carry of the scans over the phase's epochs and gradient steps."""
+    """State that the scans over the auxiliary phase's epochs and gradient steps carry on."""
 
     vector: Array  # [P] parameters of the network and the head
     opt_state: PyTree
@@ -71,7 +71,8 @@ class Descent(NamedTuple):
 class PPG(Extension):
     """Auxiliary phase of the phasic policy gradient (PPG). Cobbe et al. 2021, https://arxiv.org/abs/2009.04416
 
-    Trains the critic and an auxiliary value head on the actor's features; a KL penalty holds the policy in place.
+    The phase comes once in `every` iterations. It trains the critic, and an auxiliary value head on the actor's
+    features, while a KL penalty holds the policy in place.
     """
 
     beta_clone: Scalar = number("weight of KL(policy before the phase || policy)", default=1.0, low=0.0)
@@ -86,11 +87,11 @@ class PPG(Extension):
 
     @property
     def grows(self) -> bool:
-        """Whether the state keeps rollouts."""
+        """Whether the first update adds arrays to the state: the rollouts that are kept, if a phase takes several."""
         return self.rollouts > 1
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return a random head, and the optimiser for it and the agent's network.
+        """Return the first state: a random value head, and an optimiser for it and the agent's network.
 
         Raises ConfigError where a phase would learn from rollouts collected before the previous phase.
         """
@@ -112,13 +113,14 @@ class PPG(Extension):
         return ExtensionState(PPGState(head, opt_state, own_key, jnp.int32(0), zero))
 
     def rescale_value(self, state: PPGState, scale: Scalar, shift: Scalar) -> PPGState:
-        """Return the state whose auxiliary head has the outputs `scale` * (old outputs) + `shift`."""
+        """Return the state whose auxiliary value head has the outputs `scale` * (old outputs) + `shift`."""
         return state._replace(head=rescaled_dense(state.head, scale, shift))
 
     def after(self, agent: Any, learner: LearnerState, state: PPGState, inner: PyTree, learned: Learned) -> After:
         """Return the learner after this iteration, with a phase or without, and the metrics of the last phase.
 
-        In a sweep and with Independent players a phase is computed in every iteration, and dropped where none is due.
+        PPO calls it once an update, after the gradient steps. In a sweep and with Independent players a phase is
+        computed in every iteration, and dropped where none is due.
         """
         batch, due = learned.batch, state.iterations + 1 >= self.every
         # a copy: the same state is used again where an iteration is discarded
@@ -138,7 +140,10 @@ class PPG(Extension):
     def _phase(
         self, agent: Any, learner: LearnerState, before: PPGState, batch: Batch, key: Key
     ) -> tuple[Params, PPGState]:
-        """Return parameters and state after the phase's epochs over the sequences of `batch` [rollouts * M, L]."""
+        """Return the network's parameters and the state after an auxiliary phase, whose epochs learn from `batch`.
+
+        `batch` has the sequences [rollouts * M, L] of the last rollouts, and `before` is the state before the phase.
+        """
         vector, to_params = ravel_pytree({"network": learner.params, "head": before.head})
         sequences = len(batch.steps.valid)
         size = agent.minibatch.size(sequences // self.rollouts)  # as large as PPO's own
@@ -160,7 +165,11 @@ class PPG(Extension):
     def _step(
         self, agent: Any, learner: LearnerState, batch: Batch, to_params: Any, before: Descent, drawn: Any
     ) -> tuple[Descent, tuple[Array, Array]]:
-        """Take one gradient step on the sequences `drawn`; also return the metrics, and whether any row is valid."""
+        """Return parameters and optimiser after one gradient step of the phase on the sequences `drawn`, and metrics.
+
+        `drawn` is (indices, weights or None). The last result says whether any row is valid; if none is, nothing
+        changes.
+        """
         index, weight = drawn
         valid = pick(batch.steps.valid, index)
         loss = partial(self._loss, agent, learner, batch)
@@ -176,7 +185,10 @@ class PPG(Extension):
     def _loss(
         self, agent: Any, learner: LearnerState, batch: Batch, params: Params, drawn: Any, valid: Array
     ) -> LossOutput:
-        """Mean of L_joint and L_value over the rows of the sequences `drawn` where `valid` [m, L]."""
+        """Return loss L_joint + L_value, each averaged over the rows of the sequences `drawn` where `valid` [m, L].
+
+        `drawn` is (indices, weights or None).
+        """
         index, weight = drawn
         chosen = jax.tree.map(lambda x: x[index], Batch(batch.steps, batch.targets))
         steps: Transition = dataclasses.replace(chosen.steps, valid=valid)
@@ -193,7 +205,10 @@ class PPG(Extension):
         return LossOutput(auxiliary + self.beta_clone * divergence + value, metrics)
 
     def _value_losses(self, critic: Any, state: PyTree, rows: Batch, outputs: Array) -> Array:
-        """Losses of value outputs [N, num_values]; their V is passed as the old V, so `value_clip` has no effect."""
+        """Return the critic's losses [N] of value outputs [N, num_values], of which `value_clip` clips none.
+
+        Their own V is passed as the old V, so that clipping around it has no effect.
+        """
         own = jax.lax.stop_gradient(jax.vmap(critic.value, (None, 0))(state, outputs))
         return value_losses(critic, state, outputs, rows._replace(steps=dataclasses.replace(rows.steps, value=own)))
 
@@ -202,14 +217,15 @@ class PPG(Extension):
 
 
 def actor_features(features: PyTree) -> PyTree:
-    """Features that the policy reads: those named `actor`, or all where the network has no such name."""
+    """Return the features that the policy reads: those named "actor", or all where the network has no such name."""
     return features["actor"] if isinstance(features, dict) and "actor" in features else features
 
 
 def with_rollout(ring: Batch | tuple[()], batch: Batch, rollouts: int, number: Array) -> Batch:
-    """Write `batch` [M, L] over the oldest of the last `rollouts` in `ring` [rollouts, M, L].
+    """Return the ring buffer [rollouts, M, L] of the last rollouts with `batch` [M, L] in the place of the oldest.
 
-    `number` [] counts the rollouts before this one. In an empty ring all other places become rows that are not valid.
+    `number` [] counts the rollouts before this one. An empty ring, (), becomes one with rows that are not valid in all
+    other places.
     """
     # every field that a minibatch sampler may read, but not inputs of other extensions
     steps = dataclasses.replace(batch.steps, final_value=None, extras=())
@@ -222,7 +238,10 @@ def with_rollout(ring: Batch | tuple[()], batch: Batch, rollouts: int, number: A
 
 
 def split_minibatches(drawn: MinibatchIndices, size: int, padding: int) -> MinibatchIndices:
-    """Split minibatches drawn from several rollouts into those of `size` sequences; index `padding` is padding."""
+    """Return minibatches drawn from several rollouts, split into those of `size` sequences.
+
+    The index `padding` fills up the last one.
+    """
     pieces = -(-drawn.index.shape[1] // size)
 
     def one(x: Array, fill: float) -> Array:

@@ -1,4 +1,4 @@
-"""Predictions as auxiliary tasks: the next observation, or the next features."""
+"""Extensions that train a prediction as an auxiliary task: of the next observation, or of its features."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ LEAST = 1e-12  # added to squared lengths: the features of a row may all be 0
 class NextObservation(Extension):
     """Prediction of the next observation from features and action. Oh et al. 2015, https://arxiv.org/abs/1507.08750
 
-    One step ahead, as an auxiliary task like those of Jaderberg et al. 2017, https://arxiv.org/abs/1611.05397:
-    coef * mean squared error over the numbers of the observation, as the network gets them; bytes in units of 255,
-    categories left out.
+    One step ahead, as an auxiliary task like those of Jaderberg et al. 2017, https://arxiv.org/abs/1611.05397. The term
+    of the loss is coef * mean squared error over the numbers of the observation, as the network gets them; bytes are in
+    units of 255, and categories are left out.
     """
 
     coef: Scalar = number("weight of the mean squared error of the predicted observation", default=0.5, low=0.0)
     hidden: tuple[int, ...] = static("widths of the predictor's hidden layers", default=(64,), low=1)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the predictor's parameters; ConfigError for observations of categories alone."""
+        """Return the predictor's random parameters; ConfigError for observations that have categories only."""
         example = example_of(observation_space)
         outputs = sum(x.size for x in number_leaves(example, example))
         if not outputs:
@@ -47,11 +47,11 @@ class NextObservation(Extension):
         return ExtensionState(params=init_model(agent.network, observation_space, self.hidden, outputs, key))
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Find the observation after each step [T, B]."""
+        """Return the observation after each step [T, B] of a rollout, as inputs of `terms`; rewards stay."""
         return Before(state, reward, following_in_episode(rollout))
 
     def terms(self, rows: Rows) -> Terms:
-        """Terms of rows [N]; 0 where the next observation is not known."""
+        """Return the prediction loss of each row, [N]; 0 where the next observation is not known."""
         after: Following = rows.extras
         leaves = number_leaves(after.obs, rows.inputs(after.obs))
         target = jnp.concatenate([x.reshape(x.shape[0], -1) for x in leaves], axis=1)
@@ -60,9 +60,10 @@ class NextObservation(Extension):
 
 
 def number_leaves(obs: PyTree, inputs: PyTree) -> list[Array]:
-    """Entries of an observation that are numbers, floating point or bytes, as they are in `inputs`; bytes / 255.
+    """Return the entries of an observation that are numbers (floating point or bytes), with the values of `inputs`.
 
-    The space decides, not the network's inputs: normalisation turns categories into floating point.
+    `obs` says which these are: in `inputs`, the same observation as the network gets it, normalisation may have turned
+    categories into floating point. Bytes are divided by 255.
     """
     pairs = zip(jax.tree.leaves(obs), jax.tree.leaves(inputs), strict=True)
     found = [y for x, y in pairs if x.dtype == jnp.uint8 or jnp.issubdtype(x.dtype, jnp.floating)]
@@ -74,27 +75,27 @@ class SelfPrediction(Extension):
     """Prediction of the next observation's features from features and action. Schwarzer et al. 2021,
     https://arxiv.org/abs/2007.05929
 
-    coef * (1 - cosine of prediction and target), mean over the torsos; eq. 5 there plus 1. Differences: one step ahead
-    (K = 5 there), and the target is the current encoder behind a stop-gradient, as with tau = 0 there, without
-    projections.
+    The term of the loss is coef * (1 - cosine of prediction and target), a mean over the networks of actor and critic:
+    eq. 5 there plus 1. Unlike there, it predicts one step ahead (K = 5 there), and the target is the current encoder
+    behind a stop-gradient, as with tau = 0 there, without projections.
     """
 
     coef: Scalar = number("weight of the distance between predicted and next features", default=0.5, low=0.0)
     hidden: tuple[int, ...] = static("widths of the predictor's hidden layers", default=(64,), low=1)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the predictor's parameters."""
+        """Return the predictor's random parameters, for the features of the agent's network."""
         shapes_key, model_key = jax.random.split(key)
         features = step_shapes(agent.network, observation_space, shapes_key).encoded
         outputs = sum(math.prod(x.shape) for x in jax.tree.leaves(features))
         return ExtensionState(params=init_model(agent.network, observation_space, self.hidden, outputs, model_key))
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Find the observation after each step [T, B]."""
+        """Return the observation after each step [T, B] of a rollout, as inputs of `terms`; rewards stay."""
         return Before(state, reward, following_in_episode(rollout))
 
     def terms(self, rows: Rows) -> Terms:
-        """Terms of rows [N]; 0 where the next observation is not known."""
+        """Return the prediction loss of each row, [N]; 0 where the next observation is not known."""
         after: Following = rows.extras
         targets = jax.lax.stop_gradient(jax.tree.leaves(rows.encode(after.obs)))
         targets = [x.reshape(x.shape[0], -1) for x in targets]
@@ -106,7 +107,7 @@ class SelfPrediction(Extension):
 
 
 def cosine(x: Array, y: Array) -> Array:
-    """Cosine similarity of rows [N, n]."""
+    """Return the cosine similarity [N] of each row of `x` [N, n] and the same row of `y`."""
     squares = (jnp.square(x).sum(axis=1) + LEAST) * (jnp.square(y).sum(axis=1) + LEAST)
     return (x * y).sum(axis=1) * jax.lax.rsqrt(squares)
 
@@ -114,7 +115,10 @@ def cosine(x: Array, y: Array) -> Array:
 def init_model(
     network: Network, observation_space: spaces.Space, hidden: tuple[int, ...], outputs: int, key: Key
 ) -> Params:
-    """Parameters of the hidden layers and the linear layer after them, for the features of `network`."""
+    """Return random parameters of a predictor: hidden layers and a linear layer with `outputs` numbers.
+
+    Its input are the features of `network` and an action.
+    """
     shapes_key, hidden_key, last_key = jax.random.split(key, 3)
     _, *step = step_shapes(network, observation_space, shapes_key)
     size = jax.eval_shape(inputs_of, *step).shape[0]
@@ -122,20 +126,23 @@ def init_model(
 
 
 def predicted(hidden: tuple[int, ...], rows: Rows) -> Array:
-    """Outputs of the model for rows [N]."""
+    """Return the predictor's outputs for rows [N] of a minibatch, from their features and actions.
+
+    `hidden` are the widths of its hidden layers.
+    """
     inputs = jax.vmap(inputs_of)(rows.policy.features, rows.policy.distribution, rows.batch.steps.action)
     return jax.vmap(lambda x: dense(rows.params, layers(rows.params, x, hidden, ACTIVATION)))(inputs)
 
 
 def inputs_of(features: PyTree, distribution: Any, action: PyTree) -> Array:
-    """Input of the model for one step: all features and the action, as one vector."""
+    """Return the predictor's input for one step: all features and the action, as one vector."""
     return jnp.concatenate([as_vector(features), action_vector(distribution, action)])
 
 
 def action_vector(distribution: Any, action: PyTree) -> Array:
-    """One action as a vector: numbers as the environment gets them, choices one-hot.
+    """Return one action as a vector: numbers as the environment gets them, and choices one-hot.
 
-    ConfigError for choices of a distribution that ppax does not know.
+    Raises ConfigError for choices of a distribution that ppax does not know.
     """
     if isinstance(distribution, Joint):
         parts = distribution.components

@@ -1,4 +1,7 @@
-"""Reward spreading: each reward also counts, geometrically less, for the steps before it within its episode."""
+"""Reward spreading: an extension in which each reward counts, too, for earlier steps of its episode.
+
+The share of a step becomes geometrically less with its distance.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,14 @@ from ppax.ppo.extension import Before, Extension
 
 @part
 class RewardSpreading(Extension):
-    """Reward spreading: r'_t = r_t + decay r'_{t+1} within an episode and a rollout. It changes the objective."""
+    """Reward spreading: r'_t = r_t + decay r'_{t+1} within an episode and a rollout, in place of the reward r_t.
+
+    It changes the objective: each reward counts up to 1 / (1 - decay) times.
+    """
 
     decay: Scalar = number("share of a reward that the step before it gets", default=0.5, low=0.0, high=1.0)
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Spread the rewards [T, B]."""
+        """Return the rewards [T, B], each spread over the steps before it in its episode and rollout."""
         spread = jax.vmap(spread_rewards, (1, None, 1), 1)(reward, self.decay, rollout.steps.ended)
         return Before(state, spread)

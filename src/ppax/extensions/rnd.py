@@ -33,7 +33,7 @@ LEAST_VARIANCE = 1e-12  # lower bound of the variance: near-zero rewards of a pe
 
 
 class RNDState(NamedTuple):
-    """Networks, optimiser and statistics; part of the learner."""
+    """State of the extension RND in the learner: its two networks, the optimiser and running statistics."""
 
     target: Params  # fixed
     predictor: Params
@@ -47,7 +47,8 @@ class RNDState(NamedTuple):
 class RND(Extension):
     """Random network distillation (RND). Burda et al. 2018, https://arxiv.org/abs/1810.12894
 
-    Adds coef * (mean squared error of the predictor) / (running std of its discounted sum) to the reward of a step.
+    It adds coef * (mean squared error of the predictor) / (running std of this error's discounted sum) to the reward of
+    a step, so that observations which the predictor does not know yet are rewarded.
     """
 
     coef: Scalar = number("weight of the intrinsic reward; the environment's has weight 1", default=0.2, low=0.0)
@@ -66,7 +67,7 @@ class RND(Extension):
     obs_clip: float = static("clip range of standardised observations, in standard deviations", default=5.0, above=0.0)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return target and predictor, with encoders as that of the agent's network, and empty statistics."""
+        """Return the first state: random target and predictor, with encoders like the agent's, and empty statistics."""
         network: Network = agent.network
         keys = jax.random.split(key, 4)
         encoders = [in_float32(network.init(one)) for one in jax.random.split(keys[0])]
@@ -79,14 +80,18 @@ class RND(Extension):
         return ExtensionState(RNDState(target, predictor, opt_state, obs_stats, reward_stats, keys[3]))
 
     def init_streams(self, num_streams: int) -> Array:
-        """Return the discounted sum of each stream's rewards so far, [B]: 0."""
+        """Return each stream's first state, [B]: its discounted sum of intrinsic rewards so far, which is 0.
+
+        A stream is one agent in one environment.
+        """
         return jnp.zeros(num_streams, jnp.float32)
 
     def before(self, agent: Any, state: RNDState, streams: Array, rollout: Rollout, reward: Array) -> Before:
-        """Add the rewards [T, B] by the predictor before this rollout, then learn from it.
+        """Return the rewards [T, B] with intrinsic ones added, and the state after the predictor's training.
 
-        Where a host environment resets in the same step, the observation after an episode's end is the first of
-        the next episode. A final observation that is not finite gives no reward, and is not learned from.
+        The intrinsic rewards are those of the predictor before it learns from this rollout. Where a host environment
+        resets in the same step, the observation after an episode's end is the first of the next episode. A final
+        observation that is not finite gives no reward, and is not learned from.
         """
         network, steps = agent.network, rollout.steps
         after, known = following(rollout)
@@ -104,7 +109,7 @@ class RND(Extension):
         return Before(state, reward + own, (), trace, metrics)
 
     def _train(self, network: Network, state: RNDState, obs: PyTree, valid: Array, key: Key) -> tuple[RNDState, Array]:
-        """Train the predictor on the rows [N] that are `valid`; also return its mean loss over all steps."""
+        """Return the state after training the predictor on `valid` rows [N], and its mean loss over all steps."""
 
         def errors(params: Params, obs: PyTree, index: Array) -> Array:
             return self._errors(network, state, params, obs)
@@ -123,7 +128,7 @@ class RND(Extension):
         return state._replace(predictor=trained.params, opt_state=trained.opt_state), trained.loss
 
     def _errors(self, network: Network, state: RNDState, predictor: Params, obs: PyTree) -> Array:
-        """Mean squared error of the predictor, over the target's outputs, for each of the rows [N] of observations."""
+        """Return the predictor's mean squared error over the target's outputs for each row of observations [N, ...]."""
         obs = in_float32(normalization.normalize_obs(state.obs_stats, obs, self.obs_clip))
 
         def one(row: PyTree) -> Array:
@@ -137,7 +142,7 @@ class RND(Extension):
 
 
 class Scaled(NamedTuple):
-    """Scaled rewards, and the state after them."""
+    """What `scale_rewards` returns: scaled rewards, and the statistics and sums after them."""
 
     reward: Array  # [T, B]
     stats: normalization.RunningStats  # of the discounted sums
@@ -147,10 +152,11 @@ class Scaled(NamedTuple):
 def scale_rewards(
     stats: normalization.RunningStats, trace: Array, reward: Array, steps: Transition, gamma: Scalar, episodic: bool
 ) -> Scaled:
-    """Divide `reward` [T, B] by the standard deviation of its discounted sum so far (section 2.4), with these steps.
+    """Return `reward` [T, B] divided by the running standard deviation of its discounted sum.
 
-    `trace` [B] is the sum before these steps; only if `episodic` it begins anew with an episode, also with one that
-    follows a reset between two rollouts. Steps that are not valid have no reward and are left out.
+    This is section 2.4 of the paper on RND. The statistics `stats` include these steps. `trace` [B] is the sum before
+    them; only if `episodic` it begins anew with an episode, also with one that follows a reset between two rollouts.
+    Steps that are not valid have no reward and are left out.
     """
     sums = jax.vmap(discounted_so_far, (0, 1, 1, 1, None, None), (0, 1))
     trace, traces = sums(trace, reward, steps.valid, steps.first, gamma, episodic)
@@ -162,7 +168,10 @@ def scale_rewards(
 def discounted_so_far(
     trace: Array, reward: Array, valid: Array, first: Array, gamma: Scalar, episodic: bool
 ) -> tuple[Array, Array]:
-    """Return the next `trace` [], and the discounted sums [T] of one stream's rewards, continued from `trace` []."""
+    """Return the discounted sum after all steps, [], and after each step, [T], of one stream's rewards [T].
+
+    `trace` [] is the sum before them. With `episodic` it begins anew at first steps of episodes, `first`.
+    """
 
     def step(before: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         reward_t, valid_t, first_t = row
@@ -174,7 +183,7 @@ def discounted_so_far(
 
 
 def mean_reward(reward: Array, valid: Array) -> Array:
-    """Mean reward of the steps where `valid` [T, B], on all devices."""
+    """Return the mean reward, [], of the steps where `valid` [T, B], over all devices."""
     total, count = sharding.total((jnp.where(valid, reward, 0.0).sum(), valid.sum(dtype=jnp.float32)))
     mean: Array = total / jnp.maximum(count, 1.0)
     return mean

@@ -1,8 +1,8 @@
 """Symmetry: the policy mirrors its action in a mirrored state. Mittal et al. 2024, https://arxiv.org/abs/2403.04359
 
-Section III there: data augmentation, the loss over mirrored transitions too, and the mirror loss of Yu et al. 2018,
-https://arxiv.org/abs/1801.08093, eq. 4. A mirrored row keeps advantage, value target and the log-probability of the
-action in the original: the policy that acted is taken to be symmetric.
+Section III there: data augmentation, which is the loss over mirrored transitions, too; and the mirror loss of Yu et al.
+2018, https://arxiv.org/abs/1801.08093, eq. 4. A mirrored row keeps advantage, value target and the log-probability of
+the action in the original: the policy that acted is taken to be symmetric.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Symmetry(Extension):
     """Symmetry by data augmentation and by a mirror loss, for vectors of observations. Mittal et al. 2024,
     https://arxiv.org/abs/2403.04359
 
-    A mirror image is a list of signed places, counted from 1: [-2, 1] has minus the second element, then the first.
-    Actions are vectors of a Box, mirrored around its centre, or one Discrete choice, whose image is a permutation. For
-    networks without memory.
+    A mirror image is given as a list of signed places, counted from 1: [-2, 1] has minus the second element, then the
+    first. Actions are vectors of a Box, mirrored around its centre, or one Discrete choice, whose image is a
+    permutation. For networks without memory.
     """
 
     observation: tuple[int, ...] = static("mirror image of an observation: signed places, counted from 1", default=())
@@ -44,7 +44,10 @@ class Symmetry(Extension):
     )
 
     def terms(self, rows: Rows) -> Terms:
-        """Terms of rows [N]; ConfigError where the images do not fit observations or actions."""
+        """Return the augmentation loss and the mirror loss of each row, [N], those that are on.
+
+        Raises ConfigError where the mirror images do not fit observations or actions.
+        """
         mirrored, losses = self._mirrored(rows), {}
         if self.augmentation_coef is not None:
             losses["augmentation_loss"] = self.augmentation_coef * rows.losses(mirrored)
@@ -53,7 +56,7 @@ class Symmetry(Extension):
         return Terms(losses)
 
     def _mirrored(self, rows: Rows) -> Batch:
-        """Mirror observations, actions and action masks of rows [N]."""
+        """Return rows [N] with observations, actions and action masks mirrored, and all else as it is."""
         batch, steps, mask = rows.batch, rows.batch.steps, rows.batch.steps.action_mask
         _check_vectors(steps.obs, self.observation)
         if jax.tree.leaves(steps.carry):
@@ -67,7 +70,10 @@ class Symmetry(Extension):
         return batch._replace(steps=dataclasses.replace(steps, obs=obs, action=action, action_mask=mask))
 
     def _distance(self, rows: Rows, mirrored: Batch) -> Array:
-        """Mirror loss of rows [N]; no gradient passes through the original's actions."""
+        """Return the mirror loss of each row, [N]: how far the policy in a mirrored row is from the mirrored policy.
+
+        No gradient passes through the policy in the row itself.
+        """
         batch = rows.batch
         own = rows.forward(batch.steps.obs, batch.steps.action_mask).distribution
         image = rows.forward(mirrored.steps.obs, mirrored.steps.action_mask).distribution
@@ -80,20 +86,21 @@ class Symmetry(Extension):
 
 
 def _log_probs(distribution: Any, choices: Sequence[int], batch: Batch) -> Array:
-    """Log-probabilities [n, N] of each of the `choices` in each row."""
+    """Return the log-probabilities [n, N] of n `choices` in each of N rows, of which `batch` has the shape."""
     shape = batch.steps.valid.shape
     return jnp.stack([distribution.log_prob(jnp.full(shape, choice)) for choice in choices])
 
 
 def mirror(x: Array, image: tuple[int, ...]) -> Array:
-    """Mirror image of vectors [..., n], by signed places counted from 1."""
+    """Return the mirror image of vectors [..., n]; `image` has signed places, counted from 1."""
     return x[..., _places(image)] * jnp.asarray(np.broadcast_to(np.sign(image), x.shape), x.dtype)
 
 
 def mirror_action(distribution: Any, action: Array, image: tuple[int, ...]) -> Array:
-    """Mirror image of actions [N, ...] as `distribution` samples them: vectors around the centre of their Box.
+    """Return the mirror image of actions [N, ...]: around the centre of their Box, or a permutation of choices.
 
-    ConfigError where the image does not fit the actions, and for distributions that have no centre.
+    `action` is as `distribution` samples it. Raises ConfigError where `image` does not fit the actions, and for
+    distributions that have no centre.
     """
     if isinstance(distribution, Categorical):
         _check_image("action", image, distribution.logits.shape[-1], signs=False)
@@ -116,7 +123,7 @@ def mirror_action(distribution: Any, action: Array, image: tuple[int, ...]) -> A
 
 
 def middle_of(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Centre [n] of a Box; in an element with one bound that bound, without bounds 0."""
+    """Return the centre [n] of a Box; for an element with one bound this bound, and without bounds 0."""
     lower = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0.0))
     return lower / 2 + np.where(np.isfinite(high), high, lower) / 2
 
@@ -126,7 +133,7 @@ def _places(image: tuple[int, ...]) -> np.ndarray:
 
 
 def _check_vectors(obs: Any, image: tuple[int, ...]) -> None:
-    """Raise ConfigError unless observations are vectors [N, n] that have this mirror image."""
+    """Raise ConfigError unless observations are vectors [N, n] of which `image` can be the mirror image."""
     if not isinstance(obs, jax.Array) or obs.ndim != 2:
         raise ConfigError("symmetry mirrors vectors; here the observation has another form")
     _check_image("observation", image, obs.shape[-1], signs=True)
@@ -138,7 +145,10 @@ def _check_vectors(obs: Any, image: tuple[int, ...]) -> None:
 
 
 def _check_image(field: str, image: tuple[int, ...], size: int, signs: bool) -> None:
-    """Raise ConfigError unless `image` has each of `size` places once and is its own inverse."""
+    """Raise ConfigError unless `image` has each of `size` places once and, applied twice, changes nothing.
+
+    `field` is the option's name in the message; `signs` says whether places may have a sign.
+    """
     wanted = list(range(1, size + 1))
     if sorted(map(abs, image)) != wanted or (not signs and min(image) < 0):
         form = "with a sign; nothing mirrored is" if signs else "a permutation of the choices; nothing mirrored is"
@@ -152,7 +162,10 @@ def _check_image(field: str, image: tuple[int, ...], size: int, signs: bool) -> 
 
 
 def _check_box(low: np.ndarray, high: np.ndarray, middle: np.ndarray, image: tuple[int, ...]) -> None:
-    """Raise ConfigError unless the image maps the Box with these bounds [n] to itself."""
+    """Raise ConfigError unless the mirror image maps a Box to itself.
+
+    `low` and `high` are its bounds, and `middle` its centre, [n] each.
+    """
     below, above, places, negative = low - middle, high - middle, _places(image), np.sign(image) < 0
     lowest = np.where(negative, -above[places], below[places])
     highest = np.where(negative, -below[places], above[places])

@@ -1,4 +1,4 @@
-"""Proximal Policy Optimization. Start in ppo.py: `PPO.init`, `act` and `update` are the algorithm."""
+"""Proximal Policy Optimization. Start in ppo.py, where `PPO.init`, `act` and `update` are the algorithm."""
 
 from ppax.ppo.ppo import PPO
 

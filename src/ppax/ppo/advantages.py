@@ -1,4 +1,7 @@
-"""Advantage estimators, each written for one stream."""
+"""Advantage estimators: parts that compute advantages and value targets, each written for one stream.
+
+A stream is one agent in one environment; its arrays have one entry for each step of a rollout, [T].
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ class GAE:
     delta_t = r_t + gamma (1 - terminated_t) V'_t - V_t,
     A_t = delta_t + gamma lambda (1 - ended_t) A_{t+1}.
 
-    Eq. 11 and 12, with termination and truncation. The paper's `V(s_{t+1})` is `next_value` here: V of the true next
-    observation, at the end of an episode that of its final observation.
+    Eq. 11 and 12, with termination and truncation. V'_t, the paper's `V(s_{t+1})`, is V of the true next observation:
+    at the end of an episode, that of its final observation.
     """
 
     gae_lambda: Scalar = number(
@@ -27,7 +30,10 @@ class GAE:
     )
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Targets [T] of one stream from steps [T] and V of each next observation [T]; `ratio` is unused."""
+        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+
+        `steps` are its steps [T], `next_value` [T] is V of the observation after each; `ratio` is not used.
+        """
         bootstrap = jnp.where(steps.terminated, 0.0, next_value)
         delta = steps.reward + gamma * bootstrap - steps.value  # eq. 11
         advantage = discounted_sum(delta, gamma * self.gae_lambda, steps.ended)  # eq. 12
@@ -38,13 +44,15 @@ class GAE:
 class MonteCarlo:
     """Monte-Carlo advantage: discounted return to the episode's end, minus V; high variance, no bias within an episode.
 
-    Sutton and Barto 2018, chapter 5, http://incompleteideas.net/book/the-book-2nd.html
-
-    Eq. 3.8 and 3.9. If a time limit or the rollout's end cuts an episode, the return is bootstrapped from V.
+    Eq. 3.8 and 3.9 of Sutton and Barto 2018, http://incompleteideas.net/book/the-book-2nd.html. If a time limit or the
+    rollout's end cuts an episode, the return is bootstrapped from V.
     """
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Targets [T] of one stream; `ratio` is unused."""
+        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+
+        `steps` are its steps [T], `next_value` [T] is V of the observation after each; `ratio` is not used.
+        """
         last = steps.ended.at[-1].set(True)  # the rollout has no rewards after its last step
         bootstrap = last & ~steps.terminated
         value = discounted_sum(steps.reward + jnp.where(bootstrap, gamma * next_value, 0.0), gamma, steps.ended)
@@ -58,7 +66,8 @@ class TDLambda:
     The lambda-return is the mean of the n-step returns with weights (1 - lambda) lambda^(n-1). Sutton 1988,
     https://doi.org/10.1007/BF00115009
 
-    Eq. 12.2 of Sutton and Barto 2018, in its backward form: G_t = r_t + gamma ((1 - lambda) V'_t + lambda G_{t+1}).
+    Eq. 12.2 of Sutton and Barto 2018, in its backward form: G_t = r_t + gamma ((1 - lambda) V'_t + lambda G_{t+1}),
+    where V'_t is V of the observation after step t.
 
     If V'_t = V_{t+1}, as in PPO, this equals GAE with the same lambda, up to rounding. They differ if the next values
     are not the values of the next rows, for example with a target network.
@@ -67,7 +76,10 @@ class TDLambda:
     td_lambda: Scalar = number("TD lambda: 0: one-step target; 1: full return", default=0.95, low=0.0, high=1.0)
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Targets [T] of one stream; `ratio` is unused."""
+        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+
+        `steps` are its steps [T], `next_value` [T] is V of the observation after each; `ratio` is not used.
+        """
         last = steps.ended.at[-1].set(True)  # the longest n-step return ends here and has all remaining weight
         share = jnp.where(last, 1.0, 1.0 - self.td_lambda)
         bootstrap = jnp.where(steps.terminated, 0.0, share * next_value)
@@ -81,8 +93,9 @@ class VTrace:
 
     delta_t = rho_t (r_t + gamma V'_t - V_t);  A_t = delta_t + gamma lambda c_t (1 - ended_t) A_{t+1}.
 
-    https://github.com/PufferAI/PufferLib, https://github.com/cdelv/JaxDEM; the clipped ratios are those of Espeholt et
-    al. 2018, https://arxiv.org/abs/1802.01561. If all ratios are 1 and the clips at least 1, it equals GAE bit for bit.
+    V'_t is V of the observation after step t, 0 after a termination; rho_t and c_t are the clipped ratios of Espeholt
+    et al. 2018. If all ratios are 1 and the clips at least 1, it equals GAE bit for bit. PufferLib:
+    https://github.com/PufferAI/PufferLib; JaxDEM: https://github.com/cdelv/JaxDEM
     """
 
     gae_lambda: Scalar = number(
@@ -96,7 +109,11 @@ class VTrace:
     )
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Targets [T] of one stream; `ratio` [T] is w: action probability, current policy over the one that acted."""
+        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+
+        `steps` are its steps [T], `next_value` [T] is V of the observation after each. `ratio` [T] is w, the
+        probability of each action under the current policy over that under the policy that acted; None: 1.
+        """
         w = jnp.ones_like(steps.reward) if ratio is None else ratio
         bootstrap = jnp.where(steps.terminated, 0.0, next_value)
         delta = jnp.minimum(w, self.rho_clip) * (steps.reward + gamma * bootstrap - steps.value)
@@ -110,8 +127,8 @@ class CanonicalVTrace:
 
     v_t = V_t + sum of gamma^k (prod c) delta_{t+k};  advantage rho_t (r_t + gamma v_{t+1} - V_t).
 
-    Eq. 1 and section 4.2, with lambda as in remark 2. Termination and truncation as in GAE: `next_value`, V of the true
-    next observation, is the bootstrap value after the last step of an episode or of the rollout.
+    Eq. 1 and section 4.2, with lambda as in remark 2. Termination and truncation as in GAE: after the last step of an
+    episode or of the rollout, V of the true next observation takes the place of v_{t+1}.
     """
 
     trace_lambda: Scalar = number(
@@ -125,7 +142,11 @@ class CanonicalVTrace:
     )
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Targets [T] of one stream; `ratio` [T] is w: action probability, current policy over the one that acted."""
+        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+
+        `steps` are its steps [T], `next_value` [T] is V of the observation after each. `ratio` [T] is w, the
+        probability of each action under the current policy over that under the policy that acted; None: 1.
+        """
         w = jnp.ones_like(steps.reward) if ratio is None else ratio
         rho, c = jnp.minimum(w, self.rho_clip), self.trace_lambda * jnp.minimum(w, self.c_clip)
         bootstrap = jnp.where(steps.terminated, 0.0, next_value)
@@ -137,8 +158,9 @@ class CanonicalVTrace:
 
 
 def spread_rewards(reward: Array, decay: Scalar, ended: Array) -> Array:
-    """Spread rewards [T] of one stream: r'_t = r_t + decay (1 - ended_t) r'_{t+1}; decay 0 changes nothing.
+    """Return rewards [T] of one stream, each spread over the steps before it.
 
+    r'_t = r_t + decay (1 - ended_t) r'_{t+1}. `ended` [T] marks the last steps of episodes; decay 0 changes nothing.
     JaxDEM calls it DRIP. It changes the objective: each reward counts up to 1 / (1 - decay) times. Rewards spread
     within one rollout only.
     """

@@ -19,15 +19,18 @@ from ppax.ppo.losses import RowWeights
 
 
 def next_values(steps: Transition, last_value: Array) -> Array:
-    """V of the observation after each step, [T], one stream; `last_value` [] is V after the last step."""
+    """Return V of the observation after each step of one stream (one agent in one environment), [T].
+
+    `last_value` [] is V after the last step. At an episode's end it is V of the final observation.
+    """
     value = jnp.concatenate([steps.value[1:], last_value[None]])
     return value if steps.final_value is None else jnp.where(steps.ended, steps.final_value, value)
 
 
 def cut(steps: Transition, targets: Targets, length: int) -> Batch:
-    """Cut steps and targets [T, B] into sequences [M, L] of `length` steps; invalid rows become zero.
+    """Return steps and targets [T, B] cut into sequences [M, L] of `length` steps, with zeros in invalid rows.
 
-    All-gathered: every device has the sequences of all devices.
+    On several devices, each then has the sequences of all devices.
     """
     starts = zero_rows(steps.valid[::length], steps.carry)
     steps = dataclasses.replace(steps, carry=())
@@ -37,7 +40,7 @@ def cut(steps: Transition, targets: Targets, length: int) -> Batch:
 
 
 class Minibatch(NamedTuple):
-    """Inputs of one gradient step."""
+    """Inputs of one gradient step: m sequences of L steps with their targets and weights."""
 
     drawn: MinibatchIndices  # [m]
     valid: Array  # [m, L]
@@ -50,31 +53,32 @@ class Minibatch(NamedTuple):
 
     @property
     def index(self) -> Array:  # type: ignore[override]
-        """Sequences [m]; M is padding."""
+        """Return the numbers of the minibatch's sequences in the rollout, [m]; the number M is padding."""
         return self.drawn.index
 
 
 class RowMasks(NamedTuple):
-    """Masks of the rows that the critic and the policy learn from."""
+    """Masks of a rollout's or a minibatch's rows that the critic and the policy learn from."""
 
     valid: Array  # [M, L] rows of the critic
     acting: Any  # [M, L] rows of the policy (masks.acting); None: all valid rows
 
     @property
     def policy(self) -> Array:
-        """Rows that the policy learns from: valid, with an allowed action, [M, L]."""
+        """Return which rows the policy learns from, [M, L]: valid ones with an allowed action."""
         return self.valid if self.acting is None else self.acting
 
 
 def row_masks(steps: Transition) -> RowMasks:
-    """Masks of the rows of `steps` [M, L]."""
+    """Return the masks of the rows of `steps` [M, L] that critic and policy learn from."""
     return RowMasks(steps.valid, masks.acting(steps))
 
 
 def make_minibatch(rows: RowMasks, normalize_advantage: str, targets: Targets, drawn: MinibatchIndices) -> Minibatch:
-    """Minibatch of the sequences `drawn`; its advantages are standardised and weighted.
+    """Return the minibatch of the sequences `drawn`, with advantages standardised and weighted.
 
-    Standardisation is over the whole minibatch, before gradient accumulation splits it into chunks.
+    `rows` and `targets` are those of the whole rollout. Standardisation is over the whole minibatch, before gradient
+    accumulation splits it into chunks.
     """
     targets = standardize_over_rollout(targets, rows.policy, normalize_advantage)
     index, weight, advantage_weight = drawn
@@ -94,7 +98,10 @@ def make_minibatch(rows: RowMasks, normalize_advantage: str, targets: Targets, d
 
 
 def row_weights(rollout: RowMasks, minibatch: RowMasks, importance: Array | None) -> RowWeights | None:
-    """Weights of a minibatch's rows [m, L] in the loss; `importance` [m, L] are importance weights, None: 1."""
+    """Return the weights of a minibatch's rows [m, L] in the loss; None where each valid row has the weight 1.
+
+    `rollout` and `minibatch` are the masks of all their rows; `importance` [m, L] are importance weights, None: 1.
+    """
     if minibatch.acting is None:
         return None if importance is None else RowWeights(importance, importance, None)
     acting = minibatch.acting * _proportion(minibatch)
@@ -105,7 +112,7 @@ def row_weights(rollout: RowMasks, minibatch: RowMasks, importance: Array | None
 
 
 def _proportion(rows: RowMasks) -> Array:
-    """Number of valid rows over number of rows with an allowed action, []."""
+    """Return the number of valid rows over the number of rows with an allowed action, []."""
     valid, acting = (x.sum(dtype=jnp.float32) for x in (rows.valid, rows.acting))
     return valid / jnp.maximum(acting, 1.0)
 
@@ -114,9 +121,10 @@ ALIKE = 4e-6  # std / |mean| below which float32 advantages are equal: a mean of
 
 
 def standardize(advantage: Array, rows: Array, weight: Array | None = None) -> Array:
-    """Standardise to weighted mean 0 and population std 1 over the entries where `rows`; unchanged if fewer than 2.
+    """Return advantages with weighted mean 0 and population std 1 over the entries where `rows` is True.
 
-    Equal advantages become 0: their std is only the rounding error of their mean.
+    They are unchanged if these are fewer than 2. Equal advantages become 0: their std is only the rounding error of
+    their mean.
     """
 
     def mean(x: Array) -> Array:
@@ -132,35 +140,38 @@ def standardize(advantage: Array, rows: Array, weight: Array | None = None) -> A
 
 
 def standardize_over_rollout(targets: Targets, acting: Array, normalize_advantage: str) -> Targets:
-    """Targets [M, L] with advantages standardised over the whole rollout, if `normalize_advantage` is "rollout"."""
+    """Return targets [M, L] with advantages standardised over the whole rollout, if `normalize_advantage` is "rollout".
+
+    Otherwise they are unchanged. The mean and std are those of the rows that the policy learns from, `acting` [M, L].
+    """
     if normalize_advantage != "rollout":
         return targets
     return targets._replace(advantage=standardize(targets.advantage, acting))
 
 
 def pick(valid: Array, index: Array) -> Array:
-    """`valid` [M, L] at sequences `index` [m]; index M is padding, and its rows are invalid."""
+    """Return `valid` [M, L] of the sequences `index` [m], as [m, L]; the index M is padding, with invalid rows only."""
     return valid[index] & (index < valid.shape[0])[:, None]
 
 
 def repeated(tree: PyTree, count: int) -> PyTree:
-    """`tree` repeated along a new leading axis for each of `count` streams, [B, ...]."""
+    """Return `tree` repeated along a new leading axis of length `count`, [B, ...]."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
 
 
 class Following(NamedTuple):
-    """Observation after each step of a rollout, where it is known."""
+    """Observation after each step of a rollout, and whether it is known."""
 
     obs: PyTree  # [T, B, ...]; 0 where it is not known
     known: Array  # [T, B]
 
 
 def following(rollout: Rollout) -> Following:
-    """Observation after each step [T, B]: after the last step of an episode the final one, which the next row shows.
+    """Return the observation after each step [T, B] of a rollout; after an episode's last step, its final observation.
 
-    Where a host environment resets in the same step, it is the first one of the next episode. It is not known after
-    steps that are not `valid`, and where it is not finite: PPO itself reads no observation after a termination, so
-    that one of a failed simulation does no harm.
+    Where a host environment resets in the same step, it is instead the first one of the next episode. It is not known
+    after steps that are not `valid`, and where it is not finite: PPO itself reads no observation after a termination,
+    so that one of a failed simulation does no harm.
     """
     steps = rollout.steps
     obs = jax.tree.map(lambda x, last: jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)
@@ -171,7 +182,7 @@ def following(rollout: Rollout) -> Following:
 
 
 def following_in_episode(rollout: Rollout) -> Following:
-    """As `following`, but not known where the next observation is of another episode."""
+    """Return the observation after each step [T, B], as `following`, but known only within the same episode."""
     steps, (obs, known) = rollout.steps, following(rollout)
     if steps.final_value is None:
         return Following(obs, known)

@@ -1,4 +1,4 @@
-"""Critics: from a network's value outputs to V, and the loss that trains them."""
+"""Critics: parts that turn a network's value outputs into the value V, and define the loss that trains them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["PopArt", "Quantile", "Regression", "TwoHot"]
 
 
 def value_losses(critic: Critic, state: PyTree, value_outputs: Array, batch: Batch) -> Array:
-    """Per-row losses of the critic, [N], from value outputs [N, num_values]."""
+    """Return the critic's loss of each row, [N], from the network's value outputs [N, num_values].
+
+    `state` is the critic's own (such as PopArt's statistics), and `batch` has N rows with their targets and old values.
+    """
     return jax.vmap(critic.error, (None, 0, 0, 0))(state, value_outputs, batch.targets.value, batch.steps.value)
 
 
@@ -24,9 +27,7 @@ def value_losses(critic: Critic, state: PyTree, value_outputs: Array, batch: Bat
 class Regression:
     """Least-squares critic: value loss 0.5 (V - R)^2; neither V nor its target R is normalised here.
 
-    Schulman et al. 2017, https://arxiv.org/abs/1707.06347
-
-    L^VF of eq. 9, times 1/2.
+    L^VF of eq. 9 in Schulman et al. 2017, https://arxiv.org/abs/1707.06347, times 1/2.
     """
 
     value_clip: Scalar | None = number(
@@ -39,28 +40,32 @@ class Regression:
     num_values: ClassVar[int] = 1
 
     def init(self) -> Adapted:
-        """No state."""
+        """Return the initial state, which is () here, with no change of the network's value head."""
         return Adapted((), None)
 
     def value(self, state: PyTree, value_outputs: Array) -> Array:
-        """V: the single value output."""
+        """Return the value V, [], which is the only value output."""
         return value_outputs[0]
 
     def error(self, state: PyTree, value_outputs: Array, target: Array, old_value: Array) -> Array:
-        """Value loss of one row."""
+        """Return the value loss, [], of one row.
+
+        `value_outputs` are [1], `target` is the value target R, and `old_value` is V when the row was collected, around
+        which `value_clip` clips.
+        """
         return clipped_value_loss(value_outputs[0], target, old_value, self.value_clip, self.huber_delta)
 
     def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
-        """No change: there is no state to update."""
+        """Return `state` as it is, with no change of the network's value head: this critic has nothing to adapt."""
         return Adapted(state, None)
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
-        """No metrics."""
+        """Return {}: this critic logs no metrics of its own."""
         return {}
 
 
 class ValueStats(NamedTuple):
-    """Exponential moving mean and variance of value targets."""
+    """Exponential moving mean and variance of value targets, by which PopArt standardises them."""
 
     weight: Array  # [] bias correction, as in Adam: 1 - (1 - rate)^updates
     mean: Array  # []
@@ -95,21 +100,28 @@ class PopArt:
     num_values: ClassVar[int] = 1
 
     def init(self) -> Adapted:
-        """Statistics of no targets: mean 0 and variance 1, replaced by those of the first rollout."""
+        """Return the statistics of no targets, mean 0 and variance 1, which the first rollout replaces."""
         return Adapted(ValueStats(jnp.float32(0.0), jnp.float32(0.0), jnp.float32(1.0)), None)
 
     def value(self, state: ValueStats, value_outputs: Array) -> Array:
-        """V in units of the reward."""
+        """Return the value V, [], in units of the reward, from the one standardised value output, [1]."""
         return state.mean + self._std(state) * value_outputs[0]
 
     def error(self, state: ValueStats, value_outputs: Array, target: Array, old_value: Array) -> Array:
-        """Value loss of one row, on the scale of the standardised targets."""
+        """Return the value loss, [], of one row, computed from V and targets standardised by the statistics in `state`.
+
+        `target` and `old_value`, V when the row was collected, are in units of the reward.
+        """
         std = self._std(state)
         target, old_value = (target - state.mean) / std, (old_value - state.mean) / std
         return clipped_value_loss(value_outputs[0], target, old_value, self.value_clip, self.huber_delta)
 
     def update(self, state: ValueStats, targets: Array, valid: Array) -> Adapted:
-        """Statistics updated with `targets` where `valid`, and the change of the last layer that preserves V."""
+        """Return the statistics updated by a rollout, and the change of the value head that goes with them.
+
+        `targets` [M, L] count where `valid` [M, L]. The change of its last layer makes up for the new statistics, so
+        that V stays the same for every observation.
+        """
         rate = jnp.where(valid.any(), self.rate, 0.0)
         weight = state.weight + rate * (1.0 - state.weight)
         share = rate / jnp.maximum(weight, 1e-30)  # 1 at first: bias correction, as of Adam's moments
@@ -122,7 +134,7 @@ class PopArt:
         return Adapted(new, Rescale(self._std(state) / std, (state.mean - new.mean) / std))  # proposition 1
 
     def metrics(self, state: ValueStats, targets: Array, valid: Array) -> Metrics:
-        """Mean and std in use."""
+        """Return the metrics `popart_mean` and `popart_std`: the statistics by which targets are standardised."""
         return {"popart_mean": state.mean, "popart_std": self._std(state)}
 
     def _std(self, state: ValueStats) -> Array:
@@ -133,10 +145,8 @@ class PopArt:
 class TwoHot:
     """Two-hot critic: cross-entropy -sum_i t_i log p_i; V = sum_i p_i bin_i.
 
-    The target t is two-hot: it has weight on two neighbouring bins, and its mean is R. Bellemare et al. 2017,
-    https://arxiv.org/abs/1707.06887; Schrittwieser et al. 2020, https://arxiv.org/abs/1911.08265
-
-    Gradients do not grow with V.
+    The network gives probabilities p of bins of values. The target t is two-hot: it has weight on two neighbouring
+    bins, and its mean is R. Gradients do not grow with V.
 
     Two-hot targets: Bellemare et al. 2017, https://arxiv.org/abs/1707.06887, and Schrittwieser et al. 2020, appendix F,
     https://arxiv.org/abs/1911.08265. Symlog: Hafner et al. 2023, https://arxiv.org/abs/2301.04104. Here the bins are
@@ -154,42 +164,46 @@ class TwoHot:
 
     @property
     def num_values(self) -> int:
-        """Number of value outputs: one logit per bin."""
+        """Number of outputs of the network's value head: one logit per bin."""
         return self.num_bins
 
     def init(self) -> Adapted:
-        """No state; rescale the last layer so that V starts as the same constant for every observation."""
+        """Return the initial state, which is (), and a change of the value head that makes V start near 0 everywhere.
+
+        The last layer's weights become 0, so that V is at first the same for every observation. Raises ConfigError
+        where `low` is not below `high`.
+        """
         if isinstance(self.low, int | float) and isinstance(self.high, int | float) and self.low >= self.high:
             raise ConfigError(f"critic: low = {self.low:g} must be below high = {self.high:g}")
         # p_i in proportion to 1 / (1 + |bin|), so that V starts near 0 for any low and high
         return Adapted((), Rescale(0.0, -jnp.log1p(jnp.abs(self.bins()))))
 
     def value(self, state: PyTree, value_outputs: Array) -> Array:
-        """V: mean of the distribution over bins."""
+        """Return the value V, []: the mean of the bins, weighted by the softmax of the value outputs [num_bins]."""
         return (jax.nn.softmax(value_outputs) * self.bins()).sum()  # not a matrix product: accelerators round those
 
     def error(self, state: PyTree, value_outputs: Array, target: Array, old_value: Array) -> Array:
-        """Cross-entropy loss of one row."""
+        """Return the cross-entropy loss, [], of one row, for the value target `target`; `old_value` is not used."""
         return -(self.encode(target) * jax.nn.log_softmax(value_outputs)).sum()
 
     def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
-        """No change: the bins are fixed."""
+        """Return `state` as it is, with no change of the network's value head: the bins are fixed."""
         return Adapted(state, None)
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
-        """Share of value targets outside [low, high]."""
+        """Return the metric `targets_outside`: the share of the `valid` targets [M, L] that are outside [low, high]."""
         outside = (targets < self.low) | (targets > self.high)
         return {"targets_outside": masked_mean(outside.astype(jnp.float32), valid)}
 
     def bins(self) -> Array:
-        """Bin centres in units of V, [num_bins], ascending."""
+        """Return the values that the two-hot critic's bins stand for, [num_bins], ascending from `low` to `high`."""
         low, high = jnp.float32(self.low), jnp.float32(self.high)
         if self.spacing == "linear":
             return self._evenly(low, high)
         return symexp(self._evenly(symlog(low), symlog(high)))
 
     def encode(self, target: Array) -> Array:
-        """Two-hot distribution [num_bins] of one target, clipped to [low, high]."""
+        """Return the two-hot distribution [num_bins] whose mean is `target` [], clipped to [low, high]."""
         bins = self.bins()
         share = jnp.clip((target - bins[:-1]) / (bins[1:] - bins[:-1]), 0.0, 1.0)  # [num_bins - 1] of the upper bin
         one = jnp.ones(1, jnp.float32)
@@ -205,8 +219,9 @@ class Quantile:
     """Quantile critic: loss mean_i |tau_i - 1{R < q_i}| L(R - q_i); V = mean_i q_i. Dabney et al. 2018,
     https://arxiv.org/abs/1710.10044
 
-    The quantile Huber loss there, at the midpoints tau_i = (2 i - 1) / (2 N); here divided by kappa, so that it tends
-    to the quantile loss, and averaged over quantiles in place of summed. A target is one number, R.
+    The value outputs q_i are quantiles of the return, and L is the absolute error, or with `kappa` the Huber loss. The
+    midpoints are tau_i = (2 i - 1) / (2 N), as in the paper. Unlike there, the Huber loss is divided by kappa, so that
+    it tends to the quantile loss; the loss is averaged over quantiles, not summed; and a target is one number, R.
     """
 
     num_quantiles: int = static("number of quantiles", default=32, low=1)
@@ -216,42 +231,45 @@ class Quantile:
 
     @property
     def num_values(self) -> int:
-        """Number of value outputs: one for each quantile."""
+        """Number of outputs of the network's value head: one for each quantile."""
         return self.num_quantiles
 
     def init(self) -> Adapted:
-        """No state."""
+        """Return the initial state, which is () here, with no change of the network's value head."""
         return Adapted((), None)
 
     def value(self, state: PyTree, value_outputs: Array) -> Array:
-        """V: mean of the quantiles."""
+        """Return the value V, []: the mean of the value outputs [num_quantiles], which are quantiles of the return."""
         return value_outputs.mean()
 
     def error(self, state: PyTree, value_outputs: Array, target: Array, old_value: Array) -> Array:
-        """Quantile Huber loss of one row."""
+        """Return the quantile loss, [], of one row, for the value target `target`; `old_value` is not used."""
         tau = (jnp.arange(self.num_quantiles, dtype=jnp.float32) + 0.5) / self.num_quantiles
         error = target - value_outputs
         size = jnp.abs(error) if self.kappa is None else half_square(error, self.kappa) / self.kappa
         return (jnp.where(error < 0.0, 1.0 - tau, tau) * size).mean()
 
     def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
-        """No change: there is no state to update."""
+        """Return `state` as it is, with no change of the network's value head: this critic has nothing to adapt."""
         return Adapted(state, None)
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
-        """No metrics."""
+        """Return {}: this critic logs no metrics of its own."""
         return {}
 
 
 def rescaled(network: Network, params: Params, rescale: Rescale | None) -> Params:
-    """Parameters with the value head changed by `rescale`; None: unchanged."""
+    """Return the network's parameters with its value outputs rescaled as `rescale` says; None changes nothing."""
     return params if rescale is None else network.rescale_value(params, *rescale)
 
 
 def clipped_value_loss(
     value: Array, target: Array, old_value: Array, value_clip: Scalar | None, huber_delta: Scalar | None
 ) -> Array:
-    """Value loss 0.5 (V - R)^2, or Huber loss; with `value_clip` the larger loss of V and of V clipped to old V."""
+    """Return the value loss 0.5 (V - R)^2, where V is `value` and R is `target`; with `huber_delta` the Huber loss.
+
+    With `value_clip` it is the larger of two losses: that of V, and that of V clipped to `old_value` +- `value_clip`.
+    """
     error = half_square(value - target, huber_delta)
     if value_clip is None:
         return error
@@ -260,7 +278,7 @@ def clipped_value_loss(
 
 
 def half_square(error: Array, huber_delta: Scalar | None) -> Array:
-    """Half the squared error, or with `huber_delta` the Huber loss."""
+    """Return half the squared error; with `huber_delta` the Huber loss, which is linear in errors beyond it."""
     if huber_delta is None:
         return 0.5 * error**2
     # Huber 1964: linear beyond delta, so that the gradient is bounded there but does not vanish
@@ -274,5 +292,5 @@ def symlog(x: Array) -> Array:
 
 
 def symexp(x: Array) -> Array:
-    """Inverse of `symlog`."""
+    """Inverse of `symlog`: sign(x) (exp(|x|) - 1)."""
     return jnp.sign(x) * jnp.expm1(jnp.abs(x))

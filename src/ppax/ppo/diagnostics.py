@@ -1,4 +1,4 @@
-"""Metrics of one update, for logging."""
+"""Metrics of one update, such as the explained variance, for logging."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ppax.devices import sharding
 
 
 class History(NamedTuple):
-    """Metrics of an update's gradient steps, [num_epochs, num_minibatches, ...]."""
+    """Metrics of all gradient steps of an update, stacked to arrays [num_epochs, num_minibatches, ...]."""
 
     metrics: Summary
     learns: Array  # [...] whether the minibatch has a valid row
@@ -26,7 +26,11 @@ class History(NamedTuple):
 
 
 def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
-    """Scalar metrics of one update; `acting` [M, L]: rows that the policy learns from."""
+    """Return the scalar metrics of one update by name, each with the way in which several updates' are reduced to one.
+
+    `batch` holds the rollout's rows [M, L], `acting` [M, L] says which of them the policy learns from, and `history`
+    has the metrics of the gradient steps.
+    """
     valid, value, target = batch.steps.valid, batch.steps.value, batch.targets.value
     steps, learns = history.metrics, history.learns[..., None]
     means = jnp.where(learns, steps.means, 0.0).sum((0, 1)) / jnp.maximum(learns.sum(dtype=jnp.float32), 1.0)
@@ -57,13 +61,19 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
 
 
 def ends_of_episodes(steps: Transition) -> Table:
-    """Numbers of terminations and of truncations in the steps [M, L]; a step with both flags is a termination."""
+    """Return the metrics `terminations` and `truncations`: how many of the steps [M, L] ended an episode in either way.
+
+    A step with both flags is counted as a termination only.
+    """
     cut = steps.truncated & ~steps.terminated
     ends = {"terminations": steps.terminated, "truncations": cut}
     return reduced("sum", {name: x.sum(dtype=jnp.float32) for name, x in ends.items()})
 
 
 def largest_observation(obs: PyTree) -> Table:
-    """Largest absolute entry of the observations [M, L, ...], invalid rows being 0; bytes and categories left out."""
+    """Return the metric `obs_max`, the largest absolute entry of observations [M, L, ...]; {} without float arrays.
+
+    Observations of integers, as bytes and categories, are left out. Invalid rows must be 0, and so have no influence.
+    """
     largest = [jnp.abs(x).max(initial=0.0) for x in jax.tree.leaves(obs) if jnp.issubdtype(x.dtype, jnp.floating)]
     return reduced("max", {"obs_max": functools.reduce(jnp.maximum, largest)}) if largest else Table({})

@@ -1,9 +1,10 @@
 """Extensions: everything that PPO can do without. Hooks into an update, and the chain that calls them in order.
 
-An extension is a part with state of its own, kept under its name: `LearnerState.extensions[name]` for the learner,
-`ActorState.extensions[name]` for each stream, `Transition.extras[name]` for further inputs of each row. Each hook of
-`Extension` does nothing by default and adds no operation to the program; a chain of no extensions is PPO alone. The
-order of a chain is that of `PPO.extensions`, as that of the transformations in `optax.named_chain`.
+An extension is a part (a frozen dataclass of options) whose state is kept under the extension's name:
+`LearnerState.extensions[name]` for the learner, `ActorState.extensions[name]` for each stream, and
+`Transition.extras[name]` for further inputs of each row. A hook is a method of `Extension` that PPO calls in an update.
+Each does nothing by default and adds no operation to the program; without extensions, PPO is the plain algorithm. They
+are called in the order of `PPO.extensions`, as the transformations of `optax.named_chain`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ TRAINED = "extensions"  # key of the extensions' parameters among those of the n
 
 
 class Before(NamedTuple):
-    """Result of `Extension.before`."""
+    """What the hook `Extension.before` returns: rewards and further inputs of rows for this update."""
 
     state: PyTree  # of the extension, after this rollout
     reward: Array  # [T, B] that is learned from
@@ -62,14 +63,17 @@ class Before(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """Result of `Extension.terms`: per-row terms of the loss, all [N]; names differ from those of other metrics."""
+    """What the hook `Extension.terms` returns: terms of the loss and metrics, [N] each, one number for each row.
+
+    Their names must differ from those of other metrics.
+    """
 
     losses: Mapping[str, Array]  # coefficients included; added to the loss, and logged by name
     metrics: Mapping[str, Array] = {}  # logged only
 
 
 class Observed(NamedTuple):
-    """Result of `Extension.observe`."""
+    """What the hook `Extension.observe` returns: whether to take the gradient step, and the state after it."""
 
     inner: PyTree  # state inside the update
     proceed: Array | None = None  # [] bool: whether to apply this gradient step and later ones may; None: yes
@@ -77,7 +81,7 @@ class Observed(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """Gradient steps of an update, for `Extension.after`."""
+    """What the hook `Extension.after` gets of an update: its batch, its gradient steps and its metrics."""
 
     batch: Batch  # [M, L] steps, and targets from the stored values
     history: History  # of all gradient steps
@@ -85,7 +89,7 @@ class Learned(NamedTuple):
 
 
 class After(NamedTuple):
-    """Result of `Extension.after`."""
+    """What the hook `Extension.after` returns: the learner, and the extension's state until the next update."""
 
     learner: LearnerState
     state: PyTree  # of the extension, until the next update
@@ -93,7 +97,10 @@ class After(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Choice of an action in every stream, [B, ...], for `Extension.act`."""
+    """What the hook `Extension.act` gets: the policy and its action in every stream, [B, ...].
+
+    A stream is one agent in one environment.
+    """
 
     policy: ForwardPass  # for the current observation
     action: PyTree  # a sample of the policy, or what the extension before has chosen
@@ -103,14 +110,18 @@ class Choice(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """Result of `Extension.act`."""
+    """What the hook `Extension.act` returns: the action of every stream, and the extension's next state."""
 
     acting: PyTree  # [B, ...] next state of each stream while acting
     action: PyTree  # [B, ...] as the policy's distribution samples it
 
 
 class Rows(NamedTuple):
-    """Minibatch, or a chunk of it, in the loss: rows [N], and forward passes over other inputs of the same rows."""
+    """What the hook `Extension.terms` gets: the rows [N] of a minibatch, or of a chunk of it, and their outputs.
+
+    A row is one step of a stream (one agent in one environment). Methods run the network over other inputs of the same
+    rows.
+    """
 
     agent: Any  # PPO with the numbers of this gradient step
     batch: Batch  # [N] steps, targets and weights
@@ -123,13 +134,19 @@ class Rows(NamedTuple):
     extras: PyTree = ()  # [N, ...] further inputs that `before` of this extension has made
 
     def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
-        """Run the network over other observations, rows [N]; with a memory from each sequence's stored carry."""
+        """Return the network's outputs for other observations of the same rows, [N, ...].
+
+        A network with memory starts from the carry that is stored for each sequence.
+        """
         obs, action_mask = to_pairs((obs, action_mask), self.sequences.valid.shape[1])
         steps = dataclasses.replace(self.sequences, obs=obs, action_mask=action_mask)
         return forward_sequences(self.agent, self.learner, steps)
 
     def draw(self, size: int) -> Array:
-        """Draw a number below `size` for each row [N]: the same in all epochs of an update, and for every layout."""
+        """Return a random number below `size` for each row, [N].
+
+        It is the same in all epochs of an update, and however rows are split over minibatches, chunks and devices.
+        """
         length = self.sequences.valid.shape[1]
         rows = to_rows(self.index[:, None] * length + jnp.arange(length)[None])
         # all keys are folded, and one is taken: JAX's key-reuse checker counts a slice of keys as their use
@@ -139,17 +156,20 @@ class Rows(NamedTuple):
         return drawn
 
     def inputs(self, obs: PyTree) -> PyTree:
-        """Other observations [N, ...] as the network gets them: float32, standardised where those of the agent are."""
+        """Return other observations [N, ...] as the network gets them: float32, standardised if the agent does so."""
         stats = self.learner.obs_stats
         return in_float32(obs if stats is None else normalization.normalize_obs(stats, obs))
 
     def encode(self, obs: PyTree) -> PyTree:
-        """Features of other observations, rows [N], before the memory (`Network.encode`)."""
+        """Return the network's features of other observations, rows [N], before the memory (`Network.encode`)."""
         with precise(self.agent.network, self.agent.compute_dtype, self.learner.params) as params:
             return in_float32(jax.vmap(self.agent.network.encode, (None, 0))(params, self.inputs(obs)))
 
     def losses(self, batch: Batch) -> Array:
-        """PPO's own loss of other rows, [N]: policy + vf_coef * value - ent_coef * entropy, without weights."""
+        """Return PPO's own loss of other rows, [N]: policy + vf_coef * value - ent_coef * entropy, without weights.
+
+        `batch` has N rows with the same memory as those here, such as mirrored ones.
+        """
         agent, policy = self.agent, self.forward(batch.steps.obs, batch.steps.action_mask)
         value = value_losses(agent.critic, self.learner.critic, policy.value_outputs, batch)
         policy_loss = agent.loss(policy.distribution, batch).loss - agent.ent_coef * policy.distribution.entropy()
@@ -161,106 +181,127 @@ class Rows(NamedTuple):
 class Extension:
     """Base class of extensions: a part whose hooks PPO calls in an update. Override those that you need.
 
-    `agent` is the PPO that has it, `state` what `init` and the later hooks returned for it. `name` tells two extensions
-    of one class apart; in a run file it is the name of the table, [agent.extensions.NAME].
+    A part is a frozen dataclass of options. In all hooks, `agent` is the PPO that has the extension, and `state` is
+    what `init` and the later hooks returned for it. `name` tells two extensions of one class apart; in a run file it is
+    the name of the table, [agent.extensions.NAME].
     """
 
     name: str = dataclasses.field(default="", kw_only=True, metadata={"static": True, "named": True})
 
     @property
     def needs_latest_policy(self) -> str:
-        """Option that compares with the policy that acted, which must then be the latest (no `overlap`); "": none."""
+        """Return the name of the option that compares with the policy that acted; "" if there is none.
+
+        Such an option cannot be used with `overlap`, where the policy that acts is not the latest.
+        """
         return ""
 
     @property
     def grows(self) -> bool:
-        """Whether the first update adds arrays to the state, which `start` then allocates as zeros."""
+        """Return whether the first update adds arrays to the extension's state; `start` then allocates zeros."""
         return False
 
     def check(self, agent: Any) -> None:
-        """Raise ConfigError where options contradict each other or those of `agent`; numbers are concrete."""
+        """Raise ConfigError where options contradict each other or those of `agent`. No number is a tracer here."""
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the initial state, and parameters that the loss trains with the network's; () for what there is none.
+        """Return the extension's initial state, and parameters that the loss trains along with the network's.
 
-        Raises ConfigError where sizes and choices contradict each other or those of `agent`.
+        Either is () if there is none. Raises ConfigError where sizes and choices contradict each other or those of
+        `agent`.
         """
         return ExtensionState()
 
     def init_streams(self, num_streams: int) -> PyTree:
-        """Return the initial state of each stream, [B, ...], part of the actor; () if there is none."""
+        """Return the extension's initial state for each stream, [B, ...]; () if there is none.
+
+        A stream is one agent in one environment; its state is kept with the environment, from one rollout to the next.
+        """
         return ()
 
     def init_acting(self, agent: Any, num_streams: int) -> PyTree:
-        """Return the state of each stream while it acts, [B, ...], part of the carry; (): `act` is not called."""
+        """Return the extension's initial state for each stream while it acts, [B, ...]; () if it does not act.
+
+        A stream is one agent in one environment; the state is kept in the policy's carry. If it is (), the hook `act`
+        is not called.
+        """
         return ()
 
     def act(self, agent: Any, acting: PyTree, choice: Choice, key: Key) -> Acted:
-        """Choose the action of every stream while rollouts are collected; `key` is [B].
+        """Return the action of every stream (one agent in one environment) while rollouts are collected; `key` is [B].
 
-        Log-probabilities are those of the policy for the action. Evaluations, films and exports act without it.
+        `acting` is the extension's state for each stream, and `choice` has the action so far. The log-probabilities
+        that are stored are the policy's for the returned action. Evaluations, films and exports act without this hook.
         """
         return Acted(acting, choice.action)
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Change rewards, make further inputs of rows, learn from a rollout; once an update, before its targets.
+        """Return this update's rewards and further inputs of rows, and the state after learning from the rollout.
 
-        `reward` [T, B] is the environment's, scaled where the agent scales it, and changed by extensions before this
-        one. Rewards of rows that are not valid are not read, and their observations may be anything (but see
-        `ppo.batches.following`). On several devices `rollout` has the streams of one: `devices.sharding.gather` joins
-        them, and `state` must be the same on all.
+        PPO calls it once an update, before the targets. `reward` [T, B] is the environment's, scaled where the agent
+        scales it, and changed by extensions before this one. Rewards of rows that are not valid (autoreset steps) are
+        not read, and their observations may be anything (but see `batches.following`). On several devices `rollout` has
+        the streams of one of them: `ppax.devices.sharding.gather` joins all, and `state` must be the same on all.
         """
         return Before(state, reward, (), streams)
 
     def targets(self, targets: Targets, extras: PyTree) -> Targets:
-        """Return targets with what is added to them, wherever they are computed; `extras` are those of `before`."""
+        """Return advantages and value targets with what this extension adds; called wherever they are computed.
+
+        `extras` are the further inputs of the same rows that the extension's `before` has returned.
+        """
         return targets
 
     def terms(self, rows: Rows) -> Terms:
-        """Return further terms of the loss. Rows are neither masked nor weighted here: PPO takes the means."""
+        """Return further terms of the loss, one number for each row; PPO masks and weights them, and takes means."""
         return Terms({})
 
     def begin(self, state: PyTree) -> PyTree:
-        """Return the state inside an update, before its first gradient step: `inner` of the hooks below."""
+        """Return the extension's state inside an update, before its first gradient step: the `inner` of other hooks."""
         return ()
 
     def adapt(self, agent: Any, inner: PyTree) -> Any:
-        """Return the agent with other numbers for a gradient step, as a schedule does for an iteration."""
+        """Return the agent with other numbers for one gradient step, as a schedule changes them for a whole update.
+
+        `inner` is the extension's state inside the update.
+        """
         return agent
 
     def observe(self, agent: Any, inner: PyTree, metrics: Mapping[str, Array], acts: Array) -> Observed:
-        """Observe the metrics of a minibatch's loss before its gradient step.
+        """Return the state after a minibatch's loss is known, and whether to take its gradient step.
 
-        The step then has the numbers of the new state (`adapt`). `acts` []: whether the minibatch has a row that the
-        policy learns from.
+        The step then has the numbers that `adapt` sets by the new state. `metrics` are those of the loss; `acts` []
+        says whether the minibatch has a row that the policy learns from.
         """
         return Observed(inner)
 
     def after(self, agent: Any, learner: LearnerState, state: PyTree, inner: PyTree, learned: Learned) -> After:
-        """Learn further from a rollout, once an update, after its gradient steps and before statistics of observations.
+        """Return the learner after learning further from a rollout; once an update, after its gradient steps.
 
-        Rows that are not valid must have no influence, and the result must be the same on all devices.
+        The statistics of observations do not include this rollout yet. Rows that are not valid must have no influence,
+        and the result must be the same on all devices. `inner` is the extension's state inside the update.
         """
         return After(learner, state)
 
     def rescale_value(self, state: PyTree, scale: Scalar, shift: Scalar) -> PyTree:
         """Return the state whose value heads have the outputs scale [] * (old outputs) + shift, [] or [num_values].
 
-        As `Network.rescale_value`, and called with it: by critics whose outputs are on a scale that changes, as PopArt.
+        It is called together with `Network.rescale_value`, by critics whose outputs have a changing scale, such as
+        PopArt.
         """
         return state
 
 
 def folded(name: str) -> int:
-    """Return the number that is folded into a learner's key for the extension of this name."""
+    """Return the number that is folded into a learner's key for the extension `name`, which so has a key of its own."""
     return zlib.crc32(name.encode())
 
 
 class Chain:
-    """Extensions of an agent in their order, called as one. Every loop below unrolls while a program is traced."""
+    """Extensions of an agent in their order, called as one. Its loops unroll while a program is traced."""
 
     def __init__(self, extensions: Sequence[Extension]):
-        """Take the extensions by name; ConfigError for two of one name."""
+        """Keep the extensions by name; ConfigError for two of one name, or a name that is no identifier."""
         self.by_name = {name_of(extension): extension for extension in extensions}
         odd = next((name for name in self.by_name if not name.isidentifier()), None)
         if odd is not None:
@@ -272,7 +313,7 @@ class Chain:
             raise ConfigError(f'extensions: two are named {twice}; give one another name, {cls}(name="{twice}_2")')
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> dict[str, ExtensionState]:
-        """Return the initial state and parameters of each extension by name, from a key of its own."""
+        """Return the initial state and trained parameters of each extension by name, each from a key of its own."""
         states = {}
         for name, extension in self.by_name.items():
             state, params = extension.init(agent, observation_space, jax.random.fold_in(key, folded(name)))
@@ -280,21 +321,27 @@ class Chain:
         return states
 
     def check(self, agent: Any) -> None:
-        """Call `Extension.check` of each."""
+        """Raise ConfigError where options of an extension contradict each other or those of `agent`."""
         for extension in self.by_name.values():
             extension.check(agent)
 
     def init_streams(self, num_streams: int) -> dict[str, PyTree]:
-        """Return the initial state of each stream, [B, ...], by name."""
+        """Return the initial states that extensions keep for each stream, [B, ...], by name.
+
+        A stream is one agent in one environment.
+        """
         return {name: extension.init_streams(num_streams) for name, extension in self.by_name.items()}
 
     def init_acting(self, agent: Any, num_streams: int) -> dict[str, PyTree]:
-        """Return the state of each stream while it acts, [B, ...], by name, of extensions that act."""
+        """Return the initial states of the extensions that change actions, for each stream, [B, ...], by name."""
         states = {name: extension.init_acting(agent, num_streams) for name, extension in self.by_name.items()}
         return {name: state for name, state in states.items() if jax.tree.leaves(state)}
 
     def act(self, agent: Any, choice: Choice, key: Key) -> Decision:
-        """Call `Extension.act` of each whose state is in the policy's carry; `key` is one key or [B]."""
+        """Return the decision for every stream, with the action that the extensions make of the policy's.
+
+        Called are those whose state is in the policy's carry. `key` is one key, or one for each stream [B].
+        """
         policy = choice.policy
         states = dict(policy.carry.extensions) if isinstance(policy.carry, Acting) else {}
         for name, extension in self.by_name.items() if states else ():
@@ -309,7 +356,11 @@ class Chain:
         return decision_of(policy, choice.action)
 
     def trained(self, learner: LearnerState) -> Params:
-        """Return the parameters that gradient steps train: the network's, and those of extensions at TRAINED."""
+        """Return the parameters that gradient steps train: the network's and, if extensions have some, theirs.
+
+        Those of extensions are in the dict under the name TRAINED. Raises ConfigError if the network's own parameters
+        are no dict, or have this name.
+        """
         own = {name: one.params for name, one in learner.extensions.items() if jax.tree.leaves(one.params)}
         if not own:
             return learner.params
@@ -321,7 +372,7 @@ class Chain:
         return learner.params | {TRAINED: own}
 
     def with_trained(self, learner: LearnerState, params: Params) -> LearnerState:
-        """Return the learner with parameters as `trained` returns them."""
+        """Return the learner with these parameters in their places; they are as `Chain.trained` returns them."""
         if not isinstance(params, dict) or TRAINED not in params:
             return learner._replace(params=params)
         own = params[TRAINED]
@@ -330,7 +381,7 @@ class Chain:
         return learner._replace(params=network, extensions=states)
 
     def before(self, agent: Any, learner: LearnerState, rollout: Rollout, reward: Array) -> Prepared:
-        """Call `Extension.before` of each, in their order."""
+        """Return learner, steps and rewards after each extension's `before`, called in their order once an update."""
         states, extras, streams, metrics = dict(learner.extensions), {}, {}, Table({})
         for name, extension in self.by_name.items():
             out = extension.before(agent, states[name].state, rollout.extensions[name], rollout, reward)
@@ -344,13 +395,13 @@ class Chain:
         return Prepared(learner._replace(extensions=states), steps, reward, streams, metrics)
 
     def targets(self, targets: Targets, steps: Transition) -> Targets:
-        """Call `Extension.targets` of each."""
+        """Return advantages and value targets with what the extensions add to them."""
         for name, extension in self.by_name.items():
             targets = extension.targets(targets, extras_of(steps, name))
         return targets
 
     def terms(self, rows: Rows) -> Terms:
-        """Call `Extension.terms` of each, with its own parameters and inputs of the rows."""
+        """Return the further terms of the loss of all extensions; each gets its own parameters and inputs of rows."""
         losses: dict[str, Array] = {}
         metrics: dict[str, Array] = {}
         for name, extension in self.by_name.items():
@@ -362,17 +413,24 @@ class Chain:
         return Terms(losses, metrics)
 
     def begin(self, learner: LearnerState) -> dict[str, PyTree]:
-        """Return the state inside an update of each, by name."""
+        """Return each extension's state inside an update, by name, before the first gradient step."""
         return {name: one.begin(learner.extensions[name].state) for name, one in self.by_name.items()}
 
     def adapt(self, agent: Agent, inner: Mapping[str, PyTree]) -> Agent:
-        """Return the agent with the numbers of a gradient step: those that an extension adapts, then the next."""
+        """Return the agent with the numbers of a gradient step, which the extensions adapt one after the other.
+
+        `inner` has the state of each inside the update, by name.
+        """
         for name, extension in self.by_name.items():
             agent = extension.adapt(agent, inner[name])
         return agent
 
     def observe(self, agent: Any, inner: Mapping[str, PyTree], metrics: Mapping[str, Array], acts: Array) -> Observed:
-        """Call `Extension.observe` of each; a gradient step is applied if all of them proceed."""
+        """Return the extensions' states after a minibatch's loss is known; its gradient step is applied if all agree.
+
+        `inner` has the state of each inside the update, by name; `metrics` are those of the loss, and `acts` [] says
+        whether the minibatch has a row that the policy learns from.
+        """
         after, proceed, seen = {}, None, Table({})
         for name, extension in self.by_name.items():
             out = extension.observe(agent, inner[name], metrics, acts)
@@ -386,7 +444,11 @@ class Chain:
     def after(
         self, agent: Any, learner: LearnerState, inner: Mapping[str, PyTree], learned: Learned, before: Table
     ) -> Finished:
-        """Call `Extension.after` of each, in their order; `before` are the metrics that `before` has returned."""
+        """Return learner and metrics after each extension's `after`, called in their order once an update.
+
+        `inner` has the state of each inside the update, by name; `before` are the metrics that `Chain.before` has
+        returned.
+        """
         require_new("before", before, learned.metrics)
         metrics = learned.metrics | before
         for name, extension in self.by_name.items():
@@ -399,7 +461,7 @@ class Chain:
         return Finished(learner, metrics)
 
     def rescale_value(self, learner: LearnerState, scale: Scalar, shift: Scalar) -> LearnerState:
-        """Return the learner with the value heads of all extensions rescaled."""
+        """Return the learner whose extensions' value heads have the outputs scale * (old outputs) + shift."""
         states = {
             name: one._replace(state=self.by_name[name].rescale_value(one.state, scale, shift))
             for name, one in learner.extensions.items()
@@ -407,13 +469,17 @@ class Chain:
         return learner._replace(extensions=states)
 
     def _named(self, name: str, metrics: Mapping[str, Array]) -> Table:
-        """Return metrics of an extension by their names in the log: plain, or after its name if its class is twice."""
+        """Return metrics of the extension `name` by their names in the log.
+
+        These are the plain names; for the second and later extensions of a class, the extension's name comes before
+        them.
+        """
         same = [other for other, one in self.by_name.items() if type(one) is type(self.by_name[name])]
         return renamed(metrics, lambda metric: metric if same[0] == name else f"{name}_{metric}")
 
 
 class Prepared(NamedTuple):
-    """Result of `Chain.before`."""
+    """What `Chain.before` returns: learner, steps and rewards as all extensions have changed them."""
 
     learner: LearnerState
     steps: Transition  # [T, B] with the extras of all extensions
@@ -423,14 +489,14 @@ class Prepared(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Result of `Chain.after`."""
+    """What `Chain.after` returns: learner and metrics of an update after all extensions."""
 
     learner: LearnerState
     metrics: Table
 
 
 def extras_of(steps: Transition, name: str) -> PyTree:
-    """Return the further inputs of rows that the extension `name` has made; () if none."""
+    """Return the further inputs of the rows `steps` that the extension `name` has made; () if there are none."""
     return steps.extras[name] if steps.extras and name in steps.extras else ()
 
 

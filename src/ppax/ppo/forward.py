@@ -30,10 +30,11 @@ def forward(
     first: Array,
     action_mask: PyTree | None,
 ) -> ForwardPass:
-    """Run the network over sequences [M, L, ...], each from its initial `carry` [M, ...].
+    """Return the network's outputs over sequences [M, L, ...], each run from its initial `carry` [M, ...].
 
-    Reads the parameters and observation statistics of `learner`. Observations, features and results are float32;
-    `compute_dtype` is the precision of the matrix products (see `precise`).
+    `first` [M, L] marks first steps of episodes, at which the memory is reset. Parameters and observation statistics
+    are those of `learner`. Observations, features and results are float32; `compute_dtype` is the precision of the
+    matrix products (see `precise`).
     """
     sequences = first.shape[0]
     # time-major rows: a scan over time gets and returns arrays as they lie in memory
@@ -56,7 +57,7 @@ def forward(
 
 @contextlib.contextmanager
 def precise(network: Network, compute_dtype: str, params: Params) -> Iterator[Params]:
-    """Context in which `network` multiplies matrices in `compute_dtype`; yields the parameters to call it with.
+    """Yield the parameters to call `network` with, in a context in which it multiplies matrices in `compute_dtype`.
 
     A network whose attribute `own_products` is True gets float32 parameters and rounds the factors of its products
     itself. Any other network gets parameters cast to that dtype, in which its layers then compute.
@@ -70,7 +71,10 @@ def precise(network: Network, compute_dtype: str, params: Params) -> Iterator[Pa
 
 
 def forward_sequences(agent: Any, learner: LearnerState, steps: Transition) -> ForwardPass:
-    """Run the network of `agent` (a PPO) over stored sequences [M, L], each from its stored initial carry."""
+    """Return the network's outputs over stored sequences [M, L], each run from its stored initial carry.
+
+    `agent` is a PPO, whose network and critic are used.
+    """
     carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
     return forward(
         agent.network,
@@ -85,7 +89,7 @@ def forward_sequences(agent: Any, learner: LearnerState, steps: Transition) -> F
 
 
 class StepShapes(NamedTuple):
-    """Shapes of one step, without axes of rows."""
+    """Shapes of what a network computes for one step, without batch axes."""
 
     encoded: PyTree  # of `Network.encode`
     features: PyTree  # input of `Network.decide`
@@ -94,7 +98,7 @@ class StepShapes(NamedTuple):
 
 
 def step_shapes(network: Network, observation_space: spaces.Space, key: Key) -> StepShapes:
-    """Shapes that a network gives for an observation, without computing them."""
+    """Return the shapes that a network gives for an observation of the space; nothing is computed."""
 
     def step(key: Key, obs: PyTree) -> StepShapes:
         network_key, action_key = jax.random.split(key)
@@ -111,41 +115,47 @@ def step_shapes(network: Network, observation_space: spaces.Space, key: Key) -> 
 
 
 def example_of(observation_space: spaces.Space) -> PyTree:
-    """One observation of the space, of which only shapes are used."""
+    """Return an observation of the space, of which only the shapes are to be used."""
     # a copy, because sampling changes a space
     return jax.tree.map(jnp.asarray, copy.deepcopy(observation_space).sample())
 
 
 def in_float32(tree: PyTree) -> PyTree:
-    """Cast floating-point leaves to float32."""
+    """Return the tree with its floating-point leaves cast to float32."""
     return cast(tree, jnp.dtype("float32"))
 
 
 def cast(tree: PyTree, dtype: jnp.dtype) -> PyTree:
-    """Cast floating-point leaves to `dtype`."""
+    """Return the tree with its floating-point leaves cast to `dtype`."""
     return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
 
 def remembered(carry: PyTree) -> PyTree:
-    """Return the memory of the networks in a carry of any agent, without the states of acting."""
+    """Return the network's memory in a carry of any agent, without the states of extensions that act."""
     return jax.tree.map(
         lambda x: x.memory if isinstance(x, Acting) else x, carry, is_leaf=lambda x: isinstance(x, Acting)
     )
 
 
 def with_memory(carry: PyTree, memory: PyTree) -> PyTree:
-    """Return `carry` with the next memory; all else stays."""
+    """Return `carry` with the network's next memory; states of extensions that act, if it has any, stay."""
     return carry._replace(memory=memory) if isinstance(carry, Acting) else memory
 
 
 def sample(policy: ForwardPass, key: Key) -> PyTree:
-    """Sample an action for every stream, [B, ...]; `key` is one key or [B]."""
+    """Return an action for every stream, [B, ...], sampled from the policy's distribution.
+
+    A stream is one agent in one environment; `key` is one key, or one for each stream [B].
+    """
     keys = jax.random.split(key, policy.value.shape[0]) if key.ndim == 0 else key
     return jax.vmap(lambda distribution, key: distribution.sample(key))(policy.distribution, keys)
 
 
 def decision_of(policy: ForwardPass, action: PyTree) -> Decision:
-    """Return the decision for an action [B, ...] as the policy's distribution samples it."""
+    """Return the decision to take `action` in every stream: with its log-probability, V and the policy's next carry.
+
+    `action` [B, ...] is as the policy's distribution samples it, before squashing and clipping for the environment.
+    """
     distribution = policy.distribution
     return Decision(policy.carry, action, distribution.env_action(action), distribution.log_prob(action), policy.value)
 
@@ -153,9 +163,10 @@ def decision_of(policy: ForwardPass, action: PyTree) -> Decision:
 def evaluate_in_chunks(
     evaluate: Callable[[Transition], tuple[Array, Array]], steps: Transition, length: int, rows: int
 ) -> tuple[Array, Array]:
-    """Return `evaluate(sequences)` of all steps [T, B], as [T, B], in chunks of about `rows` rows.
+    """Return V and log-probability of all steps [T, B], as [T, B], computed in chunks of about `rows` rows.
 
-    `evaluate` takes sequences [M, L] of `length` steps, each with its first carry [M, 1, ...], and returns [M, L].
+    `evaluate` takes sequences [M, L] of `length` steps, each with its first carry [M, 1, ...], and returns two arrays
+    [M, L].
     """
     num_steps, streams = steps.valid.shape
     starts = to_sequences(steps.carry, 1)

@@ -1,4 +1,4 @@
-"""Gradient of a mean over rows, data-parallel over devices and accumulated over chunks; rules that change it."""
+"""Gradient of a mean over rows, split over devices and accumulated over chunks of rows; rules that change it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ __all__ = ["Plain"]
 class Gradient(NamedTuple):
     """Gradient of a loss as one vector, in the order of `ravel_pytree`, and the metrics of the loss as a few arrays.
 
-    Maxima and minima are those of this device's rows: `update_metrics` exchanges those of all gradient steps at once.
+    Maxima and minima among the metrics are those of this device's rows: `update_metrics` exchanges those of all
+    gradient steps at once.
     """
 
     vector: Array  # [P]
@@ -32,13 +33,13 @@ class Gradient(NamedTuple):
 def mean_gradient(
     loss: Callable[[Params, Any, Array], LossOutput], params: Params, data: PyTree, valid: Array, chunk_rows: int
 ) -> LossGradient:
-    """Gradient of `loss(params, data, valid)`, leaves of `data` [M, ...], accumulated over chunks of `chunk_rows` rows.
+    """Return the gradient of `loss(params, data, valid)`, accumulated over chunks of about `chunk_rows` rows.
 
-    Gradient accumulation: memory holds the activations of one chunk only, and on a CPU those of some hundred rows are
-    still in the cache in the backward pass, which is much faster (benchmarks/NOTES.md). The result equals the gradient
-    without chunks up to rounding: a loss and its metrics are means over the rows where `valid` [M, L] (or declared
-    extremes), and each chunk has its number of valid rows as its weight. A chunk holds one or more whole sequences; the
-    last chunk is padded with invalid rows.
+    Leaves of `data` are [M, ...], `valid` is [M, L]. Gradient accumulation: memory holds the activations of one chunk
+    only, and on a CPU those of some hundred rows are still in the cache in the backward pass, which is much faster
+    (benchmarks/NOTES.md). The result equals the gradient without chunks up to rounding: a loss and its metrics are
+    means over the valid rows (or declared extremes), and each chunk has its number of valid rows as its weight. A chunk
+    holds one or more whole sequences; the last chunk is padded with invalid rows.
     """
     all_rows = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
     data, valid = sharding.own((data, valid))
@@ -78,9 +79,10 @@ def _by_name(gradient: Gradient) -> LossGradient:
 
 
 def by_rule(rule: GradientRule, gradient_at: Callable[[Params], LossGradient], params: Params) -> LossGradient:
-    """Gradient of a step by the agent's rule, with the metrics of the loss at `params` and those of the rule.
+    """Return the gradient that the agent's rule makes of the loss's at `params`, with the metrics of both.
 
-    Raises ConfigError for a result that is no gradient of `params`, or a metric that exists already.
+    `gradient_at` computes the loss's gradient at any parameters. Raises ConfigError for a result that is no gradient of
+    `params`, or a metric that exists already.
     """
     own = gradient_at(params)
     found = rule(own, gradient_at, params)
@@ -106,7 +108,10 @@ class Chunks(NamedTuple):
 
 
 def chunk_sizes(sequences: int, seq_len: int, chunk_rows: int) -> Chunks:
-    """Split `sequences` into chunks of at most `chunk_rows` rows and at least one sequence each."""
+    """Return the number and size of equal chunks of `sequences`, of `seq_len` rows each.
+
+    A chunk has at most `chunk_rows` rows, but at least one sequence.
+    """
     wanted = -(-sequences // max(1, chunk_rows // seq_len))
     # the next number of chunks that divides; if none is near, chunks would be too small: pad the last one instead
     number = next((k for k in range(wanted, min(4 * wanted, sequences) + 1) if sequences % k == 0), wanted)
@@ -115,7 +120,7 @@ def chunk_sizes(sequences: int, seq_len: int, chunk_rows: int) -> Chunks:
 
 
 def _sum_over_devices(share: Gradient) -> Gradient:
-    """All-reduce: sum of all devices' gradients and means, exchanged as one array."""
+    """Return the sum of all devices' gradients and means of metrics: an all-reduce that exchanges one array."""
     vector, metrics = share
     sums = sharding.total(jnp.concatenate([vector, metrics.means]))
     return Gradient(sums[: vector.shape[0]], dataclasses.replace(metrics, means=sums[vector.shape[0] :]))
@@ -123,10 +128,10 @@ def _sum_over_devices(share: Gradient) -> Gradient:
 
 @part
 class Plain:
-    """Gradient of the minibatch's loss at the current parameters."""
+    """Gradient rule that changes nothing: the gradient of the minibatch's loss at the current parameters."""
 
     def __call__(
         self, gradient: LossGradient, gradient_at: Callable[[Params], LossGradient], params: Params
     ) -> LossGradient:
-        """Return `gradient`, so that the program is the same as without this part."""
+        """Return `gradient` as it is, so that the program is the same as without this part."""
         return gradient

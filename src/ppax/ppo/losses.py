@@ -1,4 +1,4 @@
-"""Losses: policy objectives as per-row terms, and the sum of all terms of the loss."""
+"""Losses: policy objectives, one number for each row, and the sum of all terms of the loss."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["DPO", "SPO", "ClippedSurrogate", "KLPenalty", "NoPolicyLoss", "Rollb
 class ClippedSurrogate:
     """PPO's clipped surrogate loss. Schulman et al. 2017, https://arxiv.org/abs/1707.06347
 
-    -min(w A, clip(w, 1 - eps, 1 + eps) A) of each row.
+    -min(w A, clip(w, 1 - eps, 1 + eps) A) of each row, with the probability ratio w (the paper's r_t) and the advantage
+    A.
 
-    Eq. 7 there; `w` is the paper's probability ratio r_t(theta). Dual clip: Ye et al. 2020, eq. 6,
-    https://arxiv.org/abs/1912.09729
+    Eq. 7 there. Dual clip: Ye et al. 2020, eq. 6, https://arxiv.org/abs/1912.09729
     """
 
     clip_eps: Scalar = number("clip range of the probability ratio: [1 - this, 1 + this]", default=0.2, above=0.0)
@@ -32,7 +32,10 @@ class ClippedSurrogate:
     )
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios out of clip range."""
+        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios out of clip range.
+
+        `distribution` is the current policy's over the N rows of `batch`.
+        """
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
         ratio = jnp.exp(log_ratio)
@@ -48,16 +51,19 @@ class ClippedSurrogate:
 class KLPenalty:
     """Surrogate loss with a KL penalty. Schulman et al. 2017, eq. 8, https://arxiv.org/abs/1707.06347
 
-    kl_coef * KL(old || new) - w A of each row.
+    kl_coef * KL(old || new) - w A of each row, with the probability ratio w and the advantage A.
 
-    The divergence is estimated from the stored log-probabilities (k3), which works for every distribution. The
+    The divergence is estimated from the stored log-probabilities (by `k3`), which works for every distribution. The
     extension KLControl may adapt the coefficient.
     """
 
     kl_coef: Scalar = number("KL penalty coefficient: weight of KL(old || new)", default=1.0, low=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; the metric `policy_loss` includes the penalty."""
+        """Return loss and log-ratio of each row, [N]; the metric `policy_loss` includes the penalty.
+
+        `distribution` is the current policy's over the N rows of `batch`.
+        """
         log_ratio = bounded_log_ratio(distribution.log_prob(batch.steps.action), batch.steps)
         loss = self.kl_coef * k3(log_ratio) - jnp.exp(log_ratio) * batch.targets.advantage  # eq. 8, negated
         return PolicyTerms(loss, log_ratio)
@@ -70,14 +76,17 @@ class DPO:
     drift - w A of each row, where drift = relu(x - scale tanh(x / scale)), with x = (w - 1) A, scale = alpha
     for A >= 0, and x = log(w) A, scale = beta for A < 0.
 
-    Drift function of section 5; `w` is the paper's r.
+    This is the drift function of section 5; w is the probability ratio (the paper's r), and A the advantage.
     """
 
     alpha: Scalar = number("drift scale for A >= 0: soft upper bound of (w - 1) A", default=2.0, above=0.0)
     beta: Scalar = number("drift scale for A < 0: soft upper bound of log(w) A", default=0.6, above=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; the metric `policy_loss` includes the drift."""
+        """Return loss and log-ratio of each row, [N]; the metric `policy_loss` includes the drift.
+
+        `distribution` is the current policy's over the N rows of `batch`.
+        """
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
         good, ratio = advantage >= 0.0, jnp.exp(log_ratio)
@@ -93,16 +102,17 @@ class DPO:
 class SPO:
     """Simple policy optimisation (SPO). Xie et al. 2025, https://arxiv.org/abs/2401.16025
 
-    |A| (w - 1)^2 / (2 eps) - w A of each row: the optimum is at w = 1 + eps for A > 0 and 1 - eps for A < 0, and beyond
-    it the gradient leads back.
-
-    The paper's objective; `w` is its r_t(theta).
+    |A| (w - 1)^2 / (2 eps) - w A of each row, with the probability ratio w (the paper's r_t) and the advantage A. The
+    optimum is at w = 1 + eps for A > 0 and at 1 - eps for A < 0, and beyond it the gradient leads back.
     """
 
     clip_eps: Scalar = number("distance of the probability ratio from 1 at the optimum", default=0.2, above=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios beyond the optima."""
+        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios beyond the optima.
+
+        `distribution` is the current policy's over the N rows of `batch`.
+        """
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
         ratio = jnp.exp(log_ratio)
@@ -114,20 +124,20 @@ class SPO:
 
 @part
 class Rollback:
-    """Clipped surrogate with rollback. Wang et al. 2019, https://arxiv.org/abs/1903.07940
+    """Clipped surrogate with rollback (PPO-RB). Wang et al. 2019, https://arxiv.org/abs/1903.07940
 
-    -min(w A, F(w) A) of each row, where F(w) = w within [1 - eps, 1 + eps], and beyond an end e of it
-    (1 + alpha) e - alpha w.
-
-    Wang, He and Tan 2019, "Truly Proximal Policy Optimization", https://arxiv.org/abs/1903.07940: the function F^RB;
-    `w` is the paper's r_t. Its offsets, which make the function continuous, are (1 + alpha)(1 -+ eps).
+    -min(w A, F(w) A) of each row, with the probability ratio w (the paper's r_t). Within [1 - eps, 1 + eps], F(w) = w;
+    outside, F(w) = (1 + alpha) e - alpha w, where e is the nearer bound. F is the paper's F^RB, and continuous.
     """
 
     clip_eps: Scalar = number("clip range of the probability ratio: [1 - this, 1 + this]", default=0.2, above=0.0)
     slope: Scalar = number("alpha: slope back to the clip range; 0: the clipped surrogate", default=0.3, low=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios out of clip range."""
+        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios out of clip range.
+
+        `distribution` is the current policy's over the N rows of `batch`.
+        """
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
         ratio = jnp.exp(log_ratio)
@@ -139,10 +149,13 @@ class Rollback:
 
 @part
 class NoPolicyLoss:
-    """No policy objective, in the place of PPO's: for imitation alone. Value and entropy terms stay."""
+    """Policy loss of 0, in the place of PPO's: for imitation alone. Value and entropy terms stay."""
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return a loss of 0 and the log-ratio of each row, [N], of which the diagnostics are made."""
+        """Return a loss of 0 and the log-ratio of each row, [N]; metrics such as `approx_kl` are made of the latter.
+
+        `distribution` is the current policy's over the N rows of `batch`.
+        """
         log_ratio = bounded_log_ratio(distribution.log_prob(batch.steps.action), batch.steps)
         return PolicyTerms(jnp.zeros_like(log_ratio), log_ratio)
 
@@ -151,20 +164,23 @@ LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip range; it keeps ratios
 
 
 def bounded_log_ratio(log_prob: Array, steps: Transition) -> Array:
-    """Log probability ratio of stored actions, current policy over the policy that acted, clipped at +-20."""
+    """Return the log of the probability ratio of stored actions, current policy over the policy that acted.
+
+    It is clipped at +-20. `log_prob` is the current policy's, for the actions of `steps`.
+    """
     return jnp.clip(log_prob - steps.log_prob, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 
 
 def k3(log_ratio: Array) -> Array:
-    """k3 estimate of KL(old || new) from actions of the old policy: (w - 1) - log w >= 0.
+    """Return the k3 estimate of KL(old || new) from actions of the old policy: (w - 1) - log w >= 0.
 
-    Unbiased, with low variance: http://joschu.net/blog/kl-approx.html
+    `log_ratio` is log w, current policy over old. Unbiased, with low variance: http://joschu.net/blog/kl-approx.html
     """
     return jnp.expm1(log_ratio) - log_ratio
 
 
 class RowWeights(NamedTuple):
-    """Row weights in a minibatch's means over its valid rows; None: 1 for every row.
+    """Weights of rows in a minibatch's means over its valid rows; None: 1 for every row.
 
     `policy` and `acting` are 0 in rows without an allowed action and scaled up elsewhere: a mean over valid rows then
     equals the mean over rows with an allowed action, also when gradients are accumulated over chunks.
@@ -186,10 +202,11 @@ def total_loss(
     metrics: Mapping[str, Array],
     batch: Batch,
 ) -> LossOutput:
-    """Loss policy + vf_coef * value - ent_coef * entropy + further terms: weighted means of rows [N] over valid rows.
+    """Return the loss policy + vf_coef * value - ent_coef * entropy + further terms, and its metrics.
 
-    Eq. 9 of Schulman et al. 2017. `value` are the critic's losses, `entropy` that of the policy; `further` terms and
-    `metrics`, which are only logged, are those of extensions.
+    Each term is the weighted mean of its rows [N] over the valid ones. Eq. 9 of Schulman et al. 2017. `value` are the
+    critic's losses, `entropy` that of the policy; `further` terms and `metrics`, which are only logged, are those of
+    extensions.
     """
     _require_rows("loss", {"loss": policy.loss, "log_ratio": policy.log_ratio} | dict(policy.metrics), batch)
     _require_rows("extensions", {**further, **metrics}, batch)
@@ -209,17 +226,20 @@ def total_loss(
 
 
 def weighted(x: Array, weight: Array | None) -> Array:
-    """`weight` times rows `x` [N]; 0 where the weight is 0, also if `x` is NaN there."""
+    """Return rows `x` [N] times `weight`; 0 where the weight is 0, also if `x` is NaN there. None: `x` itself."""
     return x if weight is None else jnp.where(weight == 0.0, 0.0, weight * x)
 
 
 def with_metrics(terms: PolicyTerms, distribution: Any) -> PolicyTerms:
-    """`terms` with the distribution's diagnostics added to its own metrics."""
+    """Return `terms` with the distribution's diagnostics, such as `policy_std`, added to the metrics."""
     return terms._replace(metrics={**terms.metrics, **distribution.metrics()})
 
 
 def ratio_extremes(log_ratio: Array, batch: Batch, weights: RowWeights) -> Table:
-    """Largest and smallest probability ratio of the rows that the policy learns from."""
+    """Return the metrics `ratio_max` and `ratio_min`: extremes of the rows' probability ratio.
+
+    Only rows that the policy learns from count. `log_ratio` [N] is the log of the ratio.
+    """
     acting = batch.steps.valid if weights.acting is None else batch.steps.valid & (weights.acting > 0.0)
     ratio = jnp.exp(log_ratio)
     largest = reduced("max", {"ratio_max": jnp.max(ratio, where=acting, initial=0.0)})
@@ -227,7 +247,7 @@ def ratio_extremes(log_ratio: Array, batch: Batch, weights: RowWeights) -> Table
 
 
 def _require_rows(slot: str, terms: Mapping[str, Array], batch: Batch) -> None:
-    """Raise ConfigError for a term of the part in `slot` that is not one number for each row."""
+    """Raise ConfigError if a term is not one number for each row; `slot` names the part that made `terms`."""
     rows = batch.steps.valid.shape
     for name, x in terms.items():
         shape = jnp.shape(x)
@@ -248,7 +268,7 @@ def _listed(shape: tuple[int, ...]) -> str:
 
 
 def _require_distinct(names: Sequence[str]) -> None:
-    """Raise ConfigError if two terms of the loss have the same name."""
+    """Raise ConfigError if two of these names of terms are the same, or one is that of another metric."""
     taken = [*names, "loss", "ratio_max", "ratio_min"]
     twice = [name for name in names if taken.count(name) > 1]
     if twice:

@@ -1,4 +1,4 @@
-"""Minibatch samplers: which sequences of a rollout each gradient step takes."""
+"""Minibatch samplers: parts that choose which sequences of a rollout each gradient step learns from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDS = 8  # of the Feistel network
 
 @part
 class Shuffle:
-    """Shuffled minibatches: every sequence once per epoch, in a new random order, or in that of the streams."""
+    """Shuffled minibatches: every sequence once per epoch, in a new random order; without `shuffle`, in a fixed one."""
 
     num_minibatches: int = static("minibatches per epoch: one gradient step each", default=4, low=1)
     remainder: str = static(
@@ -33,7 +33,10 @@ class Shuffle:
     )
 
     def size(self, sequences: int) -> int:
-        """Sequences in each minibatch, padding included; ConfigError if `sequences` cannot be divided."""
+        """Return the number of sequences in each minibatch of a rollout of `sequences`, padding included.
+
+        Raises ConfigError if they cannot be divided into `num_minibatches`.
+        """
         parts = self.num_minibatches
         if sequences % parts and (self.remainder == "error" or sequences < parts):
             raise ConfigError(
@@ -44,7 +47,10 @@ class Shuffle:
         return -(-sequences // parts)
 
     def __call__(self, batch: Batch, key: Key) -> MinibatchIndices:
-        """Draw indices [num_minibatches, size] of the sequences in `batch` [M, L]; index M is padding."""
+        """Return the sequences of every minibatch of an epoch, as indices [num_minibatches, size] into `batch` [M, L].
+
+        The index M is padding: a sequence whose rows are all invalid.
+        """
         sequences, parts = batch.steps.valid.shape[0], self.num_minibatches
         size = self.size(sequences)
         order = permutation(key, sequences) if self.shuffle else jnp.arange(sequences, dtype=jnp.int32)
@@ -60,7 +66,7 @@ class Shuffle:
 def permutation(key: Key, size: int) -> Array:
     """Random permutation of 0 .. size-1, [size] int32.
 
-    A large one is a keyed bijection on the bits of the index, a Feistel network (Luby and Rackoff 1988,
+    A large one comes from a Feistel network, which maps indices one to one (Luby and Rackoff 1988,
     https://doi.org/10.1137/0217022): a sort would cost up to a third of a whole iteration on a CPU.
     """
     if size < SORT_BELOW:
@@ -70,7 +76,10 @@ def permutation(key: Key, size: int) -> Array:
     keys = _hash(_hash(data[0] + jnp.arange(ROUNDS, dtype=jnp.uint32)) + data[-1])
 
     def scramble(x: Array) -> Array:
-        """Feistel network, a bijection of the numbers below 2^bits: a round xors one half with a hash of the other."""
+        """Return numbers `x` below 2^bits, permuted among all of them by a Feistel network.
+
+        Each round xors one half of the bits with a hash of the other half.
+        """
         high, low = bits // 2, bits - bits // 2
         left, right = x >> low, x & jnp.uint32(2**low - 1)
         for i in range(ROUNDS):
@@ -87,7 +96,7 @@ def permutation(key: Key, size: int) -> Array:
 
 
 def _hash(x: Array) -> Array:
-    """Integer hash of 32 bits: every bit of the result depends on every bit of `x`."""
+    """Return a hash of each 32-bit integer in `x`, of which every bit depends on every bit of the input."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)
@@ -101,13 +110,13 @@ class Prioritised:
     """Prioritised sampling of sequences. Schaul et al. 2016, https://arxiv.org/abs/1511.05952, eq. 3 and 4, with
     sequences and priorities as in PufferLib (https://github.com/PufferAI/PufferLib) and JaxDEM.
 
-    Probability P_i = (sum_t |A_ti|)^alpha / sum over the S sequences;  importance weight w_i = (S P_i)^-beta.
+    Probability P_i = (sum_t |A_ti|)^alpha / (sum of this over all S sequences); importance weight w_i = (S P_i)^-beta.
 
-    With `weighted = loss` and beta = 1, exact weights make the expected loss the mean over all valid rows of the
-    rollout, for policy, value and entropy, unless advantages are standardised by minibatch or those of a whole sequence
-    are 0. PufferLib and JaxDEM multiply the advantages alone, so that value loss and entropy stay biased towards
-    frequently drawn sequences (`weighted = advantage`). With invalid rows, w_i is also multiplied by
-    (valid rows drawn / valid rows of a uniform draw)^beta.
+    With `weighted = loss`, beta = 1 and exact weights, the expected loss is the mean over all valid rows of the
+    rollout, for policy, value and entropy. It is not if advantages are standardised by minibatch, or if those of a
+    whole sequence are 0. PufferLib and JaxDEM multiply the advantages alone, so that value loss and entropy stay biased
+    towards frequently drawn sequences (`weighted = advantage`). With invalid rows, w_i is also multiplied by (valid
+    rows drawn / valid rows of a uniform draw)^beta.
     """
 
     alpha: Scalar = number(
@@ -140,7 +149,11 @@ class Prioritised:
     )
 
     def size(self, sequences: int) -> int:
-        """Sequences in each minibatch; ConfigError if there are too few or if `weights` do not suit `replacement`."""
+        """Return the number of sequences in each minibatch of a rollout of `sequences`.
+
+        Raises ConfigError if there are too few sequences, if they cannot be divided, or if `weights` do not suit
+        `replacement`.
+        """
         if self.replacement and self.weights == "inclusion":
             raise ConfigError(
                 'minibatch.weights = "inclusion" is for draws without replacement; with replacement = true the exact '
@@ -162,7 +175,10 @@ class Prioritised:
         return self.minibatch_size
 
     def __call__(self, batch: Batch, key: Key) -> MinibatchIndices:
-        """Draw indices and weights [num_minibatches, size] of sequences in `batch` [M, L], independent minibatches."""
+        """Return indices and importance weights [num_minibatches, size] of sequences drawn from `batch` [M, L].
+
+        Minibatches are drawn independently: a sequence may be in several of an epoch, and another in none.
+        """
         valid = batch.steps.valid
         chance = self.probabilities(batch.targets.advantage, valid)
         index, weight = self._draw(chance, key)
@@ -173,7 +189,7 @@ class Prioritised:
         return MinibatchIndices(index, weight * drawn**self.beta)
 
     def _draw(self, chance: Array, key: Key) -> tuple[Array, Array]:
-        """Indices and weights [num_minibatches, size] by probabilities `chance` [S]."""
+        """Return indices and importance weights [num_minibatches, size] of sequences, drawn by probabilities [S]."""
         size = self.size(chance.shape[0])
         if self.replacement:
             index = jax.random.choice(key, chance.shape[0], (self.num_minibatches, size), p=chance).astype(jnp.int32)
@@ -186,7 +202,11 @@ class Prioritised:
         return index, self._weights(chance)[index]
 
     def probabilities(self, advantage: Array, valid: Array) -> Array:
-        """Sampling probabilities P [M] from advantages [M, L]; uniform if all are 0, 0 for non-finite sequences."""
+        """Return the sampling probability of each sequence, [M], from advantages [M, L] where `valid` [M, L].
+
+        It is 0 for sequences with an advantage that is not finite, and uniform over the others if all their advantages
+        are 0.
+        """
         total = jnp.abs(jnp.where(valid, advantage, 0.0)).sum(axis=1)
         finite = jnp.isfinite(total)
         top = jnp.max(total, where=finite, initial=0.0)
@@ -196,15 +216,19 @@ class Prioritised:
         return priority / priority.sum()
 
     def _weights(self, chance: Array) -> Array:
-        """Importance weights (S P)^-beta, [M]; 0 where P is 0 (such a sequence is drawn only if no other is left)."""
+        """Return the importance weights (S P)^-beta, [S], of sequences with the probabilities P, `chance` [S].
+
+        The weight is 0 where P is 0: such a sequence is drawn only if no other is left.
+        """
         return jnp.where(chance > 0.0, (chance.shape[0] * chance) ** -self.beta, 0.0)
 
 
 def draw_distinct(key: Key, chance: Array, size: int) -> tuple[Array, Array]:
-    """Sample `size` distinct indices by probabilities `chance` [S]; return them with their inclusion probabilities.
+    """Return `size` distinct indices drawn by probabilities `chance` [S], and their inclusion probabilities.
 
-    Gumbel top-k: Kool et al. 2019, https://arxiv.org/abs/1903.06059. Inclusion probabilities are conditional on the
-    largest score that was left out; a mean over S weighted by their inverse is unbiased (section 4.2).
+    Gumbel top-k: Kool et al. 2019, https://arxiv.org/abs/1903.06059. An inclusion probability is the chance that an
+    index is drawn at all, given the largest score that was left out. A sum of the drawn entries, each divided by it, is
+    an unbiased estimate of the sum over all S (section 4.2).
     """
     score = jnp.log(jnp.maximum(chance, TINY))
     best, index = jax.lax.top_k(score + jax.random.gumbel(key, score.shape), min(size + 1, score.shape[0]))

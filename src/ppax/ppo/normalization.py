@@ -1,4 +1,4 @@
-"""Running mean and variance, accurate beyond 10^9 samples in float32; normalisation of observations and rewards.
+"""Normalisation of observations and rewards by a running mean and variance, accurate beyond 10^9 samples in float32.
 
 Mean and variance are pairs of float32 (value and rounding error), the count is an exact pair of uint32. Batches are
 merged by Chan et al. 1979 (parallel variance); moments are taken around the running mean, never as E[x^2] - E[x]^2.
@@ -22,14 +22,14 @@ EPSILON = 1e-8
 
 
 class FloatPair(NamedTuple):
-    """Compensated float32: a value and its rounding error."""
+    """Compensated float32: a value and its rounding error, whose sum is more precise than either."""
 
     high: Array
     low: Array
 
 
 class RunningStats(NamedTuple):
-    """Running mean and variance of all samples. Leaves have the shape of one sample; `count` is [2] uint32."""
+    """Running mean and variance of all samples so far, each of the shape of one sample; `count` is [2] uint32."""
 
     count: Array  # type: ignore[assignment]
     mean: FloatPair
@@ -37,13 +37,13 @@ class RunningStats(NamedTuple):
 
 
 def init_stats(shape: tuple[int, ...]) -> RunningStats:
-    """Statistics of no samples: mean 0 and variance 1, replaced by those of the first samples."""
+    """Return the statistics of no samples of this shape: mean 0 and variance 1, which the first samples replace."""
     zeros = jnp.zeros(shape, jnp.float32)
     return RunningStats(counter.zero(), FloatPair(zeros, zeros), FloatPair(zeros + 1.0, zeros))
 
 
 def add_compensated(pair: FloatPair, x: Array) -> FloatPair:
-    """Compensated addition (Knuth's two-sum)."""
+    """Return the pair plus `x`, with the new rounding error (Knuth's two-sum)."""
     total = pair.high + x
     back = total - pair.high
     low = pair.low + ((pair.high - (total - back)) + (x - back))
@@ -52,7 +52,7 @@ def add_compensated(pair: FloatPair, x: Array) -> FloatPair:
 
 
 def update_stats(stats: RunningStats, x: Array, valid: Array) -> RunningStats:
-    """Merge samples `x` [..., *shape] where `valid` [...]."""
+    """Return the statistics after further samples: those of `x` [..., *shape] where `valid` [...]."""
     axes = tuple(range(valid.ndim))
     weight = jnp.expand_dims(valid, tuple(range(valid.ndim, x.ndim)))
     seen = valid.sum(dtype=jnp.uint32)
@@ -73,11 +73,11 @@ def update_stats(stats: RunningStats, x: Array, valid: Array) -> RunningStats:
 
 
 class NoStats(NamedTuple):
-    """Placeholder for categorical observations, which are not normalised."""
+    """Placeholder in the place of statistics for categorical observations, which are not normalised."""
 
 
 def init_obs_stats(space: spaces.Space) -> PyTree:
-    """Initial statistics, one for every array of an observation of `space`."""
+    """Return the initial statistics of observations of `space`, one for each array, in the space's structure."""
     if isinstance(space, spaces.Dict):
         return {key: init_obs_stats(inner) for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -88,24 +88,30 @@ def init_obs_stats(space: spaces.Space) -> PyTree:
 
 
 def initial(space: spaces.Space, of_obs: bool, of_reward: bool) -> tuple[PyTree, PyTree]:
-    """Initial statistics of observations and of discounted returns; None where they are off."""
+    """Return the initial statistics of observations, and those of discounted returns; None for what is not normalised.
+
+    `of_obs` and `of_reward` say whether observations and rewards are normalised.
+    """
     return init_obs_stats(space) if of_obs else None, init_stats(()) if of_reward else None
 
 
 def is_stats(node: object) -> bool:
-    """Whether a tree node is the statistics of one array."""
+    """Return whether a tree node is the statistics of one array, so that `jax.tree.map` can stop there."""
     return isinstance(node, RunningStats | NoStats)
 
 
 def with_obs_stats(learner: LearnerState, steps: Transition) -> LearnerState:
-    """Learner with the statistics of its observations after these steps [M, L]; unchanged without statistics."""
+    """Return the learner with valid observations of `steps` [M, L] merged into its statistics, if it has any."""
     if learner.obs_stats is None:
         return learner
     return learner._replace(obs_stats=update_obs_stats(learner.obs_stats, steps.obs, steps.valid))
 
 
 def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array) -> PyTree:
-    """Merge observations [..., *shape] where `valid` [...]."""
+    """Return the statistics after further observations: those of `obs` [..., *shape] where `valid` [...].
+
+    `stats` has the structure of an observation.
+    """
 
     def one(s: RunningStats | NoStats, x: Array) -> RunningStats | NoStats:
         return s if isinstance(s, NoStats) else update_stats(s, x, valid)
@@ -114,7 +120,10 @@ def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array) -> PyTree:
 
 
 def normalize_obs(stats: PyTree, obs: PyTree, clip: float = CLIP) -> PyTree:
-    """Standardise observations [..., *shape]; clipped at `clip` standard deviations."""
+    """Return observations [..., *shape] standardised by `stats` and clipped to +-`clip` standard deviations.
+
+    Categorical ones stay as they are.
+    """
 
     def one(s: RunningStats | NoStats, x: Array) -> Array:
         if isinstance(s, NoStats):
@@ -127,16 +136,17 @@ def normalize_obs(stats: PyTree, obs: PyTree, clip: float = CLIP) -> PyTree:
 
 
 class Rewarded(NamedTuple):
-    """Learner with updated statistics of rewards, and the scaled rewards of a rollout."""
+    """Learner with updated statistics of rewards, and the rewards of a rollout that it learns from."""
 
     learner: LearnerState
     reward: Array  # [T, B]
 
 
 def normalize_rewards(learner: LearnerState, rollout: Rollout) -> Rewarded:
-    """Update the reward statistics by a rollout, on all devices, and scale its rewards; unchanged without statistics.
+    """Return the learner with its reward statistics updated by a rollout, and the rollout's rewards [T, B], scaled.
 
-    Rewards are divided by the standard deviation of the discounted return, without centring, and clipped at 10.
+    Rewards are divided by the standard deviation of the discounted return, without centring, and clipped at +-10. On
+    several devices, the statistics are those of all. Without statistics, learner and rewards are unchanged.
     """
     steps = rollout.steps
     if learner.reward_stats is None:

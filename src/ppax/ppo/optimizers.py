@@ -1,6 +1,6 @@
-"""Optimisers as parts: learning rate -> optax.GradientTransformation, rebuilt inside each update.
+"""Optimisers as parts: functions learning rate -> optax.GradientTransformation, called anew in each update.
 
-The learning rate and all other numbers therefore stay leaves, and the optimiser's state holds moments only. Where
+The learning rate and all other numbers therefore stay traced, and the optimiser's state holds moments only. Where
 `elementwise` is True, each parameter's update depends on that parameter alone: the transformation then gets all
 parameters as one vector, which needs few operations; otherwise the parameter tree.
 """
@@ -42,9 +42,10 @@ __all__ = [
 def clipped(
     optimizer: Optimizer, learning_rate: Scalar, max_grad_norm: Scalar | None, num_epochs: int
 ) -> optax.GradientTransformationExtraArgs:
-    """Gradient clipping by global norm, then `optimizer`; `update` takes the extra argument `epoch`.
+    """Return the transformation that clips gradients by their global norm and then takes `optimizer`'s steps.
 
-    Raises ConfigError if clips or epochs of actor and critic contradict those of the agent.
+    Its `update` takes the extra argument `epoch`. With `max_grad_norm` None nothing is clipped. Raises ConfigError if
+    clips or epochs of actor and critic contradict those of the agent.
     """
     if isinstance(optimizer, ActorCritic):
         check_groups(optimizer, max_grad_norm, num_epochs)
@@ -56,7 +57,7 @@ def clipped(
 
 @part
 class Adam:
-    """Adam. Kingma and Ba 2015, https://arxiv.org/abs/1412.6980"""
+    """Adam optimiser. Kingma and Ba 2015, https://arxiv.org/abs/1412.6980"""
 
     b1: Scalar = number("Adam beta1: decay rate of the mean gradient", default=0.9, low=0.0, high=1.0)
     b2: Scalar = number("Adam beta2: decay rate of the mean squared gradient", default=0.999, low=0.0, high=1.0)
@@ -65,7 +66,7 @@ class Adam:
     elementwise: ClassVar[bool] = True  # works on the flattened parameter vector
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """Transformation for one learning rate."""
+        """Return the optax transformation for this learning rate."""
         return optax.adam(learning_rate, b1=self.b1, b2=self.b2, eps=self.eps)
 
 
@@ -73,8 +74,8 @@ class Adam:
 class Muon:
     """Muon: momentum with orthogonalised updates of matrices. Jordan 2024, https://kellerjordan.github.io/posts/muon
 
-    As `optax.contrib.muon`: leaves with two axes, first and last layers included, with five Newton-Schulz steps; all
-    others (biases, log standard deviations, convolutions) with Adam and Nesterov momentum.
+    As `optax.contrib.muon`: parameters with two axes, those of first and last layers included, are updated with five
+    Newton-Schulz steps; all others (biases, log standard deviations, convolutions) by Adam with Nesterov momentum.
     """
 
     beta: Scalar = number("decay rate of the momentum of matrices", default=0.95, low=0.0, high=1.0)
@@ -95,7 +96,7 @@ class Muon:
     elementwise: ClassVar[bool] = False
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """Transformation for one learning rate."""
+        """Return the optax transformation for this learning rate."""
         return optax.contrib.muon(
             learning_rate,
             beta=self.beta,
@@ -115,8 +116,8 @@ class ActorCritic:
 
     Parameters belong to the actor or the critic by their top-level name. The agent's `max_grad_norm` clips the gradient
     of both together, also after the last epoch of one: set it to None to clip each alone. After its last epoch a
-    group's parameters and optimiser state do not change. An early stop by `kl.target_kl` stops both. Raises ConfigError
-    for networks whose actor and critic share parameters.
+    group's parameters and optimiser state do not change. An early stop by `target_kl` of the extension KLControl stops
+    both. Raises ConfigError for networks whose actor and critic share parameters.
     """
 
     actor: Optimizer = slot("optimizer", "optimiser of the actor", default=Adam())
@@ -146,7 +147,7 @@ class ActorCritic:
     elementwise: ClassVar[bool] = False
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """Transformation for one learning rate."""
+        """Return the optax transformation for this learning rate, which is scaled for actor and critic."""
         actor, critic = self.actor(learning_rate * self.actor_scale), self.critic(learning_rate * self.critic_scale)
         if self.actor_max_grad_norm is not None:
             actor = optax.chain(optax.clip_by_global_norm(self.actor_max_grad_norm), actor)
@@ -156,7 +157,7 @@ class ActorCritic:
         return optax.partition({"actor": actor, "critic": critic}, self._owners)
 
     def _owners(self, params: Params) -> dict[str, Any]:
-        """Label "actor" or "critic" for each top-level name of `params`; ConfigError if a name has none or both."""
+        """Return "actor" or "critic" for each top-level name of `params`; ConfigError if a name is of none or both."""
         names = tuple(params) if isinstance(params, dict) else ()
         missing = [key for key in self.critic_keys if key not in names]
         if missing:
@@ -179,7 +180,10 @@ class ActorCritic:
 
 
 def _first_epochs(steps: optax.GradientTransformation, epochs: int | None) -> optax.GradientTransformation:
-    """Transformation `steps` in the first `epochs` epochs; afterwards zero updates and an unchanged state."""
+    """Return a transformation as `steps` in the first `epochs` epochs; afterwards updates are 0 and the state stays.
+
+    With `epochs` None it is `steps` itself.
+    """
     if epochs is None:
         return steps
     active = optax.with_extra_args_support(steps)
@@ -193,7 +197,11 @@ def _first_epochs(steps: optax.GradientTransformation, epochs: int | None) -> op
 
 
 def check_groups(optimizer: ActorCritic, max_grad_norm: Scalar | None, num_epochs: int) -> None:
-    """Raise ConfigError if clips or epochs of actor and critic contradict those of the agent."""
+    """Raise ConfigError if gradient clipping or epochs of actor and critic contradict those of the agent.
+
+    `max_grad_norm` and `num_epochs` are the agent's: only one of the two may clip, and the larger number of epochs must
+    be the agent's.
+    """
     own = [name for name in ("actor_max_grad_norm", "critic_max_grad_norm") if getattr(optimizer, name) is not None]
     if own and max_grad_norm is not None:
         raise ConfigError(
@@ -230,9 +238,9 @@ _FACTORIES: dict[type, Factory] = {}  # factory by class
 
 
 def Optax(factory: Factory, **options: Any) -> Any:  # noqa: N802  # as a class of parts
-    """Return an optimiser from an optax factory with its options, as `Optax(optax.lion, b1=0.9)`.
+    """Return an optimiser part made of an optax factory and its options, as `Optax(optax.lion, b1=0.9)`.
 
-    The agent has the learning rate. Raises ConfigError for a factory or an option that cannot be used.
+    The learning rate is an option of the agent. Raises ConfigError for a factory or an option that cannot be used.
     """
     cls: Any = optax_class(factory)
     name, known = _name_of(factory), [field.name for field in dataclasses.fields(cls)]
@@ -260,7 +268,10 @@ def Optax(factory: Factory, **options: Any) -> Any:  # noqa: N802  # as a class 
 
 @functools.lru_cache(maxsize=256)
 def optax_class(factory: Factory) -> type:
-    """Return the class of parts of an optax factory; ConfigError unless PPO can call it with a traced learning rate."""
+    """Return the part class of an optimiser from an optax factory, such as `optax.lion`; its options become fields.
+
+    Raises ConfigError unless PPO can call the factory with a traced learning rate.
+    """
     name = _name_of(factory)
     options = _options_of(factory, name)
     required = [option for option, given in options.items() if given.default is inspect.Parameter.empty]
@@ -281,7 +292,7 @@ def optax_class(factory: Factory) -> type:
 
 
 def _call(self: Any, learning_rate: Scalar) -> optax.GradientTransformation:
-    """Transformation for one learning rate."""
+    """Return the optax transformation of the part `self` for this learning rate."""
     factory = _FACTORIES[type(self)]
     try:
         return factory(learning_rate, **_given(self))
@@ -290,7 +301,7 @@ def _call(self: Any, learning_rate: Scalar) -> optax.GradientTransformation:
 
 
 def _elementwise(self: Any) -> bool:
-    """Whether the update of each parameter depends on that parameter alone."""
+    """Return whether the update of each parameter depends on that parameter alone."""
     functions = [value for option, value in _given(self).items() if callable(value)]
     return public_name(_FACTORIES[type(self)]) in {f"optax:{name}" for name in ELEMENTWISE} and not functions
 
@@ -304,20 +315,21 @@ def _given(self: Any) -> dict[str, Any]:
 
 
 def factory_of(cls: type) -> Factory | None:
-    """Return the factory of a class that `optax_class` has made; None for other classes."""
+    """Return the optax factory from which `optax_class` has made the class `cls`; None for other classes."""
     return _FACTORIES.get(cls)
 
 
 def public_name(factory: Factory) -> str | None:
-    """Return the name by which a run file has a factory of optax, "optax:lion"; None for other functions."""
+    """Return the name that a run file has for a factory of optax, such as "optax:lion"; None for other functions."""
     names = (f"{space}:{name}" for space in NAMESPACES for name, known in _factories(space).items() if known is factory)
     return next(names, None)
 
 
 def find_factory(path: str, place: str) -> Factory:
-    """Return the factory of optax at an import path, as "optax:lion"; ConfigError, with the nearest, where it is none.
+    """Return the factory of optax at an import path such as "optax:lion"; ConfigError where there is none.
 
-    Nothing is imported: optax is here already, and only functions of it with a learning rate are found.
+    The error names the nearest path and the option `place` that has this one. Nothing is imported: optax is here
+    already, and only functions of it with a learning rate are found.
     """
     module, _, name = path.partition(":")
     spaces = {space: _factories(space) for space in NAMESPACES}
@@ -337,12 +349,15 @@ def _factories(space: str) -> dict[str, Factory]:
 
 
 def _name_of(factory: Factory) -> str:
-    """Return the public name of a factory of optax, otherwise module and name."""
+    """Return the name of a factory in messages: "optax:lion" for one of optax, otherwise module:name."""
     return public_name(factory) or f"{getattr(factory, '__module__', '')}:{getattr(factory, '__qualname__', factory)}"
 
 
 def _options_of(factory: Factory, name: str) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a factory without its learning rate; ConfigError for anything but a factory."""
+    """Return the parameters of a factory but for its learning rate, by name.
+
+    Raises ConfigError for anything but a function whose first argument is `learning_rate`.
+    """
     remedy = "must be a function learning rate, options -> optax.GradientTransformation, as optax.lion"
     if not isinstance(factory, types.FunctionType):
         raise ConfigError(f"optimizer: {factory!r}: {remedy}")
@@ -355,7 +370,7 @@ def _options_of(factory: Factory, name: str) -> dict[str, inspect.Parameter]:
 
 
 def _trace_update(factory: Factory, traced: tuple[str, ...]) -> None:
-    """Trace one update with a traced learning rate and the options `traced`; raises whatever the factory raises."""
+    """Trace one update with a traced learning rate and the options `traced`; raise whatever the factory raises."""
     params = {str(i): jax.ShapeDtypeStruct(shape, jnp.float32) for i, shape in enumerate(SHAPES)}
 
     def update(rate: Any, numbers: Any, params: Any) -> Any:
@@ -367,7 +382,10 @@ def _trace_update(factory: Factory, traced: tuple[str, ...]) -> None:
 
 
 def _untraced(factory: Factory, floats: dict[str, float], name: str) -> set[str]:
-    """Return the options that must be known when a program is compiled; ConfigError where no update can be traced."""
+    """Return those of the options `floats` that must be known when a program is compiled, because tracing them fails.
+
+    Raises ConfigError where no update can be traced. `name` is the factory's in messages.
+    """
     try:
         _trace_update(factory, ())
     except Exception as error:  # any exception of the factory, as for a missing argument of its update
@@ -384,7 +402,10 @@ def _untraced(factory: Factory, floats: dict[str, float], name: str) -> set[str]
 
 
 def _field(given: inspect.Parameter, untraced: bool, doc: str) -> tuple[Any, Any]:
-    """Return type and field of an option."""
+    """Return type and dataclass field of a factory's option, by its default and annotation.
+
+    `untraced` options become static fields; `doc` describes the option.
+    """
     default, empty = given.default, inspect.Parameter.empty
     kinds = _kinds(given.annotation)
     if isinstance(default, bool | int | str):
@@ -401,14 +422,14 @@ def _field(given: inspect.Parameter, untraced: bool, doc: str) -> tuple[Any, Any
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """Return the types of an annotation, those of a union one by one."""
+    """Return the types of an annotation, those of a union one by one; none for other annotations."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return {inner for one in typing.get_args(annotation) for inner in _kinds(one)}
     return {annotation} if isinstance(annotation, type) else set()
 
 
 def _doc(factory: Factory, option: str) -> str:
-    """Return the first sentence on an option in the docstring of its factory."""
+    """Return the first sentence on an option in its factory's docstring; if there is none, a text of their names."""
     found = re.search(rf"\n +{option}: (.*?)(?=\n +\w+: |\n\n|$)", inspect.getdoc(factory) or "", re.DOTALL)
     text = " ".join(found.group(1).split()) if found else ""
     return text.partition(". ")[0].rstrip(".") or f"option {option} of {factory.__name__}"

@@ -1,9 +1,9 @@
 """Proximal Policy Optimization: the agent, and in `update` its algorithm from top to bottom.
 
 Schulman et al. 2017, https://arxiv.org/abs/1707.06347. `update` calls its formulas where they are due: the advantage
-(eq. 11) is in advantages.py, the clipped ratio (eq. 7) and the sum of the losses (eq. 9) in losses.py, the standardised
-advantage in batches.py, the order of a shuffle in minibatches.py. Rollouts are collected by `act` in
-training/collection.py; training/loop.py anneals the agent (`annealed`), collects and updates, in a loop.
+(eq. 11) is in ppo/advantages.py, the clipped ratio (eq. 7) and the sum of the losses (eq. 9) in ppo/losses.py, the
+standardised advantage in ppo/batches.py, the order of a shuffle in ppo/minibatches.py. Rollouts are collected by `act`
+in training/collection.py; training/loop.py anneals the agent (`annealed`), collects and updates, in a loop.
 
 Axes: T steps of a rollout, B streams (environments times agents); M sequences of L steps, cut from the rollout (by
 default L is 1 for a network without memory: a sequence is a row); m sequences of a minibatch, N = m * L rows in a loss.
@@ -71,7 +71,10 @@ from ppax.ppo.schedules import Constant, anneal_parts
 
 
 class Chunk(NamedTuple):
-    """Rows of a loss: the sequences of a minibatch, or of a part of it when gradients are accumulated."""
+    """Sequences whose rows a loss is computed over: those of a minibatch, or of a part of it.
+
+    They are of a part where gradients are accumulated.
+    """
 
     index: Array  # type: ignore[assignment]  # [m] sequences of the rollout
     targets: Targets  # [m, L] advantages standardised and weighted
@@ -79,7 +82,7 @@ class Chunk(NamedTuple):
 
 
 class DescentState(NamedTuple):
-    """Carry of the scans over epochs and gradient steps."""
+    """State that the scans over epochs and gradient steps of an update carry on."""
 
     trained: Params  # of the network, and of extensions that train some
     vector: Array  # [P] `trained` flattened: an elementwise optimiser needs few operations on one vector
@@ -91,7 +94,10 @@ class DescentState(NamedTuple):
 
 @part
 class PPO:
-    """PPO agent: a frozen dataclass of parts and numbers; `jax.vmap` over agents is a hyperparameter sweep."""
+    """PPO agent: a frozen dataclass of parts and numbers; `jax.vmap` over agents is a hyperparameter sweep.
+
+    Parts are swappable frozen dataclasses, such as the network or the loss; numbers are traced by JAX.
+    """
 
     network: protocols.Network = slot("network", "actor-critic network")
     advantage: protocols.Advantage = slot("advantage", "advantage estimator", default=GAE())
@@ -134,7 +140,10 @@ class PPO:
     pool: ClassVar[None] = None  # past selves to play against, in self-play
 
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
-        """Create a learner for observations of `observation_space`; ConfigError where options contradict each other."""
+        """Return a new learner for observations of `observation_space`: parameters, optimiser state and statistics.
+
+        Raises ConfigError where options contradict each other.
+        """
         self.recompute.check(self.advantage)
         critic_state, rescale = self.critic.init()
         params = in_float32(self.network.init(key, self.critic.num_values))
@@ -157,16 +166,21 @@ class PPO:
     def act(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> types.Decision:
-        """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
+        """Return a sampled action for every stream, with its log-probability, V and the next carry, [B, ...] each.
+
+        A stream is one agent in one environment. `carry` is the memory, `first` marks the first steps of episodes, and
+        `key` is one key, or one for each stream [B].
+        """
         policy = self.policy(learner, carry, obs, first, action_mask)
         action = sample(policy, key)
         # Decision: action, log-probability, V and next carry. Extensions fold numbers of their own into the key
         return Chain(self.extensions).act(self, Choice(policy, action, obs, first, action_mask), key)
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> types.Update:
-        """Learn from one rollout: targets, then `num_epochs` epochs of minibatches.
+        """Return the learner after learning from one rollout, and the metrics of this update.
 
-        `key` is one key, or a key for each epoch [num_epochs].
+        Targets are computed once, then `num_epochs` epochs of minibatches follow. `key` is one key, or a key for each
+        epoch [num_epochs].
         """
         extensions = Chain(self.extensions)
         keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
@@ -209,7 +223,7 @@ class PPO:
         vector, to_params = ravel_pytree(trained)
 
         def minibatch_loss(agent: PPO, trained: Params, chunk: Chunk, valid: Array) -> LossOutput:
-            """Mean loss of sequences over their rows where `valid` [m, L], and its metrics."""
+            """Return the loss of a chunk's sequences, a mean over their rows where `valid` [m, L], and its metrics."""
             sequences = dataclasses.replace(jax.tree.map(lambda x: x[chunk.index], batch.steps), valid=valid)
             current = learner._replace(params=trained)  # with parameters of extensions, which the network does not read
             outputs = forward_sequences(agent, current, sequences)  # of the network: distribution, value and others
@@ -244,12 +258,15 @@ class PPO:
             )
 
         def gradient_step(state: DescentState, minibatch: batches.Minibatch) -> tuple[DescentState, History]:
-            """Compute the gradient of a minibatch's loss, and take one optimiser step."""
+            """Return state and metrics after one optimiser step by the gradient of the minibatch's loss."""
             state, minibatch = self.recompute.before_step(recomputation, state, minibatch)  # by default unchanged
             agent = extensions.adapt(self, state.extensions)  # this agent, with coefficients that extensions adapt
 
             def gradient_at(trained: Params) -> protocols.LossGradient:
-                """Gradient [P] of the mean over the minibatch's valid rows, whatever the size of the chunks."""
+                """Return the gradient [P] of the mean over the minibatch's valid rows, at the parameters `trained`.
+
+                It is the same whatever the size of the chunks in which it is accumulated.
+                """
                 chunk = Chunk(minibatch.index, minibatch.targets, minibatch.weights)
                 return mean_gradient(partial(minibatch_loss, agent), trained, chunk, minibatch.valid, chunk_rows)
 
@@ -281,7 +298,7 @@ class PPO:
             return state._replace(extensions=observed.inner), History(pack(table), minibatch.learns, minibatch.acts)
 
         def epoch(state: DescentState, key: Key) -> tuple[DescentState, History]:
-            """Draw the minibatches of one epoch, and take a gradient step on each."""
+            """Return state and metrics after one epoch, which draws minibatches and takes a gradient step on each."""
             state = self.recompute.before_epoch(recomputation, state)  # by default unchanged
             # indices of sequences [num_minibatches, m] in a new random order; prioritised sampling draws them by their
             # advantages, and gives importance weights
@@ -314,11 +331,17 @@ class PPO:
         return types.Update(learner, metrics, extensions=prepared.streams)  # states of extensions for each stream
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Memory at the start of an episode, [B, ...]."""
+        """Return the network's memory at the start of an episode for each stream, [B, ...].
+
+        A stream is one agent in one environment.
+        """
         return remembered(self.start_carry(num_streams))
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Carry at the start of collection, [B, ...]: the memory, and states of acting if there are any (`Acting`)."""
+        """Return the carry of the streams at the start of collection, [B, ...].
+
+        It is the network's memory; where extensions change actions, an `Acting` of the memory and of their states.
+        """
         carry = batches.repeated(in_float32(self.network.initial_carry()), num_streams)
         states = Chain(self.extensions).init_acting(self, num_streams)
         return Acting(carry, states) if states else carry
@@ -326,43 +349,61 @@ class PPO:
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
     ) -> types.ForwardPass:
-        """Distribution, value and next carry for the current observation of every stream, [B, ...]."""
+        """Return the policy's distribution, V and next carry for the current observation of every stream, [B, ...].
+
+        A stream is one agent in one environment. `carry` is the memory, and `first` marks the first steps of episodes.
+        """
         inputs = jax.tree.map(lambda x: x[:, None], (obs, first, action_mask))
         return forward(self.network, self.critic, self.compute_dtype, learner, carry, *inputs)
 
     def evaluate_actions(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
-        """Return V and the log-probability of the stored action, both [M, L], for stored sequences [M, L]."""
+        """Return V and the log-probability of the stored action, both [M, L], of stored sequences [M, L].
+
+        The network runs over each sequence from the carry that is stored for its first step.
+        """
         policy = forward_sequences(self, learner, steps)
         return to_pairs((policy.value, policy.distribution.log_prob(to_rows(steps.action))), steps.valid.shape[1])
 
     def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
-        """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout, from stored carries."""
+        """Return V and the log-probability of the stored action, both [T, B], of the steps [T, B] of a rollout.
+
+        The network runs from the carries that the rollout has stored.
+        """
         length = self.sequence_length(len(steps.valid)) if jax.tree.leaves(steps.carry) else 1
         rows = self.program.rows(length, self.compute_dtype, steps.obs, self.network)
         return evaluate_in_chunks(partial(self.evaluate_actions, learner), steps, length, rows)
 
     def init_streams(self, num_streams: int) -> PyTree:
-        """First states of the extensions for each stream, [B, ...], by name."""
+        """Return the first states that extensions keep for each stream, [B, ...], by name.
+
+        A stream is one agent in one environment.
+        """
         return Chain(self.extensions).init_streams(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
-        """Sequence length L: `seq_len`, or by default `num_steps` with a memory or recompute = minibatch, else 1."""
+        """Return the number of steps of a sequence, L, for rollouts of `num_steps`.
+
+        It is the option `seq_len`; by default `num_steps` with a memory or with recompute = minibatch, and otherwise 1.
+        """
         whole = self.recompute.whole_streams or jax.tree.leaves(self.initial_carry(1))
         return self.seq_len or (num_steps if whole else 1)
 
     def annealed(self, progress: Array, env_steps: Array) -> PPO:
-        """Agent with its schedule applied at `progress` of training, in [0, 1], and after `env_steps` valid steps."""
+        """Return this agent with its numbers as the schedule has them at `progress` of training, in [0, 1].
+
+        `env_steps` is the number of valid environment steps so far.
+        """
         return anneal_parts(self.schedule(self, progress, env_steps), progress)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Agents that learn, each with its number of streams: this one alone."""
+        """Return the agents that learn, each with its number of streams: here this one alone, with all of them."""
         return ((self, num_streams),)
 
     def discount(self, num_streams: int) -> Scalar:
-        """Discount factor of the streams' rewards, [] or [B]."""
+        """Return the discount factor of the streams' rewards, [], which is the same for all streams here."""
         return self.gamma
 
     def check(self) -> None:
-        """Raise ConfigError for numbers that contradict each other; they must be concrete, without tracers."""
+        """Raise ConfigError for numbers that contradict each other. They must be concrete: none may be a tracer."""
         Chain(self.extensions).check(self)
         jax.eval_shape(lambda: (self.critic.init(), self.annealed(*jnp.zeros(2))))

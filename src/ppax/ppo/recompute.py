@@ -1,5 +1,6 @@
-"""When to compute values, probability ratios and targets again from the current parameters: never, or before each epoch
-over whole streams, or before each minibatch over its sequences.
+"""Parts that say when values, probability ratios and targets are computed again from the current parameters.
+
+Never, or before each epoch over whole streams, or before each minibatch over its sequences.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ State = TypeVar("State", bound=Any)
 
 
 class RecomputeInputs(NamedTuple):
-    """Inputs of recomputed targets, in addition to the steps."""
+    """What the recomputation of targets needs in addition to the steps."""
 
     reward: Array  # [M, L] that is learned from
     end_value: Array  # [M] stored V of the observation after each sequence
 
 
 class Recomputation(NamedTuple):
-    """Targets of an update's sequences from current parameters, in place of those of the policy that acted."""
+    """Computation of an update's targets from current parameters, in place of those of the policy that acted."""
 
     agent: Any  # PPO
     extensions: Chain
@@ -43,12 +44,19 @@ class Recomputation(NamedTuple):
     num_steps: int  # of the rollout
 
     def of(self, params: Params, index: Array) -> Targets:
-        """Targets [m, L] of the sequences `index` [m]; the bootstrap value after the end of each is the stored one."""
+        """Return the targets [m, L] of some of the update's sequences from the parameters `params`.
+
+        `index` [m] are the sequences' numbers. V after the end of each sequence is not recomputed, but that of
+        collection.
+        """
         chosen = jax.tree.map(lambda x: x[index], (self.steps, self.inputs))
         return self._estimate(params, *chosen)
 
     def over_rollout(self, params: Params) -> Targets:
-        """All targets [M, L], estimated over the whole rollout of each stream; L divides its number of steps."""
+        """Return the targets [M, L] of all sequences from the parameters `params`, estimated over whole streams.
+
+        A stream is a rollout's steps of one agent in one environment. L must divide the number of steps of the rollout.
+        """
         steps, inputs = self.steps, self.inputs
         assert inputs is not None
         length = steps.valid.shape[1]
@@ -72,38 +80,45 @@ class Recomputation(NamedTuple):
 
 
 class Recompute:
-    """Base class of the parts that say when to recompute. By default never; the two that do override what differs."""
+    """Base class of the parts that say when to recompute targets: by default never.
+
+    `Epoch` and `Minibatch`, which do, override the methods that then differ.
+    """
 
     whole_streams: ClassVar[bool] = False  # whether a sequence is by default a stream's whole rollout
 
     def check(self, advantage: Advantage) -> None:
-        """Raise ConfigError for an estimator that needs recomputed ratios, or none."""
+        """Raise ConfigError for an estimator that cannot be used with this way to recompute; here, all can."""
 
     def inputs(
         self, batch: Batch, steps: Transition, reward: Array, next_value: Array, length: int
     ) -> tuple[Batch, RecomputeInputs | None]:
-        """Sequences [M, L], and what recomputed targets need of steps, rewards and next values [T, B]."""
+        """Return the sequences [M, L], and what recomputed targets need besides; here `batch` as it is, and None.
+
+        `steps`, rewards and V of the next observations, [T, B], are those that `batch` was cut from, with `length` as
+        L.
+        """
         return batch, None
 
     def before_epoch(self, recomputation: Recomputation, state: State) -> State:
-        """State of the gradient steps (`ppo.DescentState`) with the targets of an epoch."""
+        """Return the state of the gradient steps (`ppo.DescentState`) with the next epoch's targets; here unchanged."""
         return state
 
     def before_step(
         self, recomputation: Recomputation, state: State, minibatch: batches.Minibatch
     ) -> tuple[State, batches.Minibatch]:
-        """State and minibatch with the targets of a gradient step."""
+        """Return state (`ppo.DescentState`) and minibatch of a gradient step with its targets; here both unchanged."""
         return state, minibatch
 
 
 @part
 class Never(Recompute):
-    """All epochs learn from values and targets of the policy that acted, as in Schulman et al. 2017,
+    """No recomputation: all epochs learn from values and targets of the policy that acted, as in Schulman et al. 2017,
     https://arxiv.org/abs/1707.06347
     """
 
     def check(self, advantage: Advantage) -> None:
-        """Raise ConfigError for V-trace, of either form: all ratios would be 1."""
+        """Raise ConfigError for VTrace and CanonicalVTrace: without recomputation, all their ratios are 1."""
         instead = {VTrace: ("vtrace", "gae (GAE)"), CanonicalVTrace: ("vtrace_canonical", "td_lambda (TDLambda)")}
         if type(advantage) in instead:
             name, other = instead[type(advantage)]
@@ -115,12 +130,19 @@ class Never(Recompute):
 
 @part
 class Epoch(Recompute):
-    """Values, ratios and targets from the parameters at the start of each epoch, over whole streams."""
+    """Recompute values, ratios and targets before each epoch, over each stream's whole rollout.
+
+    A stream is one agent in one environment.
+    """
 
     def inputs(
         self, batch: Batch, steps: Transition, reward: Array, next_value: Array, length: int
     ) -> tuple[Batch, RecomputeInputs | None]:
-        """Sequences [M, L] with the observations that recomputed targets read, and their other inputs."""
+        """Return the sequences [M, L] with the observations that recomputed targets read, and their other inputs.
+
+        `steps`, `reward` and `next_value` (V of the observation after each step) are [T, B], and are cut into sequences
+        of `length` steps. Unlike those of `batch`, the observations of truncated episodes' final rows are not set to 0.
+        """
         # Keep the final observation of a truncated episode: its row is invalid, but its value is bootstrapped from
         bootstraps = steps.truncated & ~steps.terminated
         observed = steps.valid | jnp.concatenate([jnp.zeros_like(bootstraps[:1]), bootstraps[:-1]])
@@ -132,25 +154,25 @@ class Epoch(Recompute):
         )
 
     def before_epoch(self, recomputation: Recomputation, state: State) -> State:
-        """State with targets from the current parameters."""
+        """Return the state of the gradient steps (`ppo.DescentState`) with all targets from the current parameters."""
         replaced: State = state._replace(targets=recomputation.over_rollout(state.trained))
         return replaced
 
 
 @part
 class Minibatch(Epoch):
-    """Values, ratios and targets from the parameters before each gradient step, over the sequences of its minibatch."""
+    """Recompute values, ratios and targets of each minibatch's sequences just before its gradient step."""
 
     whole_streams: ClassVar[bool] = True
 
     def before_epoch(self, recomputation: Recomputation, state: State) -> State:
-        """State as it is: the targets of each sequence are those of the last gradient step on it."""
+        """Return `state` as it is: each sequence keeps the targets of the last gradient step on it."""
         return state
 
     def before_step(
         self, recomputation: Recomputation, state: State, minibatch: batches.Minibatch
     ) -> tuple[State, batches.Minibatch]:
-        """State and minibatch with targets from the current parameters for the sequences of this minibatch."""
+        """Return state and minibatch of a gradient step, with the minibatch's targets from the current parameters."""
         index = minibatch.index
         fresh = recomputation.of(state.trained, index)
         targets = jax.tree.map(lambda x, new: x.at[index].set(new), state.targets, fresh)

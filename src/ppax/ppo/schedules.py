@@ -1,8 +1,8 @@
-"""Schedules: (agent, progress in [0, 1], env_steps) -> agent. A schedule may anneal any number of the agent.
+"""Schedules: functions (agent, progress in [0, 1], env_steps) -> agent that anneal any of the agent's numbers.
 
 `progress` is iterations done / iterations planned: 0 in the first update, 1 - 1/n in the last of n. `env_steps` counts
 the valid training steps of all streams so far. Neither depends on the number of epochs or gradient steps. A schedule of
-an environment gets nested numbers by name in place of an agent (envs/curriculum.py).
+an environment gets, in place of an agent, the environment's parameters as nested dicts (envs/curriculum.py).
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class Linear:
     end: Scalar = number("ratio of the final value to the initial value", default=0.0, low=0.0)
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
-        """Agent at `progress` of training, in [0, 1]."""
+        """Return the agent with its numbers as they are at `progress` of training, in [0, 1]."""
         return scale(agent, self.leaves, 1.0 - jnp.clip(progress, 0.0, 1.0) * (1.0 - self.end))
 
 
 @part
 class Cosine:
-    """Cosine schedule: each named number is annealed from its value to `end` times its value.
+    """Cosine schedule: each named number is annealed from its value to `end` times its value, along half a cosine.
 
     Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983
     """
@@ -77,7 +77,7 @@ class Cosine:
     exponent: Scalar = number("exponent of the half cosine: above 1 the numbers fall earlier", default=1.0, above=0.0)
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
-        """Agent at `progress` of training, in [0, 1]."""
+        """Return the agent with its numbers as they are at `progress` of training, in [0, 1]."""
         wave = 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
         return scale(agent, self.leaves, self.end + (1.0 - self.end) * wave**self.exponent)
 
@@ -98,7 +98,10 @@ class Steps:
     )
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
-        """Agent at `progress` of training in [0, 1], or after `env_steps` valid steps."""
+        """Return the agent with its numbers as they are at `progress` of training, or after `env_steps` valid steps.
+
+        Progress is in [0, 1]; the option `by` says which of the two counts.
+        """
         return piecewise(self, agent, progress, env_steps, _last_reached)
 
 
@@ -118,30 +121,40 @@ class Interpolated:
     )
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
-        """Agent at `progress` of training in [0, 1], or after `env_steps` valid steps."""
+        """Return the agent with its numbers as they are at `progress` of training, or after `env_steps` valid steps.
+
+        Progress is in [0, 1]; the option `by` says which of the two counts.
+        """
         return piecewise(self, agent, progress, env_steps, jnp.interp)
 
 
 @part
 class Both:
-    """Composition of two schedules; each may be a `Both` again."""
+    """Schedule that applies two schedules, one after the other; each may be a `Both` again."""
 
     first: Schedule = slot("schedule", "schedule applied first", default=Constant())
     second: Schedule = slot("schedule", "schedule applied second, to the result of the first", default=Constant())
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
-        """Agent with both schedules applied."""
+        """Return the agent with both schedules applied, the second one to the result of the first."""
         return self.second(self.first(agent, progress, env_steps), progress, env_steps)
 
 
 def piecewise(schedule: Any, agent: Any, progress: Array, env_steps: Array, value: Callable[..., Array]) -> Any:
-    """Agent with the numbers of a piecewise schedule set to `value(now, at, values)`, of its knots [k]."""
+    """Return the agent with each number that a piecewise schedule names at its value at this time.
+
+    The value is `value(now, at, values)`, where `now` is progress or steps, and `at` and `values` [k] are the
+    schedule's.
+    """
     now = value(progress if schedule.by == "progress" else env_steps, *knots(schedule))
     return change_each(agent, schedule.leaves, lambda _: now)
 
 
 def knots(schedule: Any) -> tuple[Array, Array]:
-    """Positions and values [k] of a piecewise schedule; ConfigError if positions do not start at 0 and rise."""
+    """Return positions and values, [k] each, of a piecewise schedule.
+
+    Raises ConfigError if positions do not start at 0 and rise, or are not as many as values.
+    """
     at, values = schedule.at, schedule.values
     if len(at) != len(values) or not at:
         raise ConfigError(
@@ -160,9 +173,10 @@ def knots(schedule: Any) -> tuple[Array, Array]:
 
 
 def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = "") -> Any:
-    """Copy of a part with `change` applied to the number at a dotted `path`, such as "loss.clip_eps".
+    """Return a copy of a part with `change` applied to the number at a dotted `path`, such as "loss.clip_eps".
 
-    Raises ConfigError if there is no number at `path`; `above` is the path of `tree`, with a dot, for its message.
+    Raises ConfigError if there is no number at `path`; its message has `above` before each path: the path of `tree`
+    itself in the agent, with a dot.
     """
     name, _, rest = path.partition(".")
     if dataclasses.is_dataclass(tree) and name in slot_chains(type(tree)):
@@ -185,7 +199,10 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = 
 
 
 def _replace_in_chain(agent: Any, field: str, path: str, change: Callable[[Any], Any]) -> Any:
-    """Copy of an agent with `change` applied to the number at `path`, "rnd.coef", of the parts in its `field`."""
+    """Return a copy of an agent with `change` applied to a number of one of the parts in its field `field`.
+
+    The field, as `extensions`, holds several parts in order; `path` is the part's name and the number's, "rnd.coef".
+    """
     name, _, rest = path.partition(".")
     parts = getattr(agent, field)
     if not rest or name not in map(name_of, parts):
@@ -200,7 +217,7 @@ def _replace_in_chain(agent: Any, field: str, path: str, change: Callable[[Any],
 
 
 def _entries(tree: Any) -> dict[str, Any]:
-    """Return the fields of a part that are not static, or the entries of a mapping; {} of anything else."""
+    """Return the fields of a part that are not static, or the entries of a mapping, by name; {} of anything else."""
     if isinstance(tree, Mapping):
         return dict(tree)
     fields = dataclasses.fields(tree) if dataclasses.is_dataclass(tree) else ()
@@ -208,26 +225,32 @@ def _entries(tree: Any) -> dict[str, Any]:
 
 
 def change_each(agent: Any, leaves: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
-    """Agent with `change` applied to the number at each path of `leaves`."""
+    """Return the agent with `change` applied to the number at each path of `leaves`, such as "loss.clip_eps"."""
     for path in leaves:
         agent = replace_at(agent, path, change)
     return agent
 
 
 def scale(agent: Any, leaves: tuple[str, ...], share: Scalar) -> Any:
-    """Agent with the number at each path of `leaves` multiplied by `share`."""
+    """Return the agent with the number at each path of `leaves`, such as "loss.clip_eps", multiplied by `share`."""
     return change_each(agent, leaves, lambda value: value * share)
 
 
 def anneal_parts(agent: Any, progress: Array) -> Any:
-    """Agent with the numbers of its parts that declare `anneal_to` at their values at `progress`, in [0, 1]."""
+    """Return the agent with those numbers of its parts moved that declare an end of their own (`anneal_to`).
+
+    `progress` of training is in [0, 1]: at 0 they have their start values, at 1 those of the end.
+    """
     parts = {name: annealed(getattr(agent, name), progress) for name in slots(type(agent))}
     chains = {name: tuple(annealed(one, progress) for one in getattr(agent, name)) for name in slot_chains(type(agent))}
     return dataclasses.replace(agent, **parts, **chains)
 
 
 def annealed(part: Any, progress: Array) -> Any:
-    """Part with each number that declares `anneal_to` moved linearly to its end; `progress` is in [0, 1]."""
+    """Return the part with each number that declares `anneal_to`, another field, moved linearly to that field's value.
+
+    `progress` of training is in [0, 1]: at 0 numbers are unchanged, at 1 they are at their ends.
+    """
     fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
     ends = {field.name: field.metadata["anneal_to"] for field in fields if "anneal_to" in field.metadata}
     if not ends:
@@ -238,7 +261,10 @@ def annealed(part: Any, progress: Array) -> Any:
 
 
 def changed_numbers(before: Any, after: Any) -> dict[str, Any]:
-    """Return the numbers of `after` that a schedule has changed, by their paths: leaves that are other objects."""
+    """Return those numbers of `after` that a schedule has changed, by their dotted paths.
+
+    A number is changed if it is another object than in `before`. If the schedule has replaced whole parts, {}.
+    """
     # a schedule of the user may replace parts
     if jax.tree.structure(before) != jax.tree.structure(after):  # type: ignore[operator]
         return {}
@@ -247,7 +273,10 @@ def changed_numbers(before: Any, after: Any) -> dict[str, Any]:
 
 
 def _path_of(tree: Any, path: Sequence[Any]) -> str:
-    """Return the dotted path of a number in a part; inside a field of parts in their order with the part's name."""
+    """Return the dotted path of a number in a part, such as "loss.clip_eps".
+
+    Inside a field that holds several parts in order, as `extensions`, it has the part's name: "extensions.rnd.coef".
+    """
     field, *inner = path
     name = getattr(field, "name", "")
     if inner and name in slot_chains(type(tree)):

@@ -1,4 +1,4 @@
-"""Exponential backoff for writes that fail, as on a full disk or without free file handles."""
+"""Exponential backoff for writes that fail, as on a full disk or where too many files are open."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FIRST_DELAY, LONGEST_DELAY = 0.1, 30.0  # seconds until the next attempt: double
 
 
 class Backoff:
-    """Retry schedule: delays that double, for at most `patience` seconds."""
+    """Schedule of attempts to write: after each failure the delay doubles, for at most `patience` seconds in all."""
 
     def __init__(self, patience: float):
         self._patience, self._failures = patience, 0
@@ -16,25 +16,25 @@ class Backoff:
 
     @property
     def failing(self) -> bool:
-        """True if the last attempt failed."""
+        """Whether the last attempt failed."""
         return self._failures > 0
 
     @property
     def due(self) -> bool:
-        """True if the next attempt may be made now."""
+        """Whether the next attempt may be made now, because none has failed or its delay is over."""
         return not self.failing or time.monotonic() >= self._next
 
     @property
     def hopeless(self) -> bool:
-        """True if attempts have failed for `patience` seconds."""
+        """Whether attempts to write have failed for `patience` seconds, without one that succeeded."""
         return self.failing and time.monotonic() - self._failing_since >= self._patience
 
     def succeeded(self) -> None:
-        """Record a successful attempt."""
+        """Record a successful attempt, after which there is no delay."""
         self._failures = 0
 
     def failed(self) -> float:
-        """Record a failed attempt; return the seconds until the next one."""
+        """Record a failed attempt, and return the seconds until the next one."""
         now = time.monotonic()
         if not self.failing:
             self._failing_since = now

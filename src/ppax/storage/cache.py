@@ -23,9 +23,10 @@ THRESHOLDS: dict[str, object] = {
 
 
 def keep_programs() -> dict[str, object]:
-    """Turn the cache on; return the earlier settings of JAX, {} if the user has set them or no directory can be made.
+    """Turn JAX's cache of compiled programs on disk on, and return the settings that JAX had before.
 
-    `jax.config` includes the settings from environment variables.
+    These are {} if nothing was changed, because the user has set them or no directory can be made. `jax.config`
+    includes the settings from environment variables.
     """
     if getattr(jax.config, DIRECTORY) or not getattr(jax.config, ENABLED):
         return {}
@@ -42,7 +43,7 @@ def keep_programs() -> dict[str, object]:
 
 @contextmanager
 def kept_programs() -> Iterator[None]:
-    """Context with the cache on; restores JAX's settings at its end."""
+    """Yield with JAX's cache of compiled programs on disk turned on, and restore JAX's settings at the end."""
     before = keep_programs()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Manifest of a checkpoint: iteration, origin, and checksums of the state and of the manifest itself."""
+"""Manifest of a checkpoint: its iteration and origin, and checksums of the state and of the manifest itself."""
 
 from __future__ import annotations
 
@@ -18,29 +18,33 @@ MANIFEST_LIMIT = 2**22  # bytes; far above any valid manifest, small enough to r
 
 
 class CheckpointError(Quoting):
-    """A checkpoint is damaged or belongs to another run; the message says which."""
+    """Error of a checkpoint that is damaged or belongs to another run; the message says which."""
 
 
 class DamagedCheckpoint(CheckpointError):
-    """A checkpoint to skip in favour of an older one: damaged, not finite, or of another run."""
+    """Error of a checkpoint to skip in favour of an older one: it is damaged, not finite, or of another run."""
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Read and verify the manifest of the checkpoint directory `path`."""
+    """Return the manifest of the checkpoint directory `path`, verified; DamagedCheckpoint if it is missing or invalid.
+
+    Raises CheckpointError for another format: such a checkpoint is not skipped in favour of an older one.
+    """
     with open_regular(path / MANIFEST) as file:
         return parse_manifest(path, file)
 
 
 def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Add the checksum of all other entries to `manifest`."""
+    """Return `manifest` with the checksum of its entries as the entry "checksum"."""
     rest = {name: value for name, value in manifest.items() if name != "checksum"}
     return rest | {"checksum": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
 
 
 def parse_manifest(path: Path, file: BufferedReader) -> dict[str, Any]:
-    """Parse and verify the manifest of the checkpoint `path` from its open file; DamagedCheckpoint if invalid.
+    """Return the manifest of a checkpoint from its open file, verified; DamagedCheckpoint if it is invalid.
 
-    Raises CheckpointError for another format: such a checkpoint is not skipped in favour of an older one.
+    `path` is the checkpoint's directory. Raises CheckpointError for another format: such a checkpoint is not skipped in
+    favour of an older one.
     """
     where = path / MANIFEST
     try:
@@ -65,7 +69,7 @@ def parse_manifest(path: Path, file: BufferedReader) -> dict[str, Any]:
 
 
 def open_regular(file: Path) -> BufferedReader:
-    """Open `file` for reading; DamagedCheckpoint if it is missing or not a regular file."""
+    """Return `file`, open for reading bytes; DamagedCheckpoint if it is missing or not a regular file."""
     try:
         return os.fdopen(untrusted.open_to_read(file), "rb")
     except OSError as error:

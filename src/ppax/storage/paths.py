@@ -10,14 +10,17 @@ from ppax.core.types import ConfigError
 
 
 def to_path(given: str | os.PathLike[str], name: str) -> Path:
-    """Return `given` as a Path; ConfigError, under the argument's `name`, for what is no path."""
+    """Return `given` as a Path; ConfigError for what is no path, where `name` is the argument's name."""
     if isinstance(given, str | os.PathLike):
         return Path(given)
     raise ConfigError(f"{name} = {given!r}: must be a path, as 'runs/mine'")
 
 
 def to_directory(given: str | os.PathLike[str], name: str) -> Path:
-    """Return the absolute path of a directory, which may not exist yet; ConfigError where a file is in the way."""
+    """Return the absolute path of a directory, which may not exist yet; ConfigError where a file is in the way.
+
+    `name` is the argument's name in the message.
+    """
     path = absolute(to_path(given, name))
     there = next((one for one in (path, *path.parents) if one.exists()), path)
     if there.exists() and not there.is_dir():
@@ -28,7 +31,7 @@ def to_directory(given: str | os.PathLike[str], name: str) -> Path:
 
 
 def require_place(path: Path, example: str) -> None:
-    """Raise ConfigError unless a file can be written at `path`; `example` is the name of such a file."""
+    """Raise ConfigError unless a file can be written at `path`; `example` is a file's name for the message."""
     if path.is_dir():
         raise ConfigError(f"{path}: is a directory; must be a file; nearest valid value: {path / example}")
     if not path.parent.is_dir():
@@ -36,12 +39,12 @@ def require_place(path: Path, example: str) -> None:
 
 
 def absolute(path: str | Path) -> Path:
-    """Absolute path, ~ being the home directory: it stays valid where code of the user changes the directory."""
+    """Return an absolute path, with ~ as the home directory: it stays valid where user code changes the directory."""
     return Path(os.path.expanduser(path)).absolute()
 
 
 def relative(path: Path) -> Path:
-    """Path as messages show it: relative to the current directory, if it is inside."""
+    """Return a path as messages show it: relative to the current directory if it is inside, else as it is."""
     try:
         return path.relative_to(Path.cwd())
     except (OSError, ValueError):  # the current directory is removed, or does not contain the path
@@ -49,5 +52,5 @@ def relative(path: Path) -> Path:
 
 
 def quoted(path: Path) -> str:
-    """Path as `relative` returns it, as a word of a shell command."""
+    """Return a path as messages show it (by `relative`), quoted as one word of a shell command."""
     return shlex.quote(str(relative(path)))

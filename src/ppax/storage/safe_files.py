@@ -20,19 +20,22 @@ NAMED = 10  # maximum number of names in one message
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write `data` to the file `path` atomically; an existing file or link is replaced."""
+    """Write `data` to the file `path` atomically, in place of an existing file or link."""
     with replacing(path) as partial, open(partial, "wb") as file:
         file.write(data)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text as UTF-8; otherwise like `write`."""
+    """Write `text` as UTF-8 to the file `path` atomically, in place of an existing file or link."""
     write(path, text.encode())
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Context with a new empty file, renamed to `path` at the end; for libraries that open the file themselves."""
+    """Yield the path of a new empty file, which is renamed to `path` at the end; for libraries that write files.
+
+    After an exception it is removed, and `path` stays as it was.
+    """
     partial = path.with_name(f"{PARTIAL}{secrets.token_hex(8)}{path.suffix}")
     try:
         with _naming(path, partial):
@@ -48,7 +51,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def create(path: Path, data: bytes) -> None:
-    """Write the file `path`, which must not exist, and flush it to disk."""
+    """Write `data` to the file `path`, which must not exist, and flush it to disk."""
     with _naming(path), os.fdopen(os.open(path, NEW, 0o666), "wb") as file:
         file.write(data)
         file.flush()
@@ -57,7 +60,7 @@ def create(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _naming(path: Path, partial: Path | None = None) -> Iterator[None]:
-    """Context in which an OSError without a path, as of a full disk, or with that of `partial`, gets `path`."""
+    """Yield, and give an OSError without a path, as of a full disk, or with that of `partial`, the path `path`."""
     try:
         yield
     except OSError as error:
@@ -67,7 +70,7 @@ def _naming(path: Path, partial: Path | None = None) -> Iterator[None]:
 
 
 def open_to_append(path: Path) -> int:
-    """Open a regular file for appending, created if missing; return its handle."""
+    """Return the handle of a regular file, open for appending, and created if it is missing."""
     return regular(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | PLAIN | NO_WAIT, 0o666), path)
 
 
@@ -78,14 +81,17 @@ def flush_directory(directory: Path) -> None:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove temporary files of a killed writer; the caller holds the lock of the run."""
+    """Remove temporary files that a killed writer has left in `directory`; the caller holds the lock of the run."""
     for leftover in directory.glob(f"{PARTIAL}*"):
         with contextlib.suppress(OSError):
             leftover.unlink()
 
 
 def unusual(directory: Path) -> list[str]:
-    """Paths below `directory` that are neither regular files nor directories: links, pipes, devices, sockets."""
+    """Return the paths below `directory` that are neither regular files nor directories, such as links and sockets.
+
+    They are relative to it, and sorted.
+    """
     found, pending = [], [directory]
     while pending:
         folder = pending.pop()

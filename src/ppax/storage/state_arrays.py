@@ -1,4 +1,4 @@
-"""State of a run as named arrays, for the files of checkpoints, and back."""
+"""Conversion of a run's state to named arrays, for the files of checkpoints, and back."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ppax.storage.manifest import CheckpointError
 
 
 def named_leaves(state: TrainState) -> dict[str, Any]:
-    """Leaves of a state by dotted path, as `learner.params.actor.kernel`."""
+    """Return the leaves of a state by dotted path, such as `learner.params.actor.kernel`."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
 class StateArrays(NamedTuple):
-    """A state as NumPy arrays by name."""
+    """State of a run as NumPy arrays by dotted path."""
 
     arrays: dict[str, np.ndarray]
     keys: dict[str, str]  # implementation of the random keys among them
 
 
 def to_arrays(state: TrainState) -> StateArrays:
-    """Copy a state to the host; random keys become their data."""
+    """Return a state as NumPy arrays by dotted path, with random keys as their data."""
     arrays, keys = {}, {}
     for name, leaf in named_leaves(state).items():
         if _is_key(leaf):
@@ -37,13 +37,16 @@ def to_arrays(state: TrainState) -> StateArrays:
 
 
 def expected_arrays(like: TrainState) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes of the arrays of a state with the structure of `like`."""
+    """Return the shapes, by dotted path, of the arrays that a state with the structure of `like` is saved as."""
     leaves = named_leaves(like).items()
     return {name: jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf for name, leaf in leaves}
 
 
 def from_arrays(like: TrainState, arrays: dict[str, np.ndarray], keys: dict[str, str]) -> TrainState:
-    """State with the structure of `like`; CheckpointError if its random keys are of another implementation."""
+    """Return a state with the structure of `like` from saved arrays by dotted path.
+
+    `keys` has the implementation of each random key; CheckpointError if it is another one than in `like`.
+    """
     leaves = []
     for name, leaf in named_leaves(like).items():
         array = jnp.asarray(arrays[name])
@@ -60,7 +63,7 @@ def from_arrays(like: TrainState, arrays: dict[str, np.ndarray], keys: dict[str,
 
 
 def array_differences(expected: dict[str, Any], saved: dict[str, np.ndarray]) -> list[str]:
-    """Sentence for each array that is missing, not expected, or of another shape or dtype."""
+    """Return a sentence for each array that is missing, not expected, or of another shape or dtype than `expected`."""
     lines = [f"{name}: not in the checkpoint" for name in expected.keys() - saved.keys()]
     lines += [f"{name}: in the checkpoint, but not expected" for name in saved.keys() - expected.keys()]
     for name in expected.keys() & saved.keys():
@@ -71,7 +74,7 @@ def array_differences(expected: dict[str, Any], saved: dict[str, np.ndarray]) ->
 
 
 def num_bytes(x: Any) -> int:
-    """Size of an array in bytes."""
+    """Return the size of an array, or of its shape and dtype, in bytes."""
     return int(np.prod(x.shape, dtype=np.int64)) * x.dtype.itemsize
 
 

@@ -1,4 +1,4 @@
-"""Directory at the end of a zip file, which `zipfile` reads at once however large it claims to be.
+"""Check of the directory at the end of a zip file, which `zipfile` reads at once however large it claims to be.
 
 A sparse file of a few bytes on the disk may claim gigabytes. This file needs Python alone: exported policies carry it.
 """
@@ -13,7 +13,7 @@ END, LOCATOR, RECORD = struct.Struct("<4s4H2LH"), struct.Struct("<4sLQL"), struc
 
 
 def require_short_directory(file: IO[bytes], limit: int) -> None:
-    """Raise ValueError unless a zip file ends in a directory of at most `limit` bytes, without a comment."""
+    """Raise ValueError unless a zip file ends in a list of its entries of at most `limit` bytes, without a comment."""
     size = file.seek(0, os.SEEK_END)
     tail = min(size, RECORD.size + LOCATOR.size + END.size)
     file.seek(size - tail)

@@ -1,1 +1,1 @@
-"""Training loop: start, train, collect, evaluate; in compiled environments and in Python's."""
+"""Training loop: start, train, collect and evaluate, in compiled environments and in those of Python."""

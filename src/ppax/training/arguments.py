@@ -82,7 +82,11 @@ def require_fit(agent: Agent, env: Env) -> None:
 
 
 def require_overlap(agent: Agent, env: Env, overlap: int, iterations_per_env_reset: int | None) -> None:
-    """Raise ConfigError for an `overlap` of rollouts and updates that cannot work."""
+    """Raise ConfigError where `overlap` = 1, by which rollouts are collected during updates, cannot work.
+
+    It needs an environment on the host, and neither self-play, nor forced resets, nor an extension that compares with
+    the latest policy. With 0 nothing is checked.
+    """
     if not overlap:
         return
     if not isinstance(env, HostEnv):
@@ -106,7 +110,7 @@ def require_overlap(agent: Agent, env: Env, overlap: int, iterations_per_env_res
 
 
 def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
-    """Warn if minibatches have one row: training runs, but its gradients are noise."""
+    """Warn if minibatches have one row (one step of one stream): training runs, but its gradients are noise."""
     for learner, streams in agent.learners(env.num_streams):
         length = learner.sequence_length(num_steps)
         if num_steps % length == 0 and length * learner.minibatch.size(num_steps * streams // length) == 1:
@@ -118,7 +122,7 @@ def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
 
 
 def warn_of_units(agent: Agent, env: Env) -> None:
-    """Warn of actions in units that the normal distribution of the network cannot reach."""
+    """Warn if actions have bounds that a normal distribution, which begins around 0 with std 1, hardly reaches."""
     for learner, _ in agent.learners(env.num_streams):
         bounds = off_scale(learner.network.head) if isinstance(learner.network, Composed) else ""
         if bounds:
@@ -132,12 +136,15 @@ def warn_of_units(agent: Agent, env: Env) -> None:
 
 
 def is_env(env: Any) -> bool:
-    """Return whether `env` is a VectorEnv or a HostEnv."""
+    """Return whether `env` is an environment of ppax: a VectorEnv, which is compiled, or a HostEnv."""
     return isinstance(env, VectorEnv | HostEnv)
 
 
 def require_env(env: Any) -> None:
-    """Raise ConfigError unless `env` is a VectorEnv or a HostEnv, and JAX has a device."""
+    """Raise ConfigError unless `env` is a VectorEnv or a HostEnv; the message has the call that makes one.
+
+    It is also raised if JAX finds no device.
+    """
     sharding.require_backend()
     require_adapted(env.env if isinstance(env, VectorEnv) else env)
     if is_env(env):
@@ -166,7 +173,10 @@ def require_env(env: Any) -> None:
 
 
 def _require_32_bits(env: Env) -> None:
-    """Raise ConfigError for whole numbers that a compiled environment cannot have: JAX would wrap them silently."""
+    """Raise ConfigError if a compiled environment's observations have whole numbers beyond 32 bits.
+
+    JAX would wrap them silently. Environments on the host may have them.
+    """
     if isinstance(env, HostEnv) or jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         return
     if not isinstance(env.observation_space, gymnasium.Space):  # refused by the checks of the environment
@@ -181,7 +191,7 @@ def _require_32_bits(env: Env) -> None:
 
 
 def require_agent(agent: Any, name: str = "agent") -> None:
-    """Raise ConfigError unless `agent` is an agent of ppax; `name` is its name in the message."""
+    """Raise ConfigError unless `agent` is an agent of ppax; `name` is what the message calls it."""
     if not isinstance(agent, AGENTS):
         kind = agent.__name__ if isinstance(agent, type) else f"a {type(agent).__name__}"
         raise ConfigError(f"{name}: {kind} is no agent: write ppax.PPO(ppax.networks.mlp(env))")
@@ -191,7 +201,10 @@ def require_agent(agent: Any, name: str = "agent") -> None:
 
 
 def require_ppo(agent: Any, name: str) -> None:
-    """Raise ConfigError unless the fields of `agent`, a PPO, are parts; `name` is its name in the message."""
+    """Raise ConfigError unless the fields of the PPO `agent` are parts: objects with the methods that PPO calls.
+
+    `name` is what the message calls the agent.
+    """
     require_agent(agent, name)
     _require_tree(agent, name)
     if not _has(agent.network, ("init", "encode", "remember", "decide")):
@@ -224,7 +237,10 @@ def require_ppo(agent: Any, name: str) -> None:
 
 
 def require_static(tree: Any, name: str) -> None:
-    """Raise ConfigError if a static field of a part is an array; `name` is the path to the part."""
+    """Raise ConfigError if a static field of a part, or of a part in it, is an array; `name` is the path to the part.
+
+    Static fields are compiled into the program, and cannot be swept.
+    """
     for field in dataclasses.fields(tree):
         value, path = getattr(tree, field.name), f"{name}.{field.name}"
         if field.metadata.get("static") and isinstance(value, jax.Array | np.ndarray):
@@ -238,14 +254,17 @@ def require_static(tree: Any, name: str) -> None:
 
 
 def _require_tree(value: Any, name: str) -> None:
-    """Raise ConfigError for an object that JAX does not know as a tree of numbers, as one of a class without @part."""
+    """Raise ConfigError for an object that JAX takes for a leaf, such as one of a class without the decorator @part.
+
+    `name` is its path in the message.
+    """
     if jax.tree_util.all_leaves([value]):
         kind = type(value).__name__
         raise ConfigError(f"{name}: JAX cannot trace a {kind}: write its class with the decorator @ppax.part")
 
 
 def _has(value: Any, methods: tuple[str, ...]) -> bool:
-    """Return whether `value` is an object, and no class, with these methods."""
+    """Return whether `value` is an object, not a class, that has all these methods."""
     return not isinstance(value, type) and all(callable(getattr(value, method, None)) for method in methods)
 
 

@@ -1,6 +1,6 @@
 """Backends: where a run's environments are stepped, inside compiled programs or by a loop on the host.
 
-`backend_of` asks for the kind of environment once; all else calls the members of the protocol `Backend`.
+`backend_of` asks for the kind of environment once; all other code calls the methods of the protocol `Backend`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ppax.training.loop import train
 
 
 def compile(agent: Agent, env: Env, state: TrainState, stop: threading.Event | None = None) -> Training:
-    """Compile `train` ahead of time for this agent, environment and state, of which only shapes and dtypes are read.
+    """Return `train` compiled ahead of time for this agent, environment and state, of which only shapes are read.
 
     For host environments the result is a Python loop around compiled programs, which returns after the current
     iteration when `stop` is set. For native environments `stop` is ignored: a compiled program cannot be interrupted.
@@ -46,7 +46,7 @@ def compile(agent: Agent, env: Env, state: TrainState, stop: threading.Event | N
 
 
 def backend_of(env: Env) -> Backend:
-    """Return the backend of `env`."""
+    """Return the backend of `env`, by which it is stepped: on the host for a HostEnv, compiled for a VectorEnv."""
     return OnHost(env) if isinstance(env, HostEnv) else Compiled(env)
 
 
@@ -62,15 +62,15 @@ class Compiled:
     source = None
 
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> CompiledTraining:
-        """Compile `train`; `stop` has no effect."""
+        """Return training compiled ahead of time; `stop` has no effect, as a compiled program cannot be interrupted."""
         return CompiledTraining(agent, self.env, state)
 
     def metric_names(self, agent: Agent, state: TrainState) -> tuple[str, ...]:
-        """Return the names of the training metrics."""
+        """Return the names of the training metrics, without compiling; `state` may be shapes."""
         return jax.eval_shape(lambda state: train(agent, self.env, state, 1, 1).metrics, state).names
 
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
-        """Return a compiled function that collects a rollout."""
+        """Return a compiled function of (learner, actor, key) that collects a rollout of `state.num_steps` steps."""
         program = jax.jit(renewed(collect), static_argnums=4, compiler_options=rules().run_once_options)
         return lambda learner, actor, key: Gathered(
             actor, program(agent, self.env, learner, actor, state.num_steps, key)
@@ -80,22 +80,26 @@ class Compiled:
     def episodes(
         self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
     ) -> Iterator[WholeEpisodes]:
-        """Yield a function that plays `episodes` episodes: the first one of each of as many streams."""
+        """Yield a function of (learner, key) that plays `episodes` whole episodes, each cut after `max_steps` steps.
+
+        They are the first episodes of as many streams (one agent in one environment). Of `learner` only shapes are
+        read.
+        """
         yield CompiledEpisodes(agent, ended(self.env), learner, episodes, deterministic, max_steps)
 
     @contextlib.contextmanager
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
-        """Yield the scene of one environment."""
+        """Yield one environment with the policy that acts in it, to be stepped and rendered."""
         yield CompiledScene(agent, ended(self.env), learner, deterministic, key)
 
     def first_picture(self, key: Key) -> np.ndarray:
-        """Render the first state of one environment."""
+        """Return a picture [H, W, 3] of the first state of one environment."""
         state, _, _ = jax.jit(dataclasses.replace(self.env, num_envs=1).reset)(key)
         return render(self.env.env, jax.tree.map(lambda x: x[0], state.env))
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
-        """Yield `num_envs` environments of the same kind."""
+        """Yield `num_envs` environments of the same kind; nothing has to be closed afterwards."""
         yield dataclasses.replace(self.env, num_envs=num_envs)
 
     def clock(self, program: Any) -> None:
@@ -112,38 +116,48 @@ class OnHost:
 
     @property
     def copyable(self) -> bool:
-        """Whether further environments can be made: functions make them, not the user."""
+        """Whether further environments of this kind can be made; not if the user passed in existing environments."""
         return not self.env.host.unique
 
     @property
     def factories(self) -> tuple[Callable[..., Any], ...]:
-        """Functions that make the environments."""
+        """Functions that make the environments, one call each."""
         return tuple(self.env.host.factories)
 
     @property
     def source(self) -> Callable[..., Any] | None:
-        """Function of the user's that makes each environment."""
+        """Function of the user's that makes each environment; None where there is none."""
         return self.env.host.source
 
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> HostTraining:
-        """Compile all of an iteration but the steps of the environments."""
+        """Return training whose parts are compiled ahead of time, but for the steps of the environments.
+
+        It returns after the current iteration when `stop` is set.
+        """
         require_fit(agent, self.env)
         return HostTraining(agent, self.env, state, stop)
 
     def metric_names(self, agent: Agent, state: TrainState) -> tuple[str, ...]:
-        """Return the names of the training metrics."""
+        """Return the names of the training metrics, without compiling; `state` may be shapes."""
         require_fit(agent, self.env)
         return host_metric_names(agent, self.env, state)
 
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
-        """Return a function that collects a rollout; it resets environments that are in another state."""
+        """Return a function of (learner, actor, key) that collects a rollout of `state.num_steps` steps.
+
+        If the environments are not in the state of the given actor, it resets them first.
+        """
         return Rollouts(agent, self.env, state)
 
     @contextlib.contextmanager
     def episodes(
         self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
     ) -> Iterator[WholeEpisodes]:
-        """Yield episodes in new environments, at most as many as there are, and close them."""
+        """Yield a function of (learner, key) that plays `episodes` whole episodes, each cut after `max_steps` steps.
+
+        It plays in new environments, at most as many as the run has, which are closed afterwards. Of `learner` only
+        shapes are read.
+        """
         require_fit(agent, self.env)
         alone = _acting_alone(agent)
         with contextlib.closing(HostEpisodes(alone, self.env, episodes, deterministic, max_steps)) as played:
@@ -151,7 +165,7 @@ class OnHost:
 
     @contextlib.contextmanager
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
-        """Yield the scene of one new environment that renders, and close it."""
+        """Yield one new environment with the policy that acts in it, to be stepped and rendered, and close it."""
         require_fit(agent, self.env)
         one, alone = with_rendering(self.env), _acting_alone(agent)
         with one.env:
@@ -159,7 +173,7 @@ class OnHost:
             yield HostScene(HostActor(alone, one.env, learner, key, policy), one)
 
     def first_picture(self, key: Key) -> np.ndarray:
-        """Render the first state of one new environment, which is closed."""
+        """Return a picture [H, W, 3] of the first state of one new environment, which is closed."""
         one = with_rendering(self.env)
         with one.env:
             one.env.host.reset(reset_seeds(key, 1))
@@ -167,17 +181,20 @@ class OnHost:
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
-        """Yield new environments of the same kind, or those that the user has created, and close them."""
+        """Yield `num_envs` new environments of the same kind, and close them.
+
+        If the user passed in existing environments, they have no copies: it yields and closes these.
+        """
         with self.env.recreate(num_envs) as env:
             yield env
 
     def clock(self, program: HostTraining) -> Clock:
-        """Return a clock that times the stages of `program` from now on."""
+        """Return a timer of the stages of `program`, such as stepping and updates, from now on."""
         return Clock(program, self.env)
 
 
 def _acting_alone(agent: Agent) -> Any:
-    """Return an agent whose current policies play everywhere: without extensions, and in self-play no past selves."""
+    """Return the agent whose current policy acts alone: without extensions that act, and without past selves."""
     alone = without_extensions(agent)
     if alone.pool is None:
         return alone

@@ -1,4 +1,4 @@
-"""Speed of a run on this machine: steps per second, time of each stage, advice, the fastest program layout."""
+"""Benchmark of a run on this machine: steps per second, time of each stage, advice, the fastest program layout."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COLLECTED = Rollout(STEPS, SPLIT, STEPS, SPLIT, SPLIT)  # type: ignore[arg-type]
 
 
 def say_nothing(stage: str) -> None:
-    """Print nothing: the default for `say`."""
+    """Return without printing: the default for `say`, which is called with the name of each stage."""
 
 
 def measure(
@@ -50,13 +50,14 @@ def measure(
     say: Callable[[str], None] = say_nothing,
     overlap: int = 0,
 ) -> BenchReport:
-    """Measure iterations for about `seconds`, then each stage alone. Raises ConfigError for sizes that do not divide.
+    """Return the speed of a run and the time of its stages, measured for about `seconds`.
 
-    Compilation and the first iteration are not part of `seconds`; where the first iteration takes longer than
-    `seconds` and SET_UP, it is the whole measurement. `say` is called with the name of each stage at its start.
+    Compilation and the first iteration are not part of `seconds`; where the first iteration takes longer than `seconds`
+    and SET_UP, it is the whole measurement. `say` is called with the name of each stage at its start. `overlap` 1
+    collects rollouts on the host during updates. Raises ConfigError for sizes that do not divide.
 
-    Stages of a compiled run: rollout, targets, shuffle, gradient steps. On the host: stepping (time that the loop
-    waits for environments), policy, transfer, update, recording.
+    Stages of a compiled run: rollout, targets, shuffle, gradient steps. On the host: stepping (time that the loop waits
+    for environments), policy, transfer, update, recording.
     """
     check_sizes(agent, env, num_steps)
     agent = for_overlap(agent, env, num_steps, overlap)
@@ -82,7 +83,7 @@ def measure(
 
 
 class BenchReport(NamedTuple):
-    """Speed and cost of one iteration."""
+    """Speed and cost of one iteration of training, measured on this machine."""
 
     steps_per_second: float  # autoreset steps included
     seconds: float  # of one iteration, median
@@ -94,9 +95,9 @@ class BenchReport(NamedTuple):
 
 
 def rounds(runner: Runner, seconds: float) -> list[float]:
-    """Seconds per iteration, one for each round; the rounds take about `seconds` together.
+    """Return seconds per iteration, one number for each round of measurement; all rounds take about `seconds` together.
 
-    A first iteration that already takes `seconds` is the only round.
+    A first iteration that already takes `seconds`, and longer than SET_UP, is the only round.
     """
     if runner.first >= max(seconds, SET_UP):
         return [runner.first]
@@ -113,7 +114,7 @@ def rounds(runner: Runner, seconds: float) -> list[float]:
 
 
 class Runner:
-    """Compiled program of a run, with its current state."""
+    """Compiled training program together with its current state, whose iterations can be timed."""
 
     def __init__(
         self, agent: PPO, env: Env, num_steps: int, say: Callable[[str], None] = say_nothing, overlap: int = 0
@@ -129,7 +130,7 @@ class Runner:
         self.first = self.seconds(1)  # includes one-time setup
 
     def seconds(self, iterations: int) -> float:
-        """Run `iterations` iterations; returns their wall time in seconds."""
+        """Run `iterations` iterations, and return their wall time in seconds."""
         begin = time.perf_counter()
         self.state, metrics = self.program(self.agent, self.env, self.state, iterations, 2**31 - 1)
         jax.block_until_ready((self.state, metrics))
@@ -138,13 +139,13 @@ class Runner:
         return duration
 
     def restart(self) -> None:
-        """Reset the measured times to 0."""
+        """Set the measured times to 0, so that what was run until now does not count."""
         self.spent = 0.0
         if self.clock is not None:
             self.clock.restart()
 
     def iterations_in(self, seconds: float) -> int:
-        """Number of iterations that take about `seconds`."""
+        """Return the number of iterations, at least 1, that take about `seconds`; some are run to find out."""
         count, duration = 1, self.seconds(1)
         while duration < seconds / 8:
             count *= 2
@@ -153,13 +154,16 @@ class Runner:
 
 
 def start_compiled(agent: PPO, env: Env, num_steps: int) -> TrainState:
-    """Return the state of `start`, from one compiled program."""
+    """Return the state before the first iteration, as `start` does, but from one compiled program."""
     state: TrainState = jax.jit(renewed(start), static_argnames="num_steps")(agent, env, num_steps, jax.random.key(0))
     return state
 
 
 def _stages(agent: PPO, env: VectorEnv, state: TrainState, seconds: float) -> Iterator[tuple[str, float]]:
-    """Yield (stage, seconds) of each stage before the gradient steps, measured for `seconds` as its own program."""
+    """Yield (stage, seconds) of each stage of an iteration before the gradient steps.
+
+    Each is compiled as a program of its own, and measured for at most about `seconds`.
+    """
     devices, num_steps = num_devices(agent, env, state.num_steps), state.num_steps
     own = dataclasses.replace(env, num_envs=env.num_envs // devices)
 
@@ -185,7 +189,10 @@ def _stages(agent: PPO, env: VectorEnv, state: TrainState, seconds: float) -> It
 
 
 def _time(program: Callable[..., Any], seconds: float, *arguments: Any) -> tuple[float, Any]:
-    """Median seconds of a call, over ten calls or as many as fit into `seconds`; and its result."""
+    """Return the median seconds of a call, and its result.
+
+    The median is over ten calls, or over as many as fit into `seconds`; the first call, which compiles, is not counted.
+    """
     result = jax.block_until_ready(program(*arguments))
     times: list[float] = []
     while not times or (len(times) < 10 and sum(times) < seconds):
@@ -198,10 +205,11 @@ def _time(program: Callable[..., Any], seconds: float, *arguments: Any) -> tuple
 def tune(
     agent: PPO, env: Env, num_steps: int, seconds: float = 100.0, say: Callable[[str], None] = say_nothing
 ) -> TunedProgram:
-    """Search the program layout for at most about `seconds`: devices, then chunk_rows, then unroll.
+    """Return the fastest program layout found: number of devices, then chunk_rows, then unroll, one after the other.
 
-    Each candidate runs in turn with the best so far. Raises ConfigError for environments on the host, whose speed
-    depends on stepping and acting.
+    A layout is how the compiled program is split over devices and loops. Each candidate runs in turn with the best so
+    far; the search takes at most about `seconds`, and calls `say` with each candidate. Raises ConfigError for
+    environments on the host, whose speed depends on stepping and acting.
     """
     env = require_native(env, "--tune", "leave it out; `ppax bench` says where the time goes")
     check_sizes(agent, env, num_steps)
@@ -240,7 +248,11 @@ def _candidates(agent: PPO, env: VectorEnv, num_steps: int) -> Iterator[tuple[st
 
 
 def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: Any, overlap: int = 0) -> str:
-    """Advice, one sentence, on making a host run faster; `step_seconds` is iteration time / num_steps."""
+    """Return one sentence of advice on making a run with host environments faster.
+
+    `shares` is each stage's share of the time, `step_seconds` is the time of an iteration over num_steps, and `overlap`
+    is 1 where rollouts are collected during updates.
+    """
     cores, stepping = sharding.num_cores(), shares["stepping"] * step_seconds
     if not overlap and cores > 1 and min(shares["update"], 1.0 - shares["update"]) >= WAITING:
         return (
@@ -270,7 +282,10 @@ def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: i
 
 
 def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices: int, rounding: bool = False) -> str:
-    """Advice, one sentence, on making a compiled run faster; `rounding`: whether bfloat16 would."""
+    """Return one sentence of advice on making a compiled run faster.
+
+    `shares` is each stage's share of the time; `rounding` says whether bfloat16 would make it faster.
+    """
     cores = sharding.num_cores()
     if jax.default_backend() == "cpu" and devices < cores and minibatch_rows >= 2 * SMALL and num_envs % cores:
         better = math.ceil(num_envs / cores) * cores
@@ -291,7 +306,7 @@ def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices
 
 
 def _one_thread(devices: int, cores: int) -> str:
-    """Return the advice to train with one XLA thread, for a program on one device; "" where it does not apply."""
+    """Return the words that advise one XLA thread, for a program on one device; "" where this would not help."""
     if jax.default_backend() != "cpu" or devices > 1 or cores == 1 or sharding.THREADS in os.environ:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Collect rollouts: step every stream `num_steps` times with the agent's policy.
+"""Collection of rollouts: every stream is stepped `num_steps` times with the agent's policy.
 
 E environments of A agents are B = E * A streams. An environment whose episode has ended is reset by its next step, the
 autoreset step: its row has `valid` False, and its observation is the final one of the episode. V of that row is
@@ -43,7 +43,10 @@ MOST_HOISTED = 2**22  # most values computed before a rollout's scan instead of 
 
 
 class Counts(NamedTuple):
-    """Running sums of each stream's episode up to and including one step; stacked to [T, B] by `collect`."""
+    """Running sums of each stream's episode up to and including one step; `collect` stacks them to [T, B].
+
+    A stream is one agent in one environment.
+    """
 
     reward_trace: Array  # [B] discounted sum of rewards, for reward normalization
     episode_return: Array  # [B] sum of rewards
@@ -51,7 +54,10 @@ class Counts(NamedTuple):
 
 
 class StreamRows(NamedTuple):
-    """One step of all streams; stacked to [T, B] by `collect`."""
+    """What one step of all streams leaves in a rollout; `collect` stacks it to [T, B].
+
+    A stream is one agent in one environment.
+    """
 
     steps: Transition  # [B]
     counts: Counts  # [B]
@@ -59,7 +65,10 @@ class StreamRows(NamedTuple):
 
 
 def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
-    """Reset every environment and return the state before the first step; `key` is one key, or [E]."""
+    """Return the state of all environments and memories before the first step, after a reset of every environment.
+
+    `key` is one key, or one for each environment [E].
+    """
     env_state, obs, action_mask = env.reset(key)
     zeros = jnp.zeros(env.num_streams, jnp.float32)
     return ActorState(
@@ -78,7 +87,10 @@ def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
 def one_step(
     agent: Agent, env: VectorEnv, learner: LearnerState, deterministic: bool = False
 ) -> Callable[[ActorState, Array], tuple[ActorState, StreamRows]]:
-    """Return the scan body that steps all streams once; its input is keys [E, 1 + A], as `stream_keys` makes them."""
+    """Return the body of a scan that steps all streams once; its input is keys [E, 1 + A], as `stream_keys` makes them.
+
+    A stream is one agent in one environment. `deterministic` takes the mode of the policy instead of a sample.
+    """
 
     def step(actor: ActorState, key: Array) -> tuple[ActorState, StreamRows]:
         env_key, act_key = key[:, 0], key[:, 1:].reshape(-1)  # a key for each environment, and for each stream
@@ -111,7 +123,7 @@ def one_step(
 
 
 def mode_of(policy: ForwardPass) -> Decision:
-    """Return the decisions of a deterministic policy: the modes of its distributions."""
+    """Return the decisions of a deterministic policy, [B, ...]: the modes of its distributions."""
     distribution = policy.distribution
     action = distribution.mode()
     return Decision(
@@ -131,10 +143,11 @@ def count_step(
     valid: Array,
     episode_stats: tuple[Array, Array] | None = None,
 ) -> tuple[ActorState, Counts]:
-    """Add one step [B] to the running sums of each stream's episode, which begin again after its last step.
+    """Return the actor state and running sums after one more step [B] of each stream's episode.
 
-    `episode_stats` is (reward, ended) [B] of the unmodified environment. Logged returns and lengths use it where the
-    agent is trained on other rewards or episode ends (clipped rewards, one episode per life).
+    In the state the sums are 0 again after an episode's last step. `gamma` discounts the sum of rewards by which
+    rewards are normalised. `episode_stats` is (reward, ended) [B] of the unmodified environment. Logged returns and
+    lengths use it where the agent is trained on other rewards or episode ends (clipped rewards, one episode per life).
     """
     logged_reward, logged_end = (reward, ended) if episode_stats is None else episode_stats
     counts = Counts(
@@ -151,7 +164,10 @@ def count_step(
 
 
 def finished_episodes(over: Array, counts: Counts, metrics: Mapping[str, Array]) -> Episodes:
-    """Statistics of the episodes that end in a rollout, where `over` [T, B]; `metrics` [T, B] are 0 elsewhere."""
+    """Return statistics of the episodes that end in a rollout, at the steps where `over` [T, B] is True.
+
+    `counts` are each episode's sums so far, and `metrics` [T, B] are 0 in other steps.
+    """
     returns, count = counts.episode_return, over.sum(axis=0, dtype=jnp.int32)
     total = jnp.where(over, returns, 0.0).sum(axis=0)
     # Squared deviations, not a difference of sums of squares, which loses its digits for large returns
@@ -177,11 +193,11 @@ def collect(
     key: Key,
     deterministic: bool = False,
 ) -> Collected:
-    """Step all streams `num_steps` times in one scan and return the rollout [T, B].
+    """Return a rollout [T, B] of `num_steps` steps of all streams, and the actor state after it.
 
-    `deterministic` (static) takes the mode of the policy instead of a sample, as for data of a trained policy; such a
-    rollout is not for `update`. For another number of environments, make a new `actor` with `start_actor`.
-    Raises ConfigError for host environments, which a compiled program cannot step.
+    A stream is one agent in one environment. `deterministic` (static) takes the mode of the policy instead of a sample,
+    as for data of a trained policy; such a rollout is not for `update`. For another number of environments, make a new
+    `actor` with `start_actor`. Raises ConfigError for host environments, which a compiled program cannot step.
     """
     env = require_native(
         env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which collects a rollout and updates"
@@ -210,7 +226,7 @@ def collect(
 
 
 def values_after_rollout(agent: Agent, env: Env, actor: ActorState) -> bool:
-    """Return whether V is computed in one pass after the rollout, not step by step: few streams and no memory.
+    """Return whether V is computed in one pass after the rollout, not step by step: for few streams and no memory.
 
     Not in self-play, where the values of past selves come from their own critics.
     """
@@ -219,10 +235,10 @@ def values_after_rollout(agent: Agent, env: Env, actor: ActorState) -> bool:
 
 
 def with_last_value(agent: Agent, learner: LearnerState, actor: ActorState, rows: StreamRows, over: Array) -> Collected:
-    """Return the rollout of `rows` [T, B], its bootstrap value and the statistics of its episodes.
+    """Return the rollout of `rows` [T, B] with its bootstrap value, and the statistics of its episodes.
 
-    The bootstrap value is V [B] of the observation after the last step. `over` [T, B]: steps that end an episode whose
-    return is logged.
+    The bootstrap value is V [B] of the observation after the last step. `over` [T, B] marks the steps that end an
+    episode whose return is logged.
     """
     # The new carry is dropped: the next rollout evaluates this observation again, from the same carry
     last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
@@ -237,10 +253,10 @@ def with_last_value(agent: Agent, learner: LearnerState, actor: ActorState, rows
 
 
 def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: Key) -> Collected:
-    """Truncate every running episode at the rollout's last step and reset all environments, if `due` [].
+    """Return the rollout with every running episode truncated at its last step, and reset environments, if `due` [].
 
-    The bootstrap value is `last_value`, V of the observation after that step, and no step is spent on the reset. The
-    truncated episodes are not counted in `episodes`.
+    Otherwise it is unchanged. The bootstrap value is `last_value`, V of the observation after that step, and no step is
+    spent on the reset. The truncated episodes are not counted in `episodes`.
     """
     actor, rollout, episodes = collected
     steps = rollout.steps
@@ -254,10 +270,10 @@ def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: K
 
 
 def stream_keys(key: Key, num_steps: int, env: Env) -> Array:
-    """Return keys for every step of every environment, [T, E, 1 + A]: the environment's, then one per agent.
+    """Return random keys for every step of every environment, [T, E, 1 + A]: the environment's, then one per agent.
 
     A key depends on the environment's index over all devices, so sharding does not change it. All keys of a rollout
-    are made at once, outside the scan.
+    are made at once, before its scan.
     """
     agents = env.num_streams // env.num_envs
     steps, envs, users = (jnp.arange(n, dtype=jnp.uint32) for n in (num_steps, env.num_envs, 1 + agents))

@@ -22,7 +22,7 @@ from ppax.training.loop import Trained, num_devices, place_state, state_specs, t
 
 
 class CompiledTraining:
-    """Ahead-of-time compiled `train`, called like `train`. The buffers of the given state are donated.
+    """Training compiled ahead of time, called like `train`. The buffers of the given state are donated.
 
     Hyperparameters (leaves of agent and environment) may change from call to call. Shapes and static fields are
     compiled in: a call with others raises ConfigError with the name of the field. `compile_seconds` is the sum of
@@ -63,7 +63,11 @@ class CompiledTraining:
         num_iterations: int,
         total_iterations: int | None = None,
     ) -> Trained:
-        """Run `num_iterations` iterations; see `train`. Raises ConfigError if shapes or static fields differ."""
+        """Return the state after `num_iterations` iterations, and their metrics; see `train`.
+
+        Schedules take `total_iterations` as the whole training; None: it ends with these iterations. Raises ConfigError
+        if shapes or static fields differ from those that the program was compiled for.
+        """
         if self.interpreted:
             return train(agent, env, state, num_iterations, total_iterations)
         if self._seen[0] is not agent or self._seen[1] is not env:  # else their leaves are on the devices already
@@ -84,14 +88,14 @@ class CompiledTraining:
         return trained
 
     def _on_devices(self, agent: Agent, env: VectorEnv, state: TrainState) -> tuple[Agent, VectorEnv]:
-        """Check agent and environment and put their leaves on the program's devices."""
+        """Return agent and environment with their leaves on the program's devices, after checking them."""
         self._guard(agent, env, state)
         leaves = _like(self._arguments[:2], (strong_types(agent), strong_types(env)))
         placed: tuple[Agent, VectorEnv] = jax.device_put(leaves, self.program.input_shardings[0][:2])
         return placed
 
     def _guard(self, agent: Agent, env: VectorEnv, state: TrainState) -> None:
-        """Raise ConfigError with the first difference in shapes or static fields."""
+        """Raise ConfigError with the first shape or static field that differs from those of the compiled program."""
         given = (*_like(self._arguments[:2], (strong_types(agent), strong_types(env))), state)
         changed = next(differences(self._arguments, given, ("agent", "env", "state")), None)
         if changed is not None:
@@ -99,7 +103,10 @@ class CompiledTraining:
 
 
 def differences(old: Any, new: Any, names: tuple[str, ...] = (), path: str = "") -> Any:
-    """Yield a sentence for each place in which two trees differ in shape, dtype, structure or a static field."""
+    """Yield a sentence for each place in which two trees differ in shape, dtype, structure or a static field.
+
+    `names` are those of the entries where `old` and `new` are tuples, and `path` is where they are, for the sentences.
+    """
     if type(old) is not type(new) and not (_is_array(old) and _is_array(new)):
         yield f"{path} was {_short(old)} and is {_short(new)}"
     elif _is_array(old):
@@ -146,13 +153,13 @@ def _short(x: Any) -> str:
 
 
 def strong_types(tree: PyTree) -> PyTree:
-    """Convert Python numbers to NumPy scalars of 32 bits, so that they have the dtypes of array leaves."""
+    """Return the tree with Python numbers as NumPy scalars of 32 bits, so that they have the dtypes of array leaves."""
     kinds = {bool: np.bool_, int: np.int32, float: np.float32}
     return jax.tree.map(lambda x: kinds[type(x)](x) if type(x) in kinds else x, tree)
 
 
 def _like(old: PyTree, new: PyTree) -> PyTree:
-    """Convert integers to floats where the program takes floats: 1 to 1.0."""
+    """Return `new` with integers as floats where `old` has floats: 1 as 1.0. Other structures are unchanged."""
     if jax.tree.structure(old) != jax.tree.structure(new):  # type: ignore[operator]
         return new  # `_guard` raises the error
     integers = (np.bool_, np.int32)
@@ -160,7 +167,7 @@ def _like(old: PyTree, new: PyTree) -> PyTree:
 
 
 def _release_compiler_memory() -> None:
-    """Return the compiler's freed memory, some hundred MB, to the operating system; glibc would keep it."""
+    """Give the compiler's freed memory, some hundred MB, back to the operating system; glibc would keep it."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:

@@ -1,4 +1,4 @@
-"""Whole episodes in compiled environments: for evaluation, and step by step for rendering."""
+"""Whole episodes in compiled environments: all at once for evaluation, and step by step for rendering."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from ppax.training.collection import start_actor
 
 
 class Running(NamedTuple):
-    """Loop state of `run_episodes`: the first episode of every stream, so far."""
+    """State of the loop in `run_episodes`: what every stream's first episode is so far.
+
+    A stream is one agent in one environment.
+    """
 
     actor: ActorState
     returns: Array  # [B] undiscounted
@@ -36,7 +39,7 @@ class Running(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Actor state after one step of all streams, and that step's result."""
+    """Actor state after one step of all streams, and what the environments returned for that step."""
 
     actor: ActorState
     step: VectorStep
@@ -45,7 +48,10 @@ class Moved(NamedTuple):
 def act_and_step(
     agent: Agent, env: VectorEnv, learner: LearnerState, actor: ActorState, deterministic: bool, key: Key
 ) -> Moved:
-    """Step all streams once with the policy: the mode of its distribution if `deterministic`, else a sample."""
+    """Return the state of all streams after one step with the policy, and the step's results.
+
+    A stream is one agent in one environment. `deterministic` takes the mode of the action distribution, else a sample.
+    """
     act_key, env_key = jax.random.split(key)
     policy = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
     distribution = policy.distribution
@@ -64,7 +70,10 @@ def act_and_step(
 def run_episodes(
     agent: Agent, env: VectorEnv, learner: LearnerState, key: Key, deterministic: bool, max_steps: int
 ) -> Running:
-    """Play the first episode of every stream to its end, at most `max_steps` steps. A pure function."""
+    """Return the results of every stream's first episode, played to its end or for at most `max_steps` steps.
+
+    A stream is one agent in one environment. This is a pure function, which can be compiled.
+    """
 
     @functools.partial(jax.jit, inline=True)  # so that `eval_shape` and the loop trace it once
     def moved(actor: ActorState, key: Key) -> Moved:
@@ -100,7 +109,10 @@ def run_episodes(
 
 
 class CompiledEpisodes:
-    """Whole episodes in a JAX-native environment: the first episode of as many streams."""
+    """Whole episodes in a compiled environment, for evaluation: the first episode of as many streams.
+
+    A stream is one agent in one environment. A call plays the episodes with one learner.
+    """
 
     def __init__(
         self, agent: Agent, env: VectorEnv, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
@@ -111,11 +123,11 @@ class CompiledEpisodes:
 
     @functools.cached_property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the environment's metrics; traces the program, without compiling it."""
+        """Names of the environment's metrics, found by tracing the program, without compiling it."""
         return tuple(self._program.eval_shape(*self._arguments(self._shapes, jax.random.key(0))).metrics)
 
     def __call__(self, learner: PyTree, key: Key) -> Outcome:
-        """Play the episodes. The program is compiled at the first call and runs on one device."""
+        """Return the results of the episodes, played with this learner on one device; the first call compiles."""
         own = sharding.local(learner)  # else every device plays the same episodes
         out: Running = self._program(*self._arguments(own, key))
         rows = (out.returns, out.lengths, out.finished, out.terminated, out.final_reward)
@@ -134,7 +146,7 @@ class CompiledEpisodes:
 
 
 class CompiledScene:
-    """Scene of a JAX-native environment."""
+    """One compiled environment and the policy that acts in it, stepped and rendered for films and `ppax play`."""
 
     def __init__(self, agent: Agent, env: VectorEnv, learner: LearnerState, deterministic: bool, key: Key):
         start_key, self._key = jax.random.split(key)
@@ -144,11 +156,11 @@ class CompiledScene:
         self._step = jax.jit(renewed(act_and_step), static_argnames="deterministic")
 
     def picture(self) -> np.ndarray:
-        """Render the current state."""
+        """Return a picture of the environment's current state, [H, W, 3]."""
         return render(self._env.env, jax.tree.map(lambda x: x[0], self._actor.env_state.env))
 
     def move(self, t: int) -> StepResult:
-        """Act and step."""
+        """Return the result of the `t`-th step, in which the policy acts; after an episode's end it resets instead."""
         key = jax.random.fold_in(self._key, t)
         self._actor, out = self._step(self._agent, self._env, self._learner, self._actor, self._deterministic, key)
         ended = bool(np.all(self._actor.env_state.ended))

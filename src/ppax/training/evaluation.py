@@ -1,4 +1,4 @@
-"""Evaluate a policy over whole episodes, on separate environments and keys, with frozen normalization statistics."""
+"""Evaluation of a policy over whole episodes, in environments of its own, with frozen normalisation statistics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ COLUMNS = {
 
 
 class Evaluation(NamedTuple):
-    """Undiscounted, unscaled returns and lengths of whole episodes; the agents of one environment are adjacent."""
+    """Results of whole episodes: their undiscounted, unscaled returns and their lengths, and means of them.
+
+    An episode is one agent's: those of the agents of one environment are adjacent.
+    """
 
     returns: np.ndarray  # [episodes]
     lengths: np.ndarray  # [episodes]
@@ -61,7 +64,7 @@ class Evaluation(NamedTuple):
 
     @property
     def by_agent(self) -> dict[str, Evaluation]:
-        """Evaluation of each agent and group, by its name in the logs; {} for environments with one agent."""
+        """Results of each agent and each group of agents, by its name in the logs; {} where there is one agent."""
         agent = np.arange(len(self.returns)) % self.num_agents if self.agents is None else self.agents
         every = {
             name: np.isin(agent, places)
@@ -71,52 +74,55 @@ class Evaluation(NamedTuple):
 
     @property
     def mean_return(self) -> float:
-        """Mean over the finished episodes; NaN where none finished."""
+        """Mean return of the finished episodes; NaN where none finished."""
         return self._mean(self.returns)
 
     @property
     def std_return(self) -> float:
-        """Population standard deviation over the finished episodes."""
+        """Population standard deviation of the finished episodes' returns; NaN where none finished."""
         return float(self.returns[self.finished].std()) if self.finished.any() else float("nan")
 
     @property
     def min_return(self) -> float:
-        """Smallest return of a finished episode."""
+        """Smallest return of a finished episode; NaN where none finished."""
         return float(self.returns[self.finished].min()) if self.finished.any() else float("nan")
 
     @property
     def max_return(self) -> float:
-        """Largest return of a finished episode."""
+        """Largest return of a finished episode; NaN where none finished."""
         return float(self.returns[self.finished].max()) if self.finished.any() else float("nan")
 
     @property
     def mean_length(self) -> float:
-        """Mean length of the finished episodes, in steps."""
+        """Mean length of the finished episodes, in steps; NaN where none finished."""
         return self._mean(self.lengths)
 
     @property
     def terminated_share(self) -> float:
-        """Share of the finished episodes that ended in a terminal state."""
+        """Share of the finished episodes that ended in a terminal state; NaN where none finished."""
         return self._mean(self.terminated)
 
     @property
     def truncated_share(self) -> float:
-        """Share of the finished episodes that were truncated."""
+        """Share of the finished episodes that were truncated; NaN where none finished."""
         return self._mean(~self.terminated)
 
     @property
     def mean_final_reward(self) -> float:
-        """Mean reward of the last step of the finished episodes; in games won or lost, wins minus losses."""
+        """Mean reward of the finished episodes' last steps; in games with rewards +-1 at the end, wins minus losses.
+
+        NaN where no episode finished.
+        """
         return self._mean(self.final_rewards)
 
     @property
     def mean_metrics(self) -> dict[str, float]:
-        """Mean of each of the environment's metrics over the finished episodes, as `is_success`."""
+        """Mean of each metric of the environment, such as `is_success`; NaN where no episode finished."""
         return {name: self._mean(x) for name, x in self.metrics.items()}
 
     @property
     def scores(self) -> dict[str, Any]:
-        """Means over the finished episodes as plain data, as in evaluation.json of a run directory."""
+        """Means over the finished episodes as plain numbers by name, as evaluation.json of a run directory has them."""
         return {
             "mean_return": self.mean_return,
             "std_return": self.std_return,
@@ -134,12 +140,12 @@ class Evaluation(NamedTuple):
 
     @property
     def columns(self) -> dict[str, float]:
-        """Columns of a log row: `eval_return` and so on, with several agents also `eval_return/agent_0`."""
+        """Columns of a log row by name: `eval_return` and so on; with several agents also `eval_return/agent_0`."""
         every = {"": self} | {f"/{name}": one for name, one in self.by_agent.items()}
         return {name + suffix: x for suffix, one in every.items() for name, x in one._own_columns().items()}
 
     def _of(self, own: np.ndarray) -> Evaluation:
-        """Return the episodes where `own` [episodes] is True."""
+        """Return the results of those episodes alone where `own` [episodes] is True."""
         returns, lengths, finished = self.returns[own], self.lengths[own], self.finished[own]
         metrics = {name: x[own] for name, x in self.metrics.items()}
         return Evaluation(returns, lengths, finished, self.terminated[own], self.final_rewards[own], metrics=metrics)
@@ -153,15 +159,15 @@ class Evaluation(NamedTuple):
 
 
 def evaluation_key(seed: int) -> Key:
-    """Return the key of evaluations with this seed."""
+    """Return the random key of evaluations with this seed, which is another than that of training with it."""
     return jax.random.fold_in(make_key(seed), EVALUATION)
 
 
 class Evaluator:
-    """Repeated evaluation of an agent's learners, each over `episodes` whole episodes; programs compile once.
+    """Repeated evaluation of an agent's learners, each over `episodes` whole episodes, with programs that compile once.
 
-    A context manager, which closes the environments on the host that it has created. Arguments are as in `evaluate`;
-    of `learner` only shapes are read.
+    It is a context manager, which closes the environments on the host that it has created. Arguments are as in
+    `evaluate`; of `learner` only shapes are read.
     """
 
     def __init__(
@@ -186,7 +192,7 @@ class Evaluator:
         self._opened.__exit__(*error)
 
     def __call__(self, learner: PyTree, key: Key) -> Evaluation:
-        """Evaluate one learner."""
+        """Return the results of one learner's episodes; equal keys give equal results."""
         out = self._play(learner, key)
         if out.unplayed:
             warnings.warn(
@@ -206,7 +212,7 @@ class Evaluator:
         )
 
     def blank(self) -> Evaluation:
-        """Return an evaluation without episodes: its means are NaN."""
+        """Return results without episodes, whose means are NaN."""
         number, flag = np.zeros(0, np.float32), np.zeros(0, bool)
         metrics = dict.fromkeys(self._play.metrics, number)
         return Evaluation(
@@ -232,14 +238,16 @@ def evaluate(
     deterministic: bool = True,
     max_steps: int = MAX_STEPS,
 ) -> Evaluation:
-    """Play `episodes` whole episodes and return the return and length of each.
+    """Play `episodes` whole episodes, and return the return and length of each.
 
     `deterministic` takes the mode of the action distribution; otherwise actions are sampled. The state of the training
-    run stays as it is: its environments, keys and statistics. An episode is cut after `max_steps` steps.
+    run stays as it is: its environments, keys and statistics. An episode is cut after `max_steps` steps, and then not
+    part of the means.
 
-    Native environments: one per episode. Host environments: as many new ones as the run has, closed afterwards. A
-    vector environment passed in by the user cannot be copied and is used itself; training then resets it. Raises
-    ConfigError where host environments are given an agent that they cannot have (`Groups`, `SelfPlay`).
+    Compiled environments are played in parallel, in as many copies as there are episodes. Host environments, which
+    Python steps, are created anew, as many as the run has, and closed afterwards. A vector environment passed in by the
+    user cannot be copied and is used itself; training then resets it. Raises ConfigError where host environments are
+    given an agent that they cannot have (`Groups`, `SelfPlay`).
     """
     with kept_programs(), Evaluator(agent, env, learner, episodes, deterministic, max_steps) as evaluator:
         return evaluator(learner, key)

@@ -18,9 +18,10 @@ T = TypeVar("T")
 
 
 def bad_leaves(learner: Any) -> Iterator[Array]:
-    """Yield flags []: NaN in a leaf of an optimiser's state, which may be infinite; NaN or infinity in another float.
+    """Yield flags []: whether leaves of a learner have a NaN or, outside of the optimiser's state, an infinite number.
 
-    Leaves outside the optimiser's state are joined first: one reduction compiles faster than one per leaf.
+    The optimiser's state may be infinite; it gives a flag for each leaf. All other floats are joined and give one flag,
+    because one reduction compiles faster than one per leaf.
     """
     others = []
     for path, x in jax.tree_util.tree_leaves_with_path(learner):
@@ -35,10 +36,10 @@ def bad_leaves(learner: Any) -> Iterator[Array]:
 
 
 def either(accepted: Array, after: T, before: T) -> T:
-    """Return `after` if `accepted`, else `before`, of the same structure.
+    """Return `after` if `accepted` [], else `before`; both have the same structure.
 
-    The key of a discarded iteration is used again, which is intended: keys pass as numbers, and the check for reused
-    keys does not see it.
+    They are the states after and before an iteration. The random key of a discarded iteration is used again, which is
+    intended: keys pass as numbers, and JAX's check for reused keys does not see it.
     """
     is_key = [jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(before)]
     new, old = (
@@ -55,7 +56,7 @@ def either(accepted: Array, after: T, before: T) -> T:
 
 
 def not_finite(env: Env, rollout: Rollout) -> dict[str, Array]:
-    """Masks of the rollout's rewards, values and observations that training uses and that are not finite.
+    """Return masks of the rollout's rewards, values and observations that training uses and that are not finite.
 
     Each is [T, B] (observations of a group [T, E * A_g]), by field: "reward", "value", "observation...".
     """

@@ -1,4 +1,4 @@
-"""Training as pure functions: `jax.jit` them, or `jax.vmap` them over seeds or any hyperparameter."""
+"""Training as pure functions, which may be put under `jax.jit`, or under `jax.vmap` over seeds or hyperparameters."""
 
 from __future__ import annotations
 
@@ -40,14 +40,17 @@ RESTART = 2**32 - 1  # folded into the rollout's key for forced resets; larger t
 
 
 class Trained(NamedTuple):
-    """State after the iterations, and scalar metrics reduced over them; of one iteration, its metrics as they are."""
+    """State after some iterations, and their metrics, each reduced over the iterations to one number."""
 
     state: TrainState
     metrics: Summary  # a mapping: metrics["episode_return"]
 
 
 def make_key(seed: int) -> Key:
-    """Return a key made from all 64 bits of `seed`; `jax.random.key` keeps 32. ConfigError outside 0 to 2^64 - 1."""
+    """Return a random key made from all 64 bits of `seed`, of which `jax.random.key` would keep 32.
+
+    Raises ConfigError for seeds outside of 0 to 2^64 - 1.
+    """
     if not 0 <= seed < 2**64:
         nearest = 0 if seed < 0 else 2**64 - 1
         raise ConfigError(f"seed = {seed}: must be from 0 to 2^64 - 1; nearest valid value: {nearest}")
@@ -61,7 +64,7 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
 
     `num_steps` is the length of a rollout. Every `iterations_per_env_reset` iterations all episodes are truncated and
     all environments reset; None, 0 or a negative number turns this off. Raises ConfigError where sizes do not divide,
-    a number that is not traced is out of range, or the network was made for other spaces.
+    a number that is not traced by JAX is out of range, or the network was made for other spaces.
     """
     check_sizes(agent, env, num_steps)
     if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(agent)):
@@ -83,7 +86,10 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
 
 
 def allocated(agent: Agent, state: TrainState) -> TrainState:
-    """Return `state` with zeros for what the first update adds to the learner: rollouts that an extension keeps."""
+    """Return `state` with zeros for arrays that the first update adds to the learner, such as rollouts that are kept.
+
+    So the state has the same structure before and after every update.
+    """
     extensions = [one for ppo, _ in agent.learners(state.actor.first.shape[0]) for one in ppo.extensions]
     if not any(extension.grows for extension in extensions):
         return state
@@ -98,7 +104,7 @@ def allocated(agent: Agent, state: TrainState) -> TrainState:
 
 
 def _rollout(agent: Agent, state: TrainState) -> Rollout:
-    """Rollout of the right shapes, in which every step is the current one."""
+    """Return a rollout of the shapes that training has, in which every step is the current one of `state`."""
     actor, length = state.actor, agent.sequence_length(state.num_steps)
 
     def stacked(tree: PyTree, count: int = state.num_steps) -> PyTree:
@@ -125,12 +131,15 @@ def _rollout(agent: Agent, state: TrainState) -> Rollout:
 
 
 def place_state(agent: Agent, env: Env, state: TrainState) -> TrainState:
-    """Shard `state` over the devices on which `train` runs."""
+    """Return `state` with its arrays on the devices on which `train` runs, sharded as it needs them."""
     return sharding.place_on_devices(state, state_specs(state), num_devices(agent, env, state.num_steps))
 
 
 def num_devices(agent: Agent, env: Env, num_steps: int) -> int:
-    """Return the number of devices over which `train` shards the environments and every minibatch."""
+    """Return the number of devices over which `train` shards the environments and every minibatch.
+
+    Raises ConfigError for groups of agents whose options name different numbers.
+    """
     programs = []
     for ppo, streams in agent.learners(env.num_streams):
         length = ppo.sequence_length(num_steps)
@@ -144,7 +153,7 @@ def num_devices(agent: Agent, env: Env, num_steps: int) -> int:
 
 
 def state_specs(state: TrainState) -> TrainState:
-    """Sharding of each field of a TrainState: `actor` is split by environment, all else is replicated."""
+    """Return the sharding of each field of a TrainState: `actor` is split by environment, all else is replicated."""
     specs: dict[str, Any] = {"learner": SAME, "actor": SPLIT, "key": SAME, "iteration": SAME, "env_steps": SAME}
     return dataclasses.replace(state, **specs, ranges=SAME)
 
@@ -157,7 +166,7 @@ def train(
     num_iterations: int | Array,
     total_iterations: int | Array | None = None,
 ) -> Trained:
-    """Run `num_iterations` iterations, each of one rollout and one update.
+    """Return the state after `num_iterations` iterations, each of one rollout and one update, and their metrics.
 
     Metrics are scalars: means over the iterations (`episode_return` and `episode_length`: over finished episodes, NaN
     where none finished). Memory use does not depend on `num_iterations`. Schedules are given the progress
@@ -187,7 +196,7 @@ def train(
 
 
 def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Array, total: Array) -> Trained:
-    """Run the loop of `train` on one device, or on one device's shard of the environments."""
+    """Return what `train` does, from a loop on one device, or on one device's shard of the environments."""
     jitted_iteration = jax.jit(renewed(iteration))  # so that `eval_shape` and the loop below trace it once
 
     def iterate(_: Array, carried: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
@@ -202,7 +211,7 @@ def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Arra
 
 
 class IterationInputs(NamedTuple):
-    """Inputs of one iteration: the annealed agent and the PRNG keys."""
+    """What one iteration takes besides the state: the annealed agent and the random keys."""
 
     agent: Agent  # annealed
     key: Key  # `TrainState.key` after this iteration
@@ -212,7 +221,7 @@ class IterationInputs(NamedTuple):
 
 
 def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Array) -> IterationInputs:
-    """Anneal the agent to the training progress and split the iteration's keys."""
+    """Return the agent annealed to the training progress of `state`, and the iteration's random keys."""
     keys = jax.random.split(state.key, 2 + agent.num_epochs)
     key, collect_key, update_keys = keys[0], keys[1], keys[2:]
     progress = state.iteration / total_iterations
@@ -222,13 +231,16 @@ def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Ar
 
 
 def annealed_env(env: Env, state: TrainState, total_iterations: int | Array) -> Scheduled:
-    """Return the compiled environment at the training progress, and the numbers that its schedule changes."""
+    """Return the compiled environment with its parameters as its schedule has them now, and those that it changes.
+
+    Now is the training progress of `state`; parameters are numbers such as gravity.
+    """
     native, env_steps = require_native(env, "schedule", LOOPS), counter.to_float(state.env_steps)
     return scheduled(native, state.iteration / total_iterations, env_steps, state.ranges)
 
 
 def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
-    """Run one iteration: one rollout and one update."""
+    """Return state and metrics after one iteration, of one rollout and one update in a compiled environment."""
     inputs = iteration_inputs(in_training(agent), state, total_iterations)
     env, numbers = annealed_env(env, state, total_iterations)
     inputs = inputs._replace(numbers={**inputs.numbers, **numbers})
@@ -237,7 +249,11 @@ def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations:
 
 
 def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, collected: Collected) -> Trained:
-    """Finish an iteration from its rollout: forced reset, update, metrics, and discarding if not finite."""
+    """Return the state after an iteration whose rollout is `collected`, and its metrics.
+
+    This is all that follows the rollout: the reset of all environments where it is due, the update, the metrics. If
+    anything is not finite, the state is the one before the iteration.
+    """
     agent = inputs.agent
     period = state.iterations_per_env_reset
     if period is not None and period > 0:
@@ -277,7 +293,10 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
 
 
 def require_new_names(metrics: Mapping[str, Array], of_episodes: Mapping[str, Array], own: Mapping[str, Array]) -> None:
-    """Raise ConfigError if a metric of the environment, in `own`, has the name of another metric."""
+    """Raise ConfigError if a metric of the environment has the name of another metric, or one that is no identifier.
+
+    `own` has the environment's metrics; `metrics` and `of_episodes` are those of the update and of finished episodes.
+    """
     reserved = {*metrics, *EPISODE_METRICS, "iteration", "env_steps", *MEASURED, *STAGES}
     for name in own:
         if name in reserved or "/" in name or not name.isidentifier():
@@ -288,7 +307,10 @@ def require_new_names(metrics: Mapping[str, Array], of_episodes: Mapping[str, Ar
 
 
 def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
-    """Check agent, environment and sizes against each other; ConfigError names the nearest sizes that work."""
+    """Raise ConfigError where agent, environment and sizes do not fit each other, with the nearest sizes that would.
+
+    `num_steps` is the length of a rollout.
+    """
     require_arguments(agent, env)
     require_fit(agent, env)
     check_numbers(agent)

@@ -1,4 +1,7 @@
-"""Sweeps: many runs in one compiled program, over seeds or any hyperparameter of agent or environment."""
+"""Sweeps: many runs in one compiled program, over seeds or any hyperparameter of agent or environment.
+
+A member is one run of a sweep; arrays of all members have a leading axis [S].
+"""
 
 from __future__ import annotations
 
@@ -45,9 +48,9 @@ SHARE = 0.5  # share of the available memory that members may take
 def start_sweep(
     agent: Agent, env: VectorEnv, num_steps: int, keys: Key, iterations_per_env_reset: int | None = None
 ) -> TrainState:
-    """Return initial states for `sweep`, one for each key [S], sharded as it needs them. See `ppax.start`.
+    """Return initial states for `sweep`, one for each of `keys` [S], sharded as it needs them.
 
-    Raises ConfigError for host environments.
+    Other arguments are those of `ppax.start`. Raises ConfigError for host environments.
     """
     members = len(keys)
     require_arguments(agent, _first(env))
@@ -67,7 +70,7 @@ def sweep(
     num_iterations: int | Array,
     total_iterations: int | Array | None = None,
 ) -> Trained:
-    """Train many members, each a run of its own; all results have a leading axis [S].
+    """Return states and metrics after training many members, each a run of its own; all have a leading axis [S].
 
     `states` come from `start_sweep`. A hyperparameter of `agent` or `env` is a scalar, shared by all members, or [S],
     one value per member; for independent players also [A], one per player, or [S, A]. The result equals that of
@@ -86,7 +89,10 @@ def sweep(
 def sweep_members(
     agents: Agent, envs: VectorEnv, states: TrainState, num_iterations: int | Array, total_iterations: int | Array
 ) -> Trained:
-    """Train members whose every hyperparameter already has the leading axis [S]; otherwise as `sweep`."""
+    """Return states and metrics after training members (runs of a sweep), as `sweep` does.
+
+    Here every hyperparameter of `agents` and `envs` has the leading axis [S] already.
+    """
     number, total = jnp.int32(num_iterations), jnp.int32(total_iterations)
     if rules().mapped_members:
         return jax.vmap(train, (0, 0, 0, None, None))(agents, envs, states, number, total)
@@ -110,24 +116,30 @@ def sweep_members(
 
 
 def devices_of_members(members: int) -> int:
-    """Return the number of devices over which `members` members are sharded."""
+    """Return the number of devices over which `members` runs of a sweep are sharded."""
     if rules().mapped_members:
         return 1
     return next(d for d in range(min(sharding.available(), members), 0, -1) if members % d == 0)
 
 
 def _first(env: Any) -> Any:
-    """Environment of the first member: spaces of some suites are computed from parameters, which must not be [S]."""
+    """Return the environment of the first member (run of a sweep), whose hyperparameters are no arrays [S].
+
+    Spaces of some suites are computed from parameters, and must not get an axis [S].
+    """
     return jax.tree.map(lambda x: x[0] if np.ndim(x) else x, env)
 
 
 def _members(agent: Agent, env: VectorEnv, members: int) -> tuple[Agent, VectorEnv]:
-    """Return agent and environment with a leading axis [S] on every leaf; each member runs on one device."""
+    """Return agent and environment with a leading axis [S] on every leaf, for `members` runs of a sweep.
+
+    Each run is then trained on one device.
+    """
     return _of_agent(with_devices(agent, 1), members), _for_each(env, members, "env")
 
 
 def _of_agent(agent: Agent, members: int) -> Agent:
-    """Return the agent with hyperparameters [S]; those of independent players may be [S, A]."""
+    """Return the agent with hyperparameters [S], for `members` runs of a sweep; those of independent players [S, A]."""
 
     def one(path: tuple[object, ...], node: Any) -> Any:
         name = f"agent{jax.tree_util.keystr(path)}"
@@ -140,7 +152,10 @@ def _of_agent(agent: Agent, members: int) -> Agent:
 
 
 def _for_each(tree: PyTree, members: int, name: str, players: int = 1) -> PyTree:
-    """Broadcast every leaf to [S]; with several `players`, a leaf [players] becomes [S, players]."""
+    """Return the tree with every leaf broadcast to [S], for `members` runs; with `players`, a leaf [A] to [S, A].
+
+    `name` is the path of the tree in messages. Raises ConfigError for leaves of other shapes.
+    """
 
     def one(path: tuple[object, ...], x: Array) -> Array:
         if np.ndim(x) == 0:
@@ -162,13 +177,14 @@ def _for_each(tree: PyTree, members: int, name: str, players: int = 1) -> PyTree
 
 
 class MembersTraining:
-    """Ahead-of-time compiled training of `agents` and `envs`, all of equal static parts; states [S] are donated.
+    """Ahead-of-time compiled training of the members (runs) of a sweep, all with equal static fields.
 
-    `num_bytes` is the memory that the compiled program needs, as XLA has measured it; 0 where it reports none.
+    The states [S] given to a call are donated. `num_bytes` is the memory that the compiled program needs, as XLA has
+    measured it; 0 where it reports none.
     """
 
     def __init__(self, agents: Sequence[Agent], envs: Sequence[VectorEnv], shapes: TrainState):
-        """Compile for agents and environments of the members, and for `shapes`, those of the state of one member."""
+        """Compile for the members' agents and environments, one of each; `shapes` are those of one member's state."""
         if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             raise ConfigError("jax_disable_jit: a sweep is one compiled program; call ppax.fit for one of its settings")
         begin = time.perf_counter()
@@ -186,7 +202,11 @@ class MembersTraining:
         self.compile_seconds = time.perf_counter() - begin
 
     def __call__(self, states: TrainState, num_iterations: int, total_iterations: int) -> Trained:
-        """Run `num_iterations` iterations of all members; `states` from here or from `stacked`."""
+        """Return states [S] and metrics after `num_iterations` iterations of all members.
+
+        `states` are those of the last call, or from `stacked`; `total_iterations` is the length of the whole training,
+        for schedules.
+        """
         with unchecked():  # an iteration that is not finite is discarded, and `grad_norm` is NaN
             trained: Trained = self._program(
                 *self._arguments, self._placed(states), np.int32(num_iterations), np.int32(total_iterations)
@@ -194,11 +214,11 @@ class MembersTraining:
         return trained
 
     def set_members(self, agents: Sequence[Agent], envs: Sequence[VectorEnv]) -> None:
-        """Replace the members by others with the same static fields."""
+        """Replace the members, the runs that the program trains, by others with the same static fields."""
         self._arguments = self._placed((stacked([with_devices(agent, 1) for agent in agents]), stacked(envs)))
 
     def _placed(self, tree: Tree) -> Tree:
-        """Place members on the devices that train them."""
+        """Return the tree, whose leaves are [S, ...], on the devices that train its members."""
         if self.devices == 1:
             return jax.device_put(tree, jax.local_devices()[0])
         return jax.device_put(tree, sharding.shardings(PartitionSpec(MEMBERS), self.devices, MEMBERS))
@@ -212,7 +232,10 @@ class MembersTraining:
 
 
 class MemberStates(Sequence[TrainState]):
-    """States of the first `members` members of a stacked state, [S]; copied to the host when one is asked for."""
+    """Sequence of the states of the first `members` runs of a sweep, which are stacked in `states` [S].
+
+    They are copied to the host when the first one is asked for.
+    """
 
     def __init__(self, states: TrainState, members: int):
         self._states, self._members = states, members
@@ -222,7 +245,7 @@ class MemberStates(Sequence[TrainState]):
         return self._members
 
     def __getitem__(self, member: Any) -> Any:
-        """Return the state of one member: the inverse of `stacked`."""
+        """Return the state of one member (run of a sweep), without the axis [S]: the inverse of `stacked`."""
         own = [
             x[member] if impl is None else jax.random.wrap_key_data(x[member], impl=impl)
             for x, impl in zip(self._leaves, self._impls, strict=True)
@@ -230,7 +253,7 @@ class MemberStates(Sequence[TrainState]):
         return jax.tree.unflatten(self._structure, own)
 
     def env_steps(self, member: int) -> int:
-        """Return the valid steps of a member."""
+        """Return the number of valid environment steps that a member (run of a sweep) has trained for."""
         return counter.to_int(self._env_steps[member])
 
     @functools.cached_property
@@ -250,7 +273,10 @@ class MemberStates(Sequence[TrainState]):
 
 
 def stacked(trees: Sequence[Tree]) -> Tree:
-    """Stack the leaves of equal trees along a leading axis [S], on the host; random keys stay keys."""
+    """Return one tree with the leaves of `trees` stacked along a leading axis [S], on the host; random keys stay keys.
+
+    All trees must have the same structure.
+    """
 
     def one(*leaves: Any) -> Any:
         if _is_key(leaves[0]):
@@ -268,9 +294,9 @@ def _is_key(x: Any) -> bool:
 
 @jax.jit
 def with_learners(states: TrainState, sources: Array) -> TrainState:
-    """Return states [S] in which member i has the learner of member `sources[i]`.
+    """Return states [S] of a sweep's members (runs) in which member i has the learner of member `sources[i]`.
 
-    Environments, with the running games of self-play, and keys are its own.
+    Environments, with the running games of self-play, and keys stay those of member i.
     """
     copied = sources != jnp.arange(len(sources))
 
@@ -283,9 +309,10 @@ def with_learners(states: TrainState, sources: Array) -> TrainState:
 
 
 def members_that_fit(needed: Footprint, available: int | None) -> int:
-    """Return how many members a program may have, by a lower bound on the memory of one; at least one.
+    """Return how many runs of a sweep one program may have by the memory that they need; at least one.
 
-    On a CPU, members train one after the other on each device: only their states are kept for all.
+    `needed` is a lower bound for one of them, `available` the memory in bytes; None: unknown, and MOST runs are
+    allowed. On a CPU, they train one after the other on each device: only their states are kept for all.
     """
     if available is None:
         return MOST
@@ -295,6 +322,6 @@ def members_that_fit(needed: Footprint, available: int | None) -> int:
 
 
 def filled(members: int) -> int:
-    """Return `members`, rounded up so that each of the CPU's devices trains as many."""
+    """Return the number of a sweep's runs, rounded up so that each of the CPU's devices trains as many."""
     devices = min(sharding.available(), members) if not rules().mapped_members else 1
     return -(-members // devices) * devices

@@ -1,4 +1,4 @@
-"""Learning from others: distillation of a teacher policy, and behaviour cloning of demonstrations."""
+"""Imitation of others: extensions for distillation of a teacher policy, and for cloning of demonstrations."""
 
 from ppax.extensions.imitation.cloning import BehaviourCloning, clone
 from ppax.extensions.imitation.demonstrations import Demonstrations

@@ -50,7 +50,10 @@ class BehaviourCloning(Extension):
     data: LazyDemonstrations | None = static("the demonstrations, as `clone` holds them", default=None)
 
     def terms(self, rows: Rows) -> Terms:
-        """Terms of rows [N]; ConfigError for a network with memory, and for importance weights."""
+        """Return the negative log-likelihood of a demonstrated action for each row, [N].
+
+        Raises ConfigError for a network with memory, and for importance weights.
+        """
         if self.data is None:
             raise ConfigError(f"{FIELD}: behaviour cloning needs demonstrations: {REMEDY}")
         if jax.tree.leaves(rows.sequences.carry):
@@ -71,7 +74,8 @@ def clone(env: Any, demonstrations: Any = "", checksum: str = "", coef: Scalar =
     `demonstrations` are the path of an .npz file, or a mapping, of the arrays `observations`, `actions`, `terminations`
     and `truncations`, episodes one after the other. A path is in the run file, so that a run continues from its
     directory; arrays have to be passed again. With a `checksum` they are read when the loss is first computed, and have
-    to be the same. ConfigError, naming the array, where one does not fit the spaces, and for a file that is missing.
+    to be the same. Raises ConfigError, naming the array, where one does not fit the spaces, and for a file that is
+    missing.
     """
     path = os.path.abspath(demonstrations) if isinstance(demonstrations, str | Path) and str(demonstrations) else ""
     if not path and isinstance(demonstrations, str):
@@ -83,9 +87,9 @@ def clone(env: Any, demonstrations: Any = "", checksum: str = "", coef: Scalar =
 
 
 def as_sampled(distribution: Any, action: PyTree) -> PyTree:
-    """Return actions [N, ...] of the environment as `distribution` samples them: the inverse of `env_action`.
+    """Return actions [N, ...] of the environment as `distribution` samples them: the inverse of its `env_action`.
 
-    ConfigError for a distribution without inverse.
+    Raises ConfigError for a distribution whose map to actions has no inverse.
     """
     if type(distribution) is Joint:
         parts = distribution.components
@@ -105,7 +109,7 @@ def as_sampled(distribution: Any, action: PyTree) -> PyTree:
 
 
 def _in_box(distribution: Any, x: Array) -> Array:
-    """Return vectors [N, d] of a Box as they are sampled."""
+    """Return vectors [N, d] of a Box as `distribution` samples them, before it maps them into the bounds."""
     if type(distribution) is Normal:
         return x
     if type(distribution) is Beta:

@@ -33,10 +33,10 @@ SEPARATOR = "/"  # between the keys of Dict and Tuple spaces in a file: "observa
 
 
 class Demonstrations:
-    """Demonstrated observations and actions [n, ...]; objects with equal checksums compare equal."""
+    """Demonstrated observations and actions of n steps, [n, ...]; objects with equal checksums compare equal."""
 
     def __init__(self, obs: PyTree, actions: PyTree, checksum: str):
-        """Keep the arrays, which `read` has checked."""
+        """Keep the arrays, which `read` has checked, and the checksum of them."""
         self.obs, self.actions, self.checksum = obs, actions, checksum
         self.size: int = len(jax.tree.leaves(actions)[0])
 
@@ -51,10 +51,10 @@ class Demonstrations:
 
 
 class LazyDemonstrations:
-    """Demonstrations identified by their checksum, and read at their first use."""
+    """Demonstrations known by their checksum, and read at their first use; equal checksums compare equal."""
 
     def __init__(self, checksum: str, load: Callable[[], Demonstrations], loaded: Demonstrations | None = None):
-        """Keep the function that reads them; `loaded` where they have been read already."""
+        """Keep `load`, the function that reads them; `loaded` where they have been read already."""
         self.checksum, self._load, self._loaded = checksum, load, loaded
 
     def __eq__(self, other: object) -> bool:
@@ -67,7 +67,7 @@ class LazyDemonstrations:
         return f"LazyDemonstrations({self.checksum[:12]})"
 
     def rows(self) -> Demonstrations:
-        """Return the demonstrations; ConfigError where they are not those of the checksum."""
+        """Return the demonstrations, read at the first call; ConfigError where their checksum is another one."""
         if self._loaded is None:
             self._loaded = self._load()
         if self._loaded.checksum != self.checksum:
@@ -81,7 +81,7 @@ class LazyDemonstrations:
 def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demonstrations:
     """Return the demonstrations of an .npz file or a mapping of arrays; ConfigError unless they fit the spaces.
 
-    `observations` have one row for each action, or one more for each episode, its last observation, as in Minari.
+    `observations` have one row for each action, or in addition the last observation of each episode, as in Minari.
     """
     name = repr(source) if isinstance(source, str) else "the mapping"
     arrays = _from_file(source) if isinstance(source, str) else _nested(source)
@@ -111,7 +111,10 @@ def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demons
 
 
 def _from_file(path: str) -> dict[str, Any]:
-    """Return the arrays of an .npz file as nested mappings; none of Python objects."""
+    """Return the arrays of an .npz file, those of "a/b" in a mapping "a"; ConfigError for a file that is none.
+
+    Arrays of Python objects are refused, as reading them could execute code.
+    """
     if not os.path.isfile(path):
         raise ConfigError(f"{FIELD} = {path!r}: is no file; must be an .npz file with {', '.join(FIELDS)}")
     try:
@@ -128,7 +131,10 @@ def _from_file(path: str) -> dict[str, Any]:
 
 
 def _read_sizes(path: str, file: IO[bytes]) -> list[str]:
-    """Return the names of the arrays in a zip file; ConfigError where they would take more memory than they may."""
+    """Return the names of the arrays in an .npz file; ConfigError where they would take too much memory.
+
+    Too much is more than is free for reading them, or far more than the size of the file, as in a zip bomb.
+    """
     require_short_directory(file, DIRECTORY)
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
@@ -155,7 +161,7 @@ def _is_field(name: str) -> bool:
 
 
 def _nested(arrays: Any) -> dict[str, Any]:
-    """Return arrays by name with those of `a/b` in a mapping `a`."""
+    """Return arrays by name, with those of "a/b" in a mapping "a"; ConfigError for anything but a mapping."""
     if not isinstance(arrays, Mapping):
         kind = type(arrays).__name__
         raise ConfigError(f"{FIELD}: a {kind}; must be the path of an .npz file, or a mapping of {', '.join(FIELDS)}")
@@ -177,7 +183,11 @@ def _flags(x: Any, name: str) -> np.ndarray:
 
 
 def _leaves(x: Any, space: spaces.Space, where: str) -> list[tuple[spaces.Space, np.ndarray, str]]:
-    """Return (space, array, name) of each elementary space, in the order of `jax.tree.leaves`."""
+    """Return (space, array, name) for each elementary space of `space`, in the order of `jax.tree.leaves`.
+
+    `x` has the arrays, in mappings for Dict and Tuple spaces; `where` is its name in messages. Raises ConfigError where
+    an array is missing or has no numbers.
+    """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         inner = _entries(space)
         if not isinstance(x, Mapping) or set(map(str, x)) != set(inner):
@@ -191,7 +201,7 @@ def _leaves(x: Any, space: spaces.Space, where: str) -> list[tuple[spaces.Space,
 
 
 def _entries(space: Any) -> dict[str, spaces.Space]:
-    """Return the parts of a Dict or Tuple space by key or place, in the order of `jax.tree.leaves`."""
+    """Return the parts of a Dict space by key, of a Tuple space by "0", "1", ..., in the order of `jax.tree.leaves`."""
     if isinstance(space, spaces.Dict):
         return {key: space.spaces[key] for key in sorted(space.spaces)}
     return {str(place): one for place, one in enumerate(space.spaces)}
@@ -206,7 +216,11 @@ def _tree(space: spaces.Space, columns: Any) -> PyTree:
 
 
 def _rows_of_actions(ended: np.ndarray, observations: int) -> np.ndarray:
-    """Return the places [n] of the observations that have an action: all but the last of each episode."""
+    """Return the indices [n] of the observations that have an action: all but the last one of each episode.
+
+    `ended` [n] marks the last actions of episodes; `observations` is the number of observations. Raises ConfigError
+    where it fits neither one for each action nor one more for each episode.
+    """
     steps, episodes = len(ended), int(ended.sum()) + int(not ended[-1])
     if observations not in (steps, steps + episodes):
         raise ConfigError(
@@ -218,7 +232,7 @@ def _rows_of_actions(ended: np.ndarray, observations: int) -> np.ndarray:
 
 
 def _require_fit(space: Any, x: np.ndarray, where: str, steps: int) -> None:
-    """Raise ConfigError unless `x` has `steps` elements of an elementary space."""
+    """Raise ConfigError unless the array `x` has `steps` elements of an elementary space; `where` is its name."""
     shape = (steps, *(space.shape or ()))
     if x.shape != shape:
         raise ConfigError(f"{FIELD}: {where} has shape {list(x.shape)}; must be {list(shape)}, for {space}")
@@ -236,7 +250,10 @@ def _require_fit(space: Any, x: np.ndarray, where: str, steps: int) -> None:
 
 
 def _limits(space: Any) -> tuple[Any, Any]:
-    """Return the smallest and largest number of an elementary space; for floats with slack for rounding."""
+    """Return the smallest and largest number of an elementary space; for floats with slack for rounding.
+
+    For a Box or MultiDiscrete they are arrays, one number for each element.
+    """
     if isinstance(space, spaces.Discrete):
         return space.start, space.start + space.n - 1
     if isinstance(space, spaces.MultiDiscrete):
@@ -248,7 +265,7 @@ def _limits(space: Any) -> tuple[Any, Any]:
 
 
 def _dtype(space: Any) -> np.dtype:
-    """Return the dtype of an elementary space in ppax."""
+    """Return the dtype that elements of an elementary space have in ppax, such as float32 for a Box of float64."""
     return next(leaves_of(space)).dtype
 
 

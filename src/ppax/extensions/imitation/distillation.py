@@ -1,4 +1,7 @@
-"""Distillation: a student follows a teacher's action distributions, in its own states or in both's (DAgger)."""
+"""Distillation: an extension in which a student follows a teacher's action distributions.
+
+It learns in its own states, or with DAgger also in those to which the teacher's actions lead.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,11 @@ class Distillation(Extension):
     policy: Teacher | None = static("the teacher, as `distill` holds it", default=None)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return no state; ConfigError where the teacher acts beside a policy loss, whose ratios would be wrong."""
+        """Return the state and parameters of the learner, of which this extension has none.
+
+        Raises ConfigError where the teacher acts (`beta`) beside a policy loss, whose probability ratios would be
+        wrong.
+        """
         if self.beta is not None and not isinstance(agent.loss, NoPolicyLoss):
             raise ConfigError(
                 f"distillation.beta: some actions are the teacher's, whose probability ratio in "
@@ -78,7 +85,10 @@ class Distillation(Extension):
         return ExtensionState()
 
     def terms(self, rows: Rows) -> Terms:
-        """Terms of rows [N]; ConfigError where the distributions of teacher and student are not of one kind."""
+        """Return the divergence of the student from the teacher for each row, [N].
+
+        Raises ConfigError where the distributions of the two are not of one kind.
+        """
         wanted, own = rows.extras, rows.policy.distribution
         _require_alike(wanted, own)
         # rows that are not valid are zeros, of which some densities have no logarithm: NaN would reach the gradient
@@ -86,27 +96,37 @@ class Distillation(Extension):
         return Terms({"distillation_loss": self.coef * divergence}, {"teacher_kl": divergence})
 
     def init_streams(self, num_streams: int) -> PyTree:
-        """Return the teacher's initial memory in each stream, which `before` advances over each rollout."""
+        """Return the teacher's initial memory in each stream (one agent in one environment), for the hook `before`.
+
+        It advances by a whole rollout at a time.
+        """
         return initial_memory(self.memory, num_streams)
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Make the distributions of the teacher's actions in a rollout [T, B], and advance its memory."""
+        """Return the distributions of the teacher's actions in a rollout [T, B], and its memory after it.
+
+        Rewards stay; the distributions are inputs of `terms`.
+        """
         steps = rollout.steps
         obs, action_mask = zero_rows(steps.valid, (steps.obs, steps.action_mask))
         distribution, memory = self._teacher().follow(streams, obs, steps.first, action_mask)
         return Before(state, reward, distribution, memory)
 
     def init_acting(self, agent: Any, num_streams: int) -> PyTree:
-        """Return the teacher's memory of each stream while it acts, and whether it has acted; () without `beta`.
+        """Return the teacher's first memory of each stream while it acts, and whether it has acted; () without `beta`.
 
-        It advances with every collected step; the memory of `init_streams` advances once per rollout, in `before`.
+        A stream is one agent in one environment. This memory advances with every collected step; that of `init_streams`
+        advances once per rollout.
         """
         if self.beta is None:
             return ()
         return initial_memory(self.memory, num_streams), jnp.zeros(num_streams, bool)
 
     def act(self, agent: Any, acting: PyTree, choice: Choice, key: Key) -> Acted:
-        """Act with probability `beta` in each step of each stream, by a sample of the teacher's distribution."""
+        """Return the action of every stream: with probability `beta` a sample of the teacher's, else the student's.
+
+        A stream is one agent in one environment.
+        """
         act_key, choice_key = (jax.vmap(jax.random.fold_in, (0, None))(key, number) for number in range(2))
         acted = self._teacher().act(acting[0], choice.obs, choice.first, choice.action_mask, act_key)
         _require_alike(acted.distribution, choice.policy.distribution)
@@ -133,9 +153,9 @@ def distill(
     `teacher` is the path of a run directory or bundle, which `ppax.load` reads, "hf://OWNER/NAME", or a `ppax.Policy`.
     With `beta`, each step's action is the teacher's with this probability (DAgger), which takes
     `loss=ppax.losses.NoPolicyLoss()`. A path is in the run file, so that a run continues from its directory; a policy
-    has to be passed again. With a `checksum` the teacher is read when it is first computed, and has to be the same, its
-    `memory` too. ConfigError, naming the field, for a teacher that is missing or another, has other spaces, or several
-    agents.
+    has to be passed again. With a `checksum` the teacher is read when it is first needed, and has to be the same, its
+    `memory` too. Raises ConfigError, naming the field, for a teacher that is missing or another, has other spaces, or
+    has several agents.
     """
     if isinstance(teacher, str) and not teacher:
         raise ConfigError(f'distillation.teacher = "": must be {REMEDY}')
@@ -145,7 +165,7 @@ def distill(
 
 
 def _require_alike(wanted: Any, own: Any) -> None:
-    """Raise ConfigError unless two distributions are of one kind, with the same bounds."""
+    """Raise ConfigError unless the distributions of teacher and student are of one kind, with the same bounds."""
     if jax.tree.structure(wanted) != jax.tree.structure(own):  # type: ignore[operator]
         names = type(wanted).__name__, type(own).__name__
         raise ConfigError(
@@ -155,11 +175,11 @@ def _require_alike(wanted: Any, own: Any) -> None:
 
 
 class Teacher:
-    """Policy that is imitated. Teachers with equal checksums compare equal; `policy` is read at its first use.
+    """Policy that is imitated, read at its first use. Teachers with equal checksums compare equal.
 
     Its weights are constants of the program, not leaves of the agent, over which sweeps and independent players map: a
-    program is compiled for one teacher. Its memory of each stream is a tuple of arrays [B, ...], whose shapes and types
-    are known without reading it.
+    program is compiled for one teacher. Its memory of each stream (one agent in one environment) is a tuple of arrays
+    [B, ...], whose shapes and types are known without reading it.
     """
 
     def __init__(
@@ -170,7 +190,7 @@ class Teacher:
         wanted: tuple[spaces.Space, spaces.Space],
         policy: Any = None,
     ):
-        """Keep path, checksum, arrays of the memory and spaces; without a `policy` it is to be read from `source`."""
+        """Keep path, checksum, arrays of the memory and spaces; without a `policy` it will be read from `source`."""
         self.source, self.checksum, self.memory, self._wanted, self._policy = source, checksum, memory, wanted, policy
         # two policies of Python may have equal weights and other activations
         self._key: Hashable = (checksum, "" if source else jax.tree.structure(policy.agent))
@@ -185,7 +205,10 @@ class Teacher:
         return f"Teacher({self.source or 'a policy'}, {self.checksum[:12]})"
 
     def follow(self, memory: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> Taught:
-        """Follow the steps [T, B, ...] of a rollout from the memory [B, ...] before it."""
+        """Return the teacher's distributions in the steps [T, B, ...] of a rollout, and its memory after them.
+
+        `memory` [B, ...] is that before them.
+        """
         agent, learner = self._read()
         num_steps, streams = first.shape
         sequences: PyTree = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (obs, first, action_mask))
@@ -202,7 +225,7 @@ class Teacher:
         return Taught(distribution, tuple(jax.tree.leaves(taught[1])))
 
     def act(self, memory: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key) -> TeacherActed:
-        """Act for every stream [B, ...] by a sample; `key` is [B]."""
+        """Return an action of the teacher for every stream (one agent in one environment), sampled; `key` is [B]."""
         agent, learner = self._read()
         out = agent.policy(learner, self._carry(agent, memory), obs, first, action_mask)
         return TeacherActed(tuple(jax.tree.leaves(out.carry)), out.distribution, sample(out, key))
@@ -211,7 +234,7 @@ class Teacher:
         return jax.tree.unflatten(jax.tree.structure(_carry_of(agent)), memory)
 
     def _read(self) -> tuple[Any, Any]:
-        """Return the teacher's agent and learner; ConfigError unless they are those of the run's start."""
+        """Return the teacher's agent and learner; ConfigError unless they are those that the run began with."""
         if self._policy is None:
             policy = _checked(_loaded(self.source), self.source, self._wanted)
             _require_same(self.source, self.checksum, checksum_of(policy))
@@ -225,14 +248,14 @@ class Teacher:
 
 
 class Taught(NamedTuple):
-    """Distributions of a teacher's actions in a rollout, and its memory after it."""
+    """What `Teacher.follow` returns: distributions of a teacher's actions in a rollout, and its memory after it."""
 
     distribution: Any  # [T, B]
     memory: PyTree  # [B, ...]
 
 
 class TeacherActed(NamedTuple):
-    """One step of a teacher in every stream."""
+    """What `Teacher.act` returns: one step of a teacher in every stream (one agent in one environment)."""
 
     memory: PyTree  # [B, ...]
     distribution: Any  # [B]
@@ -242,7 +265,10 @@ class TeacherActed(NamedTuple):
 def teacher_of(
     teacher: Any, checksum: str, memory: tuple[str, ...], observation: spaces.Space, action: spaces.Space
 ) -> Teacher:
-    """Return the teacher that a path or a policy names; it is read at once unless its checksum is known."""
+    """Return the teacher that a path or a policy names; it is read at once unless its checksum is given.
+
+    `observation` and `action` are the spaces that it must have, and `memory` are the arrays of its memory.
+    """
     wanted = observation, action
     if not isinstance(teacher, str):
         policy = _checked(teacher, "a policy of Python", wanted)
@@ -256,7 +282,7 @@ def teacher_of(
 
 
 def _loaded(source: str) -> Any:
-    """Read a policy with `ppax.load`; ConfigError, naming the option, where there is none."""
+    """Return the policy that `ppax.load` reads from `source`; ConfigError, naming the option, where there is none."""
     if not (source.startswith(REMOTE) or os.path.exists(source)):
         raise ConfigError(
             f"distillation.teacher = {source!r}: does not exist; must be the run directory or bundle of the teacher. "
@@ -271,7 +297,10 @@ def _loaded(source: str) -> Any:
 
 
 def _checked(policy: Any, name: str, wanted: tuple[spaces.Space, spaces.Space]) -> Any:
-    """Return a policy; ConfigError unless it is one policy for the spaces `wanted`."""
+    """Return `policy`; ConfigError unless it is one policy of all agents, for the spaces `wanted`.
+
+    `name` is what the message calls it.
+    """
     field = f"distillation.teacher: {name}"
     try:
         agent, spec, _ = policy.agent, policy.spec, policy.learner
@@ -296,7 +325,7 @@ def _require_same(source: str, recorded: str, found: str) -> None:
 
 
 def checksum_of(policy: Any) -> str:
-    """Return the SHA-256 of a policy's weights, statistics and the options that acting reads."""
+    """Return the SHA-256 of a policy's weights and statistics, and of those options that its actions depend on."""
     agent = policy.spec.config.get("agent", {})
     options = {name: agent[name] for name in READ if name in agent}
     digest = hashlib.sha256(json.dumps(options, sort_keys=True, default=str).encode())
@@ -309,18 +338,24 @@ def checksum_of(policy: Any) -> str:
 
 
 def teacher_memory(policy: Any) -> tuple[str, ...]:
-    """Return the arrays of a policy's memory in one stream, as ("float32[64]",): data for run files."""
+    """Return the arrays of a policy's memory in one stream as text for run files, such as ("float32[64]",).
+
+    It is () for a policy without memory.
+    """
     arrays = jax.tree.leaves(_carry_of(policy.agent))
     return tuple(f"{x.dtype}[{','.join(map(str, x.shape[1:]))}]" for x in arrays)
 
 
 def _carry_of(agent: Any) -> PyTree:
-    """Return the shapes of an agent's memory [1, ...]."""
+    """Return the shapes of an agent's memory in one stream, [1, ...]."""
     return jax.eval_shape(lambda: agent.initial_carry(1))
 
 
 def initial_memory(arrays: tuple[str, ...], num_streams: int) -> tuple[Array, ...]:
-    """Return zeros [B, ...] for a memory, which the first step of an episode resets; ConfigError for another text."""
+    """Return a memory of zeros [B, ...], which the first step of an episode resets, from its description.
+
+    `arrays` describe it as `teacher_memory` does; ConfigError for another text.
+    """
     found = [(text, ARRAY.fullmatch(text)) for text in arrays]
     for text, match in found:
         if match is None:

@@ -1,4 +1,4 @@
-"""Training and evaluation on host environments: the stepping loop and fast policy inference."""
+"""Training and evaluation on host environments, which Python steps: the stepping loop and fast policy inference."""
 
 from ppax.training.host.episodes import HostActor, HostEpisodes
 from ppax.training.host.policy import make_policy

@@ -1,4 +1,4 @@
-"""Stepping loop of host environments: collects a rollout for training."""
+"""Stepping loop of host environments, which collects the rollouts of training."""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ class HostRollout(NamedTuple):
 def collect_on_host(
     policy: HostPolicy, value_of: Any, env: HostEnv, actor: ActorState, num_steps: int, length: int, parameters: Any
 ) -> HostRollout:
-    """Step all streams `num_steps` times from `actor` on, and return the rollout.
+    """Return a rollout of `num_steps` steps of all streams, from `actor` on.
 
-    `parameters` is (agent, learner); `value_of(agent, learner, PolicyInputs)` returns V [e]; `length` is L, the length
-    of a sequence. Raises EnvError where an environment fails or returns values that are not finite. After any
-    exception, also KeyboardInterrupt, all environments are closed, as they may be in the middle of a step.
+    A stream is one agent in one environment. `parameters` is (agent, learner); `value_of(agent, learner, PolicyInputs)`
+    returns V [e] of a batch of streams; `length` is L, the length of a sequence. Raises EnvError where an environment
+    fails or returns values that are not finite. After any exception, also KeyboardInterrupt, all environments are
+    closed, as they may be in the middle of a step.
     """
     try:
         recorder = _Recorder(policy, value_of, env, actor, num_steps, length, parameters)
@@ -58,7 +59,7 @@ def collect_on_host(
 
 
 class _Recorder:
-    """Recorder of one rollout: steps the environments and fills preallocated arrays."""
+    """Recorder of one rollout, which steps host environments and writes what they return to allocated arrays."""
 
     def __init__(
         self,
@@ -94,7 +95,10 @@ class _Recorder:
         self.remembers = bool(jax.tree.leaves(remembered(actor.carry)))
 
     def play(self) -> HostRollout:
-        """Collect and check the rollout. One batch steps while the policy acts for another, in a fixed order."""
+        """Return the rollout, collected and checked.
+
+        One batch of environments steps while the policy acts for another, in a fixed order.
+        """
         try:
             self._step()
         except EnvError:
@@ -123,7 +127,11 @@ class _Recorder:
             self._receive(self.num_steps - 1, number, rows)
 
     def _receive(self, t: int, number: int, rows: slice) -> None:
-        """Wait for step `t` of a batch, record it, and compute V of final observations."""
+        """Wait for step `t` of the batch `number` of environments, and record it, with V of final observations.
+
+        V is computed where an episode was truncated. The batch has the streams `rows`, one agent in one environment
+        each.
+        """
         step = self.env.host.receive(number)
         for store, own, x in zip(self.obs, self.places[number], step.obs, strict=True):
             store[t + 1, own] = x
@@ -157,7 +165,7 @@ class _Recorder:
             self.final_value[t, rows] = np.where(cut, value, 0.0)
 
     def _mask(self, t: int, number: int) -> PyTree:
-        """Return the action masks of a batch at step `t`."""
+        """Return the action masks of the batch `number` of environments at step `t`."""
         return each_group(lambda x, own: x[t, own], self.mask, self.mask_places[number])
 
     def _record_action(self, t: int, rows: slice, action: list[np.ndarray]) -> None:
@@ -174,7 +182,7 @@ class _Recorder:
             store[t, own] = x
 
     def _check(self) -> None:
-        """Raise EnvError for rewards or observations that are not finite, and action masks that allow no action."""
+        """Raise EnvError for rewards or observations that are not finite, and for action masks that allow no action."""
         valid = self.valid & self.known
         wrong = {"reward": ~np.isfinite(self.reward) & (self.known if self.turns else valid)}
         if self.episode_stats is not None:
@@ -226,7 +234,7 @@ class _Recorder:
         return self._decisions(rollout) if self.turns else rollout
 
     def _decisions(self, rollout: HostRollout) -> HostRollout:
-        """Return a rollout of turns with the decisions of each stream as its rows."""
+        """Return a turn-based rollout with the decisions of each stream (one agent in one environment) as its rows."""
         rows = settle(rollout.reward, rollout.terminated, rollout.truncated, rollout.valid)
         played: Any = {name: getattr(rollout, name) for name in ("reward", "terminated", "truncated", "valid")}
         carry = rollout.carry
@@ -235,7 +243,7 @@ class _Recorder:
             carry = rows_in_order(self.env, every, rows.order[:: self.length])
 
         def seen(tree: PyTree, decisions: PyTree) -> PyTree:
-            """Rows of decisions, and after them the observation after the last step."""
+            """Return the rows of `decisions` and, behind them, the observation after the last step, from `tree`."""
             return jax.tree.map(lambda x, row: np.concatenate([row, x[-1:]]), tree, decisions)
 
         first = rollout.first[rows.order, np.arange(rows.order.shape[1])]
@@ -253,7 +261,7 @@ class _Recorder:
         )
 
     def _store(self, start: np.ndarray, num_steps: int) -> np.ndarray:
-        """Allocate an array [num_steps, B, ...] whose first row is `start`."""
+        """Return a new array [num_steps, B, ...] whose first row is `start`; its other rows are yet to be written."""
         store = np.empty((num_steps, *start.shape), start.dtype)
         store[0] = start
         return store

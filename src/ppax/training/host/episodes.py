@@ -22,7 +22,7 @@ BLOCK = 1024  # steps whose random numbers are drawn at once
 
 
 class HostActor:
-    """Policy inference in host environments, from a reset on, without training.
+    """Policy at play in host environments, from a reset on, without training.
 
     The caller must close the environments after any exception.
     """
@@ -38,7 +38,7 @@ class HostActor:
         self._before = list(self._carry)  # before the step that runs
 
     def send(self, number: int) -> None:
-        """Choose actions for the batch `number` from its latest observations and start its step."""
+        """Choose actions for the batch `number` of environments, by their latest observations, and start their step."""
         t, env, step = self._steps[number], self._env, self.latest[number]
         if t % BLOCK == 0 and t == max(self._steps):  # the first batch to reach this block of steps
             self._policy.begin(*self._parameters, BLOCK, jax.random.fold_in(self._key, t // BLOCK))
@@ -50,7 +50,10 @@ class HostActor:
         env.host.send(number, acted.env_action)
 
     def receive(self, number: int) -> HostStep:
-        """Wait for the step of the batch `number` and return its result. Raises EnvError if it failed."""
+        """Return the result of the step of the batch `number` of environments, once it is done.
+
+        Raises EnvError if the step failed.
+        """
         self.latest[number] = step = self._env.host.receive(number)
         if self._env.host.spec.turns:
             self._carry[number] = hold_carry(self._env, step.valid, self._before[number], self._carry[number])
@@ -58,9 +61,10 @@ class HostActor:
 
 
 class HostEpisodes:
-    """Whole episodes of one stream each, on at most as many new environments as `env` has, which are created once.
+    """Whole episodes in host environments, for evaluation; environments are created once, at most as many as `env` has.
 
-    The number of episodes per stream is fixed in advance, so that the sample is not biased towards short episodes.
+    If the user passed in existing environments, it plays in these. The number of episodes per stream (one agent in one
+    environment) is fixed in advance, so that the sample is not biased towards short episodes.
     """
 
     def __init__(self, agent: Agent, env: HostEnv, episodes: int, deterministic: bool, max_steps: int):
@@ -71,11 +75,11 @@ class HostEpisodes:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the environment's metrics."""
+        """Names of the environment's metrics, such as "is_success"."""
         return self._env.host.spec.metrics
 
     def __call__(self, learner: LearnerState, key: Key) -> Outcome:
-        """Reset the environments and play the episodes."""
+        """Return the results of the episodes, played with this learner from fresh resets."""
         agent, env = self._agent, self._env
         try:
             if self._policy is None:
@@ -98,20 +102,24 @@ class HostEpisodes:
             raise
 
     def close(self) -> None:
-        """Close the environments, unless they are those of the user."""
+        """Close the environments that were created for these episodes; those passed in by the user stay open."""
         if not self._borrowed:
             self._env.close()
 
 
 def counted(step: HostStep, turns: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return reward and episode end [e] of a step as they are counted; in `turns` also of agents that wait."""
+    """Return reward and episode end, [e] each, as results count them, of a step of e streams.
+
+    Where a wrapper changed rewards or episode ends, they are the unmodified ones. In turn-based environments (`turns`),
+    rewards of agents that wait count, too.
+    """
     if step.episode_stats is not None:
         return step.episode_stats
     return np.where(step.valid | turns, step.reward, 0.0), step.terminated | step.truncated
 
 
 class _Episode(NamedTuple):
-    """Result of one episode."""
+    """Result of one episode of one agent."""
 
     ret: float
     length: int
@@ -123,7 +131,7 @@ class _Episode(NamedTuple):
 
 
 class _Episodes:
-    """Running episodes of every stream, and results of the finished ones."""
+    """Running episodes of every stream (one agent in one environment), and results of the finished ones."""
 
     def __init__(
         self,
@@ -145,7 +153,7 @@ class _Episodes:
         self._done: list[list[_Episode]] = [[] for _ in range(streams)]
 
     def count(self, rows: slice, step: HostStep) -> None:
-        """Add one step of the streams `rows`."""
+        """Add one step of the streams `rows`, one agent in one environment each, to their running episodes."""
         reward, ended = counted(step, self._turns)
         resets = ~step.valid.reshape(-1, self._num_agents).any(axis=1)  # in which nobody acts
         self._games[rows] += resets.repeat(self._num_agents)
@@ -182,12 +190,15 @@ class _Episodes:
             self._returns[i] = self._lengths[i] = 0
 
     def _game(self, stream: int) -> int:
-        """Return the number of the running game among those of all environments; -1 beyond those that all play."""
+        """Return the number of a stream's running game among those of all environments; -1 if not all streams play it.
+
+        A stream is one agent in one environment, and a game is an episode of all agents of an environment.
+        """
         num_envs, number = len(self.left) // self._num_agents, int(self._games[stream])
         return stream // self._num_agents + num_envs * number if number < self._quota[stream] else -1
 
     def outcome(self) -> Outcome:
-        """Return the finished episodes, ordered by stream."""
+        """Return the results of the episodes that have ended, ordered by stream (one agent in one environment)."""
         alone = self._num_agents == 1  # without a reset between two games, if a vector environment resets at once
         agents = [stream % self._num_agents for stream, done in enumerate(self._done) for _ in done]
         played = [one for done in self._done for one in done]
@@ -210,18 +221,21 @@ class _Episodes:
 
 
 class HostScene:
-    """Scene of an environment on the host: acts, steps and renders, for `ppax play`."""
+    """One environment on the host and the policy that acts in it, stepped and rendered for films and `ppax play`."""
 
     def __init__(self, host_actor: HostActor, one: RenderedEnv):
         self._host_actor, self._one = host_actor, one
         self._ended = np.zeros(one.env.num_streams, bool)
 
     def picture(self) -> np.ndarray:
-        """Render the current state."""
+        """Return a picture of the environment's current state, [H, W, 3]."""
         return self._one.picture()
 
     def move(self, t: int) -> StepResult:
-        """Act and step."""
+        """Return the result of one more step, in which the policy acts; after an episode's end it resets instead.
+
+        `t` has no effect.
+        """
         if self._ended.all():
             self._ended[:] = False
         self._host_actor.send(0)

@@ -1,4 +1,4 @@
-"""Interpreter of JAX functions in NumPy: for small arrays much cheaper than a call of a compiled program."""
+"""Interpreter that runs JAX functions in NumPy: for small arrays much cheaper than a call of a compiled program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ Call = tuple[Callable[..., Any], tuple[int, ...], int]  # a NumPy call, the slot
 
 
 class NumpyProgram:
-    """NumPy version of `function(slow, *fast)` for arguments of the given shapes. Raises NoNumpyVersion."""
+    """NumPy version of the JAX function `function(slow, *fast)`, for arguments of the given shapes.
+
+    `slow` is an argument that seldom changes, such as parameters: what depends on it alone is computed by `bind`, once,
+    and the rest in each call. Raises NoNumpyVersion if an operation of the function has no NumPy version.
+    """
 
     def __init__(self, function: Callable[..., PyTree], slow: PyTree, *fast: PyTree):
         trace = Trace(function, slow, *fast)
@@ -43,7 +47,10 @@ class NumpyProgram:
             changing.update(writes if each_time else ())
 
     def _spread(self, slot: int, before: tuple[int, ...], shape: tuple[int, ...]) -> int:
-        """Return a slot with the value of `slot`, broadcast by `bind`: NumPy adds equal shapes twice as fast."""
+        """Return the number of a new slot (place of a value), which has the value of `slot` broadcast to `shape`.
+
+        `bind` broadcasts it, as NumPy adds equal shapes twice as fast. If no broadcast is needed, it is `slot` itself.
+        """
         if before in ((), shape):
             return slot
         self._values.append(None)
@@ -52,14 +59,14 @@ class NumpyProgram:
         return spread
 
     def bind(self, slow: PyTree) -> None:
-        """Set the first argument and run the operations that depend on it alone."""
+        """Set the first argument of the function, and run the operations that depend on it alone."""
         for slot, leaf in zip(self._slow_inputs, jax.tree.leaves(slow), strict=True):
             if slot in self._needed:
                 self._values[slot] = np.asarray(leaf)
         self._run(self._once, self._values)
 
     def __call__(self, *fast: Any) -> list[Any]:
-        """Return the leaves of the result for the leaves of the other arguments."""
+        """Return the leaves of the function's result, for the leaves `fast` of all arguments but the first."""
         values = self._values.copy()
         for slot, leaf in zip(self._fast_inputs, fast, strict=True):
             values[slot] = leaf
@@ -79,11 +86,12 @@ class NumpyProgram:
 
 
 class Trace:
-    """Flat list of the operations of `function(*arguments)`, on numbered slots. Raises NoNumpyVersion.
+    """Flat list of the operations of `function(*arguments)`, which read and write numbered slots (places of values).
 
     The function is traced to a jaxpr, and every function that it calls is inlined, so that network, normalisation and
     distribution are defined once. Arguments may be arrays or their shapes, also with a symbolic size
-    (`jax.export.symbolic_shape`). Every slot is written once: by an operation, as an input, or as a constant.
+    (`jax.export.symbolic_shape`). Every slot is written once: by an operation, as an input, or as a constant. Raises
+    NoNumpyVersion for a reshape that permutes.
     """
 
     def __init__(self, function: Callable[..., PyTree], *arguments: PyTree):
@@ -113,7 +121,7 @@ class Trace:
         return self._slots[atom]
 
     def _inline(self, jaxpr: Any, consts: Sequence[Any]) -> None:
-        """Append the operations of a jaxpr, with the functions that it calls inlined."""
+        """Append the operations of a jaxpr to the list, those of the functions that it calls in their places."""
         for var, const in zip(jaxpr.constvars, consts, strict=True):
             self._new(var, np.asarray(const))
         for eqn in jaxpr.eqns:
@@ -137,7 +145,11 @@ class Trace:
                 self.operations.append(Operation(name, eqn.primitive, dict(eqn.params), reads, writes))
 
     def _call(self, inner: Any, arguments: Sequence[int], results: Sequence[Any]) -> None:
-        """Inline one call: of a jaxpr that may be closed, on slots, with results in new variables."""
+        """Append the operations of a called function `inner`, a jaxpr that may be closed, to the list.
+
+        `arguments` are the slots (numbered places) of its arguments; `results` are the caller's variables for its
+        results.
+        """
         body, closed_over = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
         # a function called twice has the same variables: the second call overwrites their slots
         self._slots.update(zip(body.invars, arguments, strict=True))
@@ -145,7 +157,7 @@ class Trace:
         self._slots.update(zip(results, [self._slot(atom) for atom in body.outvars], strict=True))
 
     def _single_step(self, eqn: Any) -> None:
-        """Inline a scan of length 1, such as a memory's when acting: its body, without the time axis."""
+        """Append the operations of a scan of length 1, such as a memory's when acting: its body, without time axis."""
         body, arguments = eqn.params["jaxpr"], []
         # what is scanned has one axis more outside of the body; parameters that say so differ between versions of JAX
         for atom, var in zip(eqn.invars, body.jaxpr.invars, strict=True):
@@ -157,7 +169,11 @@ class Trace:
                 self._view(self._slots[var], inner.aval.shape, var, var.aval)
 
     def _view(self, slot: int, before: Sequence[Any], var: Any, aval: Any) -> int:
-        """Add a reshape; one that undoes an earlier reshape, as `vmap` makes around matrix products, needs none."""
+        """Return the slot (numbered place) of a reshaped value, and append the reshape to the operations.
+
+        `before` is the shape of `slot`; `var` and `aval` are the result's variable and shape. A reshape that undoes an
+        earlier one, as `vmap` makes around matrix products, is not appended: the slot is that of the original value.
+        """
         shape = tuple(aval.shape)
         base, original = self._views.get(slot, (slot, tuple(before)))
         if shape == original:
@@ -170,7 +186,7 @@ class Trace:
         return view
 
     def _drop_unused(self) -> None:
-        """Drop the operations that no output needs."""
+        """Remove the operations whose results no output of the function needs."""
         self.needed, kept = set(self.outputs), []
         for operation in reversed(self.operations):
             if self.needed.intersection(operation.writes):
@@ -180,7 +196,7 @@ class Trace:
 
 
 class Operation(NamedTuple):
-    """A JAX primitive with its parameters, the slots that it reads and the slots that it writes."""
+    """JAX primitive with its parameters, and the slots (numbered places of values) that it reads and writes."""
 
     name: str
     primitive: Any
@@ -190,11 +206,11 @@ class Operation(NamedTuple):
 
 
 class NoNumpyVersion(Exception):
-    """Error: the function contains an operation that has no NumPy counterpart here."""
+    """Error of a function with a JAX operation that has no NumPy version here, so that it must be compiled."""
 
 
 def _is_reshape(name: str, eqn: Any) -> bool:
-    """Whether an operation only changes the shape, as a transposition that moves nothing but axes of size 1."""
+    """Return whether an operation only changes the shape; so does a transposition that moves only axes of size 1."""
     if name == "transpose":
         moved = [axis for axis in eqn.params["permutation"] if eqn.invars[0].aval.shape[axis] != 1]
         return moved == sorted(moved)

@@ -1,7 +1,8 @@
 """NumPy versions of the JAX primitives that networks and distributions use.
 
-Each table entry takes a primitive's parameters, as JAX has them or as plain data (lists, names of dtypes), and returns
-a function of arrays, equal to XLA's except for rounding. This file needs NumPy alone: exported policies carry it.
+Each entry of the tables below takes a primitive's parameters, as JAX has them or as plain data (lists, names of
+dtypes), and returns a function of arrays, equal to XLA's except for rounding. This file needs NumPy alone: exported
+policies carry it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ def _dot(params: dict[str, Any]) -> Function:
 
 
 def _gather(params: dict[str, Any]) -> Function:
-    """XLA's gather: windows of `slice_sizes`, from starts in the last axis of the indices, moved inside the array."""
+    """Return XLA's gather for these parameters: windows of `slice_sizes` of an array, which start at given indices.
+
+    The starts are in the last axis of the indices; they are moved so that each window is inside the array.
+    """
     offset, collapsed, start_axes, operand_batch, index_batch = params["dimension_numbers"]
     sizes = params["slice_sizes"]
 
@@ -91,7 +95,7 @@ def _cumsum(params: dict[str, Any]) -> Function:
 
 
 def _each(function: Callable[[float], float]) -> Function:
-    """NumPy version of a function of one number in the module `math`."""
+    """Return the NumPy version of a function of one number from the module `math`."""
     ufunc = np.frompyfunc(function, 1, 1)
     return lambda x: np.asarray(ufunc(np.asarray(x, np.float64))).astype(x.dtype)
 
@@ -242,7 +246,10 @@ SEVERAL: dict[str, Callable[[dict[str, Any], int], Function]] = {
 
 
 def functions(name: str, params: dict[str, Any], results: int) -> list[Function]:
-    """Return a NumPy function for each result of one operation; NotImplementedError where there is none."""
+    """Return a NumPy function for each of the results of a JAX primitive; NotImplementedError where there is none.
+
+    `name` and `params` are the primitive's, and `results` is the number of its results.
+    """
     if name in SEVERAL:
         return [SEVERAL[name](params, i) for i in range(results)]
     if name not in OPERATIONS:

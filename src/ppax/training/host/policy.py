@@ -1,4 +1,4 @@
-"""Policy inference for host environments: in NumPy where that is possible and faster, else one compiled call."""
+"""Policy inference for host environments: in NumPy where that is possible and faster, else by one compiled call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ NORMAL = (Normal, SquashedNormal, BallNormal)
 
 
 def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:
-    """Return the faster policy for these sizes and this network; of `learner` only shapes are read."""
+    """Return the policy inference that is faster for these sizes and this network: in NumPy, or compiled.
+
+    `deterministic` takes the mode of the distribution instead of a sample. Of `learner` only shapes are read.
+    """
     if agent.sharing != "shared" or env.sizes:
         return CompiledPolicy(agent, env, learner, deterministic)
     params = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
@@ -42,21 +45,24 @@ def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic
 
 
 class HostPolicy(Protocol):
-    """Policy inference for batches of streams, step by step."""
+    """Protocol of policy inference for host environments: a call for each batch of streams and each step.
+
+    A stream is one agent in one environment.
+    """
 
     @property
     def structure(self) -> Any:
-        """Tree structure of an action."""
+        """Tree structure of an action, whose leaves `PolicyOutputs` has as a list."""
 
     def begin(self, agent: Agent, learner: LearnerState, num_steps: int, key: Key) -> None:
-        """Start a rollout of `num_steps` steps with these parameters and this key."""
+        """Start a rollout of `num_steps` steps with these parameters and this random key."""
 
     def act(self, t: int, rows: slice, inputs: PolicyInputs) -> PolicyOutputs:
-        """Return actions at step `t` for the streams `rows`."""
+        """Return actions at step `t` of the rollout for the streams `rows`, one agent in one environment each."""
 
 
 class PolicyInputs(NamedTuple):
-    """Inputs of the policy for a batch of e streams."""
+    """Inputs of the policy for a batch of e streams, one agent in one environment each."""
 
     carry: PyTree  # [e, ...]
     obs: PyTree  # [e, ...]
@@ -65,7 +71,10 @@ class PolicyInputs(NamedTuple):
 
 
 class PolicyOutputs(NamedTuple):
-    """Actions and next carry of a batch of e streams; actions are lists of leaves, in JAX's flattening order."""
+    """Actions and next carry of a batch of e streams, one agent in one environment each.
+
+    Actions are lists of leaves, in JAX's flattening order.
+    """
 
     carry: PyTree  # [e, ...]
     action: list[np.ndarray]  # [e, ...] each, as sampled; stored in the rollout
@@ -73,7 +82,10 @@ class PolicyOutputs(NamedTuple):
 
 
 class HostNumpyPolicy:
-    """Feedforward policies in NumPy. Samples come from a NumPy generator seeded by the rollout's key."""
+    """Policy inference in NumPy, for networks without memory; noise of samples comes from a NumPy generator.
+
+    The generator is seeded by the rollout's key.
+    """
 
     def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool):
         self._deterministic, self._programs = deterministic, {}
@@ -86,14 +98,14 @@ class HostNumpyPolicy:
             self.structure = jax.tree.structure(self._programs[rows].result[0])
 
     def begin(self, agent: Agent, learner: LearnerState, num_steps: int, key: Key) -> None:
-        """Bind the parameters and draw the noise of all steps."""
+        """Bind the parameters, and draw the noise of all steps of a rollout from the key."""
         for program in self._programs.values():
             program.bind((agent, learner))
         seed = np.asarray(jax.random.key_data(key)).tolist()
         self._leaves = jax.tree.leaves(self._noise(num_steps, np.random.default_rng(seed)))
 
     def act(self, t: int, rows: slice, inputs: PolicyInputs) -> PolicyOutputs:
-        """Return actions at step `t` for the streams `rows`."""
+        """Return actions at step `t` of the rollout for the streams `rows`, one agent in one environment each."""
         noise = [leaf[t % len(leaf), rows] for leaf in self._leaves]
         out = self._programs[rows.stop - rows.start](*jax.tree.leaves(inputs), *noise)
         return PolicyOutputs((), out[: len(out) // 2], out[len(out) // 2 :])
@@ -119,9 +131,9 @@ def _distribution(parameters: tuple[Agent, LearnerState], inputs: PolicyInputs) 
 
 
 def noise_for(distribution: Distribution, num_steps: int, rng: np.random.Generator) -> PyTree:
-    """Draw noise [T, ...] for `num_steps` steps of `distribution`, of which only shapes are read.
+    """Return noise [T, ...] from which `action_from_noise` makes the actions of `num_steps` steps.
 
-    Raises TypeError for distributions that have no reparameterisation here.
+    Of `distribution` only shapes are read. Raises TypeError for distributions that have no reparameterisation here.
     """
     if isinstance(distribution, Categorical):
         return rng.gumbel(size=(num_steps, *distribution.logits.shape)).astype(np.float32)
@@ -138,7 +150,7 @@ def noise_for(distribution: Distribution, num_steps: int, rng: np.random.Generat
 
 
 def action_from_noise(distribution: Distribution, noise: PyTree) -> PyTree:
-    """Return the action for `noise` from `noise_for`, distributed like `distribution.sample`.
+    """Return an action that is distributed like `distribution.sample`, made of `noise` from `noise_for`.
 
     Raises TypeError for distributions that have no reparameterisation here.
     """
@@ -155,18 +167,18 @@ def action_from_noise(distribution: Distribution, noise: PyTree) -> PyTree:
 
 
 class CompiledPolicy:
-    """Any policy, as one compiled call per batch and step. Samples come from the agent's `act`."""
+    """Policy inference of any agent by one compiled call per batch and step; the agent's `act` samples actions."""
 
     def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool):
         self._programs = {rows: compiled_act(agent, env, learner, rows, deterministic) for rows in env.host.sizes()}
         self.structure = jax.tree.structure(next(iter(self._programs.values())).action)
 
     def begin(self, agent: Agent, learner: LearnerState, num_steps: int, key: Key) -> None:
-        """Store parameters and key."""
+        """Store parameters and random key for a rollout; `num_steps` has no effect."""
         self._arguments = agent, learner, key
 
     def act(self, t: int, rows: slice, inputs: PolicyInputs) -> PolicyOutputs:
-        """Return actions at step `t` for the streams `rows`."""
+        """Return actions at step `t` of the rollout for the streams `rows`, one agent in one environment each."""
         agent, learner, key = self._arguments
         program = self._programs[rows.stop - rows.start]
         carry, *actions = program.call(agent, learner, inputs, key, np.int32(t), np.int32(rows.start))
@@ -174,14 +186,17 @@ class CompiledPolicy:
 
 
 class CompiledAct(NamedTuple):
-    """Program for one batch and step."""
+    """Compiled program that acts for one batch of streams in one step."""
 
     call: Callable[..., Any]
     action: PyTree  # shapes [e, ...], as sampled
 
 
 def compiled_act(agent: Agent, env: HostEnv, learner: LearnerState, rows: int, deterministic: bool) -> CompiledAct:
-    """Compile (agent, learner, inputs, key, step, first stream) -> (carry, action, env_action) for `rows` streams."""
+    """Return a compiled program (agent, learner, inputs, key, step, first stream) -> (carry, action, env_action).
+
+    It acts for a batch of `rows` streams, one agent in one environment each. Of `learner` only shapes are read.
+    """
     key, number = jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), jnp.int32)
     act = jax.jit(partial(_act, deterministic=deterministic))
     inputs = zero_inputs(agent, env, rows)
@@ -211,7 +226,10 @@ def _act(
 def _act_in_all(
     agent: Agent, learner: LearnerState, inputs: PolicyInputs, key: Key, t: Array, start: Array
 ) -> tuple[PyTree, PyTree, PyTree]:
-    """Act for a batch in self-play, padded with zeros to all environments: their indices decide who plays."""
+    """Return carry and actions of a batch in self-play, whose streams begin at `start`.
+
+    The batch is padded with zeros to all environments, because an environment's index decides who plays in it.
+    """
     num_agents, _, num_envs = agent.requires
     assert num_agents is not None
     assert num_envs is not None
@@ -233,13 +251,16 @@ def _act_in_all(
 
 
 def _stream_keys(key: Key, t: Array, start: Array, count: int) -> Array:
-    """Return a key for each stream, from its index: batching of the streams does not change samples."""
+    """Return a random key for each of `count` streams from `start` on, by its index, at step `t`.
+
+    So the batches in which streams act do not change their samples.
+    """
     streams = start + jnp.arange(count, dtype=jnp.int32)
     return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, t), streams)
 
 
 def zero_inputs(agent: Agent, env: HostEnv, rows: int) -> PolicyInputs:
-    """Return zeros with the shapes of the policy's inputs for `rows` streams."""
+    """Return inputs of the policy with zeros, in the shapes of `rows` streams (one agent in one environment each)."""
     _, obs, mask = dataclasses.replace(env, num_envs=rows // env.num_agents).reset(jax.random.key(0))
     obs, mask = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), (obs, mask))
     carry = jax.tree.map(lambda x: np.asarray(x), agent.start_carry(rows))

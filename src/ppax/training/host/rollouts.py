@@ -1,4 +1,4 @@
-"""Rollouts of host environments: their start, and their conversion to those of `ppax.collect`."""
+"""Rollouts of host environments: how they start, and how they are converted to those of `ppax.collect`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from ppax.training.host.tensor_collection import collector_of
 
 
 class Rollouts:
-    """Collector of rollouts: `state.num_steps` steps of all streams with the agent's policy."""
+    """Collector of rollouts in host environments: `state.num_steps` steps of all streams with the agent's policy.
+
+    A stream is one agent in one environment.
+    """
 
     def __init__(self, agent: Agent, env: HostEnv, state: TrainState):
         self._agent, self._env, self._state = agent, env, state
@@ -34,7 +37,10 @@ class Rollouts:
         self._value, self._collected = jax.jit(renewed(value_of)), jax.jit(renewed(collected_from))
 
     def __call__(self, learner: LearnerState, actor: ActorState, key: Key) -> Gathered:
-        """Collect one rollout from `actor` on. Raises EnvError, after which the environments are closed."""
+        """Return one rollout, collected from `actor` on, or after a reset if the environments are in another state.
+
+        Raises EnvError, after which the environments are closed.
+        """
         agent, num_steps = self._agent, self._state.num_steps
         reset_key, act_key = jax.random.split(key)
         actor = reset_if_needed(agent, self._env, actor, reset_key)
@@ -47,7 +53,8 @@ class Rollouts:
 def reset_if_needed(agent: Agent, env: HostEnv, actor: ActorState, key: Key) -> ActorState:
     """Return `actor` if the environments are in its state; else reset them and return the state after the reset.
 
-    Seeds of the reset come from `key`. Raises EnvError if the reset fails, after closing the environments.
+    Seeds of the reset come from the random key `key`. Raises EnvError if the reset fails, after closing the
+    environments.
     """
     host = env.host
     if host.position and (np.asarray(actor.env_state) == host.position).all():
@@ -74,7 +81,7 @@ def reset_if_needed(agent: Agent, env: HostEnv, actor: ActorState, key: Key) -> 
 
 
 def _check_initial(env: HostEnv, initial: HostStep) -> None:
-    """Raise EnvError if an observation after a reset is not finite."""
+    """Raise EnvError if an observation after a reset, one in `initial`, is not finite."""
     obs = element_of(env.observation_space, iter(initial.obs))
     for leaf, streams in zip(initial.obs, streams_like(env, obs), strict=True):
         if leaf.dtype.kind == "f" and not (finite := np.isfinite(leaf).reshape(len(leaf), -1).all(axis=-1)).all():
@@ -83,7 +90,7 @@ def _check_initial(env: HostEnv, initial: HostStep) -> None:
 
 
 def _joined(parts: Sequence[HostStep]) -> HostStep:
-    """Concatenate the results of all batches, as copies."""
+    """Return the results of all batches of environments as one, in copies."""
     obs = [np.concatenate(x) for x in zip(*(part.obs for part in parts), strict=True)]
     reward, terminated, truncated, first, valid = (np.concatenate([part[i] for part in parts]) for i in range(1, 6))
     mask = each_group(lambda *masks: np.concatenate(masks), *(part.mask for part in parts))
@@ -95,14 +102,14 @@ def _pairs(leaves: Sequence[np.ndarray], tree: PyTree) -> Any:
 
 
 def value_of(agent: Agent, learner: LearnerState, inputs: PolicyInputs) -> Array:
-    """Return V [e] of the observations of a batch."""
+    """Return V [e] of the observations of a batch of e streams (one agent in one environment each)."""
     return agent.policy(learner, *inputs).value
 
 
 def collected_from(agent: Agent, learner: LearnerState, actor: ActorState, rollout: HostRollout) -> Collected:
-    """Convert a host rollout that began at `actor` to the result of `ppax.collect`; `learner` is the one that acted.
+    """Return what `ppax.collect` returns, from a host rollout that began at `actor`; `learner` is the one that acted.
 
-    Computes V, log-probabilities and episode statistics, which the host loop does not record.
+    V, log-probabilities and episode statistics, which the host loop does not record, are computed here.
     """
     before, after = (jax.tree.map(lambda x, cut=cut: x[cut], rollout[:3]) for cut in (slice(-1), -1))
     unknown = jnp.zeros(rollout.valid.shape, jnp.float32)

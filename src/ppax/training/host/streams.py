@@ -1,4 +1,7 @@
-"""Rows of batches of streams: with groups of agents, each group's arrays [E * A_g, ...] have rows of their own."""
+"""Rows of batches of streams, one agent in one environment each, in the arrays of a rollout.
+
+With groups of agents, each group's arrays [E * A_g, ...] have rows of their own.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from ppax.envs.hosting.arrays import group_rows
 
 
 def rows_like(env: HostEnv, tree: PyTree, rows: slice) -> PyTree:
-    """Return the rows of the streams `rows` in every array of `tree`; with groups it is a dict by group."""
+    """Return for every array of `tree` the slice of its rows that belong to the streams `rows`, in the same structure.
+
+    A stream is one agent in one environment. With groups of agents, `tree` is a dict by group, and the slices differ.
+    """
     if not env.sizes or tree is None:
         return jax.tree.map(lambda _: rows, tree)
     own = group_rows(env.sizes, rows)
@@ -21,12 +27,16 @@ def rows_like(env: HostEnv, tree: PyTree, rows: slice) -> PyTree:
 
 
 def streams_of(env: HostEnv, tree: PyTree, rows: slice) -> PyTree:
-    """Return a tree [B, ...] of the streams `rows` alone."""
+    """Return the part of `tree` [B, ...] that belongs to the streams `rows`, one agent in one environment each."""
     return jax.tree.map(lambda x, own: x[own], tree, rows_like(env, tree, rows))
 
 
 def streams_like(env: HostEnv, tree: PyTree) -> list[Any]:
-    """Return the streams to which the rows of each array of `tree` belong, as indices along an axis [B]."""
+    """Return for every array of `tree` the streams to which its rows belong, as indices along an axis [B].
+
+    A stream is one agent in one environment. Only with groups of agents does an array have the rows of some streams
+    alone.
+    """
     if not env.sizes or tree is None:
         return [slice(None) for _ in jax.tree.leaves(tree)]
     own, begin = {}, 0
@@ -37,7 +47,10 @@ def streams_like(env: HostEnv, tree: PyTree) -> list[Any]:
 
 
 def row_of_stream(streams: Any, stream: int) -> int | None:
-    """Return the row of one stream among `streams`, one result of `streams_like`; None: it has none there."""
+    """Return the row of one stream in an array; None if the array has no row of it.
+
+    `streams` are the array's streams as `streams_like` returns them: indices, or a slice of all.
+    """
     if isinstance(streams, slice):
         return stream
     found = np.flatnonzero(streams == stream)
@@ -45,7 +58,7 @@ def row_of_stream(streams: Any, stream: int) -> int | None:
 
 
 def stream_name(env: HostEnv, stream: int) -> str:
-    """Return the environment of a stream, with several agents the agent too, for error messages."""
+    """Return the name of a stream for error messages: its environment and, with several agents, its agent."""
     name, agent = f"environment {stream // env.num_agents}", stream % env.num_agents
     if env.sizes:
         return f"{name}, agent {env.host.spec.names[agent]!r}"
@@ -53,5 +66,5 @@ def stream_name(env: HostEnv, stream: int) -> str:
 
 
 def no_carry(env: HostEnv) -> PyTree:
-    """Return the stored carry of a rollout without memory."""
+    """Return the carry that a rollout stores for a policy without memory: (), or () for each group of agents."""
     return {name: () for name, _ in env.sizes} or ()

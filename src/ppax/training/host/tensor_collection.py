@@ -2,7 +2,8 @@
 
 A step is up to three compiled calls: the policy, the critic (where the simulator gives final observations), and the
 recording. The last two alone read the simulator's buffers, and the next actions depend on both. So a simulator that
-waits for its actions overwrites no buffer that is still to be read. The host checks for faults once a rollout.
+waits for its actions overwrites no buffer that is still to be read. The host looks for faults, such as an observation
+that is not finite, once a rollout.
 """
 
 from __future__ import annotations
@@ -36,14 +37,17 @@ FAULTS = (
 
 
 class Collector(NamedTuple):
-    """Policy inference, and the collection of rollouts with it: a function like `collect_on_host`."""
+    """Policy inference, and the function that collects rollouts with it, which is called as `collect_on_host` is."""
 
     policy: HostPolicy
     collect: Any
 
 
 def collector_of(agent: Agent, env: HostEnv, learner: LearnerState) -> Collector:
-    """Return the collector for training, on the host or on a simulator's device; of `learner` only shapes are read."""
+    """Return the collector of rollouts for training: on the host, or on a simulator's device.
+
+    Of `learner` only shapes are read.
+    """
     if env.host.exchange is None:
         return Collector(make_policy(agent, env, learner), collect_on_host)
     policy = TensorPolicy(agent, env, learner)
@@ -51,7 +55,7 @@ def collector_of(agent: Agent, env: HostEnv, learner: LearnerState) -> Collector
 
 
 class TensorPolicy:
-    """Any policy, as one compiled call per step whose results stay on the device. Samples: the agent's `act`."""
+    """Policy inference by one compiled call per step, whose results stay on the device; actions are sampled."""
 
     def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState):
         self._program = compiled_act(agent, env, learner, env.num_streams, deterministic=False)
@@ -60,18 +64,21 @@ class TensorPolicy:
         self.structure = jax.tree.structure(actions)
 
     def begin(self, agent: Agent, learner: LearnerState, num_steps: int, key: Key) -> None:
-        """Store parameters and key on the device."""
+        """Store parameters and random key on the device for a rollout; `num_steps` has no effect."""
         self._arguments, self._start = jax.device_put((agent, learner, key)), jax.device_put(np.int32(0))
 
     def act(self, t: Any, rows: slice, inputs: PolicyInputs) -> PolicyOutputs:
-        """Return actions at step `t`, an array, for all streams."""
+        """Return the policy's actions for all streams (one agent in one environment) at step `t`, an array [].
+
+        `rows` has no effect.
+        """
         agent, learner, key = self._arguments
         carry, *actions = self._program.call(agent, learner, inputs, key, t, self._start)
         return PolicyOutputs(carry, *map(jax.tree.leaves, actions))
 
 
 class Recording(NamedTuple):
-    """Rollout so far, whose arrays [T, ...] are written step by step."""
+    """Rollout so far, and the faults found in it; arrays [T, ...] are written step by step."""
 
     rollout: HostRollout
     step: Array  # [] int32, index of the next step to write
@@ -79,7 +86,7 @@ class Recording(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Inputs of the policy except the carry, copied out of the simulator's buffers."""
+    """Inputs of the policy except its carry, copied out of the simulator's buffers, which the next step overwrites."""
 
     obs: PyTree  # [B, ...]
     first: Array  # [B]
@@ -87,7 +94,7 @@ class Seen(NamedTuple):
 
 
 class TensorCollection:
-    """Stepping loop of a simulator on the device; one environment is one stream."""
+    """Stepping loop of a simulator on the device, in which every environment has one agent."""
 
     def __init__(self, env: HostEnv, actions: PyTree):
         self._spec, self._streams, self._actions = env.host.spec, env.num_streams, actions
@@ -105,7 +112,11 @@ class TensorCollection:
         length: int,
         parameters: Any,
     ) -> HostRollout:
-        """Step all streams `num_steps` times from `actor` on; see `collect_on_host`."""
+        """Return a rollout of `num_steps` steps of all environments, from `actor` on.
+
+        The call is that of `collect_on_host`; `value_of` has no effect. Raises EnvError for a fault of the simulator;
+        after any exception it is closed.
+        """
         host, rows = env.host, slice(0, self._streams)
         try:
             parameters = jax.device_put(parameters)
@@ -126,7 +137,10 @@ class TensorCollection:
         return recording.rollout._replace(last_carry=carry, env_state=position)
 
     def _begun(self, actor: ActorState, num_steps: int, length: int) -> tuple[Recording, Seen, PyTree]:
-        """Allocate a rollout, and write the observations before its first step."""
+        """Return an empty rollout with the observations before its first step, and the policy's first inputs and carry.
+
+        `length` is the number of steps of a sequence, at whose start the carry is stored.
+        """
 
         def zeros(count: int, tree: PyTree) -> PyTree:
             return jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), tree)
@@ -155,7 +169,10 @@ class TensorCollection:
         return Recording(rollout, jnp.int32(0), each(jnp.int8)), seen, actor.carry
 
     def _final_value(self, parameters: Any, carry: PyTree, final_obs: Any) -> tuple[Array, Array]:
-        """Return V [B] of final observations, and whether they are finite [B]."""
+        """Return V [B] of the final observations of episodes, and whether they are finite [B].
+
+        `parameters` is (agent, learner).
+        """
         agent, learner = parameters
         obs, size = self._element(final_obs), self._spec.mask_size
         mask = None if size is None else jnp.ones((self._streams, size), bool)
@@ -166,7 +183,10 @@ class TensorCollection:
     def _recorded(
         self, recording: Recording, carry: PyTree, action: list[Array], step: TensorStep, final: Any
     ) -> tuple[Recording, Seen]:
-        """Write a step, whose policy began with `carry`; return the inputs of the next one."""
+        """Return the rollout with one more step written to it, and the inputs of the policy for the next step.
+
+        `carry` is what the policy had before this step; `final` is the result of `_final_value`, or None.
+        """
         rollout, t = recording.rollout, recording.step
         reward = self._numbers("reward", step.reward).astype(jnp.float32)
         terminated = self._numbers("terminated", step.terminated).astype(bool)
@@ -197,7 +217,10 @@ class TensorCollection:
         return Recording(rollout._replace(**written), t + 1, _put(recording.fault, fault, t)), seen
 
     def _element(self, obs: Any) -> PyTree:
-        """Return observations as elements of the space; EnvError, when a program is traced, where they are none."""
+        """Return observations of the simulator as elements of its space; EnvError where their shapes do not fit.
+
+        It runs while a program is traced, and so before the first step.
+        """
         space = self._spec.observation_space
         like = jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), obs)
         for problem in space_mismatches(space, like, "its observation", (self._streams,)):
@@ -205,7 +228,7 @@ class TensorCollection:
         return element_of(space, (leaf.of(obs).astype(leaf.dtype) for leaf in leaves_of(space)))
 
     def _numbers(self, name: str, x: Array) -> Array:
-        """Return `x` [B]; EnvError if it is not one number for each environment."""
+        """Return `x` [B], which the simulator calls `name`; EnvError if it is not one number for each environment."""
         if x.shape != (self._streams,) or x.dtype.kind not in "fiub":
             raise EnvError(
                 f"the simulator failed: its {name} is {x.dtype}{list(x.shape)}; must be {self._streams} numbers"
@@ -213,7 +236,10 @@ class TensorCollection:
         return x
 
     def _mask(self, step: TensorStep) -> Array | None:
-        """Return action masks [B, n]; EnvError if they come only now, or only came with the first reset."""
+        """Return action masks [B, n], None without them; EnvError if they come only now, or came only at first.
+
+        At first means with the first reset.
+        """
         given = {} if step.mask is None else {"action_mask": step.mask}
         for problem in undeclared(given, self._spec.mask_size is not None, False):
             raise EnvError(f"the simulator failed: {problem}")
@@ -223,7 +249,7 @@ class TensorCollection:
             raise EnvError(f"the simulator failed: {error}") from None
 
     def _check(self, recording: Recording) -> None:
-        """Raise EnvError for the first fault of a rollout."""
+        """Raise EnvError for the first fault of a rollout, such as a reward that is not finite; wait for the device."""
         fault = np.asarray(recording.fault)
         for t, i in np.argwhere(fault < len(FAULTS))[:1]:
             action = [np.asarray(x[t, i]).tolist() for x in jax.tree.leaves(recording.rollout.action)]
@@ -231,17 +257,20 @@ class TensorCollection:
 
 
 def _put(store: PyTree, x: PyTree, row: Array) -> PyTree:
-    """Write the row `row` of each array."""
+    """Return `store` with `x` written to the row `row` of each array."""
     return jax.tree.map(lambda store, x: store.at[row].set(x.astype(store.dtype)), store, x)
 
 
 def _at_start(store: Array, x: Array, t: Array, num_steps: int) -> Array:
-    """Write the carry `x` to its row of `store` [T / L, B, ...] if a sequence begins at step `t`."""
+    """Return `store` [T / L, B, ...] with the carry `x` written to its row, if a sequence begins at step `t`.
+
+    `num_steps` is T.
+    """
     length = num_steps // len(store)
     return store.at[t // length].set(jnp.where(t % length == 0, x, store[t // length]))
 
 
 def _finite(tree: PyTree) -> Array:
-    """Return whether all numbers of each row are finite, [B]."""
+    """Return whether all numbers of each row in all arrays of `tree` are finite, [B]."""
     rows = [jnp.isfinite(x).reshape(x.shape[0], -1).all(axis=-1) for x in jax.tree.leaves(tree)]
     return jnp.stack(rows).all(axis=0)

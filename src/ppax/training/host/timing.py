@@ -1,4 +1,4 @@
-"""Profiling of training on host environments: time per stage of the loop."""
+"""Timer of training on host environments: how long the stages of its loop take."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Clock:
             env.host.exchange = self.around("stepping", env.host.exchange)
 
     def around(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `function` with its run time added to `stage`."""
+        """Return a function like `function` that adds its run time to the stage `stage`."""
 
         def timed(*arguments: Any) -> Any:
             begin = time.perf_counter()
@@ -52,11 +52,11 @@ class Clock:
         return timed
 
     def restart(self) -> None:
-        """Reset every stage to 0 seconds."""
+        """Set the time of every stage to 0 seconds."""
         self.seconds = dict.fromkeys(STAGES, 0.0)
 
     def shares(self, whole: float) -> dict[str, float]:
-        """Return the fraction of `whole` seconds spent in each stage; the fractions add up to 1."""
+        """Return the fraction of `whole` seconds spent in each stage, by name; the fractions add up to 1."""
         recording = max(0.0, whole - sum(self.seconds.values()))
         total = recording + sum(self.seconds.values())
         return {name: seconds / total for name, seconds in (*self.seconds.items(), ("recording", recording))}
@@ -68,11 +68,11 @@ class _TimedPolicy:
         self._begin, self._act = clock.around("policy", inner.begin), clock.around("policy", inner.act)
 
     def begin(self, agent: Agent, learner: LearnerState, num_steps: int, key: Key) -> None:
-        """Call the wrapped policy; see `HostPolicy`."""
+        """Start a rollout with the wrapped policy, and add the time to the stage "policy"; see `HostPolicy`."""
         self._begin(agent, learner, num_steps, key)
 
     def act(self, t: int, rows: slice, inputs: PolicyInputs) -> PolicyOutputs:
-        """Call the wrapped policy; see `HostPolicy`."""
+        """Return the wrapped policy's actions, and add the time to the stage "policy"; see `HostPolicy`."""
         acted: PolicyOutputs = self._act(t, rows, inputs)
         return acted
 
@@ -85,14 +85,14 @@ class _TimedStepper:
         )
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """Call the wrapped environments; see `Stepper`."""
+        """Reset the wrapped environments, and add the time to the stage "stepping"; see `Stepper`."""
         self._reset(seeds)
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Call the wrapped environments; see `Stepper`."""
+        """Start a step of the wrapped environments, and add the time to the stage "stepping"; see `Stepper`."""
         self._send(number, action)
 
     def receive(self, number: int) -> HostStep:
-        """Call the wrapped environments; see `Stepper`."""
+        """Return a step of the wrapped environments, and add the time to the stage "stepping"; see `Stepper`."""
         step: HostStep = self._receive(number)
         return step

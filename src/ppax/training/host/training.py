@@ -1,7 +1,7 @@
 """Training on host environments: a Python loop collects each rollout; one compiled program does the rest.
 
 That program computes action log-probabilities and values of the whole rollout from the parameters that acted, then the
-update, metrics and episode statistics. So they need not be transferred at every step.
+update, metrics and episode statistics. So log-probabilities and values are not transferred at every step.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NONE_AHEAD = np.int32(0), np.uint32(0)  # iterations and environment steps that 
 
 
 class Begun(NamedTuple):
-    """Rollout that begins: the state before it, the annealed agent, and keys."""
+    """What the collection of a rollout starts from: the state before it, the annealed agent, and random keys."""
 
     state: TrainState
     agent: Agent
@@ -58,7 +58,7 @@ class Begun(NamedTuple):
 
 
 class Gathering(NamedTuple):
-    """Rollout that waits for its update."""
+    """Rollout that has been collected and waits for its update."""
 
     rollout: HostRollout
     actor: ActorState | None  # before the rollout; None: `actor` of the state that the update receives
@@ -73,9 +73,9 @@ class HostTraining:
     one update old from the second iteration on, and an iteration takes the longer of both times instead of their sum.
     The update sees the log-probabilities and values of the policy that acted, as V-trace needs them.
 
-    When `stop` is set, or after `chunk_seconds`, it returns after the current iteration. An EnvError carries the result
-    of the iterations completed before it in its attribute `reached`. `collect_seconds` is the time that the latest call
-    spent on rollouts; in the rest it waited for updates.
+    When the event `stop` is set, or after `chunk_seconds`, a call returns after the current iteration. An EnvError
+    carries the result of the iterations completed before it in its attribute `reached`. `collect_seconds` is the time
+    that the latest call spent on rollouts; in the rest it waited for updates.
     """
 
     overlap = 0
@@ -121,7 +121,10 @@ class HostTraining:
         num_iterations: int,
         total_iterations: int | None = None,
     ) -> Trained:
-        """Run `num_iterations` iterations, at least one; see `ppax.train`. Raises EnvError if an environment fails."""
+        """Return the state after `num_iterations` iterations, at least one, and their metrics; see `ppax.train`.
+
+        It returns earlier when it is stopped. Raises EnvError if an environment fails.
+        """
         if total_iterations is None:
             total_iterations = int(state.iteration) + num_iterations
         if self._placed[0] is not agent:
@@ -157,7 +160,11 @@ class HostTraining:
         return Trained(state, self._averaged(totals, completed))
 
     def _begin(self, agent: Agent, state: TrainState, total: Any, ahead: Gathering | None = None) -> Begun:
-        """Prepare the collection of a rollout from `state` on, or from the end of a rollout not yet learned from."""
+        """Return what the collection of a rollout needs, from `state` on or from the end of the rollout `ahead`.
+
+        `ahead` is a rollout that `state` has not learned from yet; None without `overlap`. `total` is the number of
+        iterations of the whole training, for schedules.
+        """
         counts = NONE_AHEAD
         if ahead is not None:
             state, counts = _after(state, ahead), (np.int32(1), np.uint32(ahead.rollout.valid.sum()))
@@ -166,7 +173,10 @@ class HostTraining:
         return Begun(state, inputs.agent, inputs.key, reset_key)
 
     def _gather(self, agent: Agent, env: HostEnv, begun: Begun, acted: LearnerState) -> Gathering:
-        """Collect a rollout with the learner of `begun`; `acted` is the same one, on the update program's devices."""
+        """Return a rollout, collected with the learner of `begun`.
+
+        `acted` is the same learner, on the devices of the update program.
+        """
         state, annealed, key, reset_key = begun
         length, begin = agent.sequence_length(state.num_steps), time.perf_counter()
         actor, parameters = reset_if_needed(agent, env, state.actor, reset_key), (annealed, state.learner)
@@ -176,7 +186,10 @@ class HostTraining:
 
 
 def _after(state: TrainState, played: Gathering) -> TrainState:
-    """Return `state` after a rollout and without its update, with its old counters, as the next rollout reads it."""
+    """Return `state` as the next rollout reads it: after the rollout `played`, but before its update.
+
+    The counters of iterations and steps are the old ones.
+    """
     obs, first, mask = jax.tree.map(lambda x: x[-1], played.rollout[:3])
     ended_with: dict[str, Any] = {"env_state": played.rollout.env_state, "carry": played.rollout.last_carry}
     actor = state.actor._replace(obs=obs, first=first, action_mask=mask, **ended_with)
@@ -186,7 +199,7 @@ def _after(state: TrainState, played: Gathering) -> TrainState:
 def for_overlap(agent: Agent, env: Env, num_steps: int, overlap: int) -> Any:
     """Return `agent`; with `overlap`, its updates run on fewer devices where they would occupy every core.
 
-    A number of devices that the user has chosen stays as it is.
+    The other cores then step environments. A number of devices that the user has chosen stays as it is.
     """
     if not overlap:
         return agent
@@ -203,7 +216,7 @@ def host_metric_names(agent: Agent, env: HostEnv, state: TrainState) -> tuple[st
 
 
 def _counters(state: TrainState) -> TrainState:
-    """Return `state` without learner and actor: the fields that `iteration_inputs` reads, a cheap argument."""
+    """Return `state` without learner and actor, as a cheap argument: only its key and counters are left."""
     none: dict[str, Any] = {"learner": None, "actor": None}
     return dataclasses.replace(state, **none)
 
@@ -211,9 +224,9 @@ def _counters(state: TrainState) -> TrainState:
 def _inputs(
     agent: Agent, state: TrainState, total_iterations: Array, ahead: tuple[Any, Any] = NONE_AHEAD
 ) -> tuple[IterationInputs, Key]:
-    """Return the inputs of an iteration, and a key for the seeds of environment resets.
+    """Return the inputs of an iteration, and a random key for the seeds of environment resets.
 
-    `ahead` are the iterations and environment steps that `state` does not count yet.
+    `ahead` is the number of iterations and of environment steps that `state` does not count yet.
     """
     iteration, env_steps = state.iteration + ahead[0], counter.add(state.env_steps, ahead[1])
     state = dataclasses.replace(state, iteration=iteration, env_steps=env_steps)
@@ -231,9 +244,10 @@ def _finish(
     totals: Summary | None,
     acted: LearnerState,
 ) -> Trained:
-    """Finish an iteration whose rollout was collected from `actor`; add its metrics to `totals`, if given.
+    """Return the state after an iteration whose rollout was collected from `actor`, and its metrics.
 
-    `acted` is the learner whose policy acted: that of `state`, with `overlap` the one before.
+    The metrics are added to `totals`, if given. `acted` is the learner whose policy acted: that of `state`, or with
+    `overlap` the one before it.
     """
     inputs = iteration_inputs(agent, state, total_iterations)  # the same as on the host
     state = dataclasses.replace(state, actor=actor)
@@ -254,7 +268,7 @@ def _finish(
 
 
 def _argument_shapes(agent: Agent, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
-    """Return the shapes of the arguments of `_finish`, before any rollout."""
+    """Return the shapes of the arguments of `_finish`, which are known before any rollout."""
     actor, num_steps = state.actor, state.num_steps
     decision = jax.eval_shape(
         agent.act, state.learner, actor.carry, actor.obs, actor.first, actor.action_mask, state.key
@@ -295,14 +309,14 @@ def _argument_shapes(agent: Agent, env: HostEnv, state: TrainState) -> tuple[Any
 
 
 def _rollout_specs() -> HostRollout:
-    """Sharding specs of a rollout: by stream."""
+    """Return the sharding of each field of a rollout, which is split by stream (one agent in one environment)."""
     steps = PartitionSpec(None, AXIS)
     specs: dict[str, Any] = dict.fromkeys(HostRollout._fields, steps) | {"last_carry": SPLIT, "env_state": SPLIT}
     return HostRollout(**specs)
 
 
 def _argument_shardings(state: TrainState, devices: int) -> Any:
-    """Return the shardings of the arguments of `_finish`; None for one device."""
+    """Return the shardings of the arguments of `_finish`, the update program; None on one device."""
     if devices == 1:
         return None
     return sharding.shardings((SAME, SAME, None, state_specs(state), SPLIT, _rollout_specs(), SAME, SAME), devices)

@@ -1,11 +1,11 @@
 """Rollouts of turn-based environments: the steps in which a stream waits for others are taken out of its rollout.
 
-An agent's decision lasts until its next one: rewards that it receives while others act are added to it, and so is an
-end of its episode. So the rows of each stream are moved together: those in which it acts come first, each with the
-rewards and the end of the steps up to its next one, and all estimators see ordinary sequences. After a truncated
-episode its last observation follows, from which V is bootstrapped, as a row that is not valid. So does, after a
-stream's other rows, its last decision, which others have not answered yet: V is bootstrapped from it, and it is not
-learned from.
+A stream is one agent in one environment. An agent's decision lasts until its next one: rewards that it receives while
+others act are added to it, and so is an end of its episode. So the rows of each stream are moved together: those in
+which it acts come first, each with the rewards and the end of the steps up to its next one, and all estimators see
+ordinary sequences. After a truncated episode its last observation follows, from which V is bootstrapped, as a row that
+is not valid. So does, after a stream's other rows, its last decision, which others have not answered yet: V is
+bootstrapped from it, and it is not learned from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ppax.training.host.streams import streams_like
 
 
 class Settled(NamedTuple):
-    """Rows of a rollout in the order of each stream's decisions."""
+    """Rows of a rollout in the order of each stream's decisions, where a stream is one agent in one environment."""
 
     order: np.ndarray  # [T, B] step of the rollout that each row shows; T: the observation after the last step
     valid: np.ndarray  # [T, B] rows that are learned from
@@ -33,7 +33,11 @@ class Settled(NamedTuple):
 
 
 def settle(reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, valid: np.ndarray) -> Settled:
-    """Return the rows of the decisions of a rollout [T, B] in which the streams act in turns, where `valid`."""
+    """Return each stream's decisions as the rows of a rollout [T, B] in which streams act in turns.
+
+    A stream is one agent in one environment, and acts in the steps where `valid`. Each of its decisions gets the
+    rewards and the end of the episode up to its next one.
+    """
     num_steps, streams = valid.shape
     shape = num_steps + 1, streams
     flags = [np.zeros(shape, bool) for _ in range(3)]
@@ -66,7 +70,10 @@ def settle(reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, va
 
 
 def rows_in_order(env: HostEnv, tree: PyTree, order: np.ndarray) -> PyTree:
-    """Return the rows `order` [R, B] of each stream in all arrays of `tree`, [T, B, ...] or by group."""
+    """Return `tree`, [T, B, ...] or a dict by group, with the rows of each stream in another order.
+
+    A stream is one agent in one environment; `order` [R, B] has the steps that become its rows.
+    """
     each = iter(streams_like(env, tree))
 
     def one(x: np.ndarray) -> np.ndarray:
@@ -77,7 +84,10 @@ def rows_in_order(env: HostEnv, tree: PyTree, order: np.ndarray) -> PyTree:
 
 
 def hold_carry(env: HostEnv | Requirements, acted: np.ndarray, before: PyTree, after: PyTree) -> PyTree:
-    """Return the carry of a batch of streams [e, ...]: `after` a step where they have `acted` [e], else `before` it."""
+    """Return the carry of a batch of streams [e, ...]: `after` a step where they have `acted` [e], else `before` it.
+
+    A stream is one agent in one environment.
+    """
 
     def one(own: np.ndarray, old: Any, new: Any) -> np.ndarray:
         return np.where(own.reshape(-1, *[1] * (np.ndim(new) - 1)), new, old)

@@ -1,4 +1,4 @@
-"""Files of data that somebody else may have written: read up to a limit of size, parsed, and never executed.
+"""Reading of files that somebody else may have written: up to a limit of size, parsed as data, and never executed.
 
 Every function raises ValueError, with one sentence, for content of another form, and OSError for what is no regular
 file or larger than its limit. Code that builds objects from the content catches MALFORMED.
@@ -35,12 +35,12 @@ Pairs = Callable[[list[tuple[str, Any]]], Any]
 
 
 def open_to_read(path: Path) -> int:
-    """Open a regular file for reading; return its handle. OSError for links, pipes and devices."""
+    """Open a regular file for reading and return its file descriptor; OSError for links, pipes and devices."""
     return regular(os.open(path, os.O_RDONLY | PLAIN | NO_WAIT), path)
 
 
 def read(path: Path, limit: int) -> bytes:
-    """Content of a regular file; OSError for links, pipes, devices and files of more than `limit` bytes."""
+    """Return the content of a regular file; OSError for links, pipes, devices and files of more than `limit` bytes."""
     with os.fdopen(open_to_read(path), "rb") as file:
         require_size(path, file, limit)
         return file.read(limit)
@@ -54,7 +54,10 @@ def require_size(path: Path, file: IO[bytes], limit: int) -> None:
 
 
 def regular(handle: int, path: Path) -> int:
-    """Return `handle` if it is of a regular file; close it and raise OSError otherwise."""
+    """Return the file descriptor `handle` if it is of a regular file; otherwise close it and raise OSError.
+
+    `path` stands in the error.
+    """
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
     os.close(handle)
@@ -62,23 +65,29 @@ def regular(handle: int, path: Path) -> int:
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Return the text of a file in UTF-8."""
+    """Return the text of a file in UTF-8 of at most `limit` bytes.
+
+    OSError for a larger one, ValueError for other bytes.
+    """
     return read(path, limit).decode()
 
 
 def from_json(data: bytes | str, pairs: Pairs | None = None) -> Any:
-    """Parse JSON; `pairs` builds an object from its pairs of key and value."""
+    """Return parsed JSON; `pairs`, if given, builds each object from its list of (key, value).
+
+    ValueError if malformed.
+    """
     return _parsed(lambda: json.loads(data, object_pairs_hook=pairs))
 
 
 def from_toml(text: str) -> dict[str, Any]:
-    """Parse TOML."""
+    """Return parsed TOML; ValueError if malformed."""
     table: dict[str, Any] = _parsed(lambda: tomllib.loads(text))
     return table
 
 
 def read_json(path: Path, limit: int) -> Any:
-    """Read and parse a JSON file."""
+    """Return the parsed content of a JSON file; OSError for more than `limit` bytes, ValueError if malformed."""
     return from_json(read(path, limit))
 
 
@@ -92,9 +101,9 @@ def read_table(path: Path, limit: int) -> dict[str, Any]:
 
 
 def read_lines(path: Path, limit: int) -> Iterator[str]:
-    """Yield the lines of a file with their ends, one after the other; longer ones than LINE_LIMIT are left out.
+    """Yield the lines of a text file, line ends included; lines longer than LINE_LIMIT bytes are skipped.
 
-    Bytes that are no UTF-8 are replaced.
+    Raises OSError for a file of more than `limit` bytes. Bytes that are not UTF-8 are replaced.
     """
     with os.fdopen(open_to_read(path), "rb") as file:
         require_size(path, file, limit)
@@ -107,7 +116,7 @@ def read_lines(path: Path, limit: int) -> Iterator[str]:
 
 
 def arrays_of(data: bytes) -> dict[str, np.ndarray]:
-    """Return the arrays of a safetensors file by name."""
+    """Return the arrays of a safetensors file, given as its bytes, by name; ValueError if malformed."""
     try:
         arrays: dict[str, np.ndarray] = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, *MALFORMED) as error:

@@ -24,7 +24,10 @@ def log_std_of(features: Array, log_std: Array) -> Array:
 
 
 def noise_basis(features: Array, log_std: Array) -> Array:
-    """Return sigma z, [F, d]: times a standard normal matrix and summed over F it is the noise."""
+    """Return sigma z, [F, d]: its sum over F, after multiplication with a standard normal matrix [F, d], is the noise.
+
+    z are the policy's features [F], and sigma = exp(`log_std`) [F, d] the deviations of the matrix's entries.
+    """
     return features[:, None] * jnp.exp(log_std)
 
 

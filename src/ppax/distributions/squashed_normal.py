@@ -17,7 +17,10 @@ from ppax.distributions.tanh import log_cosh, mean_log_cosh
 
 @part
 class SquashedNormal(DiagonalNormal):
-    """Normal u in d bounded dimensions; the environment's action is centre + half width * tanh(u)."""
+    """Distribution of actions centre + half width * tanh(u) in a bounded box, for a normal u of d dimensions.
+
+    Actions are stored as u.
+    """
 
     low: tuple[float, ...] = static()  # d finite bounds
     high: tuple[float, ...] = static()
@@ -34,7 +37,7 @@ class SquashedNormal(DiagonalNormal):
         return (self.normal_entropies() - 2.0 * mean_log_cosh(self.mean, self.log_std)).sum(axis=-1) + self._log_scale
 
     def env_action(self, action: Array) -> Array:
-        """Return the action [..., d] after tanh, scaled to the bounds of the box and in its shape."""
+        """Return u = `action` [..., d] after tanh, scaled to the bounds of the box and in its shape."""
         centre, half = (along(x, action.ndim) for x in centre_and_half(self.low, self.high))
         return into_box(centre + half * jnp.tanh(action), self.low, self.high, self.shape, self.dtype)
 

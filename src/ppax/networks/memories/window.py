@@ -14,7 +14,7 @@ from ppax.networks.layers import ACTIVATIONS, init_layers, layers
 
 @part
 class Window:
-    """Concatenated features of the last `steps` steps, followed by dense layers.
+    """Memory by concatenation: the features of the last `steps` steps, followed by dense layers.
 
     Frame stacking, as in Mnih et al. 2015, https://doi.org/10.1038/nature14236. Windows extend across the boundaries of
     rollouts; before an episode's start they are padded with zeros. With `network.hidden = []` the steps are raw
@@ -26,7 +26,7 @@ class Window:
     activation: str = static("activation function of these layers", default="tanh", choices=tuple(ACTIVATIONS))
 
     def init(self, key: Key, size: int) -> Params:
-        """Return parameters of the dense layers."""
+        """Return new parameters of the dense layers over the window, for features [size]."""
         return init_layers(key, self.steps * size, self.hidden)
 
     def output_size(self, size: int) -> int:
@@ -34,7 +34,7 @@ class Window:
         return self.hidden[-1] if self.hidden else self.steps * size
 
     def initial_carry(self, size: int) -> Recent:
-        """Return an empty window."""
+        """Return an empty window of the `steps` - 1 steps before the current one."""
         return empty_window(self.steps - 1, size)
 
     def project_in(self, params: Params, x: Array) -> Array:
@@ -42,7 +42,10 @@ class Window:
         return x
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Gather one stream's features [L, size] into windows [L, steps * size], the oldest step first."""
+        """Return the last steps as carry, and one stream's features [L, size] as windows [L, steps * size].
+
+        In a window the oldest step is first. `first` [L] says where an episode begins.
+        """
         past = prepend_recent(carry, x, first)
         length = first.shape[0]
         current = past.episode[self.steps - 1 :]
@@ -53,7 +56,7 @@ class Window:
         return Memory(past.recent(self.steps - 1), jnp.concatenate(window, axis=-1))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the dense layers' output for one window."""
+        """Return the dense layers' output for one step's window."""
         return layers(params, y, self.hidden, self.activation)
 
 
@@ -65,7 +68,7 @@ class Recent(NamedTuple):
 
 
 class Past(NamedTuple):
-    """Sequence with the K - 1 steps before it, joined along the time axis."""
+    """Sequence of L steps with the K - 1 steps before it, joined along the time axis."""
 
     steps: PyTree  # [K - 1 + L, ...]
     episode: Array  # [K - 1 + L] episode number, counted from the sequence's start; -1: padding
@@ -82,7 +85,10 @@ def empty_window(length: int, size: int) -> Recent:
 
 
 def prepend_recent(recent: Recent, x: Array, first: Array) -> Past:
-    """Join the steps of the carry and the sequence `x` [L, size]; steps of a finished episode become padding."""
+    """Return the steps of the carry and the sequence `x` [L, size], joined; steps of a finished episode become padding.
+
+    `first` [L] says where an episode begins.
+    """
     real = recent.real & ~first[0]
     episode = jnp.concatenate([jnp.where(real, 0, -1), jnp.cumsum(first, dtype=jnp.int32)])
     # zeros in padding: NaN there would reach the result through 0 * NaN

@@ -33,7 +33,10 @@ def to_rows(tree: Tree) -> Tree:
 
 
 def to_pairs(tree: Tree, length: int) -> Tree:
-    """Inverse of `to_rows`: [N, ...] becomes [N / length, length, ...]."""
+    """Return the tree with its leading axis split: leaves [N, ...] become [N / length, length, ...].
+
+    The inverse of `to_rows`.
+    """
     return jax.tree.map(lambda x: x.reshape(x.shape[0] // length, length, *x.shape[1:]), tree)
 
 

@@ -427,7 +427,7 @@ class Outside(NamedTuple):
 
     @property
     def trusted(self) -> bool:
-        """Whether the user trusts it, or a directory around it; or it lies beside the file that is read."""
+        """Whether the user trusts this path or address, or a directory around it, or it lies beside the run file."""
         if self.name in map(_without_password, places()):
             return True
         if self.kind == ADDRESS or REMOTE.match(self.value):

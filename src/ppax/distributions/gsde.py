@@ -32,5 +32,8 @@ def noise_basis(features: Array, log_std: Array) -> Array:
 
 
 def standard_noise(basis: Array, matrix: Array) -> Array:
-    """Return the noise [d] in units of its standard deviation, from a standard normal matrix [F, d]."""
+    """Return the noise [d] in units of its standard deviation, from a basis and a matrix, [F, d] each.
+
+    The basis is that of `noise_basis`, the matrix is standard normal.
+    """
     return (basis * matrix).sum(axis=0) / jnp.sqrt((basis**2).sum(axis=0) + SMALLEST)

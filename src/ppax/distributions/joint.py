@@ -52,7 +52,7 @@ class Joint:
         return {name: jnp.stack([table[name] for table in tables if name in table]).mean(axis=0) for name in names}
 
     def _each(self, function: Callable[..., Any], *others: Any) -> Any:
-        """Apply `function` to each component and its entries in `others`; return a container of the same kind."""
+        """Return the results of `function` for each component and its entries in `others`, in a dict or tuple."""
         if isinstance(self.components, dict):
             return {name: function(c, *(o[name] for o in others)) for name, c in self.components.items()}
         return tuple(function(c, *(o[i] for o in others)) for i, c in enumerate(self.components))

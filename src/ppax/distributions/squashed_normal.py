@@ -28,7 +28,10 @@ class SquashedNormal(DiagonalNormal):
     dtype: str = static(default="float32")
 
     def log_prob(self, action: Array) -> Array:
-        """Return the log-density [...] of the squashed action at u = `action` [..., d], summed over dimensions."""
+        """Return the log-density [...] of the squashed action, given as u = `action` [..., d].
+
+        Dimensions are summed.
+        """
         log_det = -2.0 * log_cosh(action).sum(axis=-1)  # 1 - tanh^2 = 1 / cosh^2
         return self.normal_log_prob(action) - log_det - self._log_scale
 

@@ -61,7 +61,7 @@ class Categorical:
         return [x - normaliser for x in shifted]
 
     def _sum(self, terms: Sequence[Array]) -> Array:
-        """Sum over the actions, [...], of numbers in the arrays of `_parts`."""
+        """Return sums over the actions, [...], of `terms`: a list of one array for each action, or of one [..., n]."""
         return functools.reduce(operator.add, terms) if self._few else terms[0].sum(axis=-1)
 
     def sample(self, key: Key) -> Array:

@@ -186,7 +186,10 @@ def check_adaptive(env: Any, schedule: AdaptiveRanges) -> None:
 
 
 def _around(env: Any, names: tuple[str, ...], schedule: AdaptiveRanges) -> Environment:
-    """Return `env` with BoundarySampling around the wrapper that draws its numbers."""
+    """Return `env` with BoundarySampling around the wrapper that draws the parameters `names` from ranges.
+
+    BoundarySampling sets parameters to an end of their range in a share of the episodes.
+    """
     if isinstance(env, AROUND):
         return dataclasses.replace(env, env=_around(env.env, names, schedule))
     return BoundarySampling(env, schedule.share, names, schedule.metric)

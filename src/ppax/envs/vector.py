@@ -38,7 +38,7 @@ class VectorState(NamedTuple):
 
 @part
 class VectorEnv:
-    """`num_envs` copies of `env`; B = num_envs * num_agents streams."""
+    """Compiled environments: `num_envs` copies of `env`, with a stream for each agent in each environment."""
 
     env: Environment
     num_envs: int = static("number of parallel environments", default=64, low=1)
@@ -167,7 +167,7 @@ class VectorEnv:
         )
 
     def _to_streams(self, tree: PyTree) -> PyTree:
-        """Reshape [E, A, ...] (or [E, ...] without an agent axis) to [B, ...]."""
+        """Return a tree [E, A, ...] (or [E, ...] without an agent axis) as [B, ...], a row for each agent."""
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), tree)
@@ -198,9 +198,10 @@ class VectorEnv:
 
 
 def narrow(space: spaces.Space, obs: PyTree) -> PyTree:
-    """Cast 64-bit arrays to 32 bits: with JAX_ENABLE_X64 an environment without explicit dtypes returns 64 bits.
+    """Return observations with 64-bit arrays cast to 32 bits.
 
-    Whole numbers of a space whose bounds exceed 32 bits become float32.
+    With JAX_ENABLE_X64 an environment without explicit dtypes returns 64 bits. Whole numbers of a space whose bounds
+    exceed 32 bits become float32.
     """
     leaves, structure = jax.tree.flatten(obs)
     wide = [leaf.wide for leaf in leaves_of(space)]

@@ -27,7 +27,7 @@ class ActionRepeatState(NamedTuple):
 
 
 class _Repeats(NamedTuple):
-    """Scan carry: accumulated result of the repeats so far, and which agents' episodes have ended."""
+    """Carry of the scan over repeats of an action: the accumulated result, and which agents' episodes have ended."""
 
     step: EnvStep
     ended: Array  # [] or [A]

@@ -20,7 +20,7 @@ EPISODE_RETURN = "episode_return"
 
 
 class BoundarySamplingState(NamedTuple):
-    """State of the environment with drawn numbers, the end of this episode, and its return so far."""
+    """State of the environment with drawn parameters, the end of a range that this episode visits, and its return."""
 
     inner: Any  # params.RandomisedState
     end: Array  # [] int32, 2i: lower end of the number i, 2i + 1: its upper end; 2d: none

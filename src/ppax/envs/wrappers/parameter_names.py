@@ -27,7 +27,7 @@ PASSED = ("env", "params")  # fields that are left out of dotted paths
 
 
 class Parameter(NamedTuple):
-    """Path of a parameter in an environment, its type and limits, and whether it is static."""
+    """Parameter of an environment: its path, its type and limits, and whether it is static (compiled in)."""
 
     path: ParameterPath
     option: Option

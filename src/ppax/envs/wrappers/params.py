@@ -219,7 +219,7 @@ def is_number(default: Any) -> bool:
 
 
 def split_ranges(params: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, tuple[float, float]]]:
-    """Return the parameters of a host environment: those with one value, and the ranges of those that are drawn."""
+    """Return two dicts of a host environment's parameters: those with one value, and (low, high) of those to draw."""
     fixed = {name: value for name, value in params.items() if not is_range(value)}
     numbers = {name: Parameter((), Option(f"env_params.{name}", float), False) for name in params if name not in fixed}
     return fixed, {name: _range(name, params[name], parameter) for name, parameter in numbers.items()}

@@ -55,7 +55,7 @@ class TimeLimit(Wrapper):
         return start._replace(state=TimeLimitState(start.state, jnp.zeros((), jnp.int32)))
 
     def step(self, state: TimeLimitState, action: PyTree, key: Key) -> EnvStep:
-        """Step `env`; set `truncated` if the episode has `max_steps` steps or more."""
+        """Return the result of a step of the inner environment, truncated if the episode has `max_steps` steps."""
         step = self.env.step(state.inner, action, key)
         elapsed = state.elapsed + 1
         return step._replace(

@@ -67,7 +67,10 @@ def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
 
 
 def check_schedule(env: Any) -> None:
-    """Raise ConfigError for a schedule of something else than the environment's numbers, or out of their range."""
+    """Raise ConfigError where the environment's schedule changes something else than its parameters.
+
+    Also where it exceeds their limits.
+    """
     if adaptive := adaptive_of(env):
         check_adaptive(env, adaptive)
     elif env.settings.schedule is not None:

@@ -272,7 +272,7 @@ class Layout(NamedTuple):
         return sum(sizes)
 
     def _arrays(self, make: Callable[[tuple[int, ...], Any], Any]) -> Arrays:
-        """Call `make(shape, dtype)` for every array, in the order in which they lie in memory."""
+        """Return Arrays of what `make(shape, dtype)` returns for each, in the order in which they lie in memory."""
         spec, streams = self.spec, self.num_envs * (self.spec.agents or 1)
 
         def elements(space: spaces.Space, kind: str) -> list[Any]:
@@ -384,7 +384,7 @@ def sample_allowed(space: spaces.Space, mask: Any, rng: np.random.Generator) -> 
 
 
 def stack_elements(rows: Sequence[Any]) -> Any:
-    """Return a batch of the elements `rows`."""
+    """Return the elements `rows` of a space as one batch, stacked along a new first axis; dicts and tuples stay."""
     first = rows[0]
     if isinstance(first, dict):
         return {key: stack_elements([row[key] for row in rows]) for key in first}

@@ -217,7 +217,7 @@ class EnvBatch:
                 raise self._failure(i, "step", action, text)
 
     def _check_info(self, i: int, info: dict[str, Any], verb: str, action: Any) -> None:
-        """Raise Failure if only some infos have masks or episode statistics: the arrays have room for them or not."""
+        """Raise Failure if only some infos have masks or episode statistics, for which arrays have room or not."""
         for problem in undeclared(info, self.has_masks, self.has_stats):
             raise self._failure(i, verb, action, problem)
         for name, _ in self.spec.sizes:
@@ -245,7 +245,10 @@ class EnvBatch:
             arrays.episode_stats.reward[place], arrays.episode_stats.over[place] = info["episode_stats"]
 
     def _own_places(self, place: Any) -> tuple[list[Any], Any]:
-        """Return the rows of an environment, at `place`, in the arrays of observations, and in each group's mask."""
+        """Return the rows of an environment, at `place`, in each array of observations, and in the masks.
+
+        With groups of agents the latter are a dict by group.
+        """
         if self.spec.sizes:
             return self.layout.places(self.spec.observation_space, place), group_rows(self.spec.sizes, place)
         return [place] * len(self.leaves), place

@@ -165,7 +165,7 @@ class TensorBatch(VectorEnv):
         return jax.dlpack.from_dlpack(self._tensor(x).contiguous())
 
     def _keep(self, obs: Any) -> None:
-        """Keep a copy of the observation: the next step may overwrite its memory."""
+        """Keep a copy of the observation, if it is to stand in for final ones, as the next step may overwrite it."""
         if self._previous_stands_in:
             self._obs = _mapped(lambda x: self._tensor(x).clone(), obs)
 

@@ -1,4 +1,4 @@
-"""Exact 64-bit counter as a pair of uint32 words, for devices without 64-bit integers.
+"""Exact 64-bit counters as pairs of uint32 words, for devices without 64-bit integers.
 
 JAX's default integers wrap at 2 147 483 648, about 36 minutes of training at a million steps a second.
 """

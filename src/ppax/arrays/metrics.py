@@ -65,7 +65,7 @@ class Table(Mapping[str, Array]):
 
 @part
 class Summary(Mapping[str, Array]):
-    """Metrics by name, packed into two arrays: merging takes two operations instead of two per name."""
+    """Metrics by name, packed into two arrays, so that merging takes two operations instead of two per name."""
 
     means: Array  # [..., k]
     tops: Array  # [..., j] maxima, and negated minima

@@ -207,7 +207,7 @@ def settings_file() -> Path | None:
 
 
 def _of_settings() -> set[str]:
-    """Return the names that the settings file trusts; ConfigError where the file has anything else."""
+    """Return the names that the user's settings file trusts, a set; ConfigError where the file has anything else."""
     path = settings_file()
     if path is None or not path.is_file():
         return set()

@@ -27,7 +27,7 @@ LISTS = ("log.to",)  # lists of tables, a table for each part; paths have its pl
 
 
 class Option(NamedTuple):
-    """Setting: its dotted path, type, default, description and limits."""
+    """Setting of a configuration: its dotted path, type, default, description and limits."""
 
     path: str
     kind: type  # int, float, bool or str
@@ -42,7 +42,10 @@ class Option(NamedTuple):
 
 @functools.cache  # evaluates the text of every annotation
 def hints_of(cls: type) -> Mapping[str, Any]:
-    """Return the types of the fields of a part; where a user's annotation has no meaning, the type of the default."""
+    """Return the types of a part's fields by name.
+
+    Where a user's annotation has no meaning, the type of the default.
+    """
     try:
         return typing.get_type_hints(cls)
     except Exception:  # e.g. a name that is imported for type checkers only
@@ -151,7 +154,10 @@ def require_whole(given: Any, name: str, low: int = 1) -> None:
 
 
 def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
-    """Return `value` if it is within `limits`; else raise ConfigError, naming `path` and the nearest valid value."""
+    """Return `value` if it is within `limits`; else raise ConfigError with `path` and the nearest valid value.
+
+    `limits` may have `low`, `high`, `above` and `choices`; those that are missing do not limit.
+    """
     choices, low, high, above = (limits.get(name) for name in ("choices", "low", "high", "above"))
     if choices is not None and value not in choices and not (limits.get("paths") and imports.is_path(value)):
         nearest = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.0)[0]
@@ -172,7 +178,10 @@ def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
 
 
 def check_numbers(part: Any, path: str = "agent") -> None:
-    """Raise ConfigError for a value out of range in a part or in the parts inside it; tracers are not checked."""
+    """Raise ConfigError for a value out of its declared range in a part or in the parts inside it.
+
+    Tracers are not checked. `path` names the part in the error.
+    """
     if isinstance(part, type):  # a class, such as the distribution family of a head
         return
     if isinstance(part, Mapping):

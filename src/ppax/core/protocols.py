@@ -268,7 +268,7 @@ class Adapted(NamedTuple):
 
 
 class Rescale(NamedTuple):
-    """Change of the value head's last layer: its outputs become scale * outputs + shift."""
+    """Change of the value head's last layer, whose outputs become scale * outputs + shift."""
 
     scale: Scalar  # []
     shift: Scalar  # [] or [num_values]
@@ -297,7 +297,7 @@ class Loss(Protocol):
 
 
 class PolicyTerms(NamedTuple):
-    """Per-row terms of a policy objective, all [N]."""
+    """Terms of a policy loss for each of N rows (steps of a minibatch), all [N]."""
 
     loss: Array  # minimised; its mean is the metric `policy_loss`
     log_ratio: Array  # log of the probability ratio, current policy over the policy that acted
@@ -370,11 +370,11 @@ class Environment(Protocol):
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Space of one agent's observation."""
+        """Space of one agent's observation in this environment, of Gymnasium's kinds."""
 
     @property
     def action_space(self) -> spaces.Space:
-        """Space of one agent's action."""
+        """Space of one agent's action in this environment, of Gymnasium's kinds."""
 
     @property
     def num_agents(self) -> int | dict[str, int] | None:
@@ -582,7 +582,7 @@ class FileLogger(Logger, Protocol):
 
 
 class Artifact(NamedTuple):
-    """Files of a run that belong together, for loggers that store files."""
+    """Files of a run that belong together, such as those of a policy, for loggers that store files."""
 
     kind: str  # "policy" or "film"
     files: Mapping[str, Path]  # files by name

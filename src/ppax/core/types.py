@@ -1,7 +1,7 @@
-"""Central types: data passed between the parts; `ppax.protocols` has the interfaces of the parts.
+"""Types of the data that parts pass to each other; `ppax.protocols` has the interfaces of the parts.
 
-Axes: T steps of a rollout, B = num_envs * num_agents streams, M = T * B / L sequences of L steps,
-N = M * L flat rows, E environments, A agents.
+Axes: T steps of a rollout, B = num_envs * num_agents streams (one agent in one environment each), M = T * B / L
+sequences of L steps, N = M * L flat rows, E environments, A agents.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class MinibatchIndices(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Actions of one step of every stream, with their log-probabilities and values."""
+    """Actions that a policy chose for one step of each of B streams, with their log-probabilities and values."""
 
     carry: PyTree  # [B, ...] after this observation
     action: PyTree  # [B, ...] as sampled; stored in the rollout
@@ -114,7 +114,7 @@ class Decision(NamedTuple):
 
 
 class ForwardPass(NamedTuple):
-    """Result of a forward pass: action distribution, value outputs, V and next carry."""
+    """Result of a network's forward pass over M sequences of L steps: distribution, value outputs, V and next carry."""
 
     carry: PyTree  # [M, ...] after each sequence
     distribution: Any  # [N] rows: M * L steps
@@ -209,7 +209,7 @@ class Gathered(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Results of evaluation episodes; arrays are [episodes]."""
+    """Results of evaluation episodes, one entry of each array [episodes] for each episode."""
 
     returns: np.ndarray
     lengths: np.ndarray
@@ -287,7 +287,7 @@ class VectorStep(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """Outputs of a network's heads for one feature vector."""
+    """Outputs of a network's heads for one feature vector: action distribution and value outputs."""
 
     distribution: Any  # a `protocols.Distribution`
     value: Array  # [num_values] value outputs: the critic computes V from them
@@ -309,7 +309,10 @@ class Memory(NamedTuple):
 
 
 class LossOutput(NamedTuple):
-    """Scalar loss, and metrics: means over valid rows, or extremes that `arrays.metrics.reduced` declares."""
+    """Result of a loss: the scalar, and metrics that are means over valid rows or extremes.
+
+    Extremes are declared by `arrays.metrics.reduced`. A row is valid if it is no autoreset step.
+    """
 
     loss: Array
     metrics: Mapping[str, Array]
@@ -331,4 +334,4 @@ class Quoting(Exception):
 
 
 class ConfigError(Quoting, ValueError):
-    """Invalid configuration; the message says what to write instead."""
+    """Error of an invalid configuration, whose message says what to write instead."""

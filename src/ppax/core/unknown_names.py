@@ -108,7 +108,10 @@ def meaning(name: str) -> SettingNames | None:
 
 
 def own_name(name: str) -> str:
-    """Return the last name of the option that `name` stands for; `name` itself where it is unknown."""
+    """Return the last name of the ppax option that `name` of another library stands for.
+
+    `name` itself if it is unknown.
+    """
     row = meaning(name)
     return row.name if row and row.option else name
 

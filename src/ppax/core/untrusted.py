@@ -92,7 +92,10 @@ def read_json(path: Path, limit: int) -> Any:
 
 
 def read_table(path: Path, limit: int) -> dict[str, Any]:
-    """Return the object of a JSON file; {} where the file is missing, too large, damaged or holds something else."""
+    """Return the object of a JSON file; {} where the file is missing, too large, damaged or no object.
+
+    `limit` is the largest size in bytes.
+    """
     try:
         content = read_json(path, limit)
     except (OSError, ValueError):
@@ -137,7 +140,10 @@ def _parsed(parse: Callable[[], Any]) -> Any:
 
 
 def _require_plain(value: Any, depth: int) -> None:
-    """Raise ValueError for what later code cannot take: deep nesting, integers beyond floats, text beyond Unicode."""
+    """Raise ValueError for parsed content that later code cannot take.
+
+    That is deep nesting, integers beyond floats, and text beyond Unicode. `depth` is that of `value`.
+    """
     if depth > DEEPEST:
         raise ValueError(f"tables or lists are nested more than {DEEPEST} deep")
     if isinstance(value, dict):

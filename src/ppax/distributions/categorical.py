@@ -76,7 +76,7 @@ class Categorical:
         return self._sum([jnp.where(own, x, 0.0) for own, x in zip(chosen, self._parts, strict=True)])
 
     def entropy(self) -> Array:
-        """Return the entropy -sum p log p [...]; masked actions contribute exactly 0."""
+        """Return the entropy -sum p log p, [...], in nats; masked actions contribute exactly 0."""
         return -self._sum([_times_probability(x, x) for x in self._parts])
 
     def mode(self) -> Array:
@@ -89,7 +89,7 @@ class Categorical:
         return self._sum([_times_probability(x, x - y) for x, y in pairs])
 
     def env_action(self, action: Array) -> Array:
-        """Return `action` in the numbering of the space, which begins at `start`."""
+        """Return `action`, from 0 to n - 1, in the numbering of the action space, which begins at `start`."""
         return action + self.start if self.start else action
 
     def metrics(self) -> dict[str, Array]:

@@ -26,7 +26,7 @@ class DiagonalNormal:
     log_std: Array  # [..., d]
 
     def sample(self, key: Key) -> Array:
-        """Return a sample of u [..., d], which is stored as the action."""
+        """Return a sample of the normal variable u, [..., d], which is stored as the action."""
         return self.from_noise(jax.random.normal(key, self.mean.shape, self.mean.dtype))
 
     def from_noise(self, noise: Array) -> Array:
@@ -38,12 +38,12 @@ class DiagonalNormal:
         return self.mean
 
     def normal_log_prob(self, u: Array) -> Array:
-        """Return the log-density [...] of `u` [..., d], summed over dimensions."""
+        """Return the normal log-density [...] of `u` [..., d], summed over dimensions."""
         z = (u - self.mean) * jnp.exp(-self.log_std)
         return (-0.5 * (z**2 + LOG_2PI) - self.log_std).sum(axis=-1)
 
     def normal_entropies(self) -> Array:
-        """Return the differential entropy of each dimension of u [..., d]."""
+        """Return the differential entropy of each dimension of the normal variable u, [..., d]."""
         return self.log_std + 0.5 * (LOG_2PI + 1.0)
 
     def kl(self, other: Self) -> Array:
@@ -62,10 +62,10 @@ class DiagonalNormal:
 
 @part
 class Normal(DiagonalNormal):
-    """Normal distribution over a Box.
+    """Distribution of actions in a Box: normal and unclipped, so that only the environment's action is clipped.
 
-    The unclipped sample is stored, and the log-probability is its density. Only the environment's action is clipped to
-    the box (Huang et al. 2022, https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details).
+    The unclipped sample is stored, and the log-probability is its density (Huang et al. 2022,
+    https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details).
     """
 
     low: tuple[float, ...] = static(default=())  # d bounds of the box
@@ -78,7 +78,7 @@ class Normal(DiagonalNormal):
         return self.normal_log_prob(action)
 
     def entropy(self) -> Array:
-        """Return the differential entropy [...] of the unclipped normal, which may be negative."""
+        """Return the differential entropy [...] of the unclipped normal, summed over dimensions; it may be negative."""
         return self.normal_entropies().sum(axis=-1)
 
     def env_action(self, action: Array) -> Array:

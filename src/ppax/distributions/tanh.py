@@ -55,7 +55,7 @@ NODES = _nodes()
 
 
 def log_cosh(u: Array) -> Array:
-    """Return log cosh u, exact to rounding for every u."""
+    """Return log cosh u, elementwise, exact to rounding for every u."""
     return u + jax.nn.softplus(-2.0 * u) - LOG_2
 
 

@@ -37,11 +37,12 @@ class Ranges(NamedTuple):
 class AdaptiveRanges:
     """Automatic domain randomisation: each end of each range moves outward while the policy does well at it.
 
-    Akkaya et al., "Solving Rubik's Cube with a Robot Hand", 2019, https://arxiv.org/abs/1910.07113, algorithm 1.
-    Each end of each range has a buffer of the performance of episodes in which the number had the value of that end.
-    Once it has m episodes, their mean moves the end, and the buffer is emptied. Here ends move between two rollouts, so
-    that a buffer may have more; all episodes are learned from; and an end stays between its first value and its limit.
-    A number that is not drawn yet begins as a range of one value.
+    The ranges are those from which parameters of the environment, such as gravity, are drawn at resets. Akkaya et al.,
+    "Solving Rubik's Cube with a Robot Hand", 2019, https://arxiv.org/abs/1910.07113, algorithm 1. Each end of each
+    range has a buffer of the performance of episodes in which the number had the value of that end. Once it has m
+    episodes, their mean moves the end, and the buffer is emptied. Here ends move between two rollouts, so that a buffer
+    may have more; all episodes are learned from; and an end stays between its first value and its limit. A number that
+    is not drawn yet begins as a range of one value.
     """
 
     leaves: tuple[str, ...] = static("numbers of the environment whose ranges adapt, such as env.gravity", default=())

@@ -117,7 +117,7 @@ def make(
 
 
 def _checked(name: object, num_envs: object) -> int:
-    """Return `num_envs` as an int; ConfigError if it is no number of environments, or `name` no string."""
+    """Return `num_envs` as an int; ConfigError if it is no whole number of at least 1, or `name` no string."""
     if not isinstance(name, str):
         raise ConfigError(
             f"name = {name!r}: must be a string, as 'CartPole-v1'; for your own environment use ppax.envs.host(MyEnv, "

@@ -60,12 +60,12 @@ class VectorEnv:
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Space of one stream's observation."""
+        """Space of one stream's observation; a stream is one agent in one environment."""
         return self.env.observation_space
 
     @property
     def action_space(self) -> spaces.Space:
-        """Space of one stream's action."""
+        """Space of one stream's action; a stream is one agent in one environment."""
         return self.env.action_space
 
     @property

@@ -190,7 +190,7 @@ class Composed:
     __repr__ = brief
 
     def init(self, key: Key, num_values: int = 1) -> Params:
-        """Return initial parameters, a nested dict; the value head has `num_values` outputs."""
+        """Return new parameters of the network, a nested dict; the value head has `num_values` outputs."""
         actor_key, critic_key, policy_key, value_key = jax.random.split(key, 4)
         torsos, keys = self.torsos(), {"actor": actor_key, "critic": critic_key}
         params = {
@@ -203,12 +203,12 @@ class Composed:
         return params
 
     def initial_carry(self) -> PyTree:
-        """Return each torso's carry at the start of an episode; () without memory."""
+        """Return the memories' carries at the start of an episode, by "actor" and "critic"; () without memory."""
         carry = {name: torso.initial_carry() for name, torso in self.torsos().items()}
         return carry if jax.tree.leaves(carry) else ()
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
-        """Return each torso's features of one observation, as input of the memory's scan."""
+        """Return the input of the memories' scans for one observation, a dict by "actor" and "critic"."""
         dtype = params["policy"]["kernel"].dtype
         return {name: torso.encode(params[name], obs, dtype) for name, torso in self.torsos().items()}
 

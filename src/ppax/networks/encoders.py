@@ -49,7 +49,7 @@ class Flat:
         return {}
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return `x` [...] as a vector [size]."""
+        """Return the array `x` [...] as a vector [size]."""
         return jnp.ravel(x)
 
 
@@ -69,7 +69,7 @@ class NatureCNN:
         return init_convs(key, SIZES, (channels_last(example, self.layout).shape[-1], *self.channels))
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image."""
+        """Return the flattened features of one image, a vector."""
         x = channels_last(x, self.layout)
         for i, stride in enumerate(STRIDES):
             x = jax.nn.relu(conv(params[str(i)], x, stride))
@@ -96,7 +96,7 @@ class ImpalaCNN:
         return {str(i): init_convs(k, (3,) * 5, (size, *(out,) * 5)) for i, (k, size, out) in enumerate(stages)}
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image."""
+        """Return the flattened features of one image, a vector."""
         x = channels_last(x, self.layout)
         for i in range(len(self.channels)):
             stage = params[str(i)]
@@ -124,7 +124,7 @@ class SmallCNN:
         return init_convs(key, (3,) * len(self.channels), channels)
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image."""
+        """Return the flattened features of one image, a vector."""
         x = channels_last(x, self.layout)
         for i in range(len(self.channels)):
             x = jax.nn.relu(conv(params[str(i)], x))
@@ -341,7 +341,7 @@ def _margins(size: int, window: int, stride: int, padding: str) -> tuple[int, in
 
 
 def _blocks(x: Array, size: int) -> Array:
-    """Reshape [H, W, C, ...] to [H / size, W / size, size * size * C, ...] (space to depth)."""
+    """Return `x` [H, W, C, ...] as [H / size, W / size, size * size * C, ...], blocks as channels (space to depth)."""
     rows, columns, channels, *rest = x.shape
     x = x.reshape(rows // size, size, columns // size, size, channels, *rest)
     return jnp.moveaxis(x, 2, 1).reshape(rows // size, columns // size, size * size * channels, *rest)
@@ -372,7 +372,7 @@ def _largest_of_three(x: Array, axis: int) -> Array:
 
 
 def _larger(a: Array, b: Array) -> Array:
-    """Return the elementwise maximum; `a` where both are equal, NaN where one of them is NaN."""
+    """Return the elementwise maximum; its gradient goes to `a` where both are equal. NaN where one of them is NaN."""
     return jnp.where((a >= b) | (a != a), a, b)
 
 

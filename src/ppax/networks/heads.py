@@ -85,7 +85,10 @@ class IndependentHead:
         return Factorised(Categorical.masked(self._rows(outputs), mask), self.start, self.shape)
 
     def _rows(self, flat: Array) -> Array:
-        """Reshape [size] to [k, n], one row for each component; short rows are padded with 0 (False in a mask)."""
+        """Return numbers of all actions, [size], as [k, n]: a row for each of k components.
+
+        Short rows are padded with 0 (False in a mask).
+        """
         k, n = len(self.counts), max(self.counts)
         if min(self.counts) == n:
             return flat.reshape(*flat.shape[:-1], k, n)

@@ -50,7 +50,7 @@ def init_dense(key: Key, size_in: int, size_out: int, gain: float) -> Params:
 
 
 def dense(params: Params, x: Array) -> Array:
-    """Return x W + b for x [size_in]."""
+    """Return x W + b for a vector x [size_in], from the parameters of a linear layer."""
     return matmul(x, params["kernel"]) + params["bias"]
 
 
@@ -86,7 +86,7 @@ def layers(params: Params, x: Array, widths: tuple[int, ...], activation: str, e
 
 
 def init_norm(size: int) -> Params:
-    """Return parameters of layer normalisation: scale 1, bias 0."""
+    """Return new parameters of a layer normalisation of vectors [size]: scale 1, bias 0."""
     return {"scale": jnp.ones(size, jnp.float32), "bias": jnp.zeros(size, jnp.float32)}
 
 

@@ -51,7 +51,7 @@ def factor(kernel: Array) -> Array:
 
 
 def _is_large(kernel: Array) -> bool:
-    """Return whether both sides of a kernel are long enough for its products to be rounded."""
+    """Return whether both sides of a kernel are long enough for its products to be rounded to bfloat16."""
     return min(kernel.shape) >= MIN_SIDE
 
 

@@ -126,6 +126,9 @@ def _wrap(angle: Array) -> Array:
 
 
 def _observe(state: AcrobotState) -> Array:
-    """Observe angles as cosine and sine, which are the same after a full turn."""
+    """Return the observation [6]: both angles as cosine and sine, and both angular velocities.
+
+    Cosine and sine are the same after a full turn.
+    """
     angles = (jnp.cos(state.theta1), jnp.sin(state.theta1), jnp.cos(state.theta2), jnp.sin(state.theta2))
     return jnp.stack([*angles, state.theta1_dot, state.theta2_dot])

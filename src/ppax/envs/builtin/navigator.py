@@ -96,7 +96,10 @@ class Navigator:
         return jnp.concatenate([*seen, self._lidar(state.position)] if self.num_rays else seen, axis=-1)
 
     def _lidar(self, position: Array) -> Array:
-        """Proximity of the nearest disc or wall on each ray, [A, num_rays]: 1 at the agent's edge, 0 out of range."""
+        """Return the proximity of the nearest disc or wall on each LIDAR ray of each agent, [A, num_rays].
+
+        It is 1 at the agent's edge and 0 out of range.
+        """
         angle = jnp.arange(self.num_rays, dtype=jnp.float32) * (2.0 * np.pi / self.num_rays)
         ray = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)  # [R, 2]
         # walls: distance along the ray to the wall in its direction, for each axis

@@ -89,5 +89,8 @@ class Pendulum:
 
 
 def _observe(state: PendulumState) -> Array:
-    """Observe the angle as cosine and sine, which are the same after a full turn."""
+    """Return the observation [3]: the angle as cosine and sine, and the angular velocity.
+
+    Cosine and sine are the same after a full turn.
+    """
     return jnp.stack([jnp.cos(state.theta), jnp.sin(state.theta), state.theta_dot])

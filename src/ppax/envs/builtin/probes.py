@@ -20,7 +20,7 @@ from ppax.envs.builtin.drawing import squares
 
 
 class ExactValues(NamedTuple):
-    """Optimal values and actions of a probe, for each of its K observations."""
+    """Optimal values and actions of a probe (an environment where they are known), for each of its K observations."""
 
     obs: Array  # [K, 1]
     value: Array  # [K] V of the optimal policy

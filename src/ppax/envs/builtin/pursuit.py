@@ -51,7 +51,7 @@ class Pursuit:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [1 + 4 A] of one agent."""
+        """Space of one agent's observation: Box [1 + 4 A], time, all positions, all headings, its index (one-hot)."""
         return spaces.Box(-np.inf, np.inf, (1 + 4 * self.num_agents,), np.float32)
 
     @property
@@ -105,6 +105,6 @@ class Pursuit:
         )
 
     def _of_players(self, prey: Scalar, predator: Scalar) -> Array:
-        """Return the prey's and the predators' number as an array, [A]."""
+        """Return an array [A] with the prey's number first, then the predators' number for each of them."""
         is_prey = jnp.arange(self.num_agents) == 0
         return jnp.where(is_prey, jnp.asarray(prey, jnp.float32), jnp.asarray(predator, jnp.float32))

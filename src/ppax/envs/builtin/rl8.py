@@ -80,7 +80,10 @@ class EndlessMountainCar:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [2] without bounds: initial states may exceed those of the valley."""
+        """Space of observations: Box [2], position and velocity, without bounds.
+
+        Initial states may exceed those of the valley.
+        """
         return spaces.Box(-np.inf, np.inf, (2,), np.float32)
 
     @property

@@ -180,7 +180,10 @@ class EpisodeStats(NamedTuple):
 
 
 class Arrays(NamedTuple):
-    """Arrays of B streams that environments and policy exchange; in shared memory if there are worker processes."""
+    """Arrays of B streams (one agent in one environment each) that environments and policy exchange.
+
+    They lie in shared memory if there are worker processes.
+    """
 
     obs: list[np.ndarray]  # [B, ...] each; with groups of agents, those of one group each, [E * A_g, ...]
     action: list[np.ndarray]  # [B, ...] each
@@ -330,7 +333,10 @@ class MaskForm:
         self._forms = str([self.size]) if single else parts
 
     def __call__(self, mask: Any, name: str = INFO_MASK) -> np.ndarray:
-        """Return `mask` as an array of bool [n]; ValueError for another form, or another entry than 0 and 1."""
+        """Return an action mask as an array of bool [n]; ValueError for another form, or another entry than 0 and 1.
+
+        `name` is the mask's in the error.
+        """
         given = mask if type(mask) is np.ndarray and mask.shape == self._flat else self._flattened(mask, name)
         flat = given.astype(bool, copy=False)
         # bytes are compared first: that takes a third of the time

@@ -292,7 +292,7 @@ def _stacked(form: MaskForm, masks: Sequence[Any]) -> np.ndarray:
 
 
 def _elements(space: spaces.Space, arrays: list[np.ndarray]) -> Iterator[Any]:
-    """Iterate over the actions in the rows of `arrays`, with the types of `space.sample()`."""
+    """Yield the actions in the rows of `arrays`, each with the types of `space.sample()`."""
     if isinstance(space, spaces.Discrete | spaces.Box):
         return iter(arrays[0].copy())  # a copy: an environment may keep its action
     rows = zip(*(array.copy() for array in arrays), strict=True)

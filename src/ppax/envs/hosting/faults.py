@@ -1,4 +1,4 @@
-"""Errors raised by environments.
+"""Errors of environments: exceptions that they raise, and processes that die or hang.
 
 This file imports nothing else of ppax: worker processes load it too.
 """

@@ -70,7 +70,7 @@ class HostEnv:
 
     @property
     def num_agents(self) -> int:
-        """Number of agents in each environment."""
+        """Number of agents in each environment; 1 without an agent axis."""
         return self.host.spec.agents or 1
 
     @property
@@ -147,7 +147,7 @@ class HostEnvAux:
         return hash(self._signature)
 
     def env(self) -> HostEnv:
-        """Return the HostEnv; its environments cannot be stepped if they no longer exist."""
+        """Return the HostEnv of this structure; its environments cannot be stepped if they no longer exist."""
         host = self._host() or Host(self._spec, self._others["num_envs"], _no_longer_exist, ())
         return HostEnv(host, **self._others)
 
@@ -174,18 +174,18 @@ def host(
     env_params: Mapping[str, Any] | None = None,
     set_params: Callable[[Any, dict[str, float]], None] | None = None,
 ) -> HostEnv:
-    """Create host environments from environments of Gymnasium or PettingZoo.
+    """Return host environments made of environments of Gymnasium or PettingZoo.
 
     `source` is a `gymnasium.vector.VectorEnv` in any autoreset mode, or a function that returns one `Env` or one
     PettingZoo `ParallelEnv` (called `num_envs` times), or a list of such functions. Agents with different spaces form
     groups by their names without numbers. With `vectorization = "async"` the environments are stepped in `workers`
     processes (default: one for each core), with "ray" in `workers` actors of a Ray cluster (default: one for each of
-    its CPUs), each of which must answer within `timeout` seconds. Results are the same.
-    `agent_ids` and `central_critic` as in `make`.
-    `info_metrics` are entries of `info`, such as "is_success", whose values at the last steps of episodes are logged as
-    means; by default "is_success", if an environment gives it at its first step. `env_params` are arguments of the
-    function: a value, or {"low": 0.5, "high": 2.0}, from which every reset draws (Gymnasium's interface only). Drawn
-    ones take a new environment for each episode, or a call of `set_params(env, numbers)` with all `env_params`.
+    its CPUs), each of which must answer within `timeout` seconds. Results are the same. `agent_ids` and
+    `central_critic` as in `make`. `info_metrics` are entries of `info`, such as "is_success", whose values at the last
+    steps of episodes are logged as means; by default "is_success", if an environment gives it at its first step.
+    `env_params` are arguments of the function: a value, or {"low": 0.5, "high": 2.0}, from which every reset draws
+    (Gymnasium's interface only). Drawn ones take a new environment for each episode, or a call of `set_params(env,
+    numbers)` with all `env_params`.
 
     Each call of the function must make a new environment. Masks and recorded episodes are read where sb3-contrib and
     Gymnasium's wrappers put them (docs/python_environments.md). Raises ConfigError for invalid arguments, EnvError

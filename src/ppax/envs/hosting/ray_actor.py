@@ -65,7 +65,7 @@ class EnvActor:
             batch.close()
 
     def _reported(self, work: Any) -> Any:
-        """Return the result of `work`, or the report of its failure."""
+        """Return the result of `work()`, or, if an environment fails in it, the report of the failure, a dict."""
         try:
             return work()
         except self._faults.Failure as failure:

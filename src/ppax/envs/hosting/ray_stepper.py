@@ -118,7 +118,7 @@ class Actors:
 
 
 def _end(ray: Any, actors: list[Any], stack: ExitStack) -> None:
-    """Close the environments of all actors, end the actors and the connection."""
+    """Close the environments of all actors, then end the actors and, by `stack`, the connection to the cluster."""
     with stack:
         if actors and ray.is_initialized():
             with contextlib.suppress(ray.exceptions.RayError):

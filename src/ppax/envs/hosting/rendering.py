@@ -1,4 +1,4 @@
-"""Rendering of one environment on the host."""
+"""Rendering of one environment that runs on the host."""
 
 from __future__ import annotations
 

@@ -57,7 +57,10 @@ def env_errors(name: str, call: str) -> Iterator[None]:
 
 
 def new_env(factory: Callable[[], Any]) -> Any:
-    """Return a new environment, adapted as in conventions.py; ConfigError for one that was returned before."""
+    """Return a new environment made by `factory`; ConfigError for one that was returned before.
+
+    Its masks and recorded episodes are in `info` (conventions.py).
+    """
     try:
         return new_adapted(factory)
     except SharedEnv as shared:
@@ -132,7 +135,7 @@ def _wrapped(factories: list[Factory], wrap: Callable[[Factory], Any]) -> list[F
 
 
 def _defaults_of(factory: Factory) -> dict[str, Any]:
-    """Return the defaults of a function's arguments; {} where Python does not know them."""
+    """Return the defaults of a function's arguments by name; {} where Python does not know them."""
     try:
         given = inspect.signature(factory).parameters
     except (TypeError, ValueError):  # a class in C
@@ -213,7 +216,7 @@ def _team(factory: Callable[..., Any], settings: EnvSettings, name: str) -> Any:
 
 
 def _remedy(settings: EnvSettings) -> str:
-    """Return the error message, with `{}` for the difference, for agents that must have the same spaces."""
+    """Return the error message for agents that must have the same spaces and do not, with `{}` for the difference."""
     for option in ("agent_ids", "central_critic"):
         if getattr(settings, option):
             return f"{option} = true: it needs agents with the same spaces; {{}}; set it to false"
@@ -288,7 +291,7 @@ def _seeded(space: spaces.Space) -> spaces.Space:
 
 
 def info_of(result: Any, env: Any) -> dict[str, Any]:
-    """Return the `info` of `reset`; ConfigError if there is none, as in Gym before 0.26."""
+    """Return the `info` in the result of a reset; ConfigError if there is none, as in Gym before 0.26."""
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
         return result[1]
     kind = type(env).__name__

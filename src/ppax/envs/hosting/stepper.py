@@ -14,7 +14,10 @@ from ppax.envs.hosting.arrays import Arrays, EpisodeStats, HostSpec
 
 
 class HostStep(NamedTuple):
-    """Result of one step, or of a reset, of e streams; an observation is the list of its arrays (arrays.leaves_of)."""
+    """Result of one step, or of a reset, of e streams (one agent in one environment each) on the host.
+
+    An observation is the list of its arrays (arrays.leaves_of).
+    """
 
     obs: list[np.ndarray]  # [e, ...] the next observation
     reward: np.ndarray  # [e]
@@ -30,7 +33,10 @@ class HostStep(NamedTuple):
 
 
 class TensorStep(NamedTuple):
-    """Result of one step of E environments with autoreset in the same step: arrays of JAX in a simulator's memory."""
+    """Result of one step of E environments in a simulator's memory, as arrays of JAX.
+
+    An environment whose episode ends is reset within the same step.
+    """
 
     obs: Any  # [E, ...] the next observation
     reward: Array  # [E]
@@ -75,7 +81,7 @@ class Stepper(Protocol):
 
 
 def host_step(arrays: Arrays) -> HostStep:
-    """Return the contents of `arrays` after a step with next-step autoreset."""
+    """Return the contents of `arrays`, which a step with next-step autoreset has written, as its result."""
     return HostStep(
         obs=arrays.obs,
         reward=arrays.reward,
@@ -125,7 +131,10 @@ class Host:
 
     @property
     def batches(self) -> tuple[slice, ...]:
-        """Streams of each batch; with workers there are two, one stepped while the policy acts for the other."""
+        """Streams of each batch of environments, as slices.
+
+        With workers there are two batches, one stepped while the policy acts for the other.
+        """
         return self.stepper.batches
 
     @property

@@ -227,7 +227,7 @@ class Turns:
 
     @property
     def agents(self) -> list[Any]:
-        """Agents whose episode is running."""
+        """Agents of the turn-based environment whose episode is running."""
         return [agent for agent in self.env.agents if not self._ended(agent)]
 
     @property

@@ -193,7 +193,10 @@ class TensorBatch(VectorEnv):
         return ended & ~truncated, truncated
 
     def _shares_device(self, exchange: str) -> bool:
-        """Return whether tensors and JAX's arrays are exchanged by DLPack; ConfigError where that is impossible."""
+        """Return whether the simulator's tensors and JAX's arrays are exchanged by DLPack, as `exchange` says.
+
+        Raises ConfigError where that is asked for and impossible.
+        """
         tensor = self._torch.zeros(1, device=self._device)
         # JAX would read 2^32 + 7 as 7
         wide = any(leaf.wide for leaf in leaves_of(self.single_observation_space))
@@ -242,7 +245,7 @@ def _space(env: Any, name: str, given: spaces.Space | None) -> spaces.Space:
 
 
 def _takes(function: Any, name: str) -> bool:
-    """Return whether a function takes an argument of this name."""
+    """Return whether `function` takes an argument called `name`."""
     parameters = inspect.signature(function).parameters.values()
     return any(x.name == name or x.kind is x.VAR_KEYWORD for x in parameters)
 

@@ -134,7 +134,7 @@ class InProcess:
             raise EnvError(str(failure)) from None
 
     def receive(self, number: int) -> HostStep:
-        """Return the result of the last step or reset: views that the next step overwrites."""
+        """Return the result of the last step or reset of all environments: views that the next step overwrites."""
         return host_step(self.arrays)
 
     def close(self) -> None:

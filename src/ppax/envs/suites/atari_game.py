@@ -97,7 +97,7 @@ class AtariGame(gymnasium.Env):
         return self._stack, reward, terminated or lost, truncated, info
 
     def render(self) -> Any:
-        """Return the screen of the game in colour."""
+        """Return the screen of the Atari game in colour."""
         return self.game.render()
 
     def close(self) -> None:

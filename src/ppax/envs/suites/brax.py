@@ -28,7 +28,7 @@ BACKENDS = ("generalized", "spring", "positional", "mjx")
 
 @part
 class Brax:
-    """Environment with brax's interface, without a time limit. Create it with `load`.
+    """Environment of brax, or with brax's interface, without a time limit. Create it with `load`.
 
     Brax's inverted pendulum marks all its terminations as `time_out`, falls included. If those were truncations, the
     bootstrap value would make falls free and there would be nothing to learn. So by default they are terminations.

@@ -35,7 +35,7 @@ def library(module: str, extra: str) -> Any:
 
 
 def known(suite: str, env_id: str, ids: Iterable[str]) -> str:
-    """Return `env_id` if it is one of `ids`; else raise ConfigError with the nearest one."""
+    """Return `env_id` if it is one of `ids` of the suite; else raise ConfigError with the nearest one."""
     valid = list(ids)
     if env_id in valid:
         return env_id

@@ -47,7 +47,7 @@ class EnvPoolVector(VectorEnv):
         return obs, reward, terminated, truncated, self._with_stats(info.get("reward", reward), over, info)
 
     def close_extras(self, **options: Any) -> None:
-        """Close the pool and end its threads."""
+        """Close EnvPool's pool of environments and end its threads."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None

@@ -1,4 +1,4 @@
-"""Adapter for Gymnasium: `ppax.make("gymnasium/LunarLander-v3")`."""
+"""Adapter for Gymnasium: `ppax.make("gymnasium/LunarLander-v3")` makes host environments."""
 
 from __future__ import annotations
 

@@ -53,7 +53,10 @@ class Gymnax:
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Space with the shape and dtype of actual observations."""
+        """Space of observations, with the shape and dtype of actual ones.
+
+        Bounds and dtypes that gymnax declares are not reliable.
+        """
         obs = jax.eval_shape(lambda key: self.reset(key).obs, jax.random.key(0))
         with jax.ensure_compile_time_eval():
             declared = self._declared(self.env.observation_space, lambda space: _observation_space(space, obs))
@@ -69,7 +72,10 @@ class Gymnax:
     def _declared(
         self, of: Callable[[Any], Any], convert: Callable[[Any], spaces.Space]
     ) -> tuple[spaces.Space, spaces.Space]:
-        """Return the spaces of the parameters at both ends."""
+        """Return the spaces that `of(params)` declares with parameters at the lower and at the upper ends of ranges.
+
+        `convert` makes each a space of Gymnasium.
+        """
         params, ends = self.env.default_params, ({name: end[i] for name, *end in self.ends} for i in (0, 1))
         low, high = (convert(of(params.replace(**values) if values else params)) for values in ends)
         return low, high
@@ -177,7 +183,10 @@ def _plain(obs: PyTree) -> PyTree:
 
 
 def _observation_space(space: Any, obs: PyTree) -> spaces.Space:
-    """Return the space of observations like `obs`; gymnax's declared dtypes and bounds are not reliable."""
+    """Return the Gymnasium space of observations like `obs`.
+
+    The dtypes and bounds of gymnax's `space` are not reliable.
+    """
     if hasattr(space, "spaces"):
         return _several(space, lambda name, inner: _observation_space(inner, obs[name]))
     if jnp.issubdtype(obs.dtype, jnp.floating):  # MemoryChain, MetaMaze, GaussianBandit exceed declared bounds

@@ -178,7 +178,7 @@ def _groups(env: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 @functools.cache
 def _shapes(env: Any) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each agent's observation; the shapes that JaxMARL declares are not always right."""
+    """Return the shape of each agent's observation by name; the shapes that JaxMARL declares are not always right."""
     obs = jax.eval_shape(lambda key: env.reset(key)[0], jax.random.key(0))
     return {name: obs[name].shape for name in env.agents}
 
@@ -206,7 +206,7 @@ def _stack(values: Any, names: Sequence[str], dtype: Any) -> Array:
 
 
 def _describe(space: Any) -> str:
-    """Return a text for a JaxMARL space, which has no useful `repr`."""
+    """Return a text for a JaxMARL space, as "Discrete[5]", to compare spaces, which have no useful `repr`."""
     return f"{type(space).__name__}{[int(space.n)] if hasattr(space, 'n') else list(space.shape)}"
 
 

@@ -99,7 +99,7 @@ def _make(env_id: str, **kwargs: Any) -> Any:
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    """Return the fields of a NamedTuple or dataclass; None for an array."""
+    """Return the fields of a NamedTuple or dataclass by name; None for an array."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return dict(value._asdict())
     if dataclasses.is_dataclass(value) and not isinstance(value, Array | jax.ShapeDtypeStruct):

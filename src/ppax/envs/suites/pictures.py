@@ -15,7 +15,7 @@ SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX = 2, 3, 4, 5, 6  # MuJoCo's geom types
 
 
 def draw_observation(obs: Any) -> np.ndarray:
-    """Draw an observation, [H, W, 3]: a grid by its cells, anything else as one square for each number."""
+    """Return a picture [H, W, 3] of an observation: a grid by its cells, anything else as a square for each number."""
     values = np.asarray(obs, float)
     if values.ndim in (2, 3) and min(values.shape[:2]) > 1:
         return draw_grid(values)
@@ -23,9 +23,9 @@ def draw_observation(obs: Any) -> np.ndarray:
 
 
 def draw_grid(values: np.ndarray) -> np.ndarray:
-    """Draw a grid [H, W] or [H, W, C]: each cell in the colour of its last channel that is not 0.
+    """Return a picture [H', W', 3] of a grid [H, W] or [H, W, C], with a coloured square for each cell.
 
-    Three channels with more than two values are drawn as RGB.
+    A cell has the colour of its last channel that is not 0. Three channels with more than two values are drawn as RGB.
     """
     values = values if values.ndim == 3 else values[..., None]
     if values.shape[2] == 3 and len(np.unique(values)) > 2:

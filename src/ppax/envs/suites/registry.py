@@ -57,7 +57,7 @@ def load_host(suite: str, env_id: str, num_envs: int, settings: EnvSettings) -> 
 
 
 def require_adapted(env: object) -> None:
-    """Raise ConfigError for an environment object of a suite, which `make` adapts to the protocol of ppax."""
+    """Raise ConfigError for an environment object of a suite's library, which only `make` adapts to ppax's protocol."""
     libraries = {suite.library: name for name, suite in SUITES.items()}
     for cls in type(env).__mro__:
         if suite := libraries.get(cls.__module__.partition(".")[0]):
@@ -76,7 +76,7 @@ def with_spaces(suite: str, env: Any, env_params: Mapping[str, Any]) -> Any:
 
 
 def ids(suite: str) -> list[str]:
-    """Return all ids of an installed suite."""
+    """Return all ids of the environments of an installed suite, such as "brax"."""
     names: list[str] = _adapter(suite).ids()
     return names
 

@@ -1,5 +1,7 @@
-"""Boundary sampling of automatic domain randomisation (ADR): in a share of episodes one number is set to an end of its
-range, where ADR measures the policy. Akkaya et al. 2019, https://arxiv.org/abs/1910.07113, algorithms 1 and 2.
+"""Boundary sampling of automatic domain randomisation (ADR), which sets one parameter to an end of its range.
+
+It does so in a share of the episodes, because ADR measures the policy at the ends. Akkaya et al. 2019,
+https://arxiv.org/abs/1910.07113, algorithms 1 and 2.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ EPISODE_RETURN = "episode_return"
 
 
 class BoundarySamplingState(NamedTuple):
-    """State of the environment with drawn parameters, the end of a range that this episode visits, and its return."""
+    """State of the environment with drawn parameters, the end of a range that the episode visits, and its return."""
 
     inner: Any  # params.RandomisedState
     end: Array  # [] int32, 2i: lower end of the number i, 2i + 1: its upper end; 2d: none

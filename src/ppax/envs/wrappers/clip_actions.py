@@ -1,4 +1,4 @@
-"""Clipping of continuous actions to [-limit, limit], before they reach the environment."""
+"""Clipping of continuous actions to [-limit, limit], by a wrapper, before they reach the environment."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def clip_actions(env: Environment, limit: float | None) -> Environment:
 
 
 def narrowed(space: spaces.Space, limit: float) -> spaces.Space:
-    """Return `space` with the bounds of its boxes within [-limit, limit]; ConfigError where nothing is within."""
+    """Return `space` with the bounds of its boxes within [-limit, limit].
+
+    Raises ConfigError where a box has nothing within.
+    """
     if isinstance(space, spaces.Box):
         outside = (space.low > limit) | (space.high < -limit)
         if outside.any():

@@ -49,7 +49,7 @@ class Item(NamedTuple):
 
 
 def parameters(env: Any) -> dict[str, Parameter]:
-    """Return every parameter of an environment by its shortest name."""
+    """Return every parameter of an environment, such as gravity, by its shortest name."""
     every = sorted(_parameters(env, (), False), key=lambda parameter: len(parameter.path))
     by_field: dict[str, list[Parameter]] = {}
     for parameter in every:
@@ -65,9 +65,10 @@ def parameters(env: Any) -> dict[str, Parameter]:
 
 
 def by_short_name(given: Mapping[str, Value], known: Mapping[str, Parameter]) -> dict[str, Value]:
-    """Return parameters by their shortest names, from tables nested like the environment or dotted paths.
+    """Return parameters by their shortest names; `given` has them in nested tables or by dotted paths.
 
-    Names that are not in `known` stay as they are, with tables that have no number of `known` in them.
+    The tables are nested like the environment. Names that are not in `known` stay as they are, with tables that have no
+    number of `known` in them.
     """
     dotted = {parameter.dotted: name for name, parameter in known.items()}
     prefixes = {path.rpartition(".")[0] for path in dotted if "." in path}

@@ -196,7 +196,7 @@ def _refuse_list(name: str, value: Any) -> None:
 
 
 def can_be_drawn(parameter: Parameter) -> bool:
-    """Return whether a parameter can be sampled at every reset: a number that is no part of the program."""
+    """Return whether a parameter can be sampled at every reset: it is a number, and not static (compiled in)."""
     return not parameter.is_static and parameter.option.kind in (int, float)
 
 
@@ -214,7 +214,7 @@ def require_numbers(ranges: Iterable[str], defaults: Mapping[str, Any]) -> None:
 
 
 def is_number(default: Any) -> bool:
-    """Return whether a default is a number, so that its argument can be drawn."""
+    """Return whether an argument's default is a number (not a bool), so that the argument can be drawn from a range."""
     return isinstance(default, int | float) and not isinstance(default, bool)
 
 

@@ -1,4 +1,4 @@
-"""Rendering of a wrapped environment."""
+"""Rendering of compiled environments, inside any wrappers."""
 
 from __future__ import annotations
 

@@ -137,5 +137,5 @@ def _is_numbers(space: spaces.Space) -> bool:
 
 
 def _dtype(space: spaces.Space) -> np.dtype:
-    """Return the dtype of elements of `space` in JAX."""
+    """Return the dtype that elements of `space` have in JAX: 32 bits unless JAX_ENABLE_X64 is set."""
     return np.dtype(jax.dtypes.canonicalize_dtype(space.dtype))

@@ -10,7 +10,10 @@ from ppax.core.types import part
 
 @part
 class Wrapper:
-    """Environment around `env`. A wrapper that has other spaces or agents declares them again."""
+    """Base of wrappers: a compiled environment around `env`, with its spaces and agents.
+
+    A wrapper that has other spaces or agents declares them again.
+    """
 
     env: Environment
 

@@ -81,7 +81,7 @@ class GRU:
         return Memory(last, _backprop_through_time(x + bias[None], recurrent_out, steps, first, weights))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the state itself, [width]."""
+        """Return the GRU's state of one step itself, [width]."""
         features: Array = y
         return features
 

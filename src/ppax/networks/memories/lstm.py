@@ -95,7 +95,7 @@ class LSTM:
         return Memory(last, _backprop_through_time(inputs, steps, first, weights))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the hidden state itself, [width]."""
+        """Return the LSTM's hidden state of one step itself, [width]."""
         features: Array = y
         return features
 

@@ -1,4 +1,4 @@
-"""Memory protocol, and the memory of a feedforward network: none."""
+"""Protocol of memories, and the memory of a feedforward network: none."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class NoMemory:
         return ()
 
     def project_in(self, params: Params, x: Array) -> PyTree:
-        """Return the features unchanged."""
+        """Return the features `x` unchanged."""
         return x
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
@@ -64,7 +64,7 @@ class NoMemory:
         return Memory(carry, x)
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the features unchanged."""
+        """Return the features `y` unchanged."""
         features: Array = y
         return features
 

@@ -67,6 +67,6 @@ class MinGRU:
         return Memory(carry, share * h + (1.0 - share) * x["skip"].astype(jnp.float32))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the output itself, [width]."""
+        """Return the scan's output of one step itself, [width]."""
         features: Array = y
         return features

@@ -52,7 +52,7 @@ class Stack:
         return {str(i): {"cell": self.cell.init(keys[i], one)} | norms[i] for i, one in enumerate(sizes)}
 
     def output_size(self, size: int) -> int:
-        """Return the length of the last layer's output."""
+        """Return the length of the last layer's output, for features [size]."""
         return self.cell.output_size(self._sizes(size)[-1])
 
     def initial_carry(self, size: int) -> tuple[PyTree, ...]:
@@ -79,7 +79,7 @@ class Stack:
         return Memory(tuple(carries), x)
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the output of the last layer for one step."""
+        """Return the last layer's output of one step."""
         return self._leave(params[str(self.num_layers - 1)], y)
 
     def _sizes(self, size: int) -> list[int]:

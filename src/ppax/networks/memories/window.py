@@ -30,7 +30,7 @@ class Window:
         return init_layers(key, self.steps * size, self.hidden)
 
     def output_size(self, size: int) -> int:
-        """Return the last layer's width; without layers, `steps * size`."""
+        """Return the width of the last dense layer over the window; without layers, `steps * size`."""
         return self.hidden[-1] if self.hidden else self.steps * size
 
     def initial_carry(self, size: int) -> Recent:
@@ -38,7 +38,7 @@ class Window:
         return empty_window(self.steps - 1, size)
 
     def project_in(self, params: Params, x: Array) -> Array:
-        """Return the features unchanged."""
+        """Return the features `x` unchanged."""
         return x
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
@@ -61,7 +61,7 @@ class Window:
 
 
 class Recent(NamedTuple):
-    """Carry of a window memory: the K - 1 steps before the current one."""
+    """Carry of a window memory: the K - 1 steps before the current one, for a window of K steps."""
 
     steps: PyTree  # [K - 1, ...]
     real: Array  # [K - 1] False: padding, before the episode's start
@@ -74,13 +74,13 @@ class Past(NamedTuple):
     episode: Array  # [K - 1 + L] episode number, counted from the sequence's start; -1: padding
 
     def recent(self, length: int) -> Recent:
-        """Return the last `length` steps as the carry for the next sequence."""
+        """Return the last `length` steps of the sequence as the carry for the next sequence."""
         start = self.episode.shape[0] - length
         return Recent(jax.tree.map(lambda x: x[start:], self.steps), self.episode[start:] == self.episode[-1])
 
 
 def empty_window(length: int, size: int) -> Recent:
-    """Return the carry at an episode's start: `length` padding steps of `size` numbers."""
+    """Return a window memory's carry at an episode's start: `length` padding steps of `size` numbers."""
     return Recent(jnp.zeros((length, size), jnp.float32), jnp.zeros(length, bool))
 
 

@@ -94,8 +94,8 @@ def allows_something(mask: PyTree) -> Array:
 
 
 def acting(steps: Transition) -> Array | None:
-    """Return which rows the policy learns from, [...]: valid ones with an allowed action; None without masks.
+    """Return which rows the policy learns from, [...]; None, without masks, for all valid rows.
 
-    None stands for all valid rows (those that are not autoreset steps).
+    Those are the valid rows (no autoreset steps) with an allowed action.
     """
     return None if steps.action_mask is None else steps.valid & allows_something(steps.action_mask)

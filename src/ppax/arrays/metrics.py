@@ -212,7 +212,7 @@ def add_up(totals: Summary, metrics: Summary, accepted: Array) -> Summary:
 def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
     """Return totals of metrics divided by the number of iterations, or of episodes, as each metric declares.
 
-    MISSING stands where no episode finished.
+    A metric per episode is MISSING where no episode finished.
     """
     kinds = totals.kinds()
     divisor = jnp.where(each(kinds, "per_episode", "std"), totals.means[counts_of(kinds)], num_iterations)

@@ -35,7 +35,7 @@ def to_rows(tree: Tree) -> Tree:
 def to_pairs(tree: Tree, length: int) -> Tree:
     """Return the tree with its leading axis split: leaves [N, ...] become [N / length, length, ...].
 
-    The inverse of `to_rows`.
+    This is the inverse of `to_rows`.
     """
     return jax.tree.map(lambda x: x.reshape(x.shape[0] // length, length, *x.shape[1:]), tree)
 

@@ -51,7 +51,7 @@ class Untrusted(ConfigError):
 
 
 def trust(*names: str) -> None:
-    """Allow run files to use `names`, packages, paths and addresses, for the rest of this process.
+    """Allow run files to use `names`, which are packages, paths and addresses, for the rest of this process.
 
     "my_package" allows the import of a package or module, and covers its modules and nothing else. What has a slash is
     a path, "runs/teacher", which covers all that lies in it, or an address, "postgresql://me@host/studies" or
@@ -311,7 +311,7 @@ def names_module(name: object) -> bool:
 def registered(kind: str) -> dict[str, str]:
     """Return import paths by the short name that installed packages give to their parts of this kind.
 
-    Imports nothing.
+    Nothing is imported for that.
     """
     return _entry_points(tuple(sys.path)).get(kind, {})
 
@@ -394,7 +394,7 @@ def _require_own(found: Any, text: str) -> None:
 def _spec(package: str) -> machinery.ModuleSpec | None:
     """Return the import spec with which a new process would find a top-level package, None if it finds none.
 
-    Imports nothing.
+    Nothing is imported for that.
     """
     finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
     specs = (find(package, None) for find in finders if find is not None)

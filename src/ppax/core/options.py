@@ -44,7 +44,7 @@ class Option(NamedTuple):
 def hints_of(cls: type) -> Mapping[str, Any]:
     """Return the types of a part's fields by name.
 
-    Where a user's annotation has no meaning, the type of the default.
+    Where a user's annotation has no meaning, it is the type of the field's default.
     """
     try:
         return typing.get_type_hints(cls)

@@ -64,13 +64,13 @@ def slot(
 def slot_list(name: str, doc: str) -> Any:
     """Return the declaration of a field that holds a tuple of parts of the kind `name`.
 
-    In a run file, tables [[...]].
+    In a run file it is a list of tables, [[...]].
     """
     return dataclasses.field(default=(), metadata={"slot_list": name, "doc": doc})
 
 
 def slot_table(name: str, doc: str) -> Any:
-    """Return the declaration of a field of pairs (key, part of the kind `name`).
+    """Return the declaration of a field that holds pairs (key, part of the kind `name`).
 
     In a run file it is a table for each key.
     """
@@ -78,9 +78,9 @@ def slot_table(name: str, doc: str) -> Any:
 
 
 def slot_chain(name: str, doc: str, *, default: tuple[Any, ...] = ()) -> Any:
-    """Return the declaration of a field that holds parts of the kind `name`, in order; in a run file, a table for each.
+    """Return the declaration of a field that holds parts of the kind `name`, in their order.
 
-    The table has the name of the part.
+    In a run file it is a table for each part, by the part's name.
     """
     return dataclasses.field(default=default, metadata={"slot_chain": name, "doc": doc})
 

@@ -69,7 +69,7 @@ class Agent(Protocol):
     def program(self) -> Any:
         """Layout of this agent's compiled program, a `program.layout.Program`.
 
-        Of an agent of groups, the first group's.
+        An agent of groups returns that of its first group.
         """
 
     @property
@@ -106,7 +106,7 @@ class Agent(Protocol):
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
         """Return the learner after one update from a rollout [T, B], with its metrics.
 
-        `key` is one key, or [num_epochs].
+        `key` is one key, or one for each epoch, [num_epochs].
         """
 
     def annealed(self, progress: Array, env_steps: Array) -> Self:
@@ -124,18 +124,22 @@ class Agent(Protocol):
         """
 
     def init_streams(self, num_streams: int) -> PyTree:
-        """Return the first states of the agent's extensions in B streams, a dict by extension.
+        """Return the first states of the agent's extensions in B streams, [B, ...], a dict by the extension's name.
 
-        With groups, by group first.
-
-        A stream is one agent in one environment; arrays are [B, ...].
+        A stream is one agent in one environment. An agent of groups returns a dict by group of such dicts.
         """
 
     def sequence_length(self, num_steps: int) -> int:
-        """Return the number of steps between two carries that a rollout stores."""
+        """Return the number of steps from one carry (state of the memory) that a rollout stores to the next.
+
+        `num_steps` is the length of the rollout.
+        """
 
     def discount(self, num_streams: int) -> Scalar:
-        """Return the discount factor of the streams' rewards, [] or [B]."""
+        """Return the discount factor of rewards, [] for all of the B streams or [B] for each.
+
+        A stream is one agent in one environment.
+        """
 
     def learners(self, num_streams: int) -> tuple[tuple[Any, int], ...]:
         """Return each PPO that this agent trains, paired with the number of streams that it is trained on.
@@ -172,13 +176,13 @@ class Network(Protocol):
     def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
         """Return the action distribution and the value outputs for one feature vector.
 
-        `action_mask` None allows every action.
+        Where `action_mask` is None, every action is allowed.
         """
 
     def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
         """Return parameters whose value outputs are scale * (old outputs) + shift.
 
-        Scale is [], shift [] or [num_values].
+        `scale` is [], and `shift` is [] or [num_values].
         """
 
 
@@ -217,7 +221,7 @@ class MadeForSpaces(Protocol):
     def for_spaces(self, env: Any, **options: Any) -> Any:
         """Return an instance made for `env.observation_space` and `env.action_space`.
 
-        In classes, this is a class method.
+        Classes have this as a class method. `options` are the instance's.
         """
 
 
@@ -254,9 +258,9 @@ class Critic(Protocol):
         """
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
-        """Return the critic's metrics of one update by name, from its state and the targets [M, L].
+        """Return the critic's metrics of one update by name, from its state and the value targets [M, L].
 
-        Targets count where `valid` [M, L] is True.
+        A target counts where `valid` [M, L] is True.
         """
 
 
@@ -318,9 +322,9 @@ class Minibatches(Protocol):
         """
 
     def __call__(self, batch: Batch, key: Key) -> MinibatchIndices:
-        """Return indices [num_minibatches, size] of sequences, drawn for one epoch from a batch [M, L].
+        """Return indices [num_minibatches, size] of sequences, drawn for one epoch from a batch of M sequences [M, L].
 
-        Index M is padding.
+        The index M stands for padding.
         """
 
 
@@ -386,7 +390,7 @@ class Environment(Protocol):
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
         """Return the result of one step of one environment.
 
-        If `terminated` and `truncated` are both set, it terminated.
+        If `terminated` and `truncated` are both set, the step counts as terminated.
         """
 
 
@@ -411,9 +415,9 @@ class Backend(Protocol):
 
     @property
     def factories(self) -> tuple[Callable[..., Any], ...] | None:
-        """Functions that make the host environments.
+        """Functions that make the host environments; None for environments in JAX.
 
-        None if the environment is a tree of parts, which can be compared.
+        Those are a tree of parts, which can be compared.
         """
 
     @property
@@ -506,11 +510,9 @@ class Scene(Protocol):
         """Return a picture [H, W, 3] of the scene's current state."""
 
     def move(self, t: int) -> StepResult:
-        """Return reward and flags of the scene's next step, number `t`.
+        """Return reward and flags of the scene's step number `t`, for which the policy chooses the action.
 
-        After the end of an episode the step is an autoreset.
-
-        The policy chooses the action.
+        The step after the end of an episode starts the next one instead (autoreset).
         """
 
 
@@ -547,7 +549,7 @@ class LoggerPart(Protocol):
         """Kinds of artifacts (files of a run, "policy" or "film") that the loggers of this part store."""
 
     def require(self, run_dir: object) -> None:
-        """Raise ImportError where this logger's library is missing, ConfigError where it needs a directory in vain.
+        """Raise ImportError where this logger's library is missing, ConfigError where it needs a run directory in vain.
 
         The ImportError names the extra to install. `run_dir` is the run's directory or None.
         """
@@ -637,9 +639,9 @@ class Search(Protocol):
         """Return the iteration of the search's next decisions after `iteration`; `total` or more if none is left."""
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return the search's decisions, at most one for each member (run of the sweep) that trains.
+        """Return the search's decisions, at most one for each member (run of the sweep) that still trains.
 
-        The others go on.
+        Members without a decision go on as they are.
         """
 
 

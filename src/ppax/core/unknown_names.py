@@ -102,15 +102,15 @@ def extension_of(path: str) -> str:
 def meaning(name: str) -> SettingNames | None:
     """Return the setting that a name stands for, in another library or as the last name of an option.
 
-    None if unknown.
+    It is None where the name is unknown.
     """
     return _by_name().get(_plain(name)) if name not in ("", "part") else None
 
 
 def own_name(name: str) -> str:
-    """Return the last name of the ppax option that `name` of another library stands for.
+    """Return the last name of the ppax option that `name`, of another library, stands for.
 
-    `name` itself if it is unknown.
+    It is `name` itself where that is unknown.
     """
     row = meaning(name)
     return row.name if row and row.option else name

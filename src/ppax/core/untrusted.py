@@ -56,7 +56,7 @@ def require_size(path: Path, file: IO[bytes], limit: int) -> None:
 def regular(handle: int, path: Path) -> int:
     """Return the file descriptor `handle` if it is of a regular file; otherwise close it and raise OSError.
 
-    `path` stands in the error.
+    `path` is the file's, for the error.
     """
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
@@ -67,15 +67,15 @@ def regular(handle: int, path: Path) -> int:
 def read_text(path: Path, limit: int) -> str:
     """Return the text of a file in UTF-8 of at most `limit` bytes.
 
-    OSError for a larger one, ValueError for other bytes.
+    Raises OSError for a larger one, ValueError for other bytes.
     """
     return read(path, limit).decode()
 
 
 def from_json(data: bytes | str, pairs: Pairs | None = None) -> Any:
-    """Return parsed JSON; `pairs`, if given, builds each object from its list of (key, value).
+    """Return parsed JSON, where `pairs`, if given, builds each object from its list of (key, value).
 
-    ValueError if malformed.
+    Raises ValueError for malformed JSON.
     """
     return _parsed(lambda: json.loads(data, object_pairs_hook=pairs))
 

@@ -36,7 +36,7 @@ class Beta:
     def log_prob(self, action: Array) -> Array:
         """Return the log-density [...] of the action in the box, given as x = `action` [..., d] in (0, 1).
 
-        Summed over dimensions.
+        It is the sum over dimensions.
         """
         a, b = self.alpha, self.beta
         x = jnp.clip(action, MARGIN, 1.0 - MARGIN)  # invalid rows hold 0; their gradient must be finite too
@@ -70,7 +70,7 @@ class Beta:
     def metrics(self) -> dict[str, Array]:
         """Return `policy_std` [...]: the mean standard deviation of the dimensions of x in (0, 1).
 
-        Uniform, it is 0.29.
+        That of a uniform distribution is 0.29.
         """
         total = self.alpha + self.beta
         variance = self.alpha * self.beta / (total**2 * (total + 1.0))

@@ -31,7 +31,7 @@ class Categorical:
     def masked(cls, logits: Array, mask: Array | None, start: int = 0) -> Categorical:
         """Return the distribution over the actions where `mask` [..., n] is True.
 
-        If none is, over the first action alone.
+        If none is, the first action has probability 1.
         """
         if mask is not None:
             all_false = ~mask.any(axis=-1, keepdims=True)

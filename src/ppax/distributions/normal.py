@@ -19,7 +19,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 class DiagonalNormal:
     """Distribution of a normal variable u with a mean and a log standard deviation for each of d dimensions.
 
-    d = 1 keeps its axis.
+    Also with d = 1 there is an axis for it.
     """
 
     mean: Array  # [..., d]

@@ -30,7 +30,7 @@ class SquashedNormal(DiagonalNormal):
     def log_prob(self, action: Array) -> Array:
         """Return the log-density [...] of the squashed action, given as u = `action` [..., d].
 
-        Dimensions are summed.
+        It is the sum over dimensions.
         """
         log_det = -2.0 * log_cosh(action).sum(axis=-1)  # 1 - tanh^2 = 1 / cosh^2
         return self.normal_log_prob(action) - log_det - self._log_scale

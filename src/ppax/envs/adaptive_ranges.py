@@ -155,7 +155,7 @@ def adapt_ranges(env: Any, ranges: Ranges | tuple[()], episodes: Episodes) -> tu
 def with_ends(env: VectorEnv, schedule: AdaptiveRanges) -> VectorEnv:
     """Return `env` with its parameters drawn from ranges that `schedule` adapts.
 
-    ConfigError if it lacks one of them.
+    Raises ConfigError if it lacks one of the schedule's parameters.
     """
     inner = without_ends(env).env
     names = _names(inner, schedule)

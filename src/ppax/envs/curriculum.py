@@ -69,7 +69,7 @@ def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
 def check_schedule(env: Any) -> None:
     """Raise ConfigError where the environment's schedule changes something else than its parameters.
 
-    Also where it exceeds their limits.
+    It also raises it where they would leave their limits.
     """
     if adaptive := adaptive_of(env):
         check_adaptive(env, adaptive)
@@ -79,9 +79,9 @@ def check_schedule(env: Any) -> None:
 
 
 def _changed(env: VectorEnv, progress: Scalar, env_steps: Scalar) -> dict[str, Any]:
-    """Return the values of the parameters that the schedule changes, by name.
+    """Return the values of the parameters that the schedule changes, by name; {} without a schedule.
 
-    Integers are rounded, {} without a schedule.
+    Integers are rounded.
     """
     if env.schedule is None:
         return {}

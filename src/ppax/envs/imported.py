@@ -64,9 +64,9 @@ def on_host(found: Any, name: str, options: Mapping[str, Any]) -> bool:
 
 
 def factory(found: Any, name: str, options: Mapping[str, Any]) -> Callable[[], Any]:
-    """Return a function without arguments that makes the environment `found`.
+    """Return a function without arguments that makes the environment `found` with `options`.
 
-    ConfigError for options that it does not take.
+    Raises ConfigError for options that it does not take. `name` is that of the environment.
     """
     given = arguments(found, name, options)
     return functools.partial(found, **given) if given else found

@@ -127,9 +127,9 @@ def _checked(name: object, num_envs: object) -> int:
 
 
 def grouped(env: Any, players: Mapping[str, Sequence[int | str]]) -> Any:
-    """Return `env`, a VectorEnv or one environment, with its agents split into groups with these names.
+    """Return `env`, a VectorEnv, HostEnv or one environment, with its agents split into groups with these names.
 
-    {} changes nothing. `players` are the agents of each group: names, or indices, on the host in `possible_agents`.
+    `players` are the agents of each group: names, or indices, on the host in `possible_agents`; {} changes nothing.
     Raises ConfigError if an agent is in no group or in several, if an index does not exist, if members of a group have
     different spaces, or if the agents of a compiled environment have groups already.
     """

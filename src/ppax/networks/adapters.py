@@ -28,7 +28,7 @@ class NNX:
     def init(self, key: Key, example: PyTree) -> Params:
         """Return the module's own initial parameters.
 
-        ConfigError where it has other state, such as running statistics.
+        Raises ConfigError where it has other state, such as running statistics.
         """
         with _extra("flax"):
             from flax import nnx
@@ -53,7 +53,7 @@ class Linen:
     def init(self, key: Key, example: PyTree) -> Params:
         """Return the module's own initial parameters.
 
-        ConfigError where it has other state, such as running statistics.
+        Raises ConfigError where it has other state, such as running statistics.
         """
         with _extra("flax"):
             import flax.linen  # noqa: F401

@@ -224,9 +224,9 @@ class Composed:
         return Memory(last if jax.tree.leaves(last) else (), {name: part.features for name, part in out.items()})
 
     def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
-        """Return action distribution and value outputs from one step's outputs of the memories, a dict by torso.
+        """Return action distribution and value outputs from one step's outputs of the memories.
 
-        A torso is the layers of actor or critic before the heads.
+        `features` has these outputs by "actor" and "critic".
         """
         torsos = self.torsos()
         outputs = {name: torsos[name].project_out(params[name], x) for name, x in features.items()}
@@ -338,10 +338,9 @@ def mlp(
 
 
 def _with_readers(network: Composed, seen: Mapping[str, tuple[Entry, ...]]) -> Composed:
-    """Return the network with a reader for the observation's entries of actor and critic.
+    """Return the network with readers of the observation: encoders with the entries that actor and critic read.
 
-    ConfigError where one does not fit. A reader is an encoder with its entries; `seen` has the entries by "actor" and
-    "critic".
+    `seen` has these entries by "actor" and "critic". Raises ConfigError where an encoder does not fit.
     """
     made: dict[str, Any] = {}
     for name, visible in seen.items():

@@ -243,7 +243,7 @@ def _automatic(entry: Entry) -> EntryReader:
 def _with_three_axes(entry: Entry) -> str:
     """Return advice how to make an array of two or four axes an image with three.
 
-    "" for what does not look like images.
+    It is "" for an array that does not look like images.
     """
     shape = entry.shape
     if entry.categories or len(shape) not in (2, 4) or min(sorted(shape)[-2:]) < SMALLEST:

@@ -42,7 +42,7 @@ class Head(Protocol):
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Distribution:
         """Return the action distribution from `outputs` [size] and `log_std` [log_std_size].
 
-        Masks as in arrays/masks.py.
+        The action mask is a tree like the action (arrays/masks.py); None allows every action.
         """
 
 
@@ -55,7 +55,10 @@ class CategoricalHead:
     log_std_size: int = static(default=0)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Categorical:
-        """Return the categorical distribution from logits `outputs` [size]; actions masked False have probability 0."""
+        """Return the categorical distribution from the logits `outputs` [size].
+
+        Actions with False in the mask have probability 0.
+        """
         return Categorical.masked(outputs, action_mask, self.start)
 
 
@@ -76,7 +79,7 @@ class IndependentHead:
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Factorised:
         """Return the distribution of independent categoricals from the logits `outputs` [size].
 
-        Actions masked False have probability 0.
+        Actions with False in the mask have probability 0.
         """
         ragged = min(self.counts) < max(self.counts)
         if action_mask is None and ragged:
@@ -278,7 +281,7 @@ def off_scale(head: Any) -> str:
 def needs_squashing(space: spaces.Space) -> str:
     """Return the bounds, as text, of the first action that `normal` explores badly and `squashed` does not.
 
-    "" if none.
+    It is "" where there is none.
     """
     try:
         found = off_scale(head_for(space))
@@ -310,7 +313,7 @@ def _action_layout(head: Any) -> Any:
 
 
 def _check(options: BoxOptions) -> None:
-    """Raise ConfigError for invalid options, and for options without effect on the chosen distribution."""
+    """Raise ConfigError for invalid options of Box actions, and for options without effect on the distribution."""
     family, low, high, radius = options.distribution, options.std_min, options.std_max, options.ball_radius
     if family not in FAMILIES:
         nearest = difflib.get_close_matches(str(family), FAMILIES, n=1, cutoff=0.0)[0]

@@ -79,7 +79,7 @@ def entries(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[E
 def require_32_bits(space: spaces.Discrete | spaces.MultiDiscrete, where: str) -> None:
     """Raise ConfigError for a space of categories whose numbers exceed 32 bits, JAX's integers.
 
-    `where` names the space.
+    `where` names the space in the error.
     """
     limits = np.iinfo(np.int32)
     counts = space.n if isinstance(space, spaces.Discrete) else space.nvec
@@ -102,7 +102,8 @@ def observation_space_of(env: Any) -> spaces.Space:
 def select(available: tuple[Entry, ...], names: tuple[str, ...], field: str) -> tuple[Entry, ...]:
     """Return the entries named in `names`, or nested below one of them; all entries where `names` is empty.
 
-    ConfigError, under the name of the option `field`, for a name without an entry, or if no entry has an element.
+    Raises ConfigError, under the name of the option `field`, for a name without an entry, or if no entry has an
+    element.
     """
     for name in names:
         if not any(name in _names(entry) for entry in available):

@@ -129,7 +129,10 @@ class Navigator:
         return canvas.image()
 
     def _potential(self, state: NavigatorState) -> Array:
-        """Potential for reward shaping, [A]: rises towards the target, falls with kinetic energy."""
+        """Return each agent's potential for reward shaping, [A].
+
+        It rises towards the target, and falls with kinetic energy.
+        """
         distance = _norm(state.target - state.position)
         energy = 0.5 * (state.velocity**2).sum(axis=-1)
         return jnp.exp(-self.sharpness * distance) - self.energy_cost * energy

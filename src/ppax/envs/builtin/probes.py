@@ -89,9 +89,9 @@ class DiscountProbe(Probe):
         return _start(_constant(0.0))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Return the result of a step: reward 0 and observation 1 in the first.
+        """Return the result of a step.
 
-        Reward 1 and termination in the second.
+        The first has reward 0 and observation 1, the second has reward 1 and terminates.
         """
         second = state.elapsed == 1
         return _step(state, _constant(1.0), second, second)

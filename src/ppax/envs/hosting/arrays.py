@@ -35,7 +35,7 @@ class Leaf(NamedTuple):
 
     @property
     def wide(self) -> bool:
-        """Whether whole numbers are stored as float32, because the bounds of their space exceed 32 bits."""
+        """Whether whole numbers are stored as float32 here, because the bounds of their space exceed 32 bits."""
         return self.dtype.kind == "f" and self.space_dtype.kind in "iu"
 
     def takes(self, dtype: np.dtype) -> bool:

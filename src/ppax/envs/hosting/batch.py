@@ -87,7 +87,7 @@ class EnvBatch:
                     raise Failure(offset + i, "its constructor", None, text)
 
     def reset(self, seeds: Sequence[int | None]) -> None:
-        """Reset all environments of the batch, one seed each, and write the results into its arrays."""
+        """Reset all environments."""
         self.steps = 0
         for i, seed in enumerate(seeds):
             self._begin(i, seed)

@@ -314,7 +314,7 @@ def _forget(made: dict[int, weakref.ref[Any]], place: int, gone: weakref.ref[Any
 
 
 def generators_of(env: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the random generators that an environment, those inside of it and their classes have as attributes."""
+    """Yield (attribute, generator) of the random generators of an environment, of those inside and of their classes."""
     for one in wrappers_of(env):
         for holder in (one, *type(one).__mro__):
             for name, x in getattr(holder, "__dict__", {}).items():

@@ -68,9 +68,10 @@ def new_env(factory: Callable[[], Any]) -> Any:
 
 
 def factories_of(source: Any, num_envs: int | None) -> list[Factory]:
-    """Return a function that makes an environment for each of them; ConfigError for what is no function.
+    """Return a list with a function for each environment, which makes it, from the `source` of `host`.
 
-    Also for another number of them than `num_envs`, which is 8 by default for a single function.
+    `num_envs` is 8 by default for a single function. Raises ConfigError for what is no function, or for a list of
+    another length.
     """
     listed = isinstance(source, Iterable) and not isinstance(source, str | Mapping) and not callable(source)
     given = list(source) if listed else [source]

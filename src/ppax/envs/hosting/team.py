@@ -298,9 +298,9 @@ def difference(env: Any, agents: Sequence[Any]) -> str | None:
 
 
 def _of_acting(masks: Sequence[tuple[Any, bool]]) -> list[Any] | None:
-    """Return masks from pairs (last mask, acts next): None for an agent that does not act.
+    """Return masks from pairs (last mask, acts next), with None for an agent that does not act.
 
-    None if there are no masks.
+    It is None where no agent has a mask.
     """
     known = any(mask is not None for mask, _ in masks)
     return [mask if acts else None for mask, acts in masks] if known else None

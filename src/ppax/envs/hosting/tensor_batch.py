@@ -143,7 +143,10 @@ class TensorBatch(VectorEnv):
         return obs, reward, *self._flags(done, info), self._with_mask(obs, info)
 
     def _with_mask(self, obs: Any, info: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Add the action mask to `info` if it stands elsewhere: a method action_masks(), an entry of observations."""
+        """Return `info` with the action mask, also if the simulator has it elsewhere.
+
+        That is in a method action_masks() or in an entry of `obs`.
+        """
         if "action_mask" not in info and callable(method := getattr(self._env, METHOD, None)):
             return {**info, "action_mask": method()}
         if "action_mask" not in info and has_mask_entry(self.single_observation_space, self.single_action_space):

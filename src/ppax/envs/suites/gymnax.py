@@ -98,7 +98,10 @@ class Gymnax:
         )
 
     def render(self, state: PyTree) -> np.ndarray:
-        """Draw the state, [H, W, 3]: classic control like the built-in environments, the rest as its observation."""
+        """Return a picture [H, W, 3] of the state.
+
+        Classic control looks like the built-in environments; others are drawn as their observation.
+        """
         drawn, rename = DRAWN.get(type(self.env).__name__, (None, {}))
         if drawn is not None:
             return drawn().render(

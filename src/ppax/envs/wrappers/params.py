@@ -107,7 +107,7 @@ def adjust(env: Environment, params: Mapping[str, Value]) -> Environment:
 def ranges_of(env: Environment) -> dict[str, dict[str, ParameterPath]]:
     """Return, by name, the paths of both ends of each range from which the environment draws a parameter.
 
-    {} if none.
+    It is {} where it draws none.
     """
     path: ParameterPath = ()
     while isinstance(env, AROUND):

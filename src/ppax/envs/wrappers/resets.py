@@ -29,7 +29,7 @@ class PoolResets:
     def __call__(self, env: Environment, needed: Array, key: Key) -> EnvReset:
         """Return initial states [E, ...] from the pool; only those where `needed` [E] is True have meaning.
 
-        Keys are [E].
+        `key` has one key for each environment, [E].
         """
         size = min(self.size, needed.shape[0])
         resets = jax.vmap(env.reset)(key[:size])

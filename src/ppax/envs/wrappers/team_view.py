@@ -81,7 +81,7 @@ class TeamView(Wrapper):
     def _observe(self, now: EnvReset | EnvStep, out: Array) -> dict[str, PyTree]:
         """Return observations of all agents with the additional entries, [A, ...] each.
 
-        `out` [A] have no observation.
+        Agents that are `out` [A], as their episode has ended, count as zeros in "joint".
         """
         entries = {OWN: now.obs}
         if self.agent_ids:

@@ -146,7 +146,7 @@ class Remat:
 
 
 def _recomputed(scan: Any, rounded: bool) -> Any:
-    """Return `scan` with a backward pass that calls it again, with products `rounded` as in the forward pass."""
+    """Return a memory's `scan` with a backward pass that calls it again, with products `rounded` as before."""
 
     def forward(*inputs: Any) -> tuple[Memory, Any]:
         return scan(*inputs), inputs

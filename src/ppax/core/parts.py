@@ -117,7 +117,7 @@ def _fields_with(cls: type, entry: str) -> dict[str, str]:
 
 
 def _described(fields: tuple[dataclasses.Field[Any], ...]) -> list[str]:
-    """Return lines for `help` with name, default, and description or type of each field; [] without fields."""
+    """Return the lines on fields that `help` shows: name, default, and description or type; [] without fields."""
     lines = []
     for field in fields:
         default = "" if field.default is dataclasses.MISSING else f" = {field.default!r}"

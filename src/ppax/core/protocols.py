@@ -431,7 +431,7 @@ class Backend(Protocol):
         """
 
     def metric_names(self, agent: Agent, state: TrainState) -> tuple[str, ...]:
-        """Return the names of the training metrics, without compiling; `state` may be shapes."""
+        """Return the names of the training metrics of this backend, without compiling; `state` may be shapes."""
 
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
         """Return a function of (learner, actor state, key) that collects a rollout of `state.num_steps` steps."""
@@ -483,7 +483,7 @@ class Training(Protocol):
     def __call__(
         self, agent: Any, env: Any, state: TrainState, num_iterations: int, total_iterations: int | None = None
     ) -> Any:
-        """Return the result of `ppax.train` after `num_iterations` iterations from `state`.
+        """Return what `ppax.train` returns, after `num_iterations` iterations from `state`.
 
         `total_iterations` is the length of the whole training, over which schedules run.
         """
@@ -549,7 +549,7 @@ class LoggerPart(Protocol):
         """Kinds of artifacts (files of a run, "policy" or "film") that the loggers of this part store."""
 
     def require(self, run_dir: object) -> None:
-        """Raise ImportError where this logger's library is missing, ConfigError where it needs a run directory in vain.
+        """Raise ImportError where this logger's library is missing, ConfigError where it needs a missing run directory.
 
         The ImportError names the extra to install. `run_dir` is the run's directory or None.
         """
@@ -646,7 +646,7 @@ class Search(Protocol):
 
 
 class Standings(NamedTuple):
-    """All that a search's decisions at an iteration may depend on: scores and values of a sweep's members (its runs)"""
+    """All that a search's decisions at an iteration may depend on: scores and values of a sweep's members, its runs."""
 
     iteration: int  # iterations done
     total: int  # iterations of the whole training

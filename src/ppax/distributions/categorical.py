@@ -51,7 +51,10 @@ class Categorical:
 
     @property
     def _parts(self) -> list[Array]:
-        """Normalised log-probabilities: with few actions an array [...] for each, else a single array [..., n]."""
+        """Normalised log-probabilities of n actions, as a list of arrays.
+
+        With few actions it has one array [...] for each, else a single array [..., n].
+        """
         if not self._few:
             return [jax.nn.log_softmax(self.logits)]
         logits = [self.logits[..., i] for i in range(self.logits.shape[-1])]

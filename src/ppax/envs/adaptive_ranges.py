@@ -224,7 +224,7 @@ def _end_names(env: VectorEnv, schedule: AdaptiveRanges) -> list[str]:
 
 
 def _starts(env: VectorEnv, schedule: AdaptiveRanges) -> Array:
-    """Return the ends at which the adaptive ranges begin, [d, 2]: those of `env` itself."""
+    """Return the ends at which the adaptive ranges begin, [d, 2] lower and upper: those of `env` itself."""
     check_adaptive(env, schedule)
     paths = ranges_of(env.env)
     ends = [value_at(env.env, paths[name][side]) for name in _names(env.env, schedule) for side in SIDES]

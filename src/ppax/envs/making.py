@@ -144,7 +144,10 @@ def grouped(env: Any, players: Mapping[str, Sequence[int | str]]) -> Any:
 
 
 def _grouped_on_host(env: HostEnv, players: Mapping[str, Sequence[int | str]]) -> HostEnv:
-    """Return new environments like `env`, whose agents form the groups `players`, agents by the group's name."""
+    """Return new environments like `env`, with their agents split into the groups `players`.
+
+    `players` has the agents of each group, names or indices.
+    """
     if env.host.in_groups is None:
         raise ConfigError(f"groups: {env.name} has one agent and no others; leave `players` out")
     names = env.agent_names
@@ -237,7 +240,10 @@ def _on_host(name: str, num_envs: int, settings: EnvSettings) -> HostEnv:
 
 
 def _refuse_compiled_only(name: str, settings: EnvSettings) -> None:
-    """Raise ConfigError where settings are given that only compiled environments have; `name` is on the host."""
+    """Raise ConfigError where a setting is given that only compiled environments have.
+
+    `name` is that of an environment on the host.
+    """
     settings.refuse(("schedule",), f"{name} is stepped on the host, where no number is traced")
     settings.refuse(("clip_actions",), f"{name} is stepped on the host: wrap it in gymnasium.wrappers.ClipAction")
 

@@ -51,9 +51,9 @@ class Tower:
         return getattr(network, name) if left_out else own
 
     def torso(self, network: Any, readers: tuple[EntryReader, ...]) -> Torso:
-        """Return the layers that these options and those of `network` describe, with `readers` for the observation.
+        """Return the layers that these options describe, where those left out are those of `network`.
 
-        A reader is an encoder with the entries of the observation that it reads.
+        `readers` are encoders with the entries of the observation that they read.
         """
         names = ("memory", "hidden", "head_hidden", "activation", "layer_norm")
         chosen = {name: self.option(name, network) for name in names}
@@ -80,10 +80,7 @@ class Torso(NamedTuple):
         return self.hidden[-1] if self.hidden else sum(reader.size() for reader in self.readers)
 
     def init(self, key: Key) -> Params:
-        """Return new parameters of the torso's encoders, dense layers and memory.
-
-        Those without parameters have no entry.
-        """
+        """Return new parameters of the actor's or critic's encoders, dense layers and memory."""
         layers_key, encoder_key, memory_key = key, jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)
         size_in = sum(reader.size() for reader in self.readers)
         params = init_layers(layers_key, size_in, self.hidden, self.gain, self.layer_norm)
@@ -98,7 +95,7 @@ class Torso(NamedTuple):
         return params | {name: inner for name, inner in optional.items() if inner}
 
     def initial_carry(self) -> PyTree:
-        """Return the carry of the torso's memory at the start of an episode; () without memory."""
+        """Return the carry of the actor's or critic's memory at the start of an episode; () without memory."""
         return self.memory.initial_carry(self.size())
 
     def encode(self, params: Params, obs: PyTree, dtype: Any) -> PyTree:
@@ -111,12 +108,15 @@ class Torso(NamedTuple):
         return self.memory.project_in(params.get("memory"), x)
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
-        """Return carry and outputs of the torso's memory over one stream's sequence [L, ...]; `first` [L] resets it."""
+        """Return carry and outputs of the actor's or critic's memory over one stream's sequence [L, ...].
+
+        A stream is one agent in one environment. `first` [L] resets the carry before that step.
+        """
         memory = rematerialised(self.memory) if self.remat else self.memory
         return memory.scan(params.get("memory"), carry, features, first)
 
     def project_out(self, params: Params, features: PyTree) -> Array:
-        """Return one vector from the output of the memory's scan for one step."""
+        """Return one vector, the input of the heads, from the output of the memory's scan for one step."""
         return self.memory.project_out(params.get("memory"), features)
 
     def init_head(self, key: Key, outputs: int, gain: float) -> Params:
@@ -213,9 +213,9 @@ class Composed:
         return {name: torso.encode(params[name], obs, dtype) for name, torso in self.torsos().items()}
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
-        """Return carries and outputs of each torso's memory over one stream's sequence [L, ...].
+        """Return carries and outputs of the memories over one stream's sequence [L, ...], by "actor" and "critic".
 
-        `first` [L] resets them. A torso is the layers of actor or critic before the heads; results are dicts by torso.
+        `first` [L] resets the memories before that step.
         """
         carries = carry if jax.tree.leaves(carry) else dict.fromkeys(features, ())
         torsos = self.torsos()

@@ -46,7 +46,10 @@ def matmul(x: Array, kernel: Array) -> Array:
 
 
 def factor(kernel: Array) -> Array:
-    """Return a constant kernel rounded as `matmul` would round it here, for products that are traced elsewhere."""
+    """Return a constant kernel, rounded to bfloat16 where `matmul` would round it now.
+
+    It is for products that are traced elsewhere.
+    """
     return kernel.astype(jnp.bfloat16) if rounding.value and _is_large(kernel) else kernel
 
 

@@ -173,7 +173,7 @@ def number_mismatches(leaf: Leaf, x: np.ndarray, name: str) -> Iterator[str]:
 
 
 class EpisodeStats(NamedTuple):
-    """Reward and episode end that are logged where learning uses others: `info["episode_stats"]` of environments."""
+    """Rewards and episode ends of B streams that are logged, where learning uses others: `info["episode_stats"]`."""
 
     reward: np.ndarray  # [B] float32
     over: np.ndarray  # [B] the logged episode has ended
@@ -224,7 +224,7 @@ class HostSpec(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Sizes from which the shapes of `Arrays`, the arrays of all environments, follow."""
+    """Sizes of a set of host environments, from which the shapes of their `Arrays` follow."""
 
     num_envs: int
     workers: int

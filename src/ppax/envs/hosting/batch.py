@@ -42,7 +42,8 @@ FLAGS = frozenset((bool, np.bool_))  # types of a flag that need no further chec
 class EnvBatch:
     """Batch of environments with the indices `offset`, `offset + 1`, ..., stepped in turn.
 
-    `arrays` are those of its streams. `worker` is the number of the process that steps it.
+    `arrays` are those of its streams (one agent in one environment each). `worker` is the number of the process that
+    steps it.
     """
 
     def __init__(

@@ -58,7 +58,10 @@ def new_adapted(factory: Callable[[], Any]) -> Any:
 
 
 def adapted(env: Any) -> Any:
-    """Return `env`, or an `AdaptedEnv` around it where it has masks or recorded episodes by another convention."""
+    """Return `env`, wrapped if needed so that its masks and recorded episodes are in `info`.
+
+    Other libraries keep them elsewhere.
+    """
     if not isinstance(env, gymnasium.Env):
         return env
     mask: Callable[[Any], Any] | None = None
@@ -114,7 +117,10 @@ class AdaptedEnv(gymnasium.Wrapper):  # type: ignore[type-arg]
 
 
 def adapted_vector(vector: VectorEnv) -> VectorEnv:
-    """Return `vector`, or an `AdaptedVector` around it where it has masks or episodes by another convention."""
+    """Return `vector`, wrapped if needed so that its environments' masks and recorded episodes are in `info`.
+
+    Other libraries keep them elsewhere.
+    """
     mask: Callable[[Any], Any] | None = None
     returns: Callable[[], Any] | None = None
     key = "episode"

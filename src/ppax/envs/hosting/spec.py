@@ -225,7 +225,10 @@ def _remedy(settings: EnvSettings) -> str:
 
 
 def _refuse_compiled(factory: Factory) -> None:
-    """Raise ConfigError for a class that has reset and step, but not close, which all host environments have."""
+    """Raise ConfigError for a class that has reset and step, but not close, which all host environments have.
+
+    It is probably a compiled environment. A function is not checked.
+    """
     methods = [callable(getattr(factory, name, None)) for name in ("reset", "step", "close")]
     if isinstance(factory, type) and methods == [True, True, False]:
         name = factory.__name__

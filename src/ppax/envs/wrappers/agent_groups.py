@@ -42,7 +42,7 @@ class Grouped(Wrapper):
 
     @property
     def num_agents(self) -> dict[str, int]:
-        """Number of agents in each group."""
+        """Number of agents in each group, by the group's name."""
         return {name: len(indices) for name, indices in self.players}
 
     @property

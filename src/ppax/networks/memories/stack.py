@@ -52,7 +52,7 @@ class Stack:
         return {str(i): {"cell": self.cell.init(keys[i], one)} | norms[i] for i, one in enumerate(sizes)}
 
     def output_size(self, size: int) -> int:
-        """Return the length of the last layer's output, for features [size]."""
+        """Return the length of the output of the stack's last layer, for features [size]."""
         return self.cell.output_size(self._sizes(size)[-1])
 
     def initial_carry(self, size: int) -> tuple[PyTree, ...]:
@@ -60,7 +60,7 @@ class Stack:
         return tuple(map(self.cell.initial_carry, self._sizes(size)))
 
     def project_in(self, params: Params, x: Array) -> dict[str, PyTree]:
-        """Return the input of the first layer's scan for one step's features."""
+        """Return the input of the scan of the stack's first layer, for one step's features [size]."""
         return self._enter(params["0"], x)
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
@@ -79,23 +79,26 @@ class Stack:
         return Memory(tuple(carries), x)
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the last layer's output of one step."""
+        """Return the output of the stack's last layer for one step."""
         return self._leave(params[str(self.num_layers - 1)], y)
 
     def _sizes(self, size: int) -> list[int]:
-        """Return the length of each layer's input, first layer first."""
+        """Return the length of the input of each layer of the stack, first layer first."""
         sizes = [size]
         for _ in range(self.num_layers - 1):
             sizes.append(self.cell.output_size(sizes[-1]))
         return sizes
 
     def _enter(self, params: Params, x: Array) -> dict[str, PyTree]:
-        """Return the input of a layer's scan from one step's features below it, and with `residual` these features."""
+        """Return the input of the scan of one layer of the stack, from one step's features below it.
+
+        With `residual` these features are in it, too.
+        """
         inner = layer_norm(params["norm"], x) if self.norm else x
         return {"cell": self.cell.project_in(params["cell"], inner)} | ({"x": x} if self.residual else {})
 
     def _leave(self, params: Params, y: dict[str, PyTree]) -> Array:
-        """Return a layer's output of one step from the output of its scan."""
+        """Return the output of one layer of the stack for one step, from the output of its scan."""
         out = self.cell.project_out(params["cell"], y["cell"])
         return out + y["x"] if self.residual and y["x"].shape == out.shape else out
 

@@ -80,7 +80,10 @@ class Torso(NamedTuple):
         return self.hidden[-1] if self.hidden else sum(reader.size() for reader in self.readers)
 
     def init(self, key: Key) -> Params:
-        """Return new parameters of the actor's or critic's encoders, dense layers and memory."""
+        """Return new parameters of the actor's or critic's encoders, dense layers and memory.
+
+        Those without parameters have no entry.
+        """
         layers_key, encoder_key, memory_key = key, jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)
         size_in = sum(reader.size() for reader in self.readers)
         params = init_layers(layers_key, size_in, self.hidden, self.gain, self.layer_norm)

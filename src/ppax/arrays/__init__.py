@@ -1,1 +1,1 @@
-"""Small functions on arrays that know our axes: sequences, masks, exact counters, metrics."""
+"""Small functions on the arrays of rollouts: sequences, masks, exact counters, metrics."""

@@ -23,13 +23,13 @@ from ppax.core.types import ConfigError, PyTree, Transition
 
 
 def size_of(space: spaces.Space) -> int | None:
-    """Number of mask entries for one action of `space`; None for Dict, Tuple and unknown spaces."""
+    """Return the number of entries in the mask of one action of `space`; None for Dict, Tuple and unknown spaces."""
     choices = _choices(space)
     return None if choices is None else sum(choices)
 
 
 def _choices(space: spaces.Space) -> tuple[int, ...] | None:
-    """Number of mask entries of each component; None for Dict, Tuple and unknown spaces."""
+    """Return the number of mask entries of each component of an action; None for Dict, Tuple and unknown spaces."""
     if isinstance(space, spaces.Discrete):
         return (int(space.n),)
     if isinstance(space, spaces.MultiDiscrete):
@@ -40,11 +40,11 @@ def _choices(space: spaces.Space) -> tuple[int, ...] | None:
 
 
 def complete(space: spaces.Space, mask: PyTree | None, num_streams: int, name: str = "action_mask") -> PyTree | None:
-    """Boolean mask in the layout above from an environment's `mask` [B, ...]; None if there is none.
+    """Return an environment's action mask [B, ...] as a boolean mask in the layout of this module; None for None.
 
     A missing or None component allows all actions. The mask of a MultiDiscrete or MultiBinary may also be a tuple with
     one mask per component, or padded, [B, components, largest number of choices]: entries beyond a component's choices
-    are not read. Raises ConfigError for a wrong shape.
+    are not read. Raises ConfigError, under `name`, for a wrong shape.
     """
     if mask is None:
         return None
@@ -77,7 +77,7 @@ def complete(space: spaces.Space, mask: PyTree | None, num_streams: int, name: s
 
 
 def _given(space: spaces.Space, mask: PyTree | None, num_streams: int, name: str) -> PyTree:
-    """Complete a component's mask; all actions allowed if it is None."""
+    """Return the complete mask of a component of the action; for None, one that allows all actions."""
     if mask is not None:
         return complete(space, mask, num_streams, name)
     if isinstance(space, spaces.Dict):
@@ -89,10 +89,13 @@ def _given(space: spaces.Space, mask: PyTree | None, num_streams: int, name: str
 
 
 def allows_something(mask: PyTree) -> Array:
-    """Whether a mask allows any action, [...]; leaves of `mask` are [..., n]."""
+    """Return whether a mask allows any action, [...]; leaves of `mask` are [..., n]."""
     return jnp.stack([leaf.any(axis=-1) for leaf in jax.tree.leaves(mask)]).any(axis=0)
 
 
 def acting(steps: Transition) -> Array | None:
-    """Rows that the policy learns from, [...]: valid, with an allowed action; None: all valid rows."""
+    """Return which rows the policy learns from, [...]; None, without masks, for all valid rows.
+
+    Those are the valid rows (no autoreset steps) with an allowed action.
+    """
     return None if steps.action_mask is None else steps.valid & allows_something(steps.action_mask)

@@ -36,13 +36,16 @@ Reductions = tuple[tuple[str, str], ...]  # (name, reduction) of all metrics tha
 
 @part
 class Table(Mapping[str, Array]):
-    """Metrics by name with their reductions; `|` merges two tables. In a plain dict all reductions are means."""
+    """Metrics by name, with the reduction (mean, max, sum, ...) of each; `|` merges two tables.
+
+    In a plain dict all reductions are means.
+    """
 
     arrays: dict[str, Array]
     reductions: Reductions = static(default=())
 
     def __getitem__(self, name: str) -> Array:
-        """One metric."""
+        """Return the metric of this name."""
         return self.arrays[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -62,7 +65,7 @@ class Table(Mapping[str, Array]):
 
 @part
 class Summary(Mapping[str, Array]):
-    """Metrics by name, packed into two arrays: merging takes two operations instead of two per name."""
+    """Metrics by name, packed into two arrays, so that merging takes two operations instead of two per name."""
 
     means: Array  # [..., k]
     tops: Array  # [..., j] maxima, and negated minima
@@ -70,7 +73,7 @@ class Summary(Mapping[str, Array]):
     reductions: Reductions = static(default=())
 
     def __getitem__(self, name: str) -> Array:
-        """One metric [...]; NaN where it has no value."""
+        """Return the metric of this name, [...], after the last reduction; NaN where it has no value."""
         index, kind = _places(self.names, self.reductions)[name]
         column: Any = (self.tops if kind in ("max", "min") else self.means)[..., index]
         where: Any = np.where if isinstance(column, np.ndarray | np.generic) else jnp.where
@@ -79,7 +82,7 @@ class Summary(Mapping[str, Array]):
             return -value if kind == "min" else value
 
     def stored(self, name: str) -> Array:
-        """One metric [...] in a program, before the last reduction."""
+        """Return the metric of this name, [...], as it is stored in a program, before the last reduction."""
         index, kind = _places(self.names, self.reductions)[name]
         if kind not in ("max", "min"):
             return self.means[..., index]
@@ -92,32 +95,35 @@ class Summary(Mapping[str, Array]):
         return len(self.names)
 
     def kinds(self) -> dict[str, str]:
-        """Names and reductions of the columns of `means`, in order."""
+        """Return the reductions of the columns of `means` by name, in their order."""
         places = _places(self.names, self.reductions)
         return {name: kind for name, (_, kind) in places.items() if kind not in ("max", "min")}
 
 
 def reduced(reduction: str, metrics: Mapping[str, Array]) -> Table:
-    """Declare a reduction for `metrics`, one of REDUCTIONS ("std" with the name of a metric); else ConfigError."""
+    """Return `metrics` with this reduction declared, one of REDUCTIONS ("std" with the name of a metric).
+
+    It says how a metric is combined over minibatches, players and iterations. Raises ConfigError for any other.
+    """
     if reduction.partition(" ")[0] not in REDUCTIONS:
         raise ConfigError(f"reduction = {reduction!r}: must be one of {', '.join(REDUCTIONS)}")
     return Table(dict(metrics), tuple((name, reduction) for name in metrics if reduction != "mean"))
 
 
 def renamed(metrics: Mapping[str, Array], name_of: Callable[[str], str]) -> Table:
-    """Return metrics with other names, each with its reduction."""
+    """Return metrics under the names that `name_of` gives them, each with its reduction."""
     kinds = tuple((name_of(name), kind) for name, kind in reductions_of(metrics))
     return Table({name_of(name): x for name, x in metrics.items()}, kinds)
 
 
 def reductions_of(metrics: Mapping[str, Array]) -> Reductions:
-    """Declared reductions of the metrics that are no means."""
+    """Return pairs (name, reduction) of the metrics that are no means; () for a plain dict."""
     return metrics.reductions if isinstance(metrics, Table | Summary) else ()
 
 
 @functools.cache
 def _places(names: tuple[str, ...], reductions: Reductions) -> dict[str, tuple[int, str]]:
-    """Column of each metric in `means` or `tops`, and its reduction."""
+    """Return by name each metric's column in `means`, or for max and min in `tops`, and its reduction."""
     kinds, places, count = dict(reductions), {}, [0, 0]
     for name in names:
         kind = kinds.get(name, "mean")
@@ -128,7 +134,7 @@ def _places(names: tuple[str, ...], reductions: Reductions) -> dict[str, tuple[i
 
 
 def pack(metrics: Mapping[str, Array]) -> Summary:
-    """Pack scalar metrics into two arrays: one of all maxima and negated minima, one of all others."""
+    """Return scalar metrics packed into two arrays: one of all maxima and negated minima, one of all others."""
     kinds = dict(reductions_of(metrics))
     tops = [-x if kinds[name] == "min" else x for name, x in metrics.items() if kinds.get(name) in ("max", "min")]
     means = [jnp.asarray(x, jnp.float32) for name, x in metrics.items() if kinds.get(name) not in ("max", "min")]
@@ -142,35 +148,41 @@ def pack(metrics: Mapping[str, Array]) -> Summary:
 
 
 def unpack(summary: Summary) -> Table:
-    """Inverse of `pack`."""
+    """Return the packed metrics as a table by name: the inverse of `pack`."""
     return Table({name: summary.stored(name) for name in summary}, summary.reductions)
 
 
 def nothing(like: Summary) -> Summary:
-    """Neutral element of `merge`, with the metrics of `like`."""
+    """Return the neutral element of `merge` with the metrics of `like`."""
     means, tops = jnp.zeros_like(like.means), jnp.full_like(like.tops, MISSING)
     return dataclasses.replace(like, means=means, tops=tops)
 
 
 def merge(one: Summary, other: Summary) -> Summary:
-    """Merge two summaries: maxima of `tops`, sums of `means` (their weights are applied before)."""
+    """Return two summaries of metrics merged: maxima of `tops`, sums of `means`, whose weights are applied before."""
     return dataclasses.replace(one, means=one.means + other.means, tops=jnp.maximum(one.tops, other.tops))
 
 
 def each(names: Mapping[str, str], *reductions: str) -> np.ndarray:
-    """Mask [k] bool of the metrics in `names` (name -> reduction) whose reduction is one of `reductions`."""
+    """Return a mask [k] bool that is True where a metric of `names` (name -> reduction) has one of `reductions`."""
     return np.array([kind.partition(" ")[0] in reductions for kind in names.values()], bool)
 
 
 def counts_of(kinds: Mapping[str, str]) -> np.ndarray:
-    """Column [k] of the number of episodes that belongs to each metric; 0 where there is none."""
+    """Return, for each metric of `kinds`, the column of the number of episodes that belongs to it, [k].
+
+    That is "episodes" with the metric's suffix, such as that of a group; column 0 where there is none.
+    """
     every = list(kinds)
     episodes = ["episodes" + name.removeprefix(name.partition("/")[0]) for name in every]
     return np.array([every.index(name) if name in every else 0 for name in episodes])
 
 
 def between(totals: Summary, metrics: Summary) -> Array:
-    """Between-set sum of squares, [k], to pool the squared deviations of two sets of episodes; 0 for other metrics."""
+    """Return what to add to squared deviations over two sets of episodes when the sets are pooled, [k].
+
+    It is the sum of squares of the sets' means around the common mean; 0 for metrics that are no "std".
+    """
     kinds, every = totals.kinds(), list(totals.kinds())
     spread = each(kinds, "std")
     if not spread.any():
@@ -184,7 +196,10 @@ def between(totals: Summary, metrics: Summary) -> Array:
 
 
 def add_up(totals: Summary, metrics: Summary, accepted: Array) -> Summary:
-    """Add one iteration's metrics to the totals; if it was discarded (not `accepted`), only set `grad_norm` to NaN."""
+    """Return totals of metrics after one more iteration with `metrics`.
+
+    An iteration that was discarded (not `accepted`) changes nothing, but sets `grad_norm` to NaN.
+    """
     kinds = totals.kinds()
     forgetting = jnp.where(each(kinds, "last"), 0.0, totals.means)
     more = merge(dataclasses.replace(totals, means=forgetting + between(totals, metrics)), metrics)
@@ -195,7 +210,10 @@ def add_up(totals: Summary, metrics: Summary, accepted: Array) -> Summary:
 
 
 def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
-    """Divide totals by the number of iterations, or of episodes, as each metric declares."""
+    """Return totals of metrics divided by the number of iterations, or of episodes, as each metric declares.
+
+    A metric per episode is MISSING where no episode finished.
+    """
     kinds = totals.kinds()
     divisor = jnp.where(each(kinds, "per_episode", "std"), totals.means[counts_of(kinds)], num_iterations)
     divisor = jnp.where(each(kinds, "last", "sum"), 1.0, divisor)

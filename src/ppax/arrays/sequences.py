@@ -1,4 +1,4 @@
-"""Sequences and rows: reshaping, masked means over valid rows, discounted sums."""
+"""Sequences and rows of steps: reshaping, masked means over valid rows, and discounted sums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ Tree = TypeVar("Tree")
 
 
 def to_sequences(tree: Tree, seq_len: int) -> Tree:
-    """Cut every stream into sequences: leaves [T, B, ...] become [M, L, ...] with M = B * T / L, stream by stream."""
+    """Return every stream cut into sequences: leaves [T, B, ...] become [M, L, ...] with L = `seq_len`.
+
+    A stream is one agent in one environment. M is B * T / L; the sequences of a stream follow each other.
+    """
 
     def one(x: Array) -> Array:
         return jnp.swapaxes(x, 0, 1).reshape(x.shape[0] * x.shape[1] // seq_len, seq_len, *x.shape[2:])
@@ -25,59 +28,62 @@ def to_sequences(tree: Tree, seq_len: int) -> Tree:
 
 
 def to_rows(tree: Tree) -> Tree:
-    """Merge the two leading axes: [M, L, ...] becomes [N, ...]."""
+    """Return the tree with its two leading axes merged: leaves [M, L, ...] become [N, ...]."""
     return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), tree)
 
 
 def to_pairs(tree: Tree, length: int) -> Tree:
-    """Inverse of `to_rows`: [N, ...] becomes [N / length, length, ...]."""
+    """Return the tree with its leading axis split: leaves [N, ...] become [N / length, length, ...].
+
+    This is the inverse of `to_rows`.
+    """
     return jax.tree.map(lambda x: x.reshape(x.shape[0] // length, length, *x.shape[1:]), tree)
 
 
 def swap_axes(tree: Tree) -> Tree:
-    """Swap the two leading axes: [M, L, ...] becomes [L, M, ...]."""
+    """Return the tree with its two leading axes swapped: leaves [M, L, ...] become [L, M, ...]."""
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), tree)
 
 
 def where_rows(mask: Array, yes: PyTree, no: PyTree) -> PyTree:
-    """Select rows: `yes` where `mask` [...] is True, else `no`; leaves of both trees are [..., any]."""
+    """Return rows of `yes` where `mask` [...] is True, else of `no`; leaves of both trees are [..., any]."""
     return jax.tree.map(lambda a, b: jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b), yes, no)
 
 
 def zero_rows(valid: Array, tree: PyTree) -> PyTree:
-    """Set rows of `tree` that are not `valid` to zero, so that NaN there cannot spread."""
+    """Return `tree` with zeros in the rows that are not `valid`, so that NaN there cannot spread."""
     return where_rows(valid, tree, jax.tree.map(lambda x: jnp.zeros((), x.dtype), tree))
 
 
 def masked_mean(x: Array, valid: Array) -> Array:
-    """Mean of `x` over the rows where `valid`; 0 if there is none."""
+    """Return the mean of `x` over the rows where `valid`, []; 0 if there is none."""
     count = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
     return jnp.where(valid, x, 0.0).sum() / count
 
 
 def masked_means(columns: Sequence[Array], valid: Array) -> Array:
-    """Means of k columns over the rows where `valid`, [k], in one pass; 0 if there is none."""
+    """Return the means of k columns over the rows where `valid`, [k], in one pass; 0 if there is none."""
     rows = jnp.where(valid[None], jnp.stack([x.astype(jnp.float32) for x in columns]), 0.0)
     return rows.sum(tuple(range(1, rows.ndim))) / jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
 
 
 def masked_std(x: Array, valid: Array) -> Array:
-    """Population standard deviation of `x` over the rows where `valid`."""
+    """Return the population standard deviation of `x` over the rows where `valid`, []; 0 if there is none."""
     centred = jnp.where(valid, x - masked_mean(x, valid), 0.0)
     return jnp.sqrt(masked_mean(centred**2, valid))
 
 
 def discounted_sum(x: Array, discount: Scalar, ended: Array) -> Array:
-    """Discounted sum y_t = x_t + discount_t (1 - ended_t) y_{t+1} of one stream, [T]; `discount` is [] or [T].
+    """Return the sums y_t = x_t + discount_t (1 - ended_t) y_{t+1} of one stream, [T]; `discount` is [] or [T].
 
-    Sequential on a CPU, parallel on accelerators (devices/platforms.py).
+    After the last step y is 0. Sequential on a CPU, parallel on accelerators (devices/platforms.py).
     """
     discounts = jnp.broadcast_to(jnp.asarray(discount, x.dtype), x.shape)
     return (parallel_sum if rules().parallel_scans else sequential_sum)(x, discounts, ended)
 
 
 def sequential_sum(x: Array, discounts: Array, ended: Array) -> Array:
-    """Compute `discounted_sum` in T steps."""
+    """Return the sums y_t = x_t + discount_t (1 - ended_t) y_{t+1} of one stream, [T], in T steps."""
 
     def step(later: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         x_t, discount_t, ended_t = row
@@ -89,10 +95,10 @@ def sequential_sum(x: Array, discounts: Array, ended: Array) -> Array:
 
 
 def parallel_sum(x: Array, discounts: Array, ended: Array) -> Array:
-    """Compute `discounted_sum` as an associative scan, in log T rounds over all steps.
+    """Return the sums y_t = x_t + discount_t (1 - ended_t) y_{t+1} of one stream, [T], by an associative scan.
 
-    A part of the stream is (sum of its rewards up to its first end, product of its discounts, whether an episode ends
-    in it); two neighbours join to one.
+    It takes log T rounds over all steps. A part of the stream is (sum of its rewards up to its first end, product of
+    its discounts, whether an episode ends in it); two neighbours join to one.
     """
 
     def join(late: tuple[Array, Array, Array], early: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -104,7 +110,7 @@ def parallel_sum(x: Array, discounts: Array, ended: Array) -> Array:
 
 
 def nearest_divisors(total: int, wanted: int) -> str:
-    """End of an error message: the three divisors of `total` nearest to `wanted`."""
+    """Return the end of an error message with the three divisors of `total` that are nearest to `wanted`."""
     divisors = (d for d in range(1, total + 1) if total % d == 0)
     nearest = sorted(sorted(divisors, key=lambda d: (abs(d - wanted), d))[:3])
     return f"nearest that do: {', '.join(map(str, nearest))}"

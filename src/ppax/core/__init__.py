@@ -1,1 +1,1 @@
-"""Types that flow through a run, interfaces of parts, options, and import paths."""
+"""Types that flow through a run, protocols of parts, options of configurations, and trust in import paths and files."""

@@ -1,9 +1,9 @@
 """What a configuration reaches outside of itself, where the user trusts it: code by its import path, files, servers.
 
 A run file is data and may come from a stranger. It can name packages, paths and addresses; whether a package is
-imported, a file read or a server asked is the user's decision, in Python, on a command line or in a settings file.
-An import path is "my_package.module:Name". Packages may register short names for theirs as entry points; a short name
-is a name and no permission: its package must be trusted like that of an import path.
+imported, a file read or a server asked is the user's decision, in Python, on a command line or in a settings file. An
+import path is "my_package.module:Name". Packages may register short names for theirs as entry points; a short name is a
+name and no permission: its package must be trusted like that of an import path.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _holding: set[str] = set()  # directories of the files that are read: paths insi
 
 
 class Untrusted(ConfigError):
-    """Error of packages, paths and addresses that the user does not trust; `names` are these, as `trust` takes them."""
+    """Error of packages, paths and addresses that the user does not trust; `names` has them as `trust` takes them."""
 
     def __init__(self, text: str, names: tuple[str, ...]):
         super().__init__(text)
@@ -51,7 +51,7 @@ class Untrusted(ConfigError):
 
 
 def trust(*names: str) -> None:
-    """Allow run files to use `names`, packages, paths and addresses, for the rest of this process.
+    """Allow run files to use `names`, which are packages, paths and addresses, for the rest of this process.
 
     "my_package" allows the import of a package or module, and covers its modules and nothing else. What has a slash is
     a path, "runs/teacher", which covers all that lies in it, or an address, "postgresql://me@host/studies" or
@@ -63,7 +63,7 @@ def trust(*names: str) -> None:
 
 @contextlib.contextmanager
 def trusting(names: Iterable[str] = (), beside: bool = False, within: Iterable[str | Path] = ()) -> Iterator[None]:
-    """Context in which `names` are trusted, as by `trust`.
+    """Yield once; inside of this context `names` are trusted, as by `trust`.
 
     With `beside` they are those of a command line, whose packages are also searched in the current directory, last.
     `within` are directories that hold the files which are read, so that paths inside need no trust.
@@ -82,9 +82,9 @@ def trusting(names: Iterable[str] = (), beside: bool = False, within: Iterable[s
 
 
 def typed(names: Iterable[str], within: Iterable[Path] = ()) -> None:
-    """Trust what the user has typed as an option, and paths in the directory of a file that it names.
+    """Trust names that the user has typed as options, and paths in the directories `within` of files that they name.
 
-    Until the end of the command, whose `trusting` surrounds it.
+    The trust ends with the command, whose `trusting` surrounds this call.
     """
     names = list(names)
     _trusted.update(names)
@@ -94,7 +94,10 @@ def typed(names: Iterable[str], within: Iterable[Path] = ()) -> None:
 
 @contextlib.contextmanager
 def naming(arguments: Iterable[str]) -> Iterator[None]:
-    """Context of a command line with these arguments: the directories among them may be a stranger's."""
+    """Yield once; inside of this context, the directories among a command line's arguments may be a stranger's.
+
+    The current directory is not searched for modules if it lies in one of them.
+    """
     before = set(_arguments)
     values = [part for one in arguments for part in (one, one.partition("=")[2])]
     _arguments.update(os.path.realpath(one) for one in values if one and os.path.isdir(one))
@@ -106,17 +109,19 @@ def naming(arguments: Iterable[str]) -> Iterator[None]:
 
 
 def granted() -> tuple[list[str], list[str], list[str]]:
-    """Return trust, trust of this command line and directories of files that are read; for other processes.
+    """Return what is trusted in this process, for others: names, those of this command line, and directories.
 
-    `with trusting(first, within=third), trusting(second, beside=True)` is the same trust there.
+    The directories are those of files that are read. `with trusting(first, within=third), trusting(second,
+    beside=True)` is the same trust there.
     """
     return sorted(_trusted | _of_settings()), sorted(_beside), sorted(_holding)
 
 
 def flags(names: Collection[str] | None = None) -> str:
-    """Return the options `--trust NAME` of this command line, with a space before each.
+    """Return the options `--trust NAME` to repeat on another command line, each with a space before it.
 
-    With `names`: of these, unless the settings file trusts them, and of the packages of this command line.
+    Without `names`: those of this command line. With `names`: those of them that the settings file does not trust, and
+    the packages of this command line.
     """
     own = _beside if names is None else {name for name in _beside if not is_place(name)}
     named = own | {*(names or ())} - _of_settings()
@@ -129,7 +134,7 @@ def _is_trusted(package: str) -> bool:
 
 
 def _may_be_beside(package: str) -> bool:
-    """Return whether the current directory may be searched for this package: this command line trusts it.
+    """Return whether the current directory may be searched for this package: whether this command line trusts it.
 
     A settings file does not say where a package lies: there a stranger's directory could have one of the same name.
     """
@@ -142,23 +147,29 @@ def places() -> set[str]:
 
 
 def holding() -> set[str]:
-    """Return the directories of the files that are read, but none around the user's home, which has many hands."""
+    """Return the directories of the files that are read, without those that contain the user's home.
+
+    A home has files of many hands, so that lying in it is no sign of trust.
+    """
     home = os.path.realpath(os.path.expanduser("~"))
     return {folder for folder in _holding if not lies_in(home, folder)}
 
 
 def lies_in(path: str, folder: str) -> bool:
-    """Return whether a path is that of a folder, or of something in it; both without links."""
+    """Return whether `path` is `folder` or lies inside of it; both must be absolute and without links."""
     return path == folder or path.startswith(os.path.join(folder, ""))
 
 
 def is_place(name: str) -> bool:
-    """Return whether a name is a path or an address and no package."""
+    """Return whether a name that may be trusted is a path or an address (it has a slash), and not a package."""
     return "/" in name or "\\" in name
 
 
 def _checked(name: str, place: str) -> str:
-    """Return `name`; ConfigError unless it is a path, an address, or one top-level package that may have parts."""
+    """Return `name`; ConfigError unless it is a path, an address, or one top-level package that may be trusted.
+
+    `place` is where the user wrote it, for the error.
+    """
     if isinstance(name, str) and is_place(name) and "\0" not in name:
         return name
     if not isinstance(name, str) or not name.isidentifier():
@@ -173,16 +184,16 @@ def _checked(name: str, place: str) -> str:
 
 
 def _refuse_library(package: str, text: str) -> None:
-    """Raise ConfigError, which begins with `text`, for a package that cannot be trusted."""
+    """Raise ConfigError, which begins with `text`, for ppax and Python's own packages, which cannot be trusted."""
     if package in NEVER:
         whose = "parts of ppax have names of their own" if package == "ppax" else f"{package} belongs to Python itself"
         raise ConfigError(f"{text}: {whose}, and cannot be trusted; must be a package of yours")
 
 
 def settings_file() -> Path | None:
-    """Return the place of the user's settings file; None where there is no home directory.
+    """Return the path of the user's settings file, which need not exist; None where there is no home directory.
 
-    $PPAX_SETTINGS, else ppax/settings.toml in %APPDATA% on Windows, elsewhere in $XDG_CONFIG_HOME or ~/.config.
+    It is $PPAX_SETTINGS; else ppax/settings.toml in %APPDATA% on Windows, elsewhere in $XDG_CONFIG_HOME or ~/.config.
     """
     if os.environ.get(VARIABLE):
         return Path(os.environ[VARIABLE])
@@ -196,7 +207,7 @@ def settings_file() -> Path | None:
 
 
 def _of_settings() -> set[str]:
-    """Return the names that the settings file trusts; ConfigError where the file has anything else."""
+    """Return the names that the user's settings file trusts, a set; ConfigError where the file has anything else."""
     path = settings_file()
     if path is None or not path.is_file():
         return set()
@@ -213,16 +224,17 @@ def _of_settings() -> set[str]:
 
 
 def _wherever(name: str, path: Path) -> str:
-    """Return a name of the settings file; ConfigError for a path that depends on the current directory."""
+    """Return a name of the settings file `path`; ConfigError for a path that depends on the current directory."""
     if is_place(name) and not (REMOTE.match(name) or os.path.isabs(name)):
         raise ConfigError(f"{path}: trust = {name!r}: must be an absolute path, or one that begins with ~/")
     return name
 
 
 def handed_over(folder: Path) -> Path | None:
-    """Return the run or sweep directory, or directory of the command line, in which a folder lies; None where in none.
+    """Return the directory around `folder` that may be a stranger's; None if there is none.
 
-    It may be a stranger's: what a library looks for in the current directory must not be found in it.
+    That is a run or sweep directory, or one that the command line names. What a library looks for in the current
+    directory must not be found in it.
     """
     real = Path(os.path.realpath(folder))
     for one in (real, *real.parents):
@@ -232,7 +244,7 @@ def handed_over(folder: Path) -> Path | None:
 
 
 def load(path: str, place: str) -> Any:
-    """Import the object at `path`, which a configuration has at `place`.
+    """Return the object at the import path `path`, which a configuration has at `place`.
 
     Raises Untrusted before anything is imported, and ConfigError where there is no such object, or where it is a class
     or function that no trusted package defines.
@@ -245,16 +257,19 @@ def load(path: str, place: str) -> Any:
 
 
 def load_module(path: str, place: str) -> None:
-    """Import the module of a suite's name, "gymnasium/my_package:my/Line-v0", so that it registers the environment.
+    """Import the module in an environment's name, which registers it: my_package of "gymnasium/my_package:my/Line-v0".
 
-    Raises Untrusted before anything is imported, and ConfigError where the import fails.
+    Raises Untrusted before anything is imported, and ConfigError where the import fails. `place` is the option's path.
     """
     require_trusted({place: path})
     _imported(_module_of(path, place), f"{place} = {path!r}")
 
 
 def load_trusted(place: str) -> None:
-    """Import every package that the user trusts and that is installed: they may register environments."""
+    """Import every package that the user trusts and that is installed, as they may register environments.
+
+    `place` begins the ConfigError where an import fails.
+    """
     packages = (name for name in _trusted | _of_settings() if not is_place(name))
     for package in sorted(packages):
         if _spec(package) is not None or _may_be_beside(package):
@@ -262,9 +277,9 @@ def load_trusted(place: str) -> None:
 
 
 def require_trusted(paths: Mapping[str, str]) -> None:
-    """Raise Untrusted, with all packages at once, unless each path, by its place, is of a trusted package.
+    """Raise Untrusted, with all lacking packages at once, unless each of `paths` is of a trusted package.
 
-    A path is an import path, or a name of a suite with the module that registers it.
+    `paths` has, by its place in the configuration, an import path or an environment's name with a module.
     """
     packages = {place: _module_of(path, place).partition(".")[0] for place, path in paths.items()}
     for place, package in packages.items():
@@ -284,23 +299,29 @@ def require_trusted(paths: Mapping[str, str]) -> None:
 
 
 def is_path(name: object) -> bool:
-    """Return whether a name in a configuration is an import path: a colon, which no name of ppax has, and no slash."""
+    """Return whether a name in a configuration is an import path, as "my_package.module:Name": a colon and no slash."""
     return isinstance(name, str) and ":" in name and "/" not in name
 
 
 def names_module(name: object) -> bool:
-    """Return whether a name of a suite has a module that registers it: "gymnasium/my_package:my/Line-v0"."""
+    """Return whether an environment's name has a module that registers it, as "gymnasium/my_package:my/Line-v0"."""
     return isinstance(name, str) and ":" in name and "/" in name.partition(":")[0]
 
 
 def registered(kind: str) -> dict[str, str]:
-    """Return the short names that installed packages give to parts of this kind, with import paths; imports nothing."""
+    """Return import paths by the short name that installed packages give to their parts of this kind.
+
+    Nothing is imported for that.
+    """
     return _entry_points(tuple(sys.path)).get(kind, {})
 
 
 @functools.lru_cache(maxsize=1)
 def _entry_points(search: tuple[str, ...]) -> dict[str, dict[str, str]]:
-    """Return import paths by kind and short name. A name that two packages register is left out: neither may win."""
+    """Return import paths of registered parts by kind and short name; `search` is `sys.path`, the key of the cache.
+
+    A name that two packages register is left out: neither may win.
+    """
     found: dict[str, dict[str, set[str]]] = {}
     for point in metadata.entry_points(group=GROUP):
         kind, _, name = point.name.partition(".")
@@ -311,7 +332,7 @@ def _entry_points(search: tuple[str, ...]) -> dict[str, dict[str, str]]:
 
 
 def import_path(x: Any) -> str | None:
-    """Return the import path of a class or function that other processes can import; None where there is none."""
+    """Return the import path "module:Name" of a class or function; None where other processes could not import it."""
     module, name = str(getattr(x, "__module__", "")), str(getattr(x, "__qualname__", ""))
     package = module.partition(".")[0]
     if package in NEVER or getattr(sys.modules.get(module), name, None) is not x or _spec(package) is None:
@@ -320,7 +341,7 @@ def import_path(x: Any) -> str | None:
 
 
 def _module_of(path: str, place: str) -> str:
-    """Return the module that a path names; ConfigError where it names none."""
+    """Return the module in an import path or an environment's name; ConfigError where it names none."""
     if not names_module(path):
         return _parsed(path, place)[0]
     module = path.partition("/")[2].partition(":")[0]
@@ -332,7 +353,7 @@ def _module_of(path: str, place: str) -> str:
 
 
 def _parsed(path: str, place: str) -> tuple[str, str]:
-    """Return module and name of an import path; ConfigError unless it is "package.module:Name"."""
+    """Return (module, name) of an import path; ConfigError unless it is "package.module:Name"."""
     module, _, name = path.partition(":")
     if not all(word.isidentifier() and not word.startswith("__") for word in (name, *module.split("."))):
         raise ConfigError(f'{place} = {path!r}: must be an import path, as "my_package.module:Name"')
@@ -340,7 +361,7 @@ def _parsed(path: str, place: str) -> tuple[str, str]:
 
 
 def _imported(module: str, text: str, take: Callable[[Any], Any] = lambda found: found) -> Any:
-    """Import a module that the user trusts and `take` something from it; ConfigError with `text` where that fails."""
+    """Return what `take` gets from a trusted module, which is imported; ConfigError with `text` where that fails."""
     package = module.partition(".")[0]
     if _may_be_beside(package) and _spec(package) is None:
         _search_current_directory()
@@ -351,7 +372,7 @@ def _imported(module: str, text: str, take: Callable[[Any], Any] = lambda found:
 
 
 def _search_current_directory() -> None:
-    """Search the current directory for modules, after all other places, unless it may be a stranger's."""
+    """Append the current directory to those that are searched for modules, unless it may be a stranger's."""
     here = Path.cwd()
     if handed_over(here) is None:
         sys.path.append(str(here))  # it stays: worker processes import from there, too
@@ -359,9 +380,9 @@ def _search_current_directory() -> None:
 
 
 def _require_own(found: Any, text: str) -> None:
-    """Raise ConfigError for a class or function from elsewhere, as `system` of `os` in the names of a trusted module.
+    """Raise ConfigError for a class or function that no trusted package defines, as `os.system` in a trusted module.
 
-    Other objects are what the trusted module has made of them.
+    Other objects, such as instances, are what the trusted module has made of them. `text` begins the error.
     """
     inner = found.func if isinstance(found, functools.partial) else found
     if isinstance(inner, type | FunctionType | BuiltinFunctionType | MethodType):
@@ -371,14 +392,17 @@ def _require_own(found: Any, text: str) -> None:
 
 
 def _spec(package: str) -> machinery.ModuleSpec | None:
-    """Return where a new process finds a top-level package; imports nothing."""
+    """Return the import spec with which a new process would find a top-level package, None if it finds none.
+
+    Nothing is imported for that.
+    """
     finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
     specs = (find(package, None) for find in finders if find is not None)
     return next((spec for spec in specs if spec is not None), None)
 
 
 def _location(package: str) -> str:
-    """Return the file or folder that an import of the package would read."""
+    """Return the file or folder that an import of the package would read; "not found" where there is none."""
     spec = _spec(package) or machinery.PathFinder.find_spec(package, [str(Path.cwd())])
     if spec is None:
         return "not found"
@@ -386,21 +410,24 @@ def _location(package: str) -> str:
 
 
 class Outside(NamedTuple):
-    """Path, address or text that a configuration has at a place; a field of a part declares it, as `outside=PATH`."""
+    """Path, address or text in a configuration that names something outside of it, such as a file or a server.
+
+    A field of a part declares that it holds one, as `static(outside=PATH)`.
+    """
 
     kind: str
     value: str
 
     @property
     def name(self) -> str:
-        """The value as `trust` takes it, with a slash and without a password: "./data", "//head:6379"."""
+        """Value as `trust` takes it, with a slash and without a password: "./data", "//head:6379"."""
         if is_place(self.value):
             return _without_password(self.value)
         return f"//{self.value}" if self.kind == ADDRESS else f"./{self.value}"
 
     @property
     def trusted(self) -> bool:
-        """Whether the user trusts it, or a directory around it; or it lies beside the file that is read."""
+        """Whether the user trusts this path or address, or a directory around it, or it lies beside the run file."""
         if self.name in map(_without_password, places()):
             return True
         if self.kind == ADDRESS or REMOTE.match(self.value):
@@ -415,7 +442,10 @@ class Outside(NamedTuple):
 
 
 def require_asked(found: Mapping[str, Outside]) -> None:
-    """Raise Untrusted, with all of them at once, where the user does not trust what a configuration names by place."""
+    """Raise Untrusted, with all of them at once, for paths and addresses in a configuration that are not trusted.
+
+    `found` has them by their place in the configuration.
+    """
     lacking = {place: one for place, one in found.items() if not one.trusted}
     if not lacking:
         return
@@ -433,7 +463,7 @@ def require_asked(found: Mapping[str, Outside]) -> None:
 
 
 def may_name_a_file(text: str) -> bool:
-    """Return whether a text looks like a path or an address, or is the name of a file here."""
+    """Return whether a text looks like a path or an address, or is the name of a file in the current directory."""
     try:
         return is_place(text) or text.startswith("~") or os.path.lexists(text)
     except ValueError:

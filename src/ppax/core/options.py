@@ -1,4 +1,4 @@
-"""Options: fields of parts as settings with a dotted path; their values are checked when a configuration is read."""
+"""Options: fields of parts as settings with a dotted path, whose values are checked when a configuration is read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LISTS = ("log.to",)  # lists of tables, a table for each part; paths have its pl
 
 
 class Option(NamedTuple):
-    """Setting: its dotted path, type, default, description and limits."""
+    """Setting of a configuration: its dotted path, type, default, description and limits."""
 
     path: str
     kind: type  # int, float, bool or str
@@ -42,7 +42,10 @@ class Option(NamedTuple):
 
 @functools.cache  # evaluates the text of every annotation
 def hints_of(cls: type) -> Mapping[str, Any]:
-    """Return the types of the fields of a part; where a user's annotation has no meaning, the type of the default."""
+    """Return the types of a part's fields by name.
+
+    Where a user's annotation has no meaning, it is the type of the field's default.
+    """
     try:
         return typing.get_type_hints(cls)
     except Exception:  # e.g. a name that is imported for type checkers only
@@ -51,13 +54,13 @@ def hints_of(cls: type) -> Mapping[str, Any]:
 
 @functools.cache  # resolving a configuration asks for those of each part, and a sweep resolves one for each member
 def options_of(cls: type) -> Mapping[str, Option]:
-    """Options of the fields of a part, without a path."""
+    """Return the options that the fields of a part's class are, by field name; their paths are empty."""
     hinted = ((field, hints_of(cls)[field.name]) for field in dataclasses.fields(cls))
     return {field.name: option_of(field, hint, "") for field, hint in hinted if is_option(field, hint)}
 
 
 def is_option(field: dataclasses.Field[Any], hint: Any) -> bool:
-    """Return whether a field of a part is a setting: numbers, booleans and texts with a default."""
+    """Return whether a field of a part is a setting: a number, boolean or text (or a list of them) with a default."""
     default = field.default
     if default is dataclasses.MISSING or "named" in field.metadata:  # set from the environment, or by the table's name
         return False
@@ -69,7 +72,7 @@ def is_option(field: dataclasses.Field[Any], hint: Any) -> bool:
 
 
 def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
-    """Option for a field of a part with type `hint`, at dotted `path`."""
+    """Return the option that a field of a part is: with type `hint`, and at the dotted `path` of run files."""
     optional = many = False
     kind: Any = float
     if field.metadata.get("static"):
@@ -98,7 +101,7 @@ def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
 def check_value(option: Option, value: Any, each: bool = False) -> Any:
     """Return `value` in the option's type; ConfigError with field, value, allowed values and the nearest valid one.
 
-    `each`: a number may also be a list, one value per player.
+    With `each`, a number may also be a list with one value per player (an agent inside a multi-agent environment).
     """
     if option.leaf and isinstance(value, list | tuple):
         if not each:
@@ -134,7 +137,10 @@ INTERVAL = re.compile(r"(\d[\d_,]*(?:\.\d+)?(?:e\d{1,2})?)\s*([kM]?)\s*(steps?|i
 
 
 def interval(path: str, text: str) -> int | str:
-    """Return an interval as iterations, or as a text "50000 steps"; ConfigError for other texts than "50k steps"."""
+    """Return the interval that `text` says: a number of iterations, or for "50k steps" the text "50000 steps".
+
+    Raises ConfigError, which names the option `path`, for any other text.
+    """
     found = INTERVAL.fullmatch(text.strip())
     number = 0.0 if found is None else float(re.sub("[_,]", "", found[1])) * {"": 1, "k": 1e3, "M": 1e6}[found[2]]
     if found is None or not number.is_integer() or not 1 <= number < 2**53:
@@ -148,7 +154,10 @@ def require_whole(given: Any, name: str, low: int = 1) -> None:
 
 
 def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
-    """Return `value` if it is within `limits`; else raise ConfigError, naming `path` and the nearest valid value."""
+    """Return `value` if it is within `limits`; else raise ConfigError with `path` and the nearest valid value.
+
+    `limits` may have `low`, `high`, `above` and `choices`; those that are missing do not limit.
+    """
     choices, low, high, above = (limits.get(name) for name in ("choices", "low", "high", "above"))
     if choices is not None and value not in choices and not (limits.get("paths") and imports.is_path(value)):
         nearest = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.0)[0]
@@ -169,7 +178,10 @@ def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
 
 
 def check_numbers(part: Any, path: str = "agent") -> None:
-    """Raise ConfigError for a value out of range in a part or in the parts inside it; tracers are not checked."""
+    """Raise ConfigError for a value out of its declared range in a part or in the parts inside it.
+
+    Tracers are not checked. `path` names the part in the error.
+    """
     if isinstance(part, type):  # a class, such as the distribution family of a head
         return
     if isinstance(part, Mapping):
@@ -193,7 +205,7 @@ def check_numbers(part: Any, path: str = "agent") -> None:
 
 
 def _numbers_in(value: Any) -> Iterator[Any]:
-    """Each concrete number or choice in a value, an array, or nested lists and tuples of them."""
+    """Yield each number or choice in a value, an array, or nested lists and tuples; not None, and no tracers."""
     value = value.tolist() if hasattr(value, "tolist") and not isinstance(value, jax.core.Tracer) else value
     if isinstance(value, list | tuple):
         for inner in value:
@@ -203,7 +215,7 @@ def _numbers_in(value: Any) -> Iterator[Any]:
 
 
 def nearest(path: str, known: Collection[str]) -> str:
-    """Closest known option to an unknown `path`: same meaning, same last name at another path, or similar spelling."""
+    """Return the known option nearest to an unknown `path`: by meaning, else by last name, else by similar spelling."""
     own = path.rpartition(".")[2]
     row = unknown_names.meaning(own)
     same = [other for other in known if row and row.option and f".{other}".endswith(f".{row.option}")]
@@ -228,7 +240,7 @@ def meant(path: str, known: Collection[str], written: Callable[[str, str], str])
 
 
 def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted path, value) of every leaf."""
+    """Yield (dotted path, value) of every value in nested tables; an empty table is a value, too."""
     _require_shallow(prefix)
     for name, value in config.items():
         if prefix + name in LISTS:
@@ -240,9 +252,10 @@ def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def laid_over(values: Config, own: Config) -> Config:
-    """Return values by path with those of `own`, which have priority; an empty table or list gives way to entries.
+    """Return values by path with those of `own`, which have priority.
 
-    An empty list in `own` removes the entries.
+    Where one side has an empty table or list at a path and the other has entries below it, the entries stay; but an
+    empty list in `own` removes entries of `values`.
     """
 
     def inside(path: str, others: Config) -> bool:
@@ -255,7 +268,7 @@ def laid_over(values: Config, own: Config) -> Config:
 
 
 def numbered(value: Any) -> Any:
-    """Tables of a list by their place in it, "0", "1", ...; any other value unchanged."""
+    """Return a list of tables as a table by their place in it, "0", "1", ...; any other value unchanged."""
     if isinstance(value, list) and value and all(isinstance(table, dict) for table in value):
         return {str(place): table for place, table in enumerate(value)}
     return value
@@ -267,7 +280,7 @@ def _require_shallow(path: str) -> None:
 
 
 def unflatten(values: dict[str, Any]) -> Config:
-    """Rebuild nested tables from dotted paths: the inverse of `flatten`."""
+    """Return the nested tables of values by dotted path: the inverse of `flatten`."""
     config: Config = {}
     for path, value in values.items():
         _require_shallow(path)
@@ -286,7 +299,7 @@ def unflatten(values: dict[str, Any]) -> Config:
 
 
 def _to_list(config: Config, path: list[str]) -> None:
-    """Turn the numbered tables at `path` back into a list."""
+    """Turn the numbered tables of `config` at `path`, "0", "1", ..., back into a list, in place."""
     table = config.get(path[0])
     if not isinstance(table, dict):
         return

@@ -1,4 +1,4 @@
-"""Parts: frozen dataclasses that are JAX pytrees. A field is a leaf or it is static; there is no third kind."""
+"""Parts: frozen dataclasses that are JAX pytrees. Each field is a leaf (traced) or static (compiled in)."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ PATH, ADDRESS = "path", "address"
 
 
 def number(doc: str = "", *, default: Any, anneal_to: str | None = None, **limits: float) -> Any:
-    """Declare a leaf: a number in an equation, traced, so that vmap can sweep it and a schedule can anneal it.
+    """Return the declaration of a field that holds a number in an equation: a traced leaf of its part's pytree.
 
-    `limits` are `low`, `high` (inclusive) and `above` (exclusive); `options.py` checks them. `anneal_to` names the
-    field that holds the value at the end of training: a number of an agent's part is annealed to it linearly.
+    So vmap can sweep it and a schedule can anneal it. `limits` are `low`, `high` (inclusive) and `above` (exclusive),
+    which `options.py` checks. `anneal_to` names the field that holds the value at the end of training: a number of an
+    agent's part is annealed to it linearly.
     """
     annealed = {} if anneal_to is None else {"anneal_to": anneal_to}
     return dataclasses.field(default=default, metadata={"doc": doc, **annealed, **limits})
 
 
 def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) -> Any:
-    """Declare a static field: a size or a choice. A new value compiles a new program.
+    """Return the declaration of a static field, a size or a choice. A new value compiles a new program.
 
-    `limits` are `low`, `high` (inclusive) and `choices`; `options.py` checks them. Further entries: `none` is another
-    spelling of None in run files; with `paths` an import path may replace a choice; `words` is a dict of words that
-    may be written for a number, such as {"all": 0}; `interval` is for a number of iterations, for which "50k steps" may
+    `limits` are `low`, `high` (inclusive) and `choices`, which `options.py` checks. Further entries: `none` is another
+    spelling of None in run files; with `paths` an import path may replace a choice; `words` is a dict of words that may
+    be written for a number, such as {"all": 0}; `interval` is for a number of iterations, for which "50k steps" may
     stand; `outside`, PATH or ADDRESS, says that the text names a file or a server, which a run file chooses only with
     the user's trust.
     """
@@ -51,62 +52,72 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
 def slot(
     name: str, doc: str = "", *, default: Any = dataclasses.MISSING, first: Mapping[str, type] = MappingProxyType({})
 ) -> Any:
-    """Declare a field that holds a part of the kind `name`, which a run file may choose.
+    """Return the declaration of a field that holds one part of the kind `name`, which a run file may choose.
 
-    The choices are those of `first`, then those of `config.catalogue.PARTS[name]`. A run file that names no part takes
-    the first choice. Without `default` the part must be passed in Python.
+    A part is a swappable piece, such as the loss of an agent. The choices are those of `first`, then those of
+    `config.catalogue.PARTS[name]`. A run file that names no part takes the first choice. Without `default` the part
+    must be passed in Python.
     """
     return dataclasses.field(default=default, metadata={"slot": name, "doc": doc, "first": first})
 
 
 def slot_list(name: str, doc: str) -> Any:
-    """Declare a field that holds any number of parts of the kind `name`; in a run file a list of tables, [[...]]."""
+    """Return the declaration of a field that holds a tuple of parts of the kind `name`.
+
+    In a run file it is a list of tables, [[...]].
+    """
     return dataclasses.field(default=(), metadata={"slot_list": name, "doc": doc})
 
 
 def slot_table(name: str, doc: str) -> Any:
-    """Declare a field of pairs (key, part of the kind `name`); in a run file a table for each key."""
+    """Return the declaration of a field that holds pairs (key, part of the kind `name`).
+
+    In a run file it is a table for each key.
+    """
     return dataclasses.field(default=(), metadata={"static": True, "slot_table": name, "doc": doc})
 
 
 def slot_chain(name: str, doc: str, *, default: tuple[Any, ...] = ()) -> Any:
-    """Declare a field of parts of the kind `name` in their order; in a run file a table for each, by its name."""
+    """Return the declaration of a field that holds parts of the kind `name`, in their order.
+
+    In a run file it is a table for each part, by the part's name.
+    """
     return dataclasses.field(default=default, metadata={"slot_chain": name, "doc": doc})
 
 
 def name_of(one: Any) -> str:
-    """Return the name of a part in a `slot_chain`: its own, or that of its class in words, as "kl_control"."""
+    """Return the name of a part in a `slot_chain`: its field `name`, or if that is empty its class, as "kl_control"."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(one).__name__)
     return one.name or words.lower()
 
 
 def slots(cls: type) -> dict[str, str]:
-    """Return the fields of `cls` that hold a part, each with the kind of part that it holds."""
+    """Return the fields of a part's class that hold one part (declared by `slot`), each with the kind of that part."""
     return _fields_with(cls, "slot")
 
 
 def slot_chains(cls: type) -> dict[str, str]:
-    """Return the fields of `cls` that hold parts in their order, each with the kind of its parts."""
+    """Return the fields of a part's class that hold parts in order (`slot_chain`), each with the kind of its parts."""
     return _fields_with(cls, "slot_chain")
 
 
 def slot_tables(cls: type) -> dict[str, str]:
-    """Return the fields of `cls` that hold parts by key, each with the kind of its parts."""
+    """Return the fields of a part's class that hold parts by key (`slot_table`), each with the kind of its parts."""
     return _fields_with(cls, "slot_table")
 
 
 def slot_lists(cls: type) -> dict[str, str]:
-    """Return the fields of `cls` that hold lists of parts, each with the kind of its parts."""
+    """Return the fields of a part's class that hold lists of parts (`slot_list`), each with the kind of its parts."""
     return _fields_with(cls, "slot_list")
 
 
 def _fields_with(cls: type, entry: str) -> dict[str, str]:
-    """Return the fields of `cls` whose metadata has an entry of this name, with its value."""
+    """Return the fields of a dataclass whose metadata has the key `entry`, each with the value of that key."""
     return {field.name: field.metadata[entry] for field in dataclasses.fields(cls) if entry in field.metadata}
 
 
 def _described(fields: tuple[dataclasses.Field[Any], ...]) -> list[str]:
-    """Lines for `help`: name, default, and description or type of each field."""
+    """Return the lines on fields that `help` shows: name, default, and description or type; [] without fields."""
     lines = []
     for field in fields:
         default = "" if field.default is dataclasses.MISSING else f" = {field.default!r}"
@@ -115,7 +126,10 @@ def _described(fields: tuple[dataclasses.Field[Any], ...]) -> list[str]:
 
 
 def brief(tree: Any) -> str:
-    """Short repr, `Class(field=value)`: fields that differ from their defaults; arrays by their sizes only."""
+    """Return a short repr, `Class(field=value)`, with only the fields that differ from their defaults.
+
+    Of arrays it has types and shapes, not values.
+    """
     shown = [
         f"{field.name}={_short(getattr(tree, field.name))}"
         for field in dataclasses.fields(tree)
@@ -125,7 +139,10 @@ def brief(tree: Any) -> str:
 
 
 def _derived(field: dataclasses.Field[Any]) -> bool:
-    """Whether a field is computed from the environment and not set by the user: no default and no description."""
+    """Return whether a field is computed from the environment and not set by the user.
+
+    Such a field has no default and no description.
+    """
     given = field.metadata.get("doc") or "slot" in field.metadata or field.default is not dataclasses.MISSING
     return bool(field.metadata) and not given
 
@@ -149,7 +166,7 @@ def _equal(value: Any, default: Any) -> bool:
 
 
 def _explained(cls: type) -> Any:
-    """Return the constructor of `cls` with a TypeError that says what to write for an option that it does not have."""
+    """Return the constructor of `cls`, with a TypeError for an unknown option that says what to write instead."""
     construct, known = cls.__init__, [field.name for field in dataclasses.fields(cls)]  # type: ignore[misc]
 
     @functools.wraps(construct)
@@ -163,7 +180,7 @@ def _explained(cls: type) -> Any:
 
 
 def _remedy(cls: type, name: str) -> str:
-    """Return what to write for an option that `cls` does not have: one of a part inside it, or of similar spelling."""
+    """Return what to write for an option `name` that `cls` lacks: one of a part inside it, or of similar spelling."""
     fields, row = dataclasses.fields(cls), unknown_names.meaning(name)
     wanted = row.name if row and row.option.startswith("agent.") else name
     for field in fields if wanted not in {field.name for field in fields} else ():
@@ -176,7 +193,7 @@ def _remedy(cls: type, name: str) -> str:
 
 
 def public_home(kind: type) -> str:
-    """Return the module from which users take a class: `ppax.losses`, though it stands in ppax/ppo/losses.py."""
+    """Return the module from which users import a class: `ppax.losses` for one that stands in ppax/ppo/losses.py."""
     outer, _, inner = kind.__module__.rpartition(".")
     homes = (f"ppax.{inner}", f"ppax.{outer.rpartition('.')[2]}", outer)
     found = (home for home in homes if getattr(sys.modules.get(home), kind.__name__, None) is kind)
@@ -185,7 +202,13 @@ def public_home(kind: type) -> str:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(number, static, slot, slot_chain, dataclasses.field))
 def part(cls: type[T]) -> type[T]:
-    """Class decorator: a frozen dataclass that is a JAX pytree; fields are leaves or subtrees, unless `static()`."""
+    """Return `cls` as a frozen dataclass that is a JAX pytree.
+
+    Fields are leaves or subtrees, unless declared `static()`.
+
+    A class decorator. Two classes with the same fields have different tree structures, so that jit never runs the
+    program of one for the other.
+    """
     cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise dataclass writes the signature there
     own_repr = "__repr__" in vars(cls)
     frozen: Any = dataclasses.dataclass(frozen=True)(cls)

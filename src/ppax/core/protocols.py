@@ -1,6 +1,7 @@
-"""Protocols with shapes: agents, the parts of an agent, environments, backends, and what a run calls at its log rows.
+"""Protocols with the shapes of arrays: agents, their parts, environments, backends, and what a run calls at log rows.
 
-Axes as in `types.py`: T steps of a rollout, B streams, M sequences of L steps, N = M * L flat rows.
+Axes as in `types.py`: T steps of a rollout, B streams (a stream is one agent in one environment), M sequences of L
+steps, N = M * L flat rows.
 """
 
 from __future__ import annotations
@@ -44,195 +45,263 @@ from ppax.core.types import (
 
 
 class Agent(Protocol):
-    """Agent protocol: act in all streams and learn from their rollouts. PPO, Independent, Groups and SelfPlay.
+    """Protocol of agents, which act in all streams and learn from their rollouts.
 
-    `learner` is the agent's own tree of what it has learned: LearnerState, a dict of them by group, or SelfPlayState.
-    With groups, observations, actions, masks and carries are dicts by group, [E * A_g, ...] each.
+    PPO, Independent, Groups and SelfPlay are agents. A stream is one agent in one environment. `learner` is the agent's
+    own tree of what it has learned: LearnerState, a dict of them by group, or SelfPlayState. With groups, observations,
+    actions, masks and carries are dicts by group, of arrays [E * A_g, ...] for E environments with A_g agents of the
+    group each.
     """
 
     @property
     def requires(self) -> Requirements:
-        """Number of agents, groups and number of environments that the environment must have."""
+        """Sizes that this agent requires of its environment: number of agents, groups, and number of environments."""
 
     @property
     def sharing(self) -> str:
-        """Parameter sharing as in run files: "shared" or "independent"."""
+        """Whether the players share parameters, in the words of run files: "shared" or "independent"."""
 
     @property
     def pool(self) -> Any:
-        """Settings of self-play (agents.self_play.Pool); None without self-play."""
+        """Settings of self-play, an `agents.opponents.Pool`; None for an agent without self-play."""
 
     @property
     def program(self) -> Any:
-        """Layout of the compiled program (devices.layout.Program); of groups, the first one's."""
+        """Layout of this agent's compiled program, a `program.layout.Program`.
+
+        An agent of groups returns that of its first group.
+        """
 
     @property
     def num_epochs(self) -> int:
-        """Epochs of one update; of groups, the largest number."""
+        """Number of epochs in one update of this agent; of an agent of groups, the largest number."""
 
     def init(self, observation_space: Any, key: Key) -> PyTree:
-        """Create a learner for observations of this space; ConfigError where options contradict each other."""
+        """Return a new learner for observations of this space; raise ConfigError where options contradict each other.
+
+        The learner is the tree of what is learned: parameters, optimiser state and running statistics.
+        """
 
     def act(
         self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
-        """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
+        """Return a sampled action for every stream, with its log-probability, value and next carry.
+
+        A stream is one agent in one environment; the arguments are [B, ...] for B streams. `first` says where an
+        episode begins, so that the carry (the policy's memory) restarts. `key` is one key or [B].
+        """
 
     def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
-        """Return distribution, value and next carry for the current observation of every stream, [B, ...]."""
+        """Return distribution, value and next carry for the current observation of each of the B streams, all [B, ...].
+
+        A stream is one agent in one environment. `first` says where an episode begins, so that the carry restarts.
+        """
 
     def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:
-        """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout, from stored carries."""
+        """Return V and the log-probability of the action, both [T, B], of each step of a rollout, under `learner`.
+
+        Memories start from the carries that the rollout stores.
+        """
 
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
-        """Learn from one rollout [T, B]; `key` is one key, or [num_epochs]."""
+        """Return the learner after one update from a rollout [T, B], with its metrics.
+
+        `key` is one key, or one for each epoch, [num_epochs].
+        """
 
     def annealed(self, progress: Array, env_steps: Array) -> Self:
         """Return this agent with schedules applied at `progress` of training, in [0, 1], after `env_steps` steps."""
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Return the memory at the start of an episode, [B, ...]."""
+        """Return the policy's memory at the start of an episode, [B, ...] for B streams; () without a memory."""
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return the carry at the start of collection, [B, ...]: the memory, and states of acting (`Acting`).
+        """Return the carry of B streams at the start of collection, [B, ...].
 
-        `policy` and `act` take either; from a memory alone `act` draws independent noise, and the policy acts alone.
+        It is the network's memory; where extensions act, `Acting`: the memory and their states, such as held noise.
+        `policy` and `act` take either. From a memory alone `act` draws new noise at each step, and the policy acts
+        without extensions.
         """
 
     def init_streams(self, num_streams: int) -> PyTree:
-        """Return the first states of extensions for each stream, [B, ...], by name; with groups by group first."""
+        """Return the first states of the agent's extensions in B streams, [B, ...], a dict by the extension's name.
+
+        A stream is one agent in one environment. An agent of groups returns a dict by group of such dicts.
+        """
 
     def sequence_length(self, num_steps: int) -> int:
-        """Return the number of steps between two carries that a rollout stores."""
+        """Return the number of steps from one carry (state of the memory) that a rollout stores to the next.
+
+        `num_steps` is the length of the rollout.
+        """
 
     def discount(self, num_streams: int) -> Scalar:
-        """Return the discount factor of the streams' rewards, [] or [B]."""
+        """Return the discount factor of rewards, [] for all of the B streams or [B] for each.
+
+        A stream is one agent in one environment.
+        """
 
     def learners(self, num_streams: int) -> tuple[tuple[Any, int], ...]:
-        """Return every PPO that is trained, with the number of streams that it is trained on.
+        """Return each PPO that this agent trains, paired with the number of streams that it is trained on.
 
-        There is one for each group, in the order of `requires.sizes`; without groups, one.
+        A stream is one agent in one environment. There is one PPO for each group, in the order of `requires.sizes`;
+        without groups, one.
         """
 
     def check(self) -> None:
-        """Raise ConfigError for numbers that contradict each other; they must be concrete, without tracers."""
+        """Raise ConfigError where numbers of this agent contradict each other.
+
+        The numbers must be concrete, not tracers.
+        """
 
 
 class Network(Protocol):
-    """Network protocol: encode one observation, remember over a sequence, decide from one feature vector."""
+    """Protocol of networks: encode one observation, remember over a sequence, decide from one feature vector."""
 
     def init(self, key: Key, num_values: int = 1) -> Params:
-        """Initial parameters: a nested dict of arrays; the value head has `num_values` outputs."""
+        """Return new parameters, a nested dict of arrays; the value head has `num_values` outputs."""
 
     def initial_carry(self) -> PyTree:
-        """Carry at the start of an episode, one stream; () for a feedforward network."""
+        """Return the memory's carry of one stream at the start of an episode; () for a feedforward network."""
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
-        """Features of one observation."""
+        """Return the features of one observation, without batch and time axes."""
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
-        """Run the memory over one stream's features [L, ...]; reset the carry before each step where `first` [L]."""
+        """Return output features [L, ...] and next carry of the memory, run over one stream's features [L, ...].
+
+        The carry is reset before each step where `first` [L] is True.
+        """
 
     def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
-        """Distribution and value from one feature vector."""
+        """Return the action distribution and the value outputs for one feature vector.
+
+        Where `action_mask` is None, every action is allowed.
+        """
 
     def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
-        """Parameters whose value outputs are scale [] * (old outputs) + shift, [] or [num_values]."""
+        """Return parameters whose value outputs are scale * (old outputs) + shift.
+
+        `scale` is [], and `shift` is [] or [num_values].
+        """
 
 
 class Distribution(Protocol):
-    """Distribution over actions. Its arrays may have leading batch axes; results have the same batch axes."""
+    """Protocol of distributions over actions.
+
+    Their arrays may have leading batch axes; results have the same batch axes.
+    """
 
     def sample(self, key: Key) -> PyTree:
-        """Sample an action, before squashing and clipping."""
+        """Return a sampled action, before squashing and clipping into the action space."""
 
     def log_prob(self, action: PyTree) -> Array:
-        """Log-probability, or log-density, of an action as `sample` returns it."""
+        """Return the log-probability, or log-density, of an action as `sample` returns it, with the batch axes."""
 
     def entropy(self) -> Array:
-        """Entropy in nats."""
+        """Return the entropy of this distribution in nats, with its batch axes."""
 
     def mode(self) -> PyTree:
-        """Most likely action: the action of a deterministic policy."""
+        """Return the most likely action, which a deterministic policy takes, in the form that `sample` returns."""
 
     def kl(self, other: Any) -> Array:
-        """KL divergence KL(self || other), in nats; `other` is of the same class."""
+        """Return the KL divergence KL(self || other), in nats; `other` is of the same class."""
 
     def env_action(self, action: PyTree) -> PyTree:
-        """Action for the environment, inside its action space, from `action` as `sample` returns it."""
+        """Return the action for the environment, inside its action space, from an action as `sample` returns it."""
 
     def metrics(self) -> Mapping[str, Array]:
-        """Diagnostics of each row, logged by name; `policy_std` of continuous actions, {} of discrete ones."""
+        """Return diagnostics of each row by name, which are logged: `policy_std` of continuous actions, else {}."""
 
 
 @runtime_checkable
 class MadeForSpaces(Protocol):
-    """Protocol of classes of parts whose instances are made for the spaces of an environment, as networks are."""
+    """Protocol of classes, such as those of networks, whose instances are made for the spaces of an environment."""
 
     def for_spaces(self, env: Any, **options: Any) -> Any:
-        """Return a part, by a class method; `env` has `observation_space` and `action_space`."""
+        """Return an instance made for `env.observation_space` and `env.action_space`.
+
+        Classes have this as a class method. `options` are the instance's.
+        """
 
 
 class Critic(Protocol):
-    """Critic protocol: V of one observation from its value outputs [num_values], and their loss."""
+    """Protocol of critics: V of one observation from the network's value outputs [num_values], and the value loss."""
 
     @property
     def num_values(self) -> int:
-        """Number of outputs of the network's value head."""
+        """Number of outputs that this critic needs of the network's value head."""
 
     def init(self) -> Adapted:
-        """Initial state, () if the critic has none; ConfigError for numbers that contradict each other."""
+        """Return the critic's initial state, () if it has none.
+
+        Raises ConfigError for numbers that contradict each other.
+        """
 
     def value(self, state: PyTree, value_outputs: Array) -> Array:
-        """V of one observation, [], in units of the reward."""
+        """Return V of one observation, [], in units of the reward, from the value outputs [num_values].
+
+        `state` is the critic's, such as running statistics of targets; () if it has none.
+        """
 
     def error(self, state: PyTree, value_outputs: Array, target: Array, old_value: Array) -> Array:
-        """Value loss of one row, []; `target` is the value target, `old_value` V during collection."""
+        """Return the value loss of one row (one step of a minibatch), [], from its value outputs [num_values].
+
+        `target` [] is the value target and `old_value` [] is V during collection, both in units of the reward.
+        """
 
     def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
-        """Update the state from a rollout's targets [M, L], before its gradient steps; V must not change."""
+        """Return the critic's new state after a rollout with value targets [M, L], before its gradient steps.
+
+        V must not change: a change of the value head that compensates is returned, too. `valid` [M, L] is False where a
+        target does not count, such as at autoreset steps.
+        """
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
-        """Metrics of one update."""
+        """Return the critic's metrics of one update by name, from its state and the value targets [M, L].
+
+        A target counts where `valid` [M, L] is True.
+        """
 
 
 class Adapted(NamedTuple):
-    """State of the critic, and the change of the value head that goes with it; None: no change."""
+    """State of a critic, and the change of the value head that must go with it; `rescale` is None for no change."""
 
     state: PyTree
     rescale: Rescale | None
 
 
 class Rescale(NamedTuple):
-    """Change of the value head's last layer: its outputs become scale * outputs + shift."""
+    """Change of the value head's last layer, whose outputs become scale * outputs + shift."""
 
     scale: Scalar  # []
     shift: Scalar  # [] or [num_values]
 
 
 class Advantage(Protocol):
-    """Advantage estimator protocol: advantages and value targets of one stream."""
+    """Protocol of advantage estimators, functions that return advantages and value targets of one stream."""
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Targets [T] from steps [T], V of each next observation [T] and `ratio` [T].
+        """Return advantages and value targets [T] from the steps [T] of one stream and V of each next observation [T].
 
-        `ratio` is the probability of each action under the current policy over that under the policy that acted;
-        None: 1.
+        A stream is one agent in one environment. `ratio` [T] is the probability of each action under the current policy
+        over that under the policy that acted; None stands for 1.
         """
 
 
 class Loss(Protocol):
-    """Loss protocol: policy objective of each row. Value and entropy terms are added in `losses.total_loss`."""
+    """Protocol of policy losses of each row. Value and entropy terms are added in `losses.total_loss`."""
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Terms of rows [N] from the current policy's distribution and the batch; its advantages are standardised.
+        """Return the policy loss of each of N rows, from the current policy's distribution and the batch of those rows.
 
-        Rows are neither masked nor weighted here: `losses.total_loss` takes the means.
+        A row is one step of one stream. The batch's advantages are standardised already. Rows are neither masked nor
+        weighted here: `losses.total_loss` takes the means.
         """
 
 
 class PolicyTerms(NamedTuple):
-    """Per-row terms of a policy objective, all [N]."""
+    """Terms of a policy loss for each of N rows (steps of a minibatch), all [N]."""
 
     loss: Array  # minimised; its mean is the metric `policy_loss`
     log_ratio: Array  # log of the probability ratio, current policy over the policy that acted
@@ -240,132 +309,167 @@ class PolicyTerms(NamedTuple):
 
 
 class Minibatches(Protocol):
-    """Minibatch protocol: draw the sequences of every gradient step of an epoch."""
+    """Protocol of minibatch rules, which draw the sequences of every gradient step of an epoch."""
 
     @property
     def num_minibatches(self) -> int:
-        """Gradient steps in one epoch."""
+        """Number of minibatches, so of gradient steps, in one epoch."""
 
     def size(self, sequences: int) -> int:
-        """Sequences in each minibatch, padding included, from a rollout of `sequences`; ConfigError if impossible."""
+        """Return the number of sequences in each minibatch, with padding, of a rollout of `sequences` sequences.
+
+        Raises ConfigError where the rollout cannot be divided so.
+        """
 
     def __call__(self, batch: Batch, key: Key) -> MinibatchIndices:
-        """Draw indices [num_minibatches, size] of sequences from a batch [M, L]; index M is padding."""
+        """Return indices [num_minibatches, size] of sequences, drawn for one epoch from a batch of M sequences [M, L].
+
+        The index M stands for padding.
+        """
 
 
 class GradientRule(Protocol):
-    """Gradient protocol: gradient of a gradient step, from that of the minibatch's loss at any parameters."""
+    """Protocol of a rule that computes the optimiser's gradient from gradients of the minibatch's loss.
+
+    The rule gets the gradient at the current parameters, and may ask for it at any others.
+    """
 
     def __call__(
         self, gradient: LossGradient, gradient_at: Callable[[Params], LossGradient], params: Params
     ) -> LossGradient:
-        """Gradient [P] for the optimiser, before clipping, and further metrics; those of `gradient` are logged anyway.
+        """Return the gradient [P] for the optimiser, before clipping, with the rule's own metrics.
 
-        `gradient` is that of the loss at `params`, `gradient_at` computes it at other parameters: a forward and a
-        backward pass over the whole minibatch, also with several devices and with gradient accumulation.
+        `gradient` is that of the minibatch's loss at `params`; its metrics are logged anyway. `gradient_at` computes it
+        at other parameters, which costs a forward and a backward pass over the whole minibatch, also with several
+        devices and with gradient accumulation.
         """
 
 
 class LossGradient(NamedTuple):
-    """Gradient of a minibatch's loss, all terms included, and metrics by name, [] each."""
+    """Gradient of a minibatch's loss, and the metrics of this loss by name, [] each.
+
+    The loss includes all terms: policy, value, entropy and those of extensions.
+    """
 
     vector: Array  # [P] in the order of `jax.flatten_util.ravel_pytree(params)`
     metrics: Mapping[str, Array] = {}  # logged as means over gradient steps, or as `arrays.metrics.reduced` declares
 
 
 class Optimizer(Protocol):
-    """Optimiser protocol: learning rate -> optax.GradientTransformation."""
+    """Protocol of optimisers, functions from a learning rate to an optax.GradientTransformation."""
 
     @property
     def elementwise(self) -> bool:
-        """Whether the optimiser works on the flattened parameter vector; otherwise it gets the parameter tree."""
+        """Whether this optimiser works on the flattened parameter vector; if not, it gets the tree of parameters."""
 
     def __call__(self, learning_rate: Scalar) -> Any:
-        """Transformation for one learning rate."""
+        """Return the optax.GradientTransformation with this learning rate."""
 
 
 Schedule = Callable[[Any, Array, Array], Any]  # (agent, progress in [0, 1], env-steps so far) -> agent
 
 
 class Environment(Protocol):
-    """JAX environment protocol: pure functions of (state, action, key), one environment, no autoreset."""
+    """Protocol of JAX environments: pure functions of (state, action, key) for one environment, without autoreset."""
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Space of one agent's observation."""
+        """Space of one agent's observation in this environment, of Gymnasium's kinds."""
 
     @property
     def action_space(self) -> spaces.Space:
-        """Space of one agent's action."""
+        """Space of one agent's action in this environment, of Gymnasium's kinds."""
 
     @property
     def num_agents(self) -> int | dict[str, int] | None:
-        """Length of the agent axis; None: no such axis; a dict: one length per group of agents (agents/groups.py)."""
+        """Length of the agent axis; None without such an axis; a dict with one length for each group of agents."""
 
     def reset(self, key: Key) -> EnvReset:
-        """Start an episode; `key` is its source of randomness."""
+        """Return state and observation of a new episode of one environment; `key` is its source of randomness."""
 
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
-        """Advance by one step. If both `terminated` and `truncated` are set, the step counts as terminated."""
+        """Return the result of one step of one environment.
+
+        If `terminated` and `truncated` are both set, the step counts as terminated.
+        """
 
 
 class Backend(Protocol):
-    """Backend protocol: all that differs between environments in compiled programs and on the host.
+    """Protocol of backends: all that differs between kinds of environments, in compiled programs and on the host.
 
-    There is one class for each kind of environment (training/backends.py); an instance serves one environment.
+    There is one class for each kind of environment, compiled or on the host (training/backends.py). An instance serves
+    one environment.
     """
 
     @property
     def name(self) -> str:
-        """Kind of the environment: "compiled" or "host"."""
+        """Kind of this backend's environment: "compiled" (in JAX) or "host" (in Python)."""
 
     @property
     def repeatable(self) -> bool:
-        """Whether the same rollout can be collected again from its actor state and key."""
+        """Whether the same rollout can be collected again from its actor state and key, as JAX environments can."""
 
     @property
     def copyable(self) -> bool:
-        """Whether further environments of the same kind can be made."""
+        """Whether further environments of the same kind as this backend's can be made, for example for evaluations."""
 
     @property
     def factories(self) -> tuple[Callable[..., Any], ...] | None:
-        """Functions that make host environments; None: the environment is a tree of parts, which can be compared."""
+        """Functions that make the host environments; None for environments in JAX.
+
+        Those are a tree of parts, which can be compared.
+        """
 
     @property
     def source(self) -> Callable[..., Any] | None:
-        """The one function of the user's that makes each host environment; None where there is none."""
+        """The user's one function that makes each host environment; None where there is none."""
 
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> Training:
-        """Compile training ahead of time; a loop on the host ends after the current iteration when `stop` is set."""
+        """Return the training of `agent` from `state`, compiled ahead of time.
+
+        A loop on the host ends after the current iteration once `stop` is set.
+        """
 
     def metric_names(self, agent: Agent, state: TrainState) -> tuple[str, ...]:
-        """Return the names of the training metrics, without compiling; `state` may be shapes."""
+        """Return the names of the training metrics of this backend, without compiling; `state` may be shapes."""
 
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
-        """Return a function of (learner, actor, key) that collects a rollout of `state.num_steps` steps."""
+        """Return a function of (learner, actor state, key) that collects a rollout of `state.num_steps` steps."""
 
     def episodes(
         self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
     ) -> contextlib.AbstractContextManager[WholeEpisodes]:
-        """Return whole episodes, each cut after `max_steps` steps; of `learner` only shapes are read."""
+        """Return a context whose value, when called, plays `episodes` whole episodes, each cut after `max_steps` steps.
+
+        It has environments of its own, which are closed with the context. Of `learner` only shapes are read.
+        """
 
     def scene(
         self, agent: Agent, learner: PyTree, key: Key, deterministic: bool
     ) -> contextlib.AbstractContextManager[Scene]:
-        """Return the scene of one environment, which is closed afterwards; ConfigError if it cannot be rendered."""
+        """Return a context with the scene of one environment in which the policy acts, to be rendered step by step.
+
+        The environment is closed with the context. Raises ConfigError if it cannot be rendered.
+        """
 
     def first_picture(self, key: Key) -> np.ndarray:
-        """Render the first state of one new environment; ConfigError if it cannot be rendered."""
+        """Return a picture [H, W, 3] of the first state of a new environment.
+
+        Raises ConfigError if it cannot be rendered.
+        """
 
     def copies(self, num_envs: int) -> contextlib.AbstractContextManager[Any]:
-        """Return `num_envs` environments of the same kind, which are closed afterwards."""
+        """Return a context with `num_envs` environments of the same kind as this backend's.
+
+        They are closed with the context.
+        """
 
     def clock(self, program: Any) -> Any:
-        """Return a timer of the stages of a compiled training (host.timing.Clock); None if they cannot be timed."""
+        """Return a timer of the stages of a compiled training, a `host.timing.Clock`; None if they cannot be timed."""
 
 
 class Training(Protocol):
-    """Compiled training protocol: called like `ppax.train`."""
+    """Protocol of a compiled training, which is called like `ppax.train`."""
 
     overlap: int  # 1: host rollouts are collected during the update from the previous rollout
     chunk_seconds: float  # an interruptible call returns after the iteration in which this time is exceeded
@@ -379,35 +483,44 @@ class Training(Protocol):
     def __call__(
         self, agent: Any, env: Any, state: TrainState, num_iterations: int, total_iterations: int | None = None
     ) -> Any:
-        """Run `num_iterations` iterations; the result is that of `ppax.train`."""
+        """Return what `ppax.train` returns, after `num_iterations` iterations from `state`.
+
+        `total_iterations` is the length of the whole training, over which schedules run.
+        """
 
 
 class WholeEpisodes(Protocol):
-    """Evaluation protocol: a fixed number of whole episodes, on environments of its own; programs compile once."""
+    """Protocol of an evaluation, which plays a fixed number of whole episodes on environments of its own.
+
+    Programs compile once, at the first call.
+    """
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the environment's metrics."""
+        """Names of the environment's metrics, such as "is_success"."""
 
     def __call__(self, learner: Any, key: Key) -> Outcome:
-        """Play the episodes with this learner, from fresh resets; equal keys give equal episodes."""
+        """Return the results of the whole episodes of `learner`, from fresh resets; equal keys give equal episodes."""
 
 
 class Scene(Protocol):
-    """Scene protocol: one environment with the policy that acts in it, rendered step by step."""
+    """Protocol of a scene: one environment with the policy that acts in it, rendered step by step."""
 
     def picture(self) -> np.ndarray:
-        """Render the current state, [H, W, 3]."""
+        """Return a picture [H, W, 3] of the scene's current state."""
 
     def move(self, t: int) -> StepResult:
-        """Act and step, for the `t`-th time; after the end of an episode, start the next one instead (autoreset)."""
+        """Return reward and flags of the scene's step number `t`, for which the policy chooses the action.
+
+        The step after the end of an episode starts the next one instead (autoreset).
+        """
 
 
 Row = dict[str, Any]  # log row: numbers by name, among them `iteration` and `env_steps`; NaN for metrics without data
 
 
 class Callback(Protocol):
-    """Callback protocol: a function called at every log row, after the loggers and before the row's checkpoint."""
+    """Protocol of callbacks: functions called at every log row, after the loggers and before the row's checkpoint."""
 
     def __call__(self, state: TrainState, row: Row, /) -> bool | None:
         """Return True to end the run after this row; it goes on after False and None.
@@ -419,31 +532,37 @@ class Callback(Protocol):
 
 @runtime_checkable
 class Logger(Protocol):
-    """Logger protocol: receives every log row, in order, before the callbacks."""
+    """Protocol of loggers, which receive every log row, in order, before the callbacks."""
 
     def log(self, row: Row) -> None:
-        """Log one row. After an exception this logger gets no more rows: the run goes on, with a warning."""
+        """Log one row of metrics. After an exception this logger gets no more rows: the run goes on, with a warning."""
 
     def close(self) -> None:
-        """Release resources. Called once, at the end of the run, also of a run that failed."""
+        """Release the logger's resources. Called once, at the end of the run, also of a run that failed."""
 
 
 class LoggerPart(Protocol):
-    """Logger part protocol: settings of a logger in a run file, hashable; `open` makes the logger of one run."""
+    """Protocol of settings of a logger in a run file. They are hashable, and `open` makes the logger of one run."""
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Kinds of artifacts that its loggers store."""
+        """Kinds of artifacts (files of a run, "policy" or "film") that the loggers of this part store."""
 
     def require(self, run_dir: object) -> None:
-        """Raise ImportError, with the extra to install, or ConfigError if it needs a directory and there is none."""
+        """Raise ImportError where this logger's library is missing, ConfigError where it needs a missing run directory.
+
+        The ImportError names the extra to install. `run_dir` is the run's directory or None.
+        """
 
     def open(self, run: LoggedRun) -> FileLogger:
-        """Open the logger of `run`; it is closed at the end. An exception is handled as one of `Logger.log`."""
+        """Return the opened logger of `run`, which is closed at the end.
+
+        An exception is handled as one of `Logger.log`.
+        """
 
 
 class LoggedRun(NamedTuple):
-    """Run as its loggers see it at a start: names, options, and where it goes on."""
+    """Run as its loggers see it when it starts or resumes: names, options, and the step at which it goes on."""
 
     name: str  # of the run directory, or of the environment
     path: Path | None  # run directory
@@ -455,14 +574,17 @@ class LoggedRun(NamedTuple):
 
 
 class FileLogger(Logger, Protocol):
-    """Logger protocol of parts: logs rows and stores files."""
+    """Protocol of the loggers that logger parts open: they log rows, and store files of the run."""
 
     def store(self, artifact: Artifact) -> None:
-        """Store files of a kind that its part names. An exception is handled as one of `log`."""
+        """Store the files of an artifact whose kind the logger's part names.
+
+        An exception is handled as one of `Logger.log`.
+        """
 
 
 class Artifact(NamedTuple):
-    """Files of a run that belong together, for loggers that store files."""
+    """Files of a run that belong together, such as those of a policy, for loggers that store files."""
 
     kind: str  # "policy" or "film"
     files: Mapping[str, Path]  # files by name
@@ -471,18 +593,21 @@ class Artifact(NamedTuple):
 
 @runtime_checkable
 class StopCondition(Protocol):
-    """Stop condition protocol: a value that may be used in many runs; its state is passed in and returned."""
+    """Protocol of conditions that end a run. One may be used in many runs: its state is passed in and returned."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that it reads."""
+        """Names of the metrics that this stop condition reads."""
 
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """State after a log row, from the state before it; `ConditionState()` before the first row."""
+        """Return the condition's state after a log row, from the state before it.
+
+        Before the first row that is `ConditionState()`.
+        """
 
 
 class ConditionState(NamedTuple):
-    """State of a stop condition after a row: the verdict, and numbers that the next update compares with."""
+    """State of a stop condition after a log row: whether and why it is met, and numbers that the next update reads."""
 
     met: bool = False
     reason: str = ""  # conditions that are met, with the values of their metrics; "" if not met
@@ -493,31 +618,35 @@ class ConditionState(NamedTuple):
 
 @runtime_checkable
 class Search(Protocol):
-    """Search protocol: settings in the table `[search]`, hashable; decides over the members of a sweep as they train.
+    """Protocol of searches, which decide over the members (runs) of a sweep as they train.
 
-    Decisions are a pure function of the settings and of the standings: a resumed sweep makes them again.
+    These are the settings in the table `[search]`, hashable. Decisions are a pure function of the settings and of the
+    standings: a resumed sweep makes them again.
     """
 
     @property
     def perturbs(self) -> bool:
-        """Whether it is of populations: it decides over the members of each program, and returns `Copy`.
+        """Whether this search is population-based: it decides over the members of each program, and returns `Copy`.
 
-        Only traced numbers can be swept then. Others decide over all members at once, after all programs have trained
-        to the same iteration, and return `Stop`.
+        Then only traced numbers can be swept. Other searches decide over all members (runs of the sweep) at once, after
+        all programs have trained to the same iteration, and return `Stop`.
         """
 
     def check(self, members: int, total: int) -> None:
-        """Raise ConfigError where a sweep of `members` members and `total` iterations is too small for it."""
+        """Raise ConfigError where a sweep of `members` runs of `total` iterations each is too small for this search."""
 
     def next_after(self, iteration: int, total: int) -> int:
-        """Return the iteration of the next decisions after `iteration`; `total` or more: none before the end."""
+        """Return the iteration of the search's next decisions after `iteration`; `total` or more if none is left."""
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return decisions, at most one for each member that trains; the others go on."""
+        """Return the search's decisions, at most one for each member (run of the sweep) that still trains.
+
+        Members without a decision go on as they are.
+        """
 
 
 class Standings(NamedTuple):
-    """Inputs of a search's decisions at an iteration: all that they may depend on."""
+    """All that a search's decisions at an iteration may depend on: scores and values of a sweep's members, its runs."""
 
     iteration: int  # iterations done
     total: int  # iterations of the whole training
@@ -529,14 +658,14 @@ class Standings(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Decision of a search: a member trains no more."""
+    """Decision of a search that a member (a run of the sweep) trains no more."""
 
     member: int  # its number in the sweep
     reason: str
 
 
 class Copy(NamedTuple):
-    """Decision of a search: a member takes over the learner of another, and trains on with other values."""
+    """Decision of a search that a member (a run of the sweep) takes over another's learner, and new swept values."""
 
     member: int
     source: int

@@ -1,7 +1,7 @@
-"""Central types: data passed between the parts; `ppax.protocols` has the interfaces of the parts.
+"""Types of the data that parts pass to each other; `ppax.protocols` has the interfaces of the parts.
 
-Axes: T steps of a rollout, B = num_envs * num_agents streams, M = T * B / L sequences of L steps,
-N = M * L flat rows, E environments, A agents.
+Axes: T steps of a rollout, B = num_envs * num_agents streams (one agent in one environment each), M = T * B / L
+sequences of L steps, N = M * L flat rows, E environments, A agents.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ Metrics = dict[str, Array]
 
 @part
 class Transition:
-    """One step of every stream; after `to_sequences` the leading axes are [M, L], in a loss [N]."""
+    """One step of every stream (one agent in one environment), as arrays with leading axes [T, B].
+
+    After `to_sequences` the leading axes are [M, L], in a loss [N].
+    """
 
     obs: PyTree  # [T, B, ...] raw observation at step t
     action: PyTree  # [T, B, ...] as sampled, before squashing or clipping
@@ -43,12 +46,15 @@ class Transition:
 
     @property
     def ended(self) -> Array:
-        """Episode end, terminated or truncated, [T, B]: traces and sums are cut after this step."""
+        """Whether an episode terminated or was truncated with this step, [T, B]: traces and sums are cut after it."""
         return self.terminated | self.truncated
 
 
 class Played(NamedTuple):
-    """Steps of streams that act in turns, as they were played; the rows of a rollout are decisions."""
+    """Steps of an environment whose agents act in turns, as they were played.
+
+    The rows of the rollout are decisions only: a player's step, with all rewards until its next one.
+    """
 
     reward: Array  # [T, B]
     terminated: Array  # [T, B]
@@ -59,12 +65,12 @@ class Played(NamedTuple):
 
     @property
     def ended(self) -> Array:
-        """Episode end, terminated or truncated, [T, B]."""
+        """Whether an episode terminated or was truncated with this step, [T, B]."""
         return self.terminated | self.truncated
 
 
 class Rollout(NamedTuple):
-    """`num_steps` steps of all streams."""
+    """Steps of all streams that an update learns from: `num_steps` of each stream (one agent in one environment)."""
 
     steps: Transition  # [T, B]
     last_value: Array  # [B] V of the observation after the last step
@@ -82,7 +88,7 @@ class Targets(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Rollout and targets, cut into sequences [M, L], or flattened to rows [N] for a loss."""
+    """Rollout and targets, cut into M sequences of L steps [M, L], or flattened to rows [N] for a loss."""
 
     steps: Transition  # [M, L] or [N]
     targets: Targets
@@ -98,7 +104,7 @@ class MinibatchIndices(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Actions of one step of every stream, with their log-probabilities and values."""
+    """Actions that a policy chose for one step of each of B streams, with their log-probabilities and values."""
 
     carry: PyTree  # [B, ...] after this observation
     action: PyTree  # [B, ...] as sampled; stored in the rollout
@@ -108,7 +114,7 @@ class Decision(NamedTuple):
 
 
 class ForwardPass(NamedTuple):
-    """Result of a forward pass: action distribution, value outputs, V and next carry."""
+    """Result of a network's forward pass over M sequences of L steps: distribution, value outputs, V and next carry."""
 
     carry: PyTree  # [M, ...] after each sequence
     distribution: Any  # [N] rows: M * L steps
@@ -119,7 +125,7 @@ class ForwardPass(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Result of an update: the new learner, metrics, and what self-play changes for the streams."""
+    """Result of an agent's update: the new learner, metrics, and what self-play changes for the streams."""
 
     learner: PyTree
     metrics: Any  # arrays.metrics.Table
@@ -129,7 +135,7 @@ class Update(NamedTuple):
 
 
 class Requirements(NamedTuple):
-    """Sizes that an agent requires of its environment; None: any."""
+    """Sizes that an agent requires of its environment; None stands for any number."""
 
     num_agents: int | None = None
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
@@ -137,7 +143,7 @@ class Requirements(NamedTuple):
 
 
 class Episodes(NamedTuple):
-    """Sums over the episodes that each stream finished during a rollout."""
+    """Sums over the episodes that each of B streams (one agent in one environment) finished during a rollout."""
 
     count: Array  # type: ignore[assignment]  # [B] number of finished episodes
     return_sum: Array  # [B] sum of their undiscounted returns
@@ -149,7 +155,7 @@ class Episodes(NamedTuple):
 
 
 class ExtensionState(NamedTuple):
-    """State of an extension in a learner."""
+    """State of an extension of PPO (such as an intrinsic reward) within a learner."""
 
     state: PyTree = ()  # networks, optimiser, statistics; () if it has none
     params: Params = ()  # trained by the loss with the network's; () if it has none
@@ -185,7 +191,7 @@ class ActorState(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """Result of `collect`: the next actor state, the rollout, and statistics of the episodes that finished in it."""
+    """Result of collecting a rollout: the next actor state, the rollout, and statistics of the episodes that ended."""
 
     actor: ActorState
     rollout: Rollout
@@ -193,9 +199,9 @@ class Collected(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """A rollout, and the actor state that it started from.
+    """Rollout, with the actor state that it started from.
 
-    `start` differs from the requested state if the environments were in another state and had to be reset.
+    `start` differs from the requested state where the environments were in another state and had to be reset.
     """
 
     start: ActorState
@@ -203,7 +209,7 @@ class Gathered(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Results of evaluation episodes; arrays are [episodes]."""
+    """Results of evaluation episodes, one entry of each array [episodes] for each episode."""
 
     returns: np.ndarray
     lengths: np.ndarray
@@ -219,7 +225,7 @@ class Outcome(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """Reward and flags of one step of the environment that is rendered."""
+    """Reward and flags of one step of an environment that is rendered."""
 
     reward: np.ndarray  # [A]
     counts: bool  # False: an autoreset step, which is not counted
@@ -241,7 +247,7 @@ class TrainState:
 
 
 class EnvReset(NamedTuple):
-    """Result of `Environment.reset`: one environment, no batch axis."""
+    """Result of resetting one environment: state and first observation, without a batch axis."""
 
     state: PyTree
     obs: PyTree  # [A, ...] with an agent axis, else [...]
@@ -250,7 +256,7 @@ class EnvReset(NamedTuple):
 
 
 class EnvStep(NamedTuple):
-    """Result of `Environment.step`: one environment, no autoreset. With agents, reward and flags are [A]."""
+    """Result of one step of one environment, without autoreset. With agents, reward and flags are [A]."""
 
     state: PyTree
     obs: PyTree
@@ -264,7 +270,10 @@ class EnvStep(NamedTuple):
 
 
 class VectorStep(NamedTuple):
-    """Result of one step of every stream, with next-step autoreset."""
+    """Result of one step of each of B streams, with next-step autoreset.
+
+    A stream is one agent in one environment. The step after the end of an episode ignores its action and resets.
+    """
 
     state: PyTree
     obs: PyTree  # [B, ...] next observation: may be the last of an episode, or the first of the next
@@ -278,7 +287,7 @@ class VectorStep(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """Outputs of a network's heads for one feature vector."""
+    """Outputs of a network's heads for one feature vector: action distribution and value outputs."""
 
     distribution: Any  # a `protocols.Distribution`
     value: Array  # [num_values] value outputs: the critic computes V from them
@@ -286,37 +295,43 @@ class Outputs(NamedTuple):
 
 
 class Acting(NamedTuple):
-    """Carry of a policy during collection, where extensions act: the network's memory, and their states by name."""
+    """Carry of a policy during collection, where extensions act: the network's memory and the extensions' states."""
 
     memory: PyTree  # [B, ...] carry of the network
     extensions: Mapping[str, PyTree]  # [B, ...]
 
 
 class Memory(NamedTuple):
-    """Result of `Network.remember`: next carry and output features."""
+    """Result of running a network's memory over a sequence: the next carry and the output features [L, ...]."""
 
     carry: PyTree
     features: PyTree  # [L, ...]
 
 
 class LossOutput(NamedTuple):
-    """Scalar loss, and metrics: means over valid rows, or extremes that `arrays.metrics.reduced` declares."""
+    """Result of a loss: the scalar, and metrics that are means over valid rows or extremes.
+
+    Extremes are declared by `arrays.metrics.reduced`. A row is valid if it is no autoreset step.
+    """
 
     loss: Array
     metrics: Mapping[str, Array]
 
 
 def printable(text: str, kept: str = "") -> str:
-    """Return text without control characters, which could steer a terminal or reverse the direction of writing."""
+    """Return `text` with each control character replaced, as those could steer a terminal or reverse its text.
+
+    Characters of `kept` stay.
+    """
     return "".join(sign if sign.isprintable() or sign in kept else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
 class Quoting(Exception):
-    """Error whose message may quote a file from somebody else: its control characters are replaced."""
+    """Error whose message may quote a file from somebody else, so that control characters in it are replaced."""
 
     def __str__(self) -> str:
         return printable(super().__str__(), "\n\t")
 
 
 class ConfigError(Quoting, ValueError):
-    """Invalid configuration; the message says what to write instead."""
+    """Error of an invalid configuration, whose message says what to write instead."""

@@ -1,4 +1,4 @@
-"""Errors about unknown names of arguments and options: what to write instead.
+"""Errors about unknown names of arguments and options, which say what to write instead.
 
 The table at the end has the names of settings in other libraries. Stable-Baselines3 (with sb3-contrib and its Zoo),
 CleanRL and PureJaxRL have a column each; `others` are names of rl_games, rsl_rl, Brax, RLlib, Tianshou and Spinning Up
@@ -28,7 +28,7 @@ FORMER = {
 
 
 class SettingNames(NamedTuple):
-    """Row of the table: a setting of ppax, and its names elsewhere, case and dashes ignored."""
+    """Setting of ppax with its names in other libraries, a row of TABLE; case and dashes of the names are ignored."""
 
     option: str  # in a run file; "" where no option says it
     python: str  # where it stands in Python; "..." is its value
@@ -41,27 +41,27 @@ class SettingNames(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Last name of the option."""
+        """Last name of the option: "clip_eps" of agent.loss.clip_eps; "" without an option."""
         return self.option.rpartition(".")[2]
 
     @property
     def difference(self) -> str:
-        """End of a sentence with the difference in meaning; "" where there is none."""
+        """End of a sentence that says how this setting's meaning differs from elsewhere; "" if it does not."""
         return f", {self.note}" if self.note else ""
 
     @property
     def in_python(self) -> str:
-        """Text to write in Python, with the difference in meaning."""
+        """Text to write in Python for this setting, with the difference in meaning."""
         return f"{self.python}{self.difference}"
 
     @property
     def elsewhere(self) -> tuple[str, ...]:
-        """All names in other libraries."""
+        """All names of this setting in other libraries."""
         return self.sb3 + self.cleanrl + self.purejaxrl + self.others
 
 
 def refusing_unknown(function: Callable[P, T]) -> Callable[P, T]:
-    """Return the function with a TypeError that says what to write for an argument that it does not have."""
+    """Return `function` with a TypeError for an unknown keyword argument that says what to write instead."""
     names = list(inspect.signature(function).parameters)
 
     @functools.wraps(function)
@@ -75,7 +75,7 @@ def refusing_unknown(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def remedy(name: str, names: list[str]) -> str:
-    """Return what to write for the argument `name` of a function or class that has the arguments `names`."""
+    """Return what to write instead of `name`, which a function or class with the arguments `names` does not have."""
     row = meaning(name)
     if row and row.python.startswith("ppax.PPO(network, extensions=") and "extensions" in names:
         return f"write {row.python.removeprefix('ppax.PPO(network, ').removesuffix(')')}{row.difference}"
@@ -90,26 +90,38 @@ def remedy(name: str, names: list[str]) -> str:
 
 
 def extension_of(path: str) -> str:
-    """Return the table of the extension that a former table of the agent, as agent.kl, is now; "" for other options."""
+    """Return the table of the extension that replaced a former table of the agent; "" for other options.
+
+    For agent.kl it is "[agent.extensions.kl_control]".
+    """
     above, _, option = path.rpartition("agent.")
     former = FORMER.get(option.partition(".")[0])
     return f"[{above}agent.extensions.{former[0]}]" if former else ""
 
 
 def meaning(name: str) -> SettingNames | None:
-    """Return the setting that a name stands for, in another library or as the last name of an option; None: unknown."""
+    """Return the setting that a name stands for, in another library or as the last name of an option.
+
+    It is None where the name is unknown.
+    """
     return _by_name().get(_plain(name)) if name not in ("", "part") else None
 
 
 def own_name(name: str) -> str:
-    """Return the last name of the option that `name` stands for; `name` itself where it is unknown."""
+    """Return the last name of the ppax option that `name`, of another library, stands for.
+
+    It is `name` itself where that is unknown.
+    """
     row = meaning(name)
     return row.name if row and row.option else name
 
 
 @functools.cache
 def _by_name() -> dict[str, SettingNames]:
-    """Rows by each of their names: of ppax, too, after those of other libraries. Of two rows the first is meant."""
+    """Return the rows of TABLE by each of their names: those in other libraries, then those of ppax.
+
+    Where two rows have the same name, it stands for the first of them.
+    """
     elsewhere = [(name, row) for row in TABLE for name in row.elsewhere]
     rows: dict[str, SettingNames] = {}
     for name, setting in elsewhere + [(row.name, row) for row in TABLE]:

@@ -1,4 +1,4 @@
-"""Files of data that somebody else may have written: read up to a limit of size, parsed, and never executed.
+"""Reading of files that somebody else may have written: up to a limit of size, parsed as data, and never executed.
 
 Every function raises ValueError, with one sentence, for content of another form, and OSError for what is no regular
 file or larger than its limit. Code that builds objects from the content catches MALFORMED.
@@ -35,12 +35,12 @@ Pairs = Callable[[list[tuple[str, Any]]], Any]
 
 
 def open_to_read(path: Path) -> int:
-    """Open a regular file for reading; return its handle. OSError for links, pipes and devices."""
+    """Open a regular file for reading and return its file descriptor; OSError for links, pipes and devices."""
     return regular(os.open(path, os.O_RDONLY | PLAIN | NO_WAIT), path)
 
 
 def read(path: Path, limit: int) -> bytes:
-    """Content of a regular file; OSError for links, pipes, devices and files of more than `limit` bytes."""
+    """Return the content of a regular file; OSError for links, pipes, devices and files of more than `limit` bytes."""
     with os.fdopen(open_to_read(path), "rb") as file:
         require_size(path, file, limit)
         return file.read(limit)
@@ -54,7 +54,10 @@ def require_size(path: Path, file: IO[bytes], limit: int) -> None:
 
 
 def regular(handle: int, path: Path) -> int:
-    """Return `handle` if it is of a regular file; close it and raise OSError otherwise."""
+    """Return the file descriptor `handle` if it is of a regular file; otherwise close it and raise OSError.
+
+    `path` is the file's, for the error.
+    """
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
     os.close(handle)
@@ -62,28 +65,37 @@ def regular(handle: int, path: Path) -> int:
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Return the text of a file in UTF-8."""
+    """Return the text of a file in UTF-8 of at most `limit` bytes.
+
+    Raises OSError for a larger one, ValueError for other bytes.
+    """
     return read(path, limit).decode()
 
 
 def from_json(data: bytes | str, pairs: Pairs | None = None) -> Any:
-    """Parse JSON; `pairs` builds an object from its pairs of key and value."""
+    """Return parsed JSON, where `pairs`, if given, builds each object from its list of (key, value).
+
+    Raises ValueError for malformed JSON.
+    """
     return _parsed(lambda: json.loads(data, object_pairs_hook=pairs))
 
 
 def from_toml(text: str) -> dict[str, Any]:
-    """Parse TOML."""
+    """Return parsed TOML; ValueError if malformed."""
     table: dict[str, Any] = _parsed(lambda: tomllib.loads(text))
     return table
 
 
 def read_json(path: Path, limit: int) -> Any:
-    """Read and parse a JSON file."""
+    """Return the parsed content of a JSON file; OSError for more than `limit` bytes, ValueError if malformed."""
     return from_json(read(path, limit))
 
 
 def read_table(path: Path, limit: int) -> dict[str, Any]:
-    """Return the object of a JSON file; {} where the file is missing, too large, damaged or holds something else."""
+    """Return the object of a JSON file; {} where the file is missing, too large, damaged or no object.
+
+    `limit` is the largest size in bytes.
+    """
     try:
         content = read_json(path, limit)
     except (OSError, ValueError):
@@ -92,9 +104,9 @@ def read_table(path: Path, limit: int) -> dict[str, Any]:
 
 
 def read_lines(path: Path, limit: int) -> Iterator[str]:
-    """Yield the lines of a file with their ends, one after the other; longer ones than LINE_LIMIT are left out.
+    """Yield the lines of a text file, line ends included; lines longer than LINE_LIMIT bytes are skipped.
 
-    Bytes that are no UTF-8 are replaced.
+    Raises OSError for a file of more than `limit` bytes. Bytes that are not UTF-8 are replaced.
     """
     with os.fdopen(open_to_read(path), "rb") as file:
         require_size(path, file, limit)
@@ -107,7 +119,7 @@ def read_lines(path: Path, limit: int) -> Iterator[str]:
 
 
 def arrays_of(data: bytes) -> dict[str, np.ndarray]:
-    """Return the arrays of a safetensors file by name."""
+    """Return the arrays of a safetensors file, given as its bytes, by name; ValueError if malformed."""
     try:
         arrays: dict[str, np.ndarray] = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, *MALFORMED) as error:
@@ -128,7 +140,10 @@ def _parsed(parse: Callable[[], Any]) -> Any:
 
 
 def _require_plain(value: Any, depth: int) -> None:
-    """Raise ValueError for what later code cannot take: deep nesting, integers beyond floats, text beyond Unicode."""
+    """Raise ValueError for parsed content that later code cannot take.
+
+    That is deep nesting, integers beyond floats, and text beyond Unicode. `depth` is that of `value`.
+    """
     if depth > DEEPEST:
         raise ValueError(f"tables or lists are nested more than {DEEPEST} deep")
     if isinstance(value, dict):

@@ -17,7 +17,10 @@ from ppax.distributions.tanh import log_det_radial, radial_means
 
 @part
 class BallNormal(DiagonalNormal):
-    """Normal vector u in d dimensions; the environment's action is centre + radius * tanh(|u|) * u / |u|."""
+    """Distribution of actions in a ball: centre + radius * tanh(|u|) * u / |u| for a normal vector u of d dimensions.
+
+    Actions are stored as u.
+    """
 
     low: tuple[float, ...] = static()  # bounds of the box; its centre is the ball's
     high: tuple[float, ...] = static()
@@ -26,7 +29,7 @@ class BallNormal(DiagonalNormal):
     radius: float = static()
 
     def log_prob(self, action: Array) -> Array:
-        """Return the log-density [...] of the squashed action at u = `action` [..., d]."""
+        """Return the log-density [...] of the squashed action, given as u = `action` [..., d]."""
         return self.normal_log_prob(action) - log_det_radial(action) - self._log_scale
 
     def entropy(self) -> Array:
@@ -36,7 +39,7 @@ class BallNormal(DiagonalNormal):
         return self.normal_entropies().sum(axis=-1) + log_det + self._log_scale
 
     def env_action(self, action: Array) -> Array:
-        """Return the action [..., d], its norm squashed by tanh, scaled to the ball in the box, in the box's shape."""
+        """Return u = `action` [..., d] squashed by tanh of its norm and scaled to the ball, in the box's shape."""
         r = jnp.sqrt((action**2).sum(axis=-1, keepdims=True))
         squashed = action * (jnp.tanh(r) / jnp.maximum(r, 1e-30))  # 0 at u = 0
         centre = jnp.asarray(along(centre_and_half(self.low, self.high)[0], action.ndim))

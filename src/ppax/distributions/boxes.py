@@ -52,5 +52,5 @@ def into_box(
 
 
 def along(x: tuple[float, ...] | np.ndarray, ndim: int) -> np.ndarray:
-    """Reshape [d] to `ndim` axes by leading axes of length 1, to broadcast with actions [..., d]."""
+    """Return `x` [d] with leading axes of length 1, `ndim` axes in all, to broadcast with actions [..., d]."""
     return np.asarray(x, np.float32).reshape((1,) * (ndim - 1) + (-1,))

@@ -19,14 +19,20 @@ FEW = 8
 
 @part
 class Categorical:
-    """Actions 0 to n - 1 with probabilities softmax(logits); the environment's action is `start + action`."""
+    """Distribution over n actions, 0 to n - 1, with probabilities softmax(logits).
+
+    The environment's action is `start + action`.
+    """
 
     logits: Array  # [..., n] unnormalised
     start: int = static(default=0)  # first action of the Discrete space
 
     @classmethod
     def masked(cls, logits: Array, mask: Array | None, start: int = 0) -> Categorical:
-        """Return the distribution over actions where `mask` [..., n] is True; a mask without any allows the first."""
+        """Return the distribution over the actions where `mask` [..., n] is True.
+
+        If none is, the first action has probability 1.
+        """
         if mask is not None:
             all_false = ~mask.any(axis=-1, keepdims=True)
             mask = jnp.concatenate([mask[..., :1] | all_false, mask[..., 1:]], axis=-1)
@@ -36,7 +42,7 @@ class Categorical:
 
     @property
     def log_probs(self) -> Array:
-        """Normalised log-probabilities [..., n]."""
+        """Normalised log-probabilities of the n actions, [..., n]."""
         return jnp.stack(self._parts, axis=-1) if self._few else self._parts[0]
 
     @property
@@ -45,7 +51,10 @@ class Categorical:
 
     @property
     def _parts(self) -> list[Array]:
-        """Normalised log-probabilities: with few actions an array [...] for each, else a single array [..., n]."""
+        """Normalised log-probabilities of n actions, as a list of arrays.
+
+        With few actions it has one array [...] for each, else a single array [..., n].
+        """
         if not self._few:
             return [jax.nn.log_softmax(self.logits)]
         logits = [self.logits[..., i] for i in range(self.logits.shape[-1])]
@@ -55,43 +64,43 @@ class Categorical:
         return [x - normaliser for x in shifted]
 
     def _sum(self, terms: Sequence[Array]) -> Array:
-        """Sum over the actions, [...], of numbers in the arrays of `_parts`."""
+        """Return sums over the actions, [...], of `terms`: a list of one array for each action, or of one [..., n]."""
         return functools.reduce(operator.add, terms) if self._few else terms[0].sum(axis=-1)
 
     def sample(self, key: Key) -> Array:
-        """Return sampled actions, int32 [...]."""
+        """Return sampled actions from 0 to n - 1, int32 [...]."""
         return jax.random.categorical(key, self.logits).astype(jnp.int32)
 
     def log_prob(self, action: Array) -> Array:
-        """Return the log-probability [...] of `action` [...]."""
+        """Return the log-probability [...] of `action` [...], from 0 to n - 1."""
         # a sum over a one-hot mask instead of a gather, whose gradient is a scatter: slow on every device
         n = self.logits.shape[-1]
         chosen = [action == i for i in range(n)] if self._few else [jax.nn.one_hot(action, n, dtype=bool)]
         return self._sum([jnp.where(own, x, 0.0) for own, x in zip(chosen, self._parts, strict=True)])
 
     def entropy(self) -> Array:
-        """Return the entropy -sum p log p [...]; masked actions contribute exactly 0."""
+        """Return the entropy -sum p log p, [...], in nats; masked actions contribute exactly 0."""
         return -self._sum([_times_probability(x, x) for x in self._parts])
 
     def mode(self) -> Array:
-        """Return the most likely action, int32 [...]."""
+        """Return the most likely action, from 0 to n - 1, int32 [...]."""
         return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
 
     def kl(self, other: Categorical) -> Array:
-        """Return KL(self || other) [...]."""
+        """Return KL(self || other) [...] of two categorical distributions over the same n actions."""
         pairs = zip(self._parts, other._parts, strict=True)
         return self._sum([_times_probability(x, x - y) for x, y in pairs])
 
     def env_action(self, action: Array) -> Array:
-        """Return `action` in the numbering of the space, which begins at `start`."""
+        """Return `action`, from 0 to n - 1, in the numbering of the action space, which begins at `start`."""
         return action + self.start if self.start else action
 
     def metrics(self) -> dict[str, Array]:
-        """Return no diagnostics."""
+        """Return {}, as categorical distributions have no diagnostics."""
         return {}
 
 
 def _times_probability(log_prob: Array, x: Array) -> Array:
-    """Return p x; 0 where p is 0."""
+    """Return p x, where p is the exponential of `log_prob`; 0 where p is 0, even if x is infinite."""
     prob = jnp.exp(log_prob)
     return jnp.where(prob > 0.0, prob * x, 0.0)

@@ -24,10 +24,16 @@ def log_std_of(features: Array, log_std: Array) -> Array:
 
 
 def noise_basis(features: Array, log_std: Array) -> Array:
-    """Return sigma z, [F, d]: times a standard normal matrix and summed over F it is the noise."""
+    """Return sigma z, [F, d]: its sum over F, after multiplication with a standard normal matrix [F, d], is the noise.
+
+    z are the policy's features [F], and sigma = exp(`log_std`) [F, d] the deviations of the matrix's entries.
+    """
     return features[:, None] * jnp.exp(log_std)
 
 
 def standard_noise(basis: Array, matrix: Array) -> Array:
-    """Return the noise [d] in units of its standard deviation, from a standard normal matrix [F, d]."""
+    """Return the noise [d] in units of its standard deviation, from a basis and a matrix, [F, d] each.
+
+    The basis is that of `noise_basis`, the matrix is standard normal.
+    """
     return (basis * matrix).sum(axis=0) / jnp.sqrt((basis**2).sum(axis=0) + SMALLEST)

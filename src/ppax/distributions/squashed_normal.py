@@ -17,7 +17,10 @@ from ppax.distributions.tanh import log_cosh, mean_log_cosh
 
 @part
 class SquashedNormal(DiagonalNormal):
-    """Normal u in d bounded dimensions; the environment's action is centre + half width * tanh(u)."""
+    """Distribution of actions centre + half width * tanh(u) in a bounded box, for a normal u of d dimensions.
+
+    Actions are stored as u.
+    """
 
     low: tuple[float, ...] = static()  # d finite bounds
     high: tuple[float, ...] = static()
@@ -25,7 +28,10 @@ class SquashedNormal(DiagonalNormal):
     dtype: str = static(default="float32")
 
     def log_prob(self, action: Array) -> Array:
-        """Return the log-density [...] of the squashed action at u = `action` [..., d], summed over dimensions."""
+        """Return the log-density [...] of the squashed action, given as u = `action` [..., d].
+
+        It is the sum over dimensions.
+        """
         log_det = -2.0 * log_cosh(action).sum(axis=-1)  # 1 - tanh^2 = 1 / cosh^2
         return self.normal_log_prob(action) - log_det - self._log_scale
 
@@ -34,7 +40,7 @@ class SquashedNormal(DiagonalNormal):
         return (self.normal_entropies() - 2.0 * mean_log_cosh(self.mean, self.log_std)).sum(axis=-1) + self._log_scale
 
     def env_action(self, action: Array) -> Array:
-        """Return the action [..., d] after tanh, scaled to the bounds of the box and in its shape."""
+        """Return u = `action` [..., d] after tanh, scaled to the bounds of the box and in its shape."""
         centre, half = (along(x, action.ndim) for x in centre_and_half(self.low, self.high))
         return into_box(centre + half * jnp.tanh(action), self.low, self.high, self.shape, self.dtype)
 

@@ -23,14 +23,14 @@ LOG_2 = float(np.log(2.0))
 
 
 class RadialMeans(NamedTuple):
-    """Expectations under a normal u [..., d], each [...]."""
+    """Expectations of functions of the norm |u| under a normal u [..., d], [...] each."""
 
     log_cosh: Array  # E log cosh |u|
     log_sinhc: Array  # E log(sinh |u| / |u|)
 
 
 class Nodes(NamedTuple):
-    """Quadrature rule: nodes s and the weights of both integrands, [K] each."""
+    """Quadrature rule for the integrals above: K nodes s, and the weights of both integrands."""
 
     s: np.ndarray
     cosh: np.ndarray
@@ -38,7 +38,7 @@ class Nodes(NamedTuple):
 
 
 def _nodes() -> Nodes:
-    """Compute the double exponential quadrature rule."""
+    """Return the double exponential quadrature rule."""
     step, x = 0.25, np.arange(-4.5, 2.2, 0.25)
     s, ds = np.exp(x - 0.3 * np.exp(-x)), step * (1.0 + 0.3 * np.exp(-x))  # ds / s
     k = np.arange(1, 40)[:, None]
@@ -55,12 +55,12 @@ NODES = _nodes()
 
 
 def log_cosh(u: Array) -> Array:
-    """Return log cosh u, exact to rounding for every u."""
+    """Return log cosh u, elementwise, exact to rounding for every u."""
     return u + jax.nn.softplus(-2.0 * u) - LOG_2
 
 
 def log_det_radial(u: Array) -> Array:
-    """Return log|dy/du| [...] of y = tanh(|u|) u / |u| for u [..., d]."""
+    """Return the log-determinant log|dy/du| [...] of y = tanh(|u|) u / |u| for u [..., d]."""
     dims, q = u.shape[-1], (u**2).sum(axis=-1)
     small = q < 0.01
     r = jnp.sqrt(jnp.where(small, 1.0, q))  # not sqrt(0), whose gradient is infinite
@@ -72,25 +72,25 @@ def log_det_radial(u: Array) -> Array:
 
 
 def mean_log_cosh(mean: Array, log_std: Array) -> Array:
-    """Return E log cosh u of a normal u, elementwise [...]."""
+    """Return E log cosh u of a normal u with this mean and log standard deviation, elementwise [...]."""
     s, weights, _ = NODES
     return (-jnp.expm1(_log_laplace(mean, log_std, s)) * _row(weights, mean.ndim)).sum(axis=-1)
 
 
 def radial_means(mean: Array, log_std: Array) -> RadialMeans:
-    """Return the expectations of `RadialMeans` for a normal u with `mean` and `log_std` [..., d]."""
+    """Return E log cosh |u| and E log(sinh |u| / |u|), [...] each, of a normal u with `mean` and `log_std` [..., d]."""
     s, cosh, sinhc = NODES
     complement = -jnp.expm1(_log_laplace(mean, log_std, s).sum(axis=-2))  # [..., K]
     return RadialMeans(*((complement * _row(weights, mean.ndim - 1)).sum(axis=-1) for weights in (cosh, sinhc)))
 
 
 def _log_laplace(mean: Array, log_std: Array, s: np.ndarray) -> Array:
-    """Return log E e^(-s u^2) of a normal u, [..., K]."""
+    """Return log E e^(-s u^2) of a normal u at each of K nodes s, [..., K]."""
     row = _row(s, mean.ndim)
     scaled_variance = 2.0 * row * jnp.exp(2.0 * log_std)[..., None]
     return -0.5 * jnp.log1p(scaled_variance) - row * (mean**2)[..., None] / (1.0 + scaled_variance)
 
 
 def _row(x: np.ndarray, ndim: int) -> np.ndarray:
-    """Reshape [K] to [1, ..., 1, K] with `ndim` leading axes."""
+    """Return `x` [K] as [1, ..., 1, K], with `ndim` leading axes."""
     return x.astype(np.float32).reshape((1,) * ndim + (-1,))

@@ -1,4 +1,4 @@
-"""Ranges of an environment's numbers that adapt to the policy: automatic domain randomisation."""
+"""Ranges of an environment's parameters that adapt to the policy: automatic domain randomisation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIDES = ("low", "high")
 
 
 class Ranges(NamedTuple):
-    """State of ranges that adapt: their ends, [d, 2] lower and upper, and the buffers of the ends."""
+    """State of d ranges that adapt: their lower and upper ends, [d, 2], and how well the policy does at each end."""
 
     start: Array  # [d, 2] values at which the ends begin
     ends: Array  # [d, 2]
@@ -37,11 +37,12 @@ class Ranges(NamedTuple):
 class AdaptiveRanges:
     """Automatic domain randomisation: each end of each range moves outward while the policy does well at it.
 
-    Akkaya et al., "Solving Rubik's Cube with a Robot Hand", 2019, https://arxiv.org/abs/1910.07113, algorithm 1.
-    Each end of each range has a buffer of the performance of episodes in which the number had the value of that end.
-    Once it has m episodes, their mean moves the end, and the buffer is emptied. Here ends move between two rollouts, so
-    that a buffer may have more; all episodes are learned from; and an end stays between its first value and its limit.
-    A number that is not drawn yet begins as a range of one value.
+    The ranges are those from which parameters of the environment, such as gravity, are drawn at resets. Akkaya et al.,
+    "Solving Rubik's Cube with a Robot Hand", 2019, https://arxiv.org/abs/1910.07113, algorithm 1. Each end of each
+    range has a buffer of the performance of episodes in which the number had the value of that end. Once it has m
+    episodes, their mean moves the end, and the buffer is emptied. Here ends move between two rollouts, so that a buffer
+    may have more; all episodes are learned from; and an end stays between its first value and its limit. A number that
+    is not drawn yet begins as a range of one value.
     """
 
     leaves: tuple[str, ...] = static("numbers of the environment whose ranges adapt, such as env.gravity", default=())
@@ -63,23 +64,29 @@ class AdaptiveRanges:
     )
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> NoReturn:
-        """Raise ConfigError: these ranges depend on returns, and neither on progress nor on an agent's numbers."""
+        """Raise ConfigError, as these ranges cannot be part of another schedule.
+
+        They depend on returns, and neither on progress nor on an agent's numbers.
+        """
         raise ConfigError(
             "schedule: adaptive ranges are those of an environment's numbers, and no part of another schedule: write "
             '[schedule] part = "adaptive" in a run file, or ppax.make(..., schedule=ppax.envs.AdaptiveRanges(...))'
         )
 
     def limits(self) -> Array:
-        """Limits of the ends, [d, 2]."""
+        """Return the limits that the ends of the ranges cannot pass, [d, 2]."""
         return jnp.stack([jnp.stack([jnp.float32(x) for x in side]) for side in (self.low, self.high)], axis=1)
 
     def begin(self, start: Array) -> Ranges:
-        """Return the state of ranges that begin with the ends `start`, [d, 2]."""
+        """Return the state of ranges that begin with the ends `start`, [d, 2], with empty buffers of performance."""
         zeros = jnp.zeros(start.shape, jnp.float32)
         return Ranges(start, start, zeros, zeros)
 
     def moved(self, ranges: Ranges) -> Ranges:
-        """Return the ranges after the decisions of all full buffers, which are empty then."""
+        """Return the ranges after each end with enough episodes in its buffer has moved or stayed.
+
+        Its buffer is empty then.
+        """
         full = ranges.count >= self.episodes
         mean = mean_performance(ranges)
         widen_at, narrow_at = jnp.asarray(self.widen_at), jnp.asarray(self.narrow_at)  # given: `_check`
@@ -96,29 +103,29 @@ class AdaptiveRanges:
 
 
 def mean_performance(ranges: Ranges) -> Array:
-    """Mean performance of the buffered episodes at each end, [d, 2]; MISSING of none."""
+    """Return the mean performance of the buffered episodes at each end of the ranges, [d, 2]; MISSING where none is."""
     return jnp.where(ranges.count > 0, ranges.total / jnp.maximum(ranges.count, 1.0), MISSING)
 
 
 def adaptive_of(env: Any) -> AdaptiveRanges | None:
-    """Return the schedule of an environment, compiled or on the host, if it adapts ranges to the policy."""
+    """Return the schedule of an environment, compiled or on the host, if it adapts ranges to the policy; else None."""
     schedule = env.settings.schedule
     return schedule if isinstance(schedule, AdaptiveRanges) else None
 
 
 def first_ranges(env: Any) -> Ranges | tuple[()]:
-    """Return the state of the ranges before training; () without ranges that adapt."""
+    """Return the state of the environment's adaptive ranges before training; () if it has none."""
     schedule = adaptive_of(env)
     return () if schedule is None else schedule.begin(_starts(env, schedule))
 
 
 def current_ends(env: VectorEnv, schedule: AdaptiveRanges, ranges: Ranges) -> dict[str, Array]:
-    """Return the ends of all ranges by their names, "gravity.low"."""
+    """Return the present ends of all adaptive ranges by their names, "gravity.low" and "gravity.high"."""
     return {name: ranges.ends.reshape(-1)[end] for end, name in enumerate(_end_names(env, schedule))}
 
 
 def limits_of(env: VectorEnv, schedule: AdaptiveRanges) -> dict[str, Any]:
-    """Return the widest ranges as `env_params`: those of evaluations."""
+    """Return the widest ranges that adaptation can reach, as `env_params`; evaluations draw from them."""
     names = _names(env.env, schedule)
     return {
         name: dict(zip(SIDES, (plain_value(x) for x in ends), strict=True)) for name, ends in _limits(names, schedule)
@@ -126,7 +133,11 @@ def limits_of(env: VectorEnv, schedule: AdaptiveRanges) -> dict[str, Any]:
 
 
 def adapt_ranges(env: Any, ranges: Ranges | tuple[()], episodes: Episodes) -> tuple[Any, Episodes, Mapping[str, Array]]:
-    """Return the ranges after a rollout, its episodes without the metrics of ends, and the mean performance at ends."""
+    """Return ranges, episodes and performance after a rollout.
+
+    These are the adapted ranges (unchanged if the environment has none), the rollout's episodes without the metrics of
+    the ranges' ends, and the mean performance at each end by name.
+    """
     schedule = adaptive_of(env) if ranges else None
     if schedule is None or not isinstance(ranges, Ranges):
         return ranges, episodes, {}
@@ -142,7 +153,10 @@ def adapt_ranges(env: Any, ranges: Ranges | tuple[()], episodes: Episodes) -> tu
 
 
 def with_ends(env: VectorEnv, schedule: AdaptiveRanges) -> VectorEnv:
-    """Return `env` with its numbers drawn from ranges that `schedule` adapts; ConfigError if it has none of them."""
+    """Return `env` with its parameters drawn from ranges that `schedule` adapts.
+
+    Raises ConfigError if it lacks one of the schedule's parameters.
+    """
     inner = without_ends(env).env
     names = _names(inner, schedule)
     known, drawn = parameters(inner), ranges_of(inner)
@@ -155,14 +169,14 @@ def with_ends(env: VectorEnv, schedule: AdaptiveRanges) -> VectorEnv:
 
 
 def without_ends(env: VectorEnv) -> VectorEnv:
-    """Return `env` with its ranges as they begin, without a schedule of them."""
+    """Return `env` with its ranges as they begin, without a schedule that adapts them; `env` if it has none."""
     if adaptive_of(env) is None:
         return env
     return dataclasses.replace(env, env=_inside(env.env), schedule=None)
 
 
 def check_adaptive(env: Any, schedule: AdaptiveRanges) -> None:
-    """Raise ConfigError for an environment that was not made with its adaptive ranges."""
+    """Raise ConfigError for an environment that does not sample the ends of the ranges that `schedule` adapts."""
     if not _has_ends(env.env):
         raise ConfigError(
             "schedule: this environment does not sample the ends of its adaptive ranges: pass them to ppax.make, or "
@@ -173,14 +187,17 @@ def check_adaptive(env: Any, schedule: AdaptiveRanges) -> None:
 
 
 def _around(env: Any, names: tuple[str, ...], schedule: AdaptiveRanges) -> Environment:
-    """Return `env` with BoundarySampling around the wrapper that draws its numbers."""
+    """Return `env` with BoundarySampling around the wrapper that draws the parameters `names` from ranges.
+
+    BoundarySampling sets parameters to an end of their range in a share of the episodes.
+    """
     if isinstance(env, AROUND):
         return dataclasses.replace(env, env=_around(env.env, names, schedule))
     return BoundarySampling(env, schedule.share, names, schedule.metric)
 
 
 def _inside(env: Any) -> Any:
-    """Return `env` without BoundarySampling."""
+    """Return `env` without BoundarySampling, the wrapper that sets parameters to an end of their range."""
     if isinstance(env, BoundarySampling):
         return env.env
     return dataclasses.replace(env, env=_inside(env.env)) if isinstance(env, AROUND) else env
@@ -191,7 +208,7 @@ def _has_ends(env: Any) -> bool:
 
 
 def _names(env: Any, schedule: AdaptiveRanges) -> tuple[str, ...]:
-    """Return the shortest names of the numbers in `leaves`; ConfigError for one that the environment lacks."""
+    """Return the shortest names of the parameters in the schedule's `leaves`; ConfigError for one that `env` lacks."""
     lacking = [leaf for leaf in schedule.leaves if not leaf.startswith(ROOT)]
     if lacking or not schedule.leaves:
         received, example = ", ".join(map(repr, lacking)) or "no number", next(iter(parameters(env)), "x")
@@ -207,7 +224,7 @@ def _end_names(env: VectorEnv, schedule: AdaptiveRanges) -> list[str]:
 
 
 def _starts(env: VectorEnv, schedule: AdaptiveRanges) -> Array:
-    """Values at which the ends begin, [d, 2]: those of `env` itself."""
+    """Return the ends at which the adaptive ranges begin, [d, 2] lower and upper: those of `env` itself."""
     check_adaptive(env, schedule)
     paths = ranges_of(env.env)
     ends = [value_at(env.env, paths[name][side]) for name in _names(env.env, schedule) for side in SIDES]
@@ -219,7 +236,7 @@ def _limits(names: tuple[str, ...], schedule: AdaptiveRanges) -> list[tuple[str,
 
 
 def _check(names: tuple[str, ...], schedule: AdaptiveRanges) -> None:
-    """Raise ConfigError for options that contradict each other."""
+    """Raise ConfigError for options of adaptive ranges that contradict each other; `names` are the parameters."""
     check_numbers(schedule, "schedule")
     for side in SIDES:
         if len(getattr(schedule, side)) != len(names):
@@ -236,7 +253,7 @@ def _check(names: tuple[str, ...], schedule: AdaptiveRanges) -> None:
 
 
 def _check_limits(env: VectorEnv, schedule: AdaptiveRanges) -> None:
-    """Raise ConfigError for limits inside the first ranges, or outside of what the environment allows."""
+    """Raise ConfigError for limits of adaptive ranges inside the first ranges, or outside of what `env` allows."""
     numbers = jax.tree.leaves((env, schedule))
     if any(isinstance(x, jax.core.Tracer) for x in numbers):
         return  # traced in a program: the limits were checked when the environment was made

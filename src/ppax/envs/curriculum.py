@@ -1,8 +1,8 @@
-"""Numbers of an environment that a schedule anneals over training: a curriculum.
+"""Curricula: schedules that change an environment's numbers (parameters such as gravity) over training.
 
-The schedule is the same kind of part as an agent's. In place of an agent it gets {"env": numbers by name}; its
-leaves are paths such as `env.gravity`, or for a number that is drawn at resets, `env.gravity.low` and
-`env.gravity.high`. Values are traced: nothing compiles again.
+The schedule is the same kind of part as an agent's. In place of an agent it gets {"env": numbers by name}; its leaves
+are paths such as `env.gravity`, or for a number that is drawn at resets, `env.gravity.low` and `env.gravity.high`.
+Values are traced: nothing compiles again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ END = 2.0**63  # steps of the environment at the end of a schedule, more than an
 
 
 class Scheduled(NamedTuple):
-    """Environment with its numbers at some progress, and those that the schedule changes, by path."""
+    """Environment with the parameters of some moment of training, and those among them that the schedule changes."""
 
     env: VectorEnv
     numbers: Mapping[str, Array]
@@ -35,7 +35,8 @@ class Scheduled(NamedTuple):
 def scheduled(env: VectorEnv, progress: Scalar, env_steps: Scalar, ranges: Any = ()) -> Scheduled:
     """Return the environment at `progress` of training, in [0, 1], and after `env_steps` valid steps.
 
-    `ranges` is the state of the adaptive ranges, if the environment has any.
+    Its parameters, such as gravity, are those that its schedule has then. `ranges` is the state of the adaptive ranges,
+    if the environment has any.
     """
     adaptive = adaptive_of(env)
     changed = current_ends(env, adaptive, ranges) if adaptive else _changed(env, progress, env_steps)
@@ -49,7 +50,7 @@ def scheduled(env: VectorEnv, progress: Scalar, env_steps: Scalar, ranges: Any =
 
 
 def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
-    """Return the parameters that the schedule changes, as `env_params`, at a progress of 0 or 1."""
+    """Return the parameters that the environment's schedule changes, as `env_params`, at a progress of 0 or 1."""
     if adaptive := adaptive_of(env):
         return limits_of(env, adaptive)
     names = {parameter.path: name for name, parameter in parameters(env.env).items()}
@@ -66,7 +67,10 @@ def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
 
 
 def check_schedule(env: Any) -> None:
-    """Raise ConfigError for a schedule of something else than the environment's numbers, or out of their range."""
+    """Raise ConfigError where the environment's schedule changes something else than its parameters.
+
+    It also raises it where they would leave their limits.
+    """
     if adaptive := adaptive_of(env):
         check_adaptive(env, adaptive)
     elif env.settings.schedule is not None:
@@ -75,7 +79,10 @@ def check_schedule(env: Any) -> None:
 
 
 def _changed(env: VectorEnv, progress: Scalar, env_steps: Scalar) -> dict[str, Any]:
-    """Return the numbers that the schedule changes, by their names in it; integers are rounded."""
+    """Return the values of the parameters that the schedule changes, by name; {} without a schedule.
+
+    Integers are rounded.
+    """
     if env.schedule is None:
         return {}
     before = {name: value_at(env.env, path) for name, path in _paths(env.env).items()}
@@ -85,7 +92,7 @@ def _changed(env: VectorEnv, progress: Scalar, env_steps: Scalar) -> dict[str, A
 
 
 def _paths(env: Any) -> dict[str, ParameterPath]:
-    """Return the path of each number that a schedule may change, by its name and by its dotted path."""
+    """Return the path in `env` of each parameter that a schedule may change, by its name and by its dotted path."""
     ranges = ranges_of(env)
     found = {f"{name}.{end}": path for name, ends in ranges.items() for end, path in ends.items()}
     for name, parameter in parameters(env).items():

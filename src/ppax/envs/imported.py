@@ -1,4 +1,4 @@
-"""Environments that do not come with ppax or a suite, by import path or by a short name of an installed package.
+"""Environments of users and of installed packages, by import path or short name.
 
 The path names a class, a function that makes one environment, or an environment that is a frozen part. It is stepped on
 the host if it has a method `close`, as those of Gymnasium and PettingZoo have, otherwise inside the compiled program.
@@ -25,12 +25,12 @@ NEEDED = ("observation_space", "action_space", "num_agents", *METHODS)  # attrib
 
 
 def is_own(name: str) -> bool:
-    """Return whether a name is an import path, or a short name that an installed package gives to an environment."""
+    """Return whether an environment's name is an import path, or a short name that an installed package registers."""
     return imports.is_path(name) or ("/" not in name and name in imports.registered(KIND))
 
 
 def find_env(name: str) -> Any:
-    """Import what `name` stands for: a class, a function or an environment.
+    """Return the class, function or environment that an import path or short name stands for.
 
     Raises Untrusted before anything is imported, ConfigError where there is no such thing.
     """
@@ -48,7 +48,10 @@ def find_env(name: str) -> Any:
 
 
 def on_host(found: Any, name: str, options: Mapping[str, Any]) -> bool:
-    """Return whether it is stepped on the host; a function is called once to see what it makes."""
+    """Return whether the environment `found` is stepped on the host; a function is called once to see what it makes.
+
+    `options` are its arguments.
+    """
     if not isinstance(found, types.FunctionType | functools.partial):
         return _closes(found)
     own = {key: value for key, value in options.items() if key in parameters_of(found)}
@@ -61,13 +64,16 @@ def on_host(found: Any, name: str, options: Mapping[str, Any]) -> bool:
 
 
 def factory(found: Any, name: str, options: Mapping[str, Any]) -> Callable[[], Any]:
-    """Return the function that makes one environment; ConfigError for options that it does not take."""
+    """Return a function without arguments that makes the environment `found` with `options`.
+
+    Raises ConfigError for options that it does not take. `name` is that of the environment.
+    """
     given = arguments(found, name, options)
     return functools.partial(found, **given) if given else found
 
 
 def arguments(found: Any, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as arguments of a class or function: a list is a tuple where the default is one.
+    """Return `options` as arguments of the class or function `found`: a list becomes a tuple where the default is one.
 
     Raises ConfigError for options that it does not take, and where it needs others.
     """
@@ -82,7 +88,7 @@ def arguments(found: Any, name: str, options: Mapping[str, Any]) -> dict[str, An
 
 
 def parameters_of(found: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a class or function by name; {} of an environment, which is made already."""
+    """Return the parameters of a class or function by name; {} for an environment, which is made already."""
     if not isinstance(found, type | types.FunctionType | functools.partial):
         return {}
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -90,7 +96,7 @@ def parameters_of(found: Any) -> Mapping[str, inspect.Parameter]:
 
 
 def needed(found: Any) -> list[str]:
-    """Return the names of the arguments without a default."""
+    """Return the names of the arguments of a class or function that have no default."""
     return [name for name, parameter in parameters_of(found).items() if parameter.default is parameter.empty]
 
 
@@ -99,7 +105,10 @@ def _tupled(value: Any) -> Any:
 
 
 def single(found: Any, name: str, options: Mapping[str, Any]) -> Any:
-    """Return one compiled environment, made with `options`; ConfigError where it is none or does not take them."""
+    """Return one compiled environment: `found` itself, or what it makes with `options`.
+
+    Raises ConfigError where that is no environment or does not take the options.
+    """
     makes = isinstance(found, type | types.FunctionType | functools.partial)
     if options and not makes:
         raise ConfigError(f"env_params of {name}: {', '.join(options)}: {name} is an environment, made already")
@@ -115,7 +124,10 @@ def _closes(x: Any) -> bool:
 
 
 def _require(x: Any, names: Sequence[str], name: str, kind: str) -> None:
-    """Raise ConfigError unless `x`, described by `kind`, has the attributes `names` of an environment."""
+    """Raise ConfigError unless `x` has the attributes `names` of an environment.
+
+    `name` and `kind` are for the error.
+    """
     lacking = [attribute for attribute in names if attribute not in dir(x)]
     if lacking:
         what = "a class, a function that makes one, or a frozen part"

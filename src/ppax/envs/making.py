@@ -1,4 +1,4 @@
-"""`make`: environments by name, with their settings; the same environment with other parameters, or in groups."""
+"""Making of environments by name, with their settings; the same environment with other parameters, or in groups."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ def make(
     `action_repeat` times, together one step of the agent; the time limit counts single steps. Environments on the host
     are stepped here, with `vectorization = "async"` in worker processes, with "ray" in actors of a Ray cluster, which
     must answer within `timeout` seconds. `agent_ids` adds the agent's index to its observation, `central_critic` adds
-    "joint", the observations of all agents, for the critic only. `info_metrics` are logged, as in `host`.
-    `env_params` are parameters by name or dotted path (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5,
-    "high": 2.0}` from which every reset samples uniformly. Any other name is an argument of the environment's own
-    constructor. `schedule` anneals numbers of a compiled environment (curriculum; evaluations use the final ones),
-    as `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips its actions to [-this, this].
+    "joint", the observations of all agents, for the critic only. `info_metrics` are logged, as in `host`. `env_params`
+    are parameters by name or dotted path (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5, "high": 2.0}`
+    from which every reset samples uniformly. Any other name is an argument of the environment's own constructor.
+    `schedule` anneals numbers of a compiled environment (curriculum; evaluations use the final ones), as
+    `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips its actions to [-this, this].
 
     Raises ConfigError for a wrong name or argument, ImportError for a missing library, EnvError of a host environment.
     """
@@ -117,7 +117,7 @@ def make(
 
 
 def _checked(name: object, num_envs: object) -> int:
-    """Return `num_envs` as an int; ConfigError if it is no number of environments, or `name` no string."""
+    """Return `num_envs` as an int; ConfigError if it is no whole number of at least 1, or `name` no string."""
     if not isinstance(name, str):
         raise ConfigError(
             f"name = {name!r}: must be a string, as 'CartPole-v1'; for your own environment use ppax.envs.host(MyEnv, "
@@ -127,11 +127,11 @@ def _checked(name: object, num_envs: object) -> int:
 
 
 def grouped(env: Any, players: Mapping[str, Sequence[int | str]]) -> Any:
-    """Split the agents of `env`, a VectorEnv or one environment, into groups with these names; {} returns `env`.
+    """Return `env`, a VectorEnv, HostEnv or one environment, with its agents split into groups with these names.
 
-    `players` are the agents of each group: names, or indices, on the host in `possible_agents`. Raises ConfigError
-    if an agent is in no group or in several, if an index does not exist, if members of a group have different spaces,
-    or if the agents of a compiled environment have groups already.
+    `players` are the agents of each group: names, or indices, on the host in `possible_agents`; {} changes nothing.
+    Raises ConfigError if an agent is in no group or in several, if an index does not exist, if members of a group have
+    different spaces, or if the agents of a compiled environment have groups already.
     """
     if not players:
         return env
@@ -144,7 +144,10 @@ def grouped(env: Any, players: Mapping[str, Sequence[int | str]]) -> Any:
 
 
 def _grouped_on_host(env: HostEnv, players: Mapping[str, Sequence[int | str]]) -> HostEnv:
-    """Return new environments like `env`, with these groups of agents."""
+    """Return new environments like `env`, with their agents split into the groups `players`.
+
+    `players` has the agents of each group, names or indices.
+    """
     if env.host.in_groups is None:
         raise ConfigError(f"groups: {env.name} has one agent and no others; leave `players` out")
     names = env.agent_names
@@ -157,7 +160,7 @@ def _grouped_on_host(env: HostEnv, players: Mapping[str, Sequence[int | str]]) -
 
 
 def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
-    """Return `env` with `env_params` added to its own; the same object if it has them already.
+    """Return `env` with `env_params` (such as {"gravity": 12.0}) added to its own; the same object if it has them.
 
     Raises ConfigError where `env` has no such parameter, and for host environments that were not made by name.
     """
@@ -184,12 +187,18 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
 
 
 def for_evaluation(env: Env, env_params: Mapping[str, Any]) -> Env:
-    """Return `env` at the end of its schedule, with `env_params`. Errors as in `other_params`."""
+    """Return `env` with the numbers at the end of its schedule, and with `env_params`. Errors as in `other_params`.
+
+    Numbers are its parameters, such as gravity.
+    """
     return other_params(ended(env) if isinstance(env, VectorEnv) else env, env_params)
 
 
 def with_schedule(env: Env, schedule: Schedule) -> VectorEnv:
-    """Return `env` with a schedule of its numbers; ConfigError if it has none of them, or steps on the host."""
+    """Return `env` with a schedule that changes its numbers (parameters such as gravity) over training.
+
+    Raises ConfigError if it has none of the schedule's numbers, or steps on the host.
+    """
     native = without_ends(require_native(env, "schedule", "leave [schedule] out"))
     scheduled = dataclasses.replace(native, schedule=schedule)
     if adaptive := adaptive_of(scheduled):
@@ -199,7 +208,7 @@ def with_schedule(env: Env, schedule: Schedule) -> VectorEnv:
 
 
 def ended(env: VectorEnv) -> VectorEnv:
-    """Return `env` with the numbers that its schedule ends with, and without the schedule."""
+    """Return `env` with the numbers that its schedule ends with, and without the schedule; `env` if it has none."""
     if env.schedule is None:
         return env
     last: Any = other_params(dataclasses.replace(without_ends(env), schedule=None), values_at(env, 1.0))
@@ -207,9 +216,9 @@ def ended(env: VectorEnv) -> VectorEnv:
 
 
 def require_native(env: Env, what: str, instead: str) -> VectorEnv:
-    """Return `env` if it is stepped inside the compiled program.
+    """Return `env` if it is stepped inside the compiled program; otherwise raise ConfigError.
 
-    Raises ConfigError otherwise, with `what` as the function that needs it and `instead` as the remedy.
+    `what` is the function that needs it and `instead` the remedy, both for the error.
     """
     if isinstance(env, HostEnv):
         raise ConfigError(
@@ -231,13 +240,16 @@ def _on_host(name: str, num_envs: int, settings: EnvSettings) -> HostEnv:
 
 
 def _refuse_compiled_only(name: str, settings: EnvSettings) -> None:
-    """Raise ConfigError for settings that only compiled environments have."""
+    """Raise ConfigError where a setting is given that only compiled environments have.
+
+    `name` is that of an environment on the host.
+    """
     settings.refuse(("schedule",), f"{name} is stepped on the host, where no number is traced")
     settings.refuse(("clip_actions",), f"{name} is stepped on the host: wrap it in gymnasium.wrappers.ClipAction")
 
 
 def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
-    """Create copies of the environment that the user has written, by its import path or short name."""
+    """Return `num_envs` copies of the environment that the user has written, by its import path or short name."""
     found = imported.find_env(name)
     tables = params.nested(settings.env_params)
     if not imported.on_host(found, name, params.first_values(tables)):
@@ -256,7 +268,10 @@ def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
 
 
 def _limited(single: Single, options: Mapping[str, Any]) -> Environment:
-    """Return an environment with a time limit, that of `env_params`, around it; one with a limit as it is."""
+    """Return the environment that `single(options)` makes, in a time limit; one that has a limit is returned as it is.
+
+    The limit is set afterwards, from `env_params`.
+    """
     env = single(options)
     return env if imported.LIMIT in parameters(env) else TimeLimit(env, 1)
 
@@ -282,7 +297,7 @@ def _native(name: str, num_envs: int, settings: EnvSettings, single: Single, nee
 
 
 def _reached(env: VectorEnv) -> dict[str, dict[str, Any]]:
-    """Return the range of each parameter that the schedule changes, over the whole of training."""
+    """Return the range of values that each parameter has over the whole of training, as the schedule changes it."""
     both = [values_at(env, progress) for progress in (0, 1)]
     ends = {name: [end for values in both if name in values for end in _both_ends(values[name])] for name in both[1]}
     return {name: {"low": min(values), "high": max(values)} for name, values in ends.items()}
@@ -295,7 +310,8 @@ def _both_ends(value: Any) -> tuple[Any, Any]:
 def _with_params(name: str, env_params: Mapping[str, Any], single: Single, needed: Sequence[str] = ()) -> Environment:
     """Return one environment with these parameters; those that it does not have are passed to its constructor.
 
-    So are those of `needed`, without which it cannot be made.
+    `single` makes it from arguments of the constructor. `needed` are parameters that are passed to it in any case, as
+    it has no defaults for them.
     """
     first = params.first_values({key: env_params[key] for key in needed if key in env_params})
     env = single(first)

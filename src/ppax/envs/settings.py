@@ -38,19 +38,19 @@ class EnvSettings:
     by_name: bool = dataclasses.field(default=False, compare=False)  # True: `make` can make it again
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of `make` but for the name, which are also fields of a run file."""
+        """Return the arguments of `make` for this environment, without the name; they are also fields of a run file."""
         return {name: getattr(self, name) for name in ARGUMENTS}
 
     def run_fields(self) -> dict[str, Any]:
-        """Return the fields of a run file, by their names there."""
+        """Return the fields of a run file that describe this environment, by their names there."""
         return {"env": self.env} | {name: x for name, x in self.arguments().items() if (name, x) != ("schedule", None)}
 
     def of_host(self) -> dict[str, Any]:
-        """Return the arguments of `host` but for those that it takes by position."""
+        """Return the arguments of `host` for this environment, without those that it takes by position."""
         return {name: value for name, value in self.arguments().items() if name not in NATIVE}
 
     def check(self) -> None:
-        """Raise ConfigError for an unknown vectorization, numbers out of range and a timeout without effect."""
+        """Raise ConfigError for an unknown vectorization, numbers out of range, or a timeout without effect."""
         if self.vectorization not in VECTORIZATIONS:
             raise ConfigError(f"vectorization = {self.vectorization!r}: must be one of {', '.join(VECTORIZATIONS)}")
         check_value(Option("timeout", float, limits={"above": 0.0}), self.timeout)
@@ -59,7 +59,7 @@ class EnvSettings:
             self.refuse(("timeout",), 'it limits actors of "ray" and processes, which vectorization = "async" starts')
 
     def refuse(self, names: Iterable[str], reason: str) -> None:
-        """Raise ConfigError, with the reason, where a setting of `names` is not the default."""
+        """Raise ConfigError, which gives `reason`, where a setting in `names` differs from its default."""
         for name in names:
             value = getattr(self, name)
             if value != DEFAULTS[name]:

@@ -30,7 +30,7 @@ from ppax.envs.wrappers.team_view import TeamView
 
 
 class VectorState(NamedTuple):
-    """States of all environments."""
+    """States of all E environments, and which agents wait for the reset."""
 
     env: PyTree  # [E, ...]
     ended: Array  # [E, A] the agent's episode has ended, and its environment has not been reset yet
@@ -38,7 +38,7 @@ class VectorState(NamedTuple):
 
 @part
 class VectorEnv:
-    """`num_envs` copies of `env`; B = num_envs * num_agents streams."""
+    """Compiled environments: `num_envs` copies of `env`, with a stream for each agent in each environment."""
 
     env: Environment
     num_envs: int = static("number of parallel environments", default=64, low=1)
@@ -55,22 +55,22 @@ class VectorEnv:
 
     @property
     def settings(self) -> EnvSettings:
-        """Settings that it was made with."""
+        """Settings that this environment was made with, as recorded in a run file."""
         return dataclasses.replace(self.made, env=self.name, num_envs=self.num_envs, schedule=self.schedule)
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Space of one stream's observation."""
+        """Space of one stream's observation; a stream is one agent in one environment."""
         return self.env.observation_space
 
     @property
     def action_space(self) -> spaces.Space:
-        """Space of one stream's action."""
+        """Space of one stream's action; a stream is one agent in one environment."""
         return self.env.action_space
 
     @property
     def actor_obs(self) -> tuple[str, ...]:
-        """Entries of a Dict observation that the actor may read; (): all."""
+        """Entries of a Dict observation that the actor may read; () stands for all."""
         inner = self.env.env if isinstance(self.env, Grouped) else self.env
         return inner.actor_obs if isinstance(inner, TeamView) else ()
 
@@ -81,7 +81,10 @@ class VectorEnv:
 
     @property
     def agent_names(self) -> tuple[str, ...]:
-        """Names of the agents, by stream: the environment's `agent_names`, else "agent_0" or "GROUP_0"; () for one."""
+        """Names of the agents in one environment, by stream; () for one agent.
+
+        They are the environment's `agent_names`, else "agent_0", ..., with groups "GROUP_0", ...
+        """
         names = own_names(self.env) if self.num_agents > 1 else None
         if names is not None and (len(names) != self.num_agents or len(set(names)) < len(names)):
             raise ConfigError(
@@ -103,11 +106,11 @@ class VectorEnv:
 
     @property
     def num_streams(self) -> int:
-        """Number of streams, B = num_envs * num_agents."""
+        """Number of streams: num_envs * num_agents, as each is one agent in one environment."""
         return self.num_envs * self.num_agents
 
     def close(self) -> None:
-        """Do nothing: compiled environments hold no resources; makes `with ppax.make(...) as env` work for all."""
+        """Do nothing, as compiled environments hold no resources; so `with ppax.make(...) as env` works for all."""
 
     def __enter__(self) -> VectorEnv:
         return self
@@ -116,7 +119,10 @@ class VectorEnv:
         self.close()
 
     def reset(self, key: Key) -> tuple[VectorState, PyTree, PyTree | None]:
-        """Reset all environments: state, observations [B, ...] and action masks [B, n]; `key` as in `step`."""
+        """Return state, observations [B, ...] and action masks [B, n] after a reset of all environments.
+
+        The B streams are one agent in one environment each. `key` is one key, or one for each environment, [E].
+        """
         key = jax.random.split(key, self.num_envs) if key.ndim == 0 else key
         start = fresh_resets(self.env, jnp.ones(self.num_envs, bool), key)
         ended = jnp.zeros((self.num_envs, self.num_agents), bool)
@@ -127,9 +133,10 @@ class VectorEnv:
         )
 
     def step(self, state: VectorState, action: PyTree, key: Key) -> VectorStep:
-        """Advance every stream by one step with action [B, ...]; reset environments whose episode has ended.
+        """Return the result of one step of every stream with actions [B, ...].
 
-        `key` is one key for each environment, [E], or a single key, which is split.
+        Environments whose episode has ended are reset instead. `key` is one key for each environment, [E], or a single
+        key, which is split.
         """
         key = jax.random.split(key, self.num_envs) if key.ndim == 0 else key
         over = state.ended.all(axis=1)  # [E]
@@ -160,18 +167,21 @@ class VectorEnv:
         )
 
     def _to_streams(self, tree: PyTree) -> PyTree:
-        """Reshape [E, A, ...] (or [E, ...] without an agent axis) to [B, ...]."""
+        """Return a tree [E, A, ...] (or [E, ...] without an agent axis) as [B, ...], a row for each agent."""
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), tree)
 
     def _to_metric(self, x: Array) -> Array:
-        """Metric [B] in float32; a metric [E] without an agent axis is that of all agents."""
+        """Return a metric of the environments as [B] in float32.
+
+        A metric [E] without agent axis counts for all agents.
+        """
         rows = x.reshape(self.num_envs, -1).astype(jnp.float32)
         return jnp.broadcast_to(rows, (self.num_envs, self.num_agents)).reshape(self.num_streams)
 
     def _to_masks(self, mask: PyTree | None) -> PyTree | None:
-        """Action masks [B, n] in the layout of arrays/masks.py."""
+        """Return the environments' action masks as [B, n], in the layout of arrays/masks.py; None if there are none."""
         flat = self._to_streams(mask)
         if flat is None or not self.sizes:
             return masks.complete(self.action_space, flat, self.num_streams)
@@ -181,16 +191,17 @@ class VectorEnv:
         }
 
     def _to_envs(self, tree: PyTree) -> PyTree:
-        """Reshape [B, ...] to [E, A, ...], or leave it without an agent axis."""
+        """Return a tree [B, ...] as [E, A, ...]; unchanged without an agent axis."""
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(self.num_envs, -1, *x.shape[1:]), tree)
 
 
 def narrow(space: spaces.Space, obs: PyTree) -> PyTree:
-    """Cast 64-bit arrays to 32 bits: with JAX_ENABLE_X64 an environment without explicit dtypes returns 64 bits.
+    """Return observations with 64-bit arrays cast to 32 bits.
 
-    Whole numbers of a space whose bounds exceed 32 bits become float32.
+    With JAX_ENABLE_X64 an environment without explicit dtypes returns 64 bits. Whole numbers of a space whose bounds
+    exceed 32 bits become float32.
     """
     leaves, structure = jax.tree.flatten(obs)
     wide = [leaf.wide for leaf in leaves_of(space)]
@@ -200,5 +211,5 @@ def narrow(space: spaces.Space, obs: PyTree) -> PyTree:
 
 
 def _without_reward(now: EnvReset | EnvStep) -> EnvReset:
-    """State, observation and mask: the part that a step and a reset have in common."""
+    """Return state, observation and mask of a step or a reset, the part that both have in common."""
     return EnvReset(now.state, now.obs, now.action_mask)

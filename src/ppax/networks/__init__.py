@@ -1,4 +1,4 @@
-"""Networks in three stages: `encode` one observation, `remember` over a sequence, `decide` from one feature vector."""
+"""Networks of three stages: `encode` one observation, `remember` over a sequence, `decide` from one feature vector."""
 
 from ppax.networks import encoders, memories
 from ppax.networks.composed import Composed, Tower, mlp, network

@@ -21,12 +21,15 @@ from ppax.core.types import ConfigError, Key, Params, PyTree, part, static
 
 @part
 class NNX:
-    """Encoder that wraps a flax.nnx module. `make(rngs)` creates it: a named function or a class."""
+    """Encoder that wraps a flax.nnx module. `make(rngs)` creates it and is a named function or a class."""
 
     make: Callable[[Any], Any] = static()
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return parameters from the module's own initialisation. ConfigError where it has other state."""
+        """Return the module's own initial parameters.
+
+        Raises ConfigError where it has other state, such as running statistics.
+        """
         with _extra("flax"):
             from flax import nnx
         _, params, rest = nnx.split(self.make(nnx.Rngs(key)), nnx.Param, ...)
@@ -34,7 +37,7 @@ class NNX:
         return nnx.to_pure_dict(params)
 
     def __call__(self, params: Params, x: PyTree) -> Array:
-        """Apply the module to one observation."""
+        """Return the module's output for one observation, without batch axis."""
         with _extra("flax"):
             from flax import nnx
         structure = nnx.graphdef(nnx.eval_shape(lambda: self.make(nnx.Rngs(0))))
@@ -43,12 +46,15 @@ class NNX:
 
 @part
 class Linen:
-    """Encoder that wraps a flax.linen module."""
+    """Encoder that wraps `module`, a flax.linen module."""
 
     module: Any = static()
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return parameters from the module's own initialisation. ConfigError where it has other state."""
+        """Return the module's own initial parameters.
+
+        Raises ConfigError where it has other state, such as running statistics.
+        """
         with _extra("flax"):
             import flax.linen  # noqa: F401
         variables = self.module.init(key, example)
@@ -57,24 +63,24 @@ class Linen:
         return params
 
     def __call__(self, params: Params, x: PyTree) -> Array:
-        """Apply the module to one observation."""
+        """Return the module's output for one observation, without batch axis."""
         features: Array = self.module.apply({"params": params}, x)
         return features
 
 
 @part
 class Equinox:
-    """Encoder that wraps an Equinox module. `make(key)` creates it: a named function."""
+    """Encoder that wraps an Equinox module. `make(key)` creates it and is a named function."""
 
     make: Callable[[Any], Any] = static()
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return the module's floating-point arrays by their paths in the module."""
+        """Return the floating-point arrays of a new Equinox module, by their paths in it; the rest is not trained."""
         leaves = jax.tree_util.tree_leaves_with_path(self.make(key))
         return {_name(path): leaf for path, leaf in leaves if _is_number(leaf)}
 
     def __call__(self, params: Params, x: PyTree) -> Array:
-        """Apply the module to one observation."""
+        """Return the module's output for one observation, without batch axis."""
         with _extra("equinox"):
             import equinox
         module = equinox.filter_eval_shape(self.make, jax.random.key(0))
@@ -86,7 +92,7 @@ class Equinox:
 
 @contextlib.contextmanager
 def _extra(extra: str) -> Iterator[None]:
-    """Name the extra to install in the ImportError of a missing library."""
+    """Yield once; an ImportError inside of this context is raised again with the extra of ppax to install."""
     try:
         yield
     except ImportError as error:
@@ -94,7 +100,7 @@ def _extra(extra: str) -> Iterator[None]:
 
 
 def _refuse(module: Any, other_state: list[str]) -> None:
-    """Raise ConfigError for a module with state besides its parameters."""
+    """Raise ConfigError where `other_state`, the kinds of a module's state besides its parameters, is not empty."""
     if other_state:
         raise ConfigError(
             f"network.encoder: {module.__name__} has state besides its parameters: {', '.join(other_state)}; "

@@ -25,12 +25,12 @@ Encoders = tuple[tuple[str, Any], ...]  # by entry of a Dict observation
 
 @part
 class Same:
-    """The network's own choice."""
+    """Choice of a tower (actor or critic) that leaves an option to the network: "same" in run files."""
 
 
 @part
 class Tower:
-    """Options of the actor or the critic alone. Options left out (`same`) are those of the network."""
+    """Options of the actor or the critic alone. Options left out ("same") are those of the network."""
 
     encoder: Any = slot("encoder", "encoder of image entries of an observation", default=Same(), first={SAME: Same})
     encoders: Encoders = slot_table("encoder", "encoders of single entries of a Dict observation, by entry")
@@ -45,20 +45,23 @@ class Tower:
     layer_norm: bool | None = static("layer norm after each hidden layer", default=None, none=SAME)
 
     def option(self, name: str, network: Any) -> Any:
-        """Return the option `name`: its own, or that of `network` where it is left out."""
+        """Return the value of the tower's option `name`, or that of `network` where the tower leaves it out."""
         own = getattr(self, name)
         left_out = own is None or isinstance(own, Same) or (name == "encoders" and not own)
         return getattr(network, name) if left_out else own
 
     def torso(self, network: Any, readers: tuple[EntryReader, ...]) -> Torso:
-        """Return the torso of `network` that these options describe."""
+        """Return the layers that these options describe, where those left out are those of `network`.
+
+        `readers` are encoders with the entries of the observation that they read.
+        """
         names = ("memory", "hidden", "head_hidden", "activation", "layer_norm")
         chosen = {name: self.option(name, network) for name in names}
         return Torso(readers, **chosen, gain=network.hidden_gain, remat=network.remat)
 
 
 class Torso(NamedTuple):
-    """Layers of one tower: encoders with their entries, dense layers, memory, and the dense layers of its heads.
+    """Layers of the actor or the critic: encoders with their entries, dense layers, memory, dense layers of the heads.
 
     It encodes the entries of an observation one by one and concatenates them; dense layers follow, then the memory.
     """
@@ -73,11 +76,14 @@ class Torso(NamedTuple):
     remat: bool
 
     def size(self) -> int:
-        """Return the length of its features before the memory."""
+        """Return the number of features before the memory."""
         return self.hidden[-1] if self.hidden else sum(reader.size() for reader in self.readers)
 
     def init(self, key: Key) -> Params:
-        """Return parameters of encoders, dense layers and memory; of what has none there is no entry."""
+        """Return new parameters of the actor's or critic's encoders, dense layers and memory.
+
+        Those without parameters have no entry.
+        """
         layers_key, encoder_key, memory_key = key, jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)
         size_in = sum(reader.size() for reader in self.readers)
         params = init_layers(layers_key, size_in, self.hidden, self.gain, self.layer_norm)
@@ -92,11 +98,11 @@ class Torso(NamedTuple):
         return params | {name: inner for name, inner in optional.items() if inner}
 
     def initial_carry(self) -> PyTree:
-        """Return the carry at the start of an episode; () without memory."""
+        """Return the carry of the actor's or critic's memory at the start of an episode; () without memory."""
         return self.memory.initial_carry(self.size())
 
     def encode(self, params: Params, obs: PyTree, dtype: Any) -> PyTree:
-        """Return the features of one observation, as input of the memory's scan."""
+        """Return the memory's input of `scan` for one observation, after the encoders and dense layers."""
         encoders = params.get("encoder", {})
         vectors = [reader.read(encoders.get(reader.name), obs, dtype) for reader in self.readers]
         x = vectors[0] if len(vectors) == 1 else jnp.concatenate(vectors)
@@ -105,30 +111,33 @@ class Torso(NamedTuple):
         return self.memory.project_in(params.get("memory"), x)
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
-        """Scan the memory over one stream's sequence [L, ...]; `first` [L] resets it."""
+        """Return carry and outputs of the actor's or critic's memory over one stream's sequence [L, ...].
+
+        A stream is one agent in one environment. `first` [L] resets the carry before that step.
+        """
         memory = rematerialised(self.memory) if self.remat else self.memory
         return memory.scan(params.get("memory"), carry, features, first)
 
     def project_out(self, params: Params, features: PyTree) -> Array:
-        """Return one vector from the output of the memory's scan for one step."""
+        """Return one vector, the input of the heads, from the output of the memory's scan for one step."""
         return self.memory.project_out(params.get("memory"), features)
 
     def init_head(self, key: Key, outputs: int, gain: float) -> Params:
-        """Return parameters of the `head_hidden` layers and the linear layer after them."""
+        """Return new parameters of a head: its `head_hidden` layers, then a linear layer with `outputs` outputs."""
         size = self.memory.output_size(self.size())
         params = init_layers(jax.random.fold_in(key, 1), size, self.head_hidden, self.gain, self.layer_norm)
         return params | init_dense(key, (size, *self.head_hidden)[-1], outputs, gain)
 
     def head(self, params: Params, x: Array) -> Array:
-        """Return the outputs of a head for one vector of `project_out`."""
+        """Return the outputs of a head (policy or value) for one vector that `project_out` returns."""
         return dense(params, self.latent(params, x))
 
     def latent(self, params: Params, x: Array) -> Array:
-        """Return the features of a head's last layer for one vector of `project_out`."""
+        """Return the input of a head's last, linear layer for one vector that `project_out` returns."""
         return layers(params, x, self.head_hidden, self.activation)
 
     def latent_size(self) -> int:
-        """Return the number of features of a head's last layer."""
+        """Return the number of inputs of a head's last, linear layer."""
         return (self.memory.output_size(self.size()), *self.head_hidden)[-1]
 
 
@@ -137,7 +146,7 @@ AUTO, NONE = Auto(), NoMemory()
 
 @part
 class Composed:
-    """Actor-critic network. Construct it with `network(env)`."""
+    """Actor-critic network of encoders, dense layers, a memory and heads. Construct it with `network(env)`."""
 
     actor_readers: tuple[EntryReader, ...] = static()
     critic_readers: tuple[EntryReader, ...] = static()
@@ -184,7 +193,7 @@ class Composed:
     __repr__ = brief
 
     def init(self, key: Key, num_values: int = 1) -> Params:
-        """Return initial parameters, a nested dict; the value head has `num_values` outputs."""
+        """Return new parameters of the network, a nested dict; the value head has `num_values` outputs."""
         actor_key, critic_key, policy_key, value_key = jax.random.split(key, 4)
         torsos, keys = self.torsos(), {"actor": actor_key, "critic": critic_key}
         params = {
@@ -197,17 +206,20 @@ class Composed:
         return params
 
     def initial_carry(self) -> PyTree:
-        """Return each torso's carry at the start of an episode; () without memory."""
+        """Return the memories' carries at the start of an episode, by "actor" and "critic"; () without memory."""
         carry = {name: torso.initial_carry() for name, torso in self.torsos().items()}
         return carry if jax.tree.leaves(carry) else ()
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
-        """Return each torso's features of one observation, as input of the memory's scan."""
+        """Return the input of the memories' scans for one observation, a dict by "actor" and "critic"."""
         dtype = params["policy"]["kernel"].dtype
         return {name: torso.encode(params[name], obs, dtype) for name, torso in self.torsos().items()}
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
-        """Scan each torso's memory over one stream's sequence [L, ...]; `first` [L] resets it."""
+        """Return carries and outputs of the memories over one stream's sequence [L, ...], by "actor" and "critic".
+
+        `first` [L] resets the memories before that step.
+        """
         carries = carry if jax.tree.leaves(carry) else dict.fromkeys(features, ())
         torsos = self.torsos()
         out = {name: torsos[name].remember(params[name], carries[name], x, first) for name, x in features.items()}
@@ -215,7 +227,10 @@ class Composed:
         return Memory(last if jax.tree.leaves(last) else (), {name: part.features for name, part in out.items()})
 
     def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
-        """Return action distribution and value outputs from each torso's features of one step."""
+        """Return action distribution and value outputs from one step's outputs of the memories.
+
+        `features` has these outputs by "actor" and "critic".
+        """
         torsos = self.torsos()
         outputs = {name: torsos[name].project_out(params[name], x) for name, x in features.items()}
         value = torsos.get("critic", torsos["actor"]).head(params["value"], outputs.get("critic", outputs["actor"]))
@@ -228,34 +243,40 @@ class Composed:
         return Outputs(distribution, value, equations.noise_basis(latent, log_std))
 
     def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
-        """Return parameters with value output `scale` * value + `shift`, by rescaling the last layer (PopArt)."""
+        """Return parameters with value output `scale` * value + `shift`, by a change of the last layer (PopArt)."""
         return params | {"value": rescaled_dense(params["value"], scale, shift)}
 
     @property
     def cells(self) -> tuple[MemoryPart, ...]:
-        """Memories of actor and critic; of a Stack, the memory of its layers."""
+        """Memories of actor and critic; for a memory that is a Stack, the memory of its layers."""
         memories = (tower.option("memory", self) for tower in (self.actor, self.critic))
         return tuple(one.cell if isinstance(one, Stack) else one for one in memories)
 
     @property
     def own_products(self) -> bool:
-        """Whether networks/products.py computes all matrix products: `Flat` encoders, and only memories of ppax."""
+        """Whether networks/products.py computes all matrix products of this network.
+
+        It does with `Flat` encoders and memories of ppax only.
+        """
         encoders = [reader.encoder for reader in (*self.actor_readers, *self.critic_readers)]
         return all(isinstance(one, Flat) for one in encoders) and all(isinstance(one, OWN) for one in self.cells)
 
     @property
     def steps_at_once(self) -> bool:
-        """Whether there are memories, and all compute the products of all steps of a sequence at once."""
+        """Whether the network has memories, and all of them compute the products of all steps of a sequence at once."""
         memories = [cell for cell in self.cells if cell != NONE]
         return bool(memories) and all(isinstance(cell, AT_ONCE) for cell in memories)
 
     def noise_shape(self) -> tuple[int, ...]:
-        """Return the shape of the log standard deviations: with gSDE [F, d], a row for each feature of the policy."""
+        """Return the shape of the log standard deviations of Box actions: [d]; with gSDE [F, d].
+
+        F is the number of inputs of the policy's last layer. d is 0 where the head has no free ones.
+        """
         rows = (self.torsos()["actor"].latent_size(),) if self.gsde else ()
         return *rows, self.head.log_std_size
 
     def torsos(self) -> dict[str, Torso]:
-        """Return each torso by its name in the parameters: actor, critic."""
+        """Return the layers of actor and critic by name, "actor" and "critic"; with `shared` "actor" alone."""
         actor = {"actor": self.actor.torso(self, self.actor_readers)}
         return actor if self.shared else actor | {"critic": self.critic.torso(self, self.critic_readers)}
 
@@ -315,12 +336,15 @@ def mlp(
     log_std_init: float = 0.0,
     **box: Any,
 ) -> Composed:
-    """Return a feedforward network for the spaces of `env`; `box`: options of Box actions, as in `network`."""
+    """Return a feedforward network for the spaces of `env`; `box` has options of Box actions, as in `network`."""
     return network(env, hidden=hidden, activation=activation, shared=shared, log_std_init=log_std_init, **box)
 
 
 def _with_readers(network: Composed, seen: Mapping[str, tuple[Entry, ...]]) -> Composed:
-    """Return the network with the readers of the entries that each torso sees; ConfigError where one does not fit."""
+    """Return the network with readers of the observation: encoders with the entries that actor and critic read.
+
+    `seen` has these entries by "actor" and "critic". Raises ConfigError where an encoder does not fit.
+    """
     made: dict[str, Any] = {}
     for name, visible in seen.items():
         tower = getattr(network, name)
@@ -331,7 +355,10 @@ def _with_readers(network: Composed, seen: Mapping[str, tuple[Entry, ...]]) -> C
 
 
 def check_towers(network: Any, seen: Mapping[str, tuple[Any, ...]]) -> None:
-    """Raise ConfigError for options that contradict each other; `seen` are the entries that each torso reads."""
+    """Raise ConfigError for options of a network that contradict each other.
+
+    `seen` has the entries of the observation that actor and critic read, by "actor" and "critic".
+    """
     for name in seen:
         if not isinstance(getattr(network, name), Tower):
             raise ConfigError(
@@ -358,7 +385,10 @@ def check_towers(network: Any, seen: Mapping[str, tuple[Any, ...]]) -> None:
 
 
 def check_options(options: Any, path: str) -> None:
-    """Raise ConfigError for a memory or encoder of `options`, a network or a Tower, that is no part, and for widths."""
+    """Raise ConfigError for a memory or encoder that is no part, and for widths that are no list.
+
+    `options` is a network or a Tower (the options of actor or critic alone), and `path` names it in the error.
+    """
     for name, method, example in (("memory", "scan", "memories.GRU()"), ("encoder", "init", "encoders.NatureCNN()")):
         value = getattr(options, name)
         named = isinstance(value, type) or not callable(getattr(value, method, None))
@@ -371,7 +401,7 @@ def check_options(options: Any, path: str) -> None:
 
 
 def widths(given: Any, path: str) -> tuple[int, ...]:
-    """Return the widths of layers as a tuple; ConfigError for a number."""
+    """Return the widths of layers as a tuple; ConfigError where `given` is no list, naming the option `path`."""
     if isinstance(given, Iterable) and not isinstance(given, str):
         return tuple(given)
     name = path.rpartition(".")[2]
@@ -379,7 +409,10 @@ def widths(given: Any, path: str) -> tuple[int, ...]:
 
 
 def require_made_for(network: Any, env: Any, field: str, name: str) -> None:
-    """Raise ConfigError where a ppax network was made for spaces that differ from those of `env`."""
+    """Raise ConfigError where a network of ppax was made for spaces that differ from those of `env`.
+
+    `field` names the network and `name` the environment in the error. A user's own network is not checked.
+    """
     if not isinstance(network, Composed):
         return
     if jax.tree_util.all_leaves([network.head]):

@@ -1,4 +1,4 @@
-"""Encoders: from one entry of an observation to a vector; the choice of each entry's encoder; convolutions."""
+"""Encoders from one entry of an observation to a vector, the choice of each entry's encoder, and convolutions."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ SMALLEST = 8  # pixels on a side of an image, for advice
 
 
 class Encoder(Protocol):
-    """Encoder protocol: from one entry of an observation, or all entries, to a vector."""
+    """Protocol of encoders, which map one entry of an observation, or a dict of all entries, to a vector."""
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return parameters for inputs with the shape of `example`."""
+        """Return new parameters of the encoder for inputs with the shape of `example`."""
 
     def __call__(self, params: Params, x: PyTree) -> Array:
-        """Return the vector [n] of one input."""
+        """Return the encoder's vector [n] for one input, without batch axis."""
 
 
 @part
 class Auto:
-    """Automatic choice: `small_cnn` for images of 3 to 35 pixels, `nature_cnn` for larger ones, `flat` otherwise."""
+    """Automatic choice of encoders: `small_cnn` for images of 3 to 35 pixels, `nature_cnn` for larger, else `flat`."""
 
 
 @part
 class Flat:
-    """Flatten an array to a vector, without parameters."""
+    """Encoder that flattens an array to a vector, without parameters."""
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return no parameters."""
+        """Return {}, as flattening has no parameters."""
         return {}
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return `x` [...] as a vector [size]."""
+        """Return the array `x` [...] as a vector [size]."""
         return jnp.ravel(x)
 
 
 @part
 class NatureCNN:
-    """DQN's three convolutions with relu, for images of at least 36 x 36 pixels.
+    """Encoder of DQN: three convolutions with relu, for images of at least 36 x 36 pixels.
 
     Mnih et al. 2015, https://doi.org/10.1038/nature14236. Filters and strides: 8 x 8 with 4, 4 x 4 with 2, 3 x 3 with
     1. The paper's network adds one dense layer: `hidden = [512]`, `activation = "relu"`.
@@ -65,11 +65,11 @@ class NatureCNN:
     layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return filters for images of the shape of `example`."""
+        """Return new filters of the three convolutions for images of the shape of `example`."""
         return init_convs(key, SIZES, (channels_last(example, self.layout).shape[-1], *self.channels))
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image."""
+        """Return the flattened features of one image, a vector."""
         x = channels_last(x, self.layout)
         for i, stride in enumerate(STRIDES):
             x = jax.nn.relu(conv(params[str(i)], x, stride))
@@ -78,7 +78,7 @@ class NatureCNN:
 
 @part
 class ImpalaCNN:
-    """IMPALA's residual network: a stage for each of `channels`, then relu.
+    """Encoder of IMPALA: a residual network with a stage for each of `channels`, then relu.
 
     Espeholt et al. 2018, https://arxiv.org/abs/1802.01561, figure 3, right. A stage is a 3 x 3 convolution, max pooling
     that halves the image, and two residual blocks of 3 x 3 convolutions. The paper's network adds one dense layer:
@@ -89,14 +89,14 @@ class ImpalaCNN:
     layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return filters for images of the shape of `example`, five convolutions for each stage."""
+        """Return new filters for images of the shape of `example`: five convolutions for each stage."""
         channels = (channels_last(example, self.layout).shape[-1], *self.channels)
         keys = jax.random.split(key, len(self.channels))
         stages = zip(keys, channels[:-1], channels[1:], strict=True)
         return {str(i): init_convs(k, (3,) * 5, (size, *(out,) * 5)) for i, (k, size, out) in enumerate(stages)}
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image."""
+        """Return the flattened features of one image, a vector."""
         x = channels_last(x, self.layout)
         for i in range(len(self.channels)):
             stage = params[str(i)]
@@ -109,7 +109,7 @@ class ImpalaCNN:
 
 @part
 class SmallCNN:
-    """Convolutions of 3 x 3 with relu, one for each of `channels`; for images of about 10 x 10 pixels.
+    """Encoder of 3 x 3 convolutions with relu, one for each of `channels`, for images of about 10 x 10 pixels.
 
     Those of MinAtar's networks: Young and Tian 2019, https://arxiv.org/abs/1903.03176. The paper's network adds one
     dense layer: `hidden = [128]`, `activation = "relu"`.
@@ -119,12 +119,12 @@ class SmallCNN:
     layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return filters for images of the shape of `example`."""
+        """Return new filters of the convolutions for images of the shape of `example`."""
         channels = (channels_last(example, self.layout).shape[-1], *self.channels)
         return init_convs(key, (3,) * len(self.channels), channels)
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image."""
+        """Return the flattened features of one image, a vector."""
         x = channels_last(x, self.layout)
         for i in range(len(self.channels)):
             x = jax.nn.relu(conv(params[str(i)], x))
@@ -135,14 +135,14 @@ CONVOLUTIONS = (NatureCNN, ImpalaCNN, SmallCNN)
 
 
 class EntryReader(NamedTuple):
-    """Encoder with its input entries: one entry, or with a user's own encoder all of them."""
+    """Encoder with the entries of an observation that it reads: one, or for a user's own encoder all together."""
 
     entries: tuple[Entry, ...]
     encoder: Any
 
     @property
     def name(self) -> str:
-        """Name of its parameters: that of its entry, or "obs"."""
+        """Name of the encoder's parameters: that of its entry, or "obs" if it reads several."""
         return self.entries[0].name if len(self.entries) == 1 else "obs"
 
     def example(self) -> PyTree:
@@ -150,12 +150,15 @@ class EntryReader(NamedTuple):
         return self._join([jnp.zeros(entry.shape, jnp.float32) for entry in self.entries])
 
     def read(self, params: Params, obs: PyTree, dtype: Any) -> Array:
-        """Return the vector of one observation; inputs of encoders with layers are cast to the weights' `dtype`."""
+        """Return the encoder's vector for one observation.
+
+        Its inputs are cast to `dtype`, that of the network's weights.
+        """
         vector: Array = self.encoder(params, self._join([entry.read(obs, dtype) for entry in self.entries]))
         return vector
 
     def size(self) -> int:
-        """Return the length of that vector; ConfigError where the encoder's output is not a vector."""
+        """Return the length of the encoder's vector; ConfigError where its output is not a vector."""
         example = jax.eval_shape(self.example)
         shape = jax.eval_shape(lambda x: self.encoder(self.encoder.init(jax.random.key(0), x), x), example)
         if len(shape.shape) != 1:
@@ -173,9 +176,10 @@ class EntryReader(NamedTuple):
 def readers(
     encoder: Any, encoders: tuple[tuple[str, Any], ...], available: tuple[Entry, ...]
 ) -> tuple[EntryReader, ...]:
-    """Return the readers of the `available` entries of an observation: those named in `encoders`, and all others.
+    """Return each encoder paired with the `available` observation entries that it reads, in the order of the entries.
 
-    ConfigError where an encoder does not fit.
+    `encoders` names those of single entries. `encoder` reads all others: a user's own reads them together, a built-in
+    one each entry alone. Raises ConfigError where an encoder does not fit.
     """
     named = dict(encoders)
     others = tuple(entry for entry in available if entry.name not in named)
@@ -204,7 +208,10 @@ def _readers(encoder: Any, available: tuple[Entry, ...]) -> tuple[EntryReader, .
 def named_encoders(
     encoders: Mapping[str, Any] | tuple[tuple[str, Any], ...], available: tuple[Entry, ...], field: str
 ) -> tuple[tuple[str, Any], ...]:
-    """Return encoders by entry as sorted pairs; ConfigError, with the nearest, for a name that is no entry."""
+    """Return the encoders of single entries as sorted pairs (entry, encoder); ConfigError for a name that is no entry.
+
+    The error names the option `field` and the nearest entry.
+    """
     names = [entry.name for entry in available]
     for name in dict(encoders):
         if name not in names:
@@ -216,7 +223,7 @@ def named_encoders(
 
 
 def _automatic(entry: Entry) -> EntryReader:
-    """Return the automatic choice of encoder for an entry."""
+    """Return an observation's entry with the encoder chosen for it: a convolution for images, otherwise `Flat`."""
     if not entry.image:
         if entry.pixels and (advice := _with_three_axes(entry)):
             warnings.warn(
@@ -234,7 +241,10 @@ def _automatic(entry: Entry) -> EntryReader:
 
 
 def _with_three_axes(entry: Entry) -> str:
-    """Return how an array of two or four axes becomes an image with three; "" where it is none."""
+    """Return advice how to make an array of two or four axes an image with three.
+
+    It is "" for an array that does not look like images.
+    """
     shape = entry.shape
     if entry.categories or len(shape) not in (2, 4) or min(sorted(shape)[-2:]) < SMALLEST:
         return ""
@@ -250,7 +260,7 @@ def _with_three_axes(entry: Entry) -> str:
 
 
 def _fitting(encoder: Any, entry: Entry) -> EntryReader:
-    """Return `encoder` with its entry; ConfigError where the entry is too small for it."""
+    """Return `encoder` with the observation's entry that it reads; ConfigError where the entry is too small for it."""
     reader = EntryReader((entry,), encoder)
     if not reader.size():
         raise ConfigError(
@@ -261,7 +271,10 @@ def _fitting(encoder: Any, entry: Entry) -> EntryReader:
 
 
 def init_conv(key: Key, size: int, channels_in: int, channels_out: int) -> Params:
-    """Return `size` x `size` filters, orthogonal as a matrix from patch to channels, gain sqrt 2; zero bias."""
+    """Return new parameters of a convolution: `size` x `size` filters and zero bias.
+
+    The filters are orthogonal as a matrix from patch to channels, with gain sqrt 2.
+    """
     matrix = orthogonal(key, size * size * channels_in, channels_out, math.sqrt(2.0))
     return {
         "kernel": matrix.reshape(size, size, channels_in, channels_out),
@@ -270,17 +283,18 @@ def init_conv(key: Key, size: int, channels_in: int, channels_out: int) -> Param
 
 
 def conv(params: Params, x: Array, stride: int = 1, padding: str = "VALID") -> Array:
-    """Convolve one image [height, width, channels] with the filters, in the precision of the filters.
+    """Return the convolution of one image [height, width, channels] with the filters, plus bias, as float32.
 
-    On a CPU it uses matrix products, because XLA's CPU convolutions are 10 to 40 times slower inside a loop
-    (https://github.com/jax-ml/jax/issues/12868); on accelerators it uses XLA's convolution.
+    The products are in the precision of the filters. On a CPU it uses matrix products, because XLA's CPU convolutions
+    are 10 to 40 times slower inside a loop (https://github.com/jax-ml/jax/issues/12868); on accelerators it uses XLA's
+    convolution.
     """
     convolve = convolve_by_library if rules().library_convolutions else convolve_by_products
     return convolve(x, params["kernel"], stride, padding) + params["bias"][None, None]
 
 
 def convolve_by_library(x: Array, kernel: Array, stride: int, padding: str) -> Array:
-    """Convolve [H, W, C] with [h, w, C, D] to [H', W', D] by XLA's convolution."""
+    """Return the convolution [H', W', D] of an image [H, W, C] with filters [h, w, C, D], by XLA's convolution."""
     axes = ("NHWC", "HWIO", "NHWC")
     y: Array = jax.lax.conv_general_dilated(
         x[None].astype(kernel.dtype),
@@ -294,10 +308,11 @@ def convolve_by_library(x: Array, kernel: Array, stride: int, padding: str) -> A
 
 
 def convolve_by_products(x: Array, kernel: Array, stride: int, padding: str) -> Array:
-    """Convolve [H, W, C] with [h, w, C, D] to [H', W', D] by one product of patches and filters (im2col).
+    """Return the convolution [H', W', D] of an image [H, W, C] with filters [h, w, C, D], by one matrix product.
 
-    First, blocks of stride x stride pixels become channels (space to depth). The remaining convolution has stride 1;
-    its patches are plain slices, whose gradient is padding: both are cheap, unlike slices with a stride.
+    The product is of patches and filters (im2col). First, blocks of stride x stride pixels become channels (space to
+    depth). The remaining convolution has stride 1; its patches are plain slices, whose gradient is padding: both are
+    cheap, unlike slices with a stride.
     """
     rows, columns = x.shape[:2]
     high, wide, _, filters = kernel.shape
@@ -320,20 +335,20 @@ def convolve_by_products(x: Array, kernel: Array, stride: int, padding: str) -> 
 
 
 def _margins(size: int, window: int, stride: int, padding: str) -> tuple[int, int]:
-    """Return the number of padding pixels before and after `size` pixels."""
+    """Return the number of padding pixels before and after `size` pixels, for a window moved by `stride`."""
     ((before, after),) = jax.lax.padtype_to_pads((size,), (window,), (stride,), padding)
     return before, after
 
 
 def _blocks(x: Array, size: int) -> Array:
-    """Reshape [H, W, C, ...] to [H / size, W / size, size * size * C, ...] (space to depth)."""
+    """Return `x` [H, W, C, ...] as [H / size, W / size, size * size * C, ...], blocks as channels (space to depth)."""
     rows, columns, channels, *rest = x.shape
     x = x.reshape(rows // size, size, columns // size, size, channels, *rest)
     return jnp.moveaxis(x, 2, 1).reshape(rows // size, columns // size, size * size * channels, *rest)
 
 
 def max_pool(x: Array) -> Array:
-    """Max pooling with window 3 x 3, stride 2 and padding "SAME".
+    """Return an image [H, W, C] max-pooled with window 3 x 3, stride 2 and padding "SAME".
 
     On a CPU by comparing slices. The gradient is that of XLA's pooling: among equal numbers, the first receives it.
     """
@@ -343,7 +358,7 @@ def max_pool(x: Array) -> Array:
 
 
 def _largest_of_three(x: Array, axis: int) -> Array:
-    """Max pooling along `axis` with window 3 and stride 2."""
+    """Return `x` max-pooled along `axis` with window 3, stride 2 and padding "SAME"."""
     size = x.shape[axis]
     before, _ = _margins(size, 3, 2, "SAME")
     out = -(-size // 2)
@@ -357,16 +372,19 @@ def _largest_of_three(x: Array, axis: int) -> Array:
 
 
 def _larger(a: Array, b: Array) -> Array:
-    """Return the elementwise maximum; `a` where both are equal, NaN where one of them is NaN."""
+    """Return the elementwise maximum; its gradient goes to `a` where both are equal. NaN where one of them is NaN."""
     return jnp.where((a >= b) | (a != a), a, b)
 
 
 def channels_last(x: Array, layout: str) -> Array:
-    """Return an image as [height, width, channels]."""
+    """Return an image of this layout, "hwc" or "chw", as [height, width, channels]."""
     return x if layout == "hwc" else jnp.moveaxis(x, 0, -1)
 
 
 def init_convs(key: Key, sizes: tuple[int, ...], channels: tuple[int, ...]) -> Params:
-    """Return parameters of consecutive convolutions, named "0", "1", ...; `channels[0]` is that of the image."""
+    """Return new parameters of consecutive convolutions, by name "0", "1", ...
+
+    `sizes` are the sides of their filters. `channels[0]` is the number of the image's channels, the others are outputs.
+    """
     keys = jax.random.split(key, len(sizes))
     return {str(i): init_conv(keys[i], size, channels[i], channels[i + 1]) for i, size in enumerate(sizes)}

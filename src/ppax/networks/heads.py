@@ -1,4 +1,4 @@
-"""Heads: from a network's outputs to an action distribution, one for each kind of space, and their choice."""
+"""Heads: from a network's outputs to an action distribution, one for each kind of action space, and their choice."""
 
 from __future__ import annotations
 
@@ -29,30 +29,36 @@ FAMILIES = ("normal", "squashed", "beta", "ball")  # distributions over a Box
 
 
 class Head(Protocol):
-    """Head protocol: from a network's outputs to an action distribution."""
+    """Protocol of heads, which make an action distribution from a network's outputs."""
 
     @property
     def size(self) -> int:
-        """Number of network outputs it takes."""
+        """Number of network outputs that this head takes."""
 
     @property
     def log_std_size(self) -> int:
-        """Number of state-independent log standard deviations, which are parameters of the network."""
+        """Number of log standard deviations that do not depend on the state: they are parameters of the network."""
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Distribution:
-        """Return the distribution from `outputs` [size] and `log_std` [log_std_size]; masks as in arrays/masks.py."""
+        """Return the action distribution from `outputs` [size] and `log_std` [log_std_size].
+
+        The action mask is a tree like the action (arrays/masks.py); None allows every action.
+        """
 
 
 @part
 class CategoricalHead:
-    """Categorical head: one logit for each action of a Discrete space."""
+    """Head of Discrete spaces: one logit for each action."""
 
     size: int = static()
     start: int = static(default=0)
     log_std_size: int = static(default=0)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Categorical:
-        """Return the distribution from `outputs` [size]."""
+        """Return the categorical distribution from the logits `outputs` [size].
+
+        Actions with False in the mask have probability 0.
+        """
         return Categorical.masked(outputs, action_mask, self.start)
 
 
@@ -67,11 +73,14 @@ class IndependentHead:
 
     @property
     def size(self) -> int:
-        """Number of network outputs it takes."""
+        """Number of network outputs that this head takes: one logit for each action of each component."""
         return sum(self.counts)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Factorised:
-        """Return the distribution from `outputs` [size]."""
+        """Return the distribution of independent categoricals from the logits `outputs` [size].
+
+        Actions with False in the mask have probability 0.
+        """
         ragged = min(self.counts) < max(self.counts)
         if action_mask is None and ragged:
             action_mask = jnp.ones(outputs.shape, bool)
@@ -79,7 +88,10 @@ class IndependentHead:
         return Factorised(Categorical.masked(self._rows(outputs), mask), self.start, self.shape)
 
     def _rows(self, flat: Array) -> Array:
-        """Reshape [size] to [k, n], one row for each component; short rows are padded with 0 (False in a mask)."""
+        """Return numbers of all actions, [size], as [k, n]: a row for each of k components.
+
+        Short rows are padded with 0 (False in a mask).
+        """
         k, n = len(self.counts), max(self.counts)
         if min(self.counts) == n:
             return flat.reshape(*flat.shape[:-1], k, n)
@@ -92,7 +104,7 @@ class IndependentHead:
 
 @part
 class NormalHead:
-    """Head of Box spaces: a mean and a log standard deviation for each element.
+    """Head of Box spaces: a mean and a log standard deviation for each element of the action.
 
     The log standard deviation is a free parameter, or with `state_std` an output of the network through a softplus.
     """
@@ -107,16 +119,16 @@ class NormalHead:
 
     @property
     def size(self) -> int:
-        """Number of network outputs it takes."""
+        """Number of network outputs that this head takes: the means, and with `state_std` the standard deviations."""
         return len(self.bounds.low) * (2 if self.state_std else 1)
 
     @property
     def log_std_size(self) -> int:
-        """Number of state-independent log standard deviations."""
+        """Number of log standard deviations that are free parameters: one for each element; 0 with `state_std`."""
         return 0 if self.state_std else len(self.bounds.low)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Distribution:
-        """Return the distribution from `outputs` [size] and `log_std` [log_std_size]."""
+        """Return the distribution from `outputs` [size] and `log_std` [log_std_size], not read with `state_std`."""
         dims = len(self.bounds.low)
         if self.state_std:
             # softplus(shift) = std_init
@@ -131,18 +143,18 @@ class NormalHead:
 
 @part
 class BetaHead:
-    """Beta head: alpha and beta for each element of a bounded Box, both 1 + softplus(output)."""
+    """Head of bounded Box spaces: alpha and beta for each element of the action, both 1 + softplus(output)."""
 
     bounds: Bounds = static()
     log_std_size: int = static(default=0)
 
     @property
     def size(self) -> int:
-        """Number of network outputs it takes."""
+        """Number of network outputs that this head takes: two for each element of the action."""
         return 2 * len(self.bounds.low)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Beta:
-        """Return the distribution from `outputs` [size]."""
+        """Return the beta distribution from `outputs` [size]; `log_std` and `action_mask` are not read."""
         dims = len(self.bounds.low)
         parameters = 1.0 + jax.nn.softplus(outputs)
         return Beta(parameters[..., :dims], parameters[..., dims:], *self.bounds)
@@ -150,25 +162,25 @@ class BetaHead:
 
 @part
 class JointHead:
-    """Head of Dict spaces (with names) and Tuple spaces: one head for each component."""
+    """Head of Dict spaces (with `names`) and Tuple spaces: one head for each component of the action."""
 
     heads: tuple[Head, ...] = dataclasses.field(metadata={"doc": ""})
     names: tuple[str, ...] | None = static(default=None)
 
     @property
     def size(self) -> int:
-        """Number of network outputs it takes."""
+        """Number of network outputs that this head takes: the sum over its components."""
         return sum(head.size for head in self.heads)
 
     @property
     def log_std_size(self) -> int:
-        """Number of state-independent log standard deviations."""
+        """Number of log standard deviations that are free parameters: the sum over its components."""
         return sum(head.log_std_size for head in self.heads)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Joint:
-        """Return the distribution from `outputs` [size] and `log_std` [log_std_size].
+        """Return the joint distribution from `outputs` [size] and `log_std` [log_std_size].
 
-        The mask of a Dict space may omit components.
+        The action mask is a dict or tuple like the action; that of a Dict space may omit components.
         """
         components, at, log_std_at = [], 0, 0
         for i, head in enumerate(self.heads):
@@ -181,7 +193,7 @@ class JointHead:
 
 
 class BoxOptions(NamedTuple):
-    """Distribution options of Box actions, as in run files under the network's options."""
+    """Options of the distribution of Box actions, as in run files among the network's options."""
 
     distribution: str = "normal"
     state_std: bool = False
@@ -194,8 +206,9 @@ class BoxOptions(NamedTuple):
 def head_for(space: spaces.Space, distribution: str = "normal", **box: Any) -> Head:
     """Return the head for an action space; ConfigError where an option is invalid.
 
-    `distribution` and `box`, the other options of `BoxOptions`, apply to its Box spaces. State-independent log standard
-    deviations are parameters of the network, which initialises them; with `state_std` the head adds the offset.
+    A head makes the action distribution from the network's outputs. `distribution` and `box`, the other options of
+    `BoxOptions`, apply to its Box spaces. State-independent log standard deviations are parameters of the network,
+    which initialises them; with `state_std` the head adds the offset.
     """
     options = BoxOptions(distribution, **box)
     if imports.is_path(distribution):
@@ -211,7 +224,7 @@ def head_for(space: spaces.Space, distribution: str = "normal", **box: Any) -> H
 def require_features_for_noise(head: Head, gsde: bool) -> None:
     """Raise ConfigError if gSDE is on and `head` does not support its noise.
 
-    The head must be of one Box, with a normal distribution of state-independent standard deviations.
+    The head must be of one Box, with a normal distribution whose standard deviations do not depend on the state.
     """
     if not gsde:
         return
@@ -226,7 +239,10 @@ def require_features_for_noise(head: Head, gsde: bool) -> None:
 
 
 def _own_head(space: spaces.Space, options: BoxOptions) -> Head:
-    """Return the head that a function of the user's, at an import path, makes for the action space."""
+    """Return the head that the user's function at the import path `options.distribution` makes for the action space.
+
+    Raises ConfigError where the result is no head, or where other options are set.
+    """
     text = f"network.distribution = {options.distribution!r}"
     for name, value in options._replace(distribution="normal")._asdict().items():
         if value != BoxOptions._field_defaults[name]:
@@ -243,9 +259,10 @@ def _own_head(space: spaces.Space, options: BoxOptions) -> Head:
 
 
 def off_scale(head: Any) -> str:
-    """Return the bounds of the first action that a normal distribution around 0 with standard deviation 1 misses.
+    """Return the bounds, as text, of the first action that a normal distribution with mean 0 and deviation 1 misses.
 
-    Those are boxes much wider or narrower than it, or far from 0; "" where there is none, and for other distributions.
+    It misses boxes much wider or narrower than it, and boxes far from 0. "" where there is none, and for heads of other
+    distributions.
     """
     if isinstance(head, JointHead):
         return next((found for one in head.heads if (found := off_scale(one))), "")
@@ -262,7 +279,10 @@ def off_scale(head: Any) -> str:
 
 
 def needs_squashing(space: spaces.Space) -> str:
-    """Return the bounds of the first action that `normal` misses and `squashed` does not; "" of none."""
+    """Return the bounds, as text, of the first action that `normal` explores badly and `squashed` does not.
+
+    It is "" where there is none.
+    """
     try:
         found = off_scale(head_for(space))
         return found if found and head_for(space, "squashed") else ""
@@ -271,7 +291,10 @@ def needs_squashing(space: spaces.Space) -> str:
 
 
 def same_actions(head: Any, other: Any) -> bool:
-    """Return whether two heads fit the same action space, with any distributions; a user's own head fits any space."""
+    """Return whether two heads fit the same action space, whatever their distributions.
+
+    A user's own head fits any space.
+    """
     if isinstance(head, JointHead) and isinstance(other, JointHead):
         same_layout = head.names == other.names and len(head.heads) == len(other.heads)
         return same_layout and all(map(same_actions, head.heads, other.heads))
@@ -279,7 +302,7 @@ def same_actions(head: Any, other: Any) -> bool:
 
 
 def _action_layout(head: Any) -> Any:
-    """Return the sizes or bounds of the actions of a ppax head; None for a user's own head."""
+    """Return the sizes or bounds of the actions of a ppax head, to be compared; None for a user's own head."""
     if isinstance(head, CategoricalHead):
         return head.size, head.start
     if isinstance(head, IndependentHead):
@@ -290,7 +313,7 @@ def _action_layout(head: Any) -> Any:
 
 
 def _check(options: BoxOptions) -> None:
-    """Raise ConfigError for invalid options, and for options without effect on the chosen distribution."""
+    """Raise ConfigError for invalid options of Box actions, and for options without effect on the distribution."""
     family, low, high, radius = options.distribution, options.std_min, options.std_max, options.ball_radius
     if family not in FAMILIES:
         nearest = difflib.get_close_matches(str(family), FAMILIES, n=1, cutoff=0.0)[0]
@@ -319,7 +342,7 @@ def has_box(space: spaces.Space) -> bool:
 
 
 def box_size(space: spaces.Space) -> int:
-    """Return the number of continuous actions in a space: entries of its Boxes."""
+    """Return the number of continuous actions in a space: elements of its Boxes; 0 without one."""
     if isinstance(space, spaces.Dict):
         return sum(map(box_size, space.spaces.values()))
     if isinstance(space, spaces.Tuple):
@@ -328,7 +351,7 @@ def box_size(space: spaces.Space) -> int:
 
 
 def _head(space: spaces.Space, options: BoxOptions, where: str) -> Head:
-    """Return the head of a space nested at `where`."""
+    """Return the head of a space, with the heads of the spaces inside it; `where` names the space in errors."""
     if isinstance(space, spaces.Discrete):
         require_32_bits(space, where)
         return CategoricalHead(size=int(space.n), start=int(space.start))
@@ -386,7 +409,10 @@ def _box_head(space: spaces.Box, options: BoxOptions, where: str) -> Head:
 
 
 def _radius(space: spaces.Box, bounds: Bounds, radius: float | None, where: str) -> float:
-    """Return the ball's radius: as given, or half the width of a box that is equally wide in every dimension."""
+    """Return the ball's radius: `radius`, or if that is None half the width of a box that is equally wide everywhere.
+
+    Raises ConfigError where the box has no middle, is not equally wide, or is narrower than the ball. `where` names it.
+    """
     halves = centre_and_half(bounds.low, bounds.high)[1]
     smallest, largest = float(halves.min()), float(halves.max())
     half_bounded = np.isinf(bounds.low) != np.isinf(bounds.high)
@@ -411,7 +437,7 @@ def log_softplus(x: Array) -> Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def clip_inward(x: Array, low: float | None, high: float | None) -> Array:
-    """Return `x` clipped to [low, high], with a gradient that can leave the bounds.
+    """Return `x` clipped to [low, high] (None: no bound), with a gradient that can leave the bounds.
 
     Beyond a bound the gradient passes where gradient descent moves `x` back inside, and is 0 otherwise.
     """

@@ -45,24 +45,27 @@ def orthogonal(key: Key, size_in: int, size_out: int, gain: float) -> Array:
 
 
 def init_dense(key: Key, size_in: int, size_out: int, gain: float) -> Params:
-    """Return a linear layer with orthogonal weights and zero bias."""
+    """Return new parameters of a linear layer: orthogonal weights with this gain, and zero bias."""
     return {"kernel": orthogonal(key, size_in, size_out, gain), "bias": jnp.zeros(size_out, jnp.float32)}
 
 
 def dense(params: Params, x: Array) -> Array:
-    """Return x W + b for x [size_in]."""
+    """Return x W + b for a vector x [size_in], from the parameters of a linear layer."""
     return matmul(x, params["kernel"]) + params["bias"]
 
 
 def rescaled_dense(params: Params, scale: Scalar, shift: Scalar) -> Params:
-    """Return a linear layer whose outputs are `scale` * (old outputs) + `shift`, as PopArt needs it."""
+    """Return parameters of a linear layer whose outputs are `scale` * (old outputs) + `shift`, as PopArt needs it."""
     return params | {"kernel": params["kernel"] * scale, "bias": params["bias"] * scale + shift}
 
 
 def init_layers(
     key: Key, size_in: int, widths: tuple[int, ...], gain: float = HIDDEN_GAIN, layer_norm: bool = False
 ) -> Params:
-    """Return parameters of consecutive dense layers, named "0", "1", ..., each with a layer norm or without."""
+    """Return new parameters of consecutive dense layers of these widths, by name "0", "1", ...
+
+    With `layer_norm` each has the parameters of a layer norm, too.
+    """
     sizes, keys = (size_in, *widths), jax.random.split(key, len(widths)) if widths else ()
     params = {str(i): init_dense(k, sizes[i], sizes[i + 1], gain) for i, k in enumerate(keys)}
     norms = {name: {"norm": init_norm(layer["bias"].shape[0])} if layer_norm else {} for name, layer in params.items()}
@@ -70,9 +73,9 @@ def init_layers(
 
 
 def layers(params: Params, x: Array, widths: tuple[int, ...], activation: str, exact: bool = False) -> Array:
-    """Apply dense layers to one vector, each followed by its layer norm, if it has one, and the activation.
+    """Return the output of dense layers for one vector: each with its layer norm, if it has one, and the activation.
 
-    With `exact` the factors of the first layer's product are not rounded.
+    With `exact` the factors of the first layer's product are not rounded to bfloat16.
     """
     for i in range(len(widths)):
         layer = params[str(i)]
@@ -83,12 +86,12 @@ def layers(params: Params, x: Array, widths: tuple[int, ...], activation: str, e
 
 
 def init_norm(size: int) -> Params:
-    """Return parameters of layer normalisation: scale 1, bias 0."""
+    """Return new parameters of a layer normalisation of vectors [size]: scale 1, bias 0."""
     return {"scale": jnp.ones(size, jnp.float32), "bias": jnp.zeros(size, jnp.float32)}
 
 
 def layer_norm(params: Params, x: Array) -> Array:
-    """Normalise one vector to mean 0 and variance 1, then scale and shift.
+    """Return one vector normalised to mean 0 and variance 1, then scaled and shifted by the parameters.
 
     Ba et al. 2016, https://arxiv.org/abs/1607.06450
     """

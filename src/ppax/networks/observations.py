@@ -1,4 +1,4 @@
-"""Observation entries: the arrays of an observation space, and their preprocessing into network inputs."""
+"""Entries of observations: the arrays of an observation space, and their preprocessing into network inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ppax.envs.suites.registry import require_adapted
 
 @part
 class Entry:
-    """One array of an observation: its path in the space, and its preprocessing (one-hot, pixel scaling or none)."""
+    """Array of an observation: its path in the space, and its preprocessing (one-hot, pixel scaling or none)."""
 
     path: tuple[str | int, ...] = static()  # keys of Dict, indices of Tuple; () for an observation of one array
     shape: tuple[int, ...] = static()  # of the output of `read`
@@ -33,11 +33,11 @@ class Entry:
 
     @property
     def image(self) -> bool:
-        """True for arrays with three axes (height, width, channels) that are not categorical."""
+        """Whether the entry has three axes (height, width, channels) and is not categorical."""
         return not self.categories and len(self.shape) == 3
 
     def read(self, obs: PyTree, dtype: Any) -> Array:
-        """Return this entry of `obs`: categories one-hot, pixels scaled to [0, 1], other numbers unchanged."""
+        """Return this entry of one observation `obs`: categories one-hot, pixels scaled to [0, 1], others unchanged."""
         for step in self.path:
             obs = obs[step]
         if self.categories:
@@ -49,7 +49,10 @@ class Entry:
 
 
 def entries(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[Entry]:
-    """Yield all arrays of an observation of `space`; ConfigError for a kind of space without preprocessing."""
+    """Yield the entries (arrays) of an observation of `space`; ConfigError for a kind of space without preprocessing.
+
+    `path` is that of `space` in the whole observation space.
+    """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for key, value in inner:
@@ -74,7 +77,10 @@ def entries(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[E
 
 
 def require_32_bits(space: spaces.Discrete | spaces.MultiDiscrete, where: str) -> None:
-    """Raise ConfigError for categories whose numbers exceed 32 bits, which JAX has."""
+    """Raise ConfigError for a space of categories whose numbers exceed 32 bits, JAX's integers.
+
+    `where` names the space in the error.
+    """
     limits = np.iinfo(np.int32)
     counts = space.n if isinstance(space, spaces.Discrete) else space.nvec
     if np.min(space.start) < limits.min or np.max(space.start + counts - 1) > limits.max:
@@ -84,7 +90,7 @@ def require_32_bits(space: spaces.Discrete | spaces.MultiDiscrete, where: str) -
 
 
 def observation_space_of(env: Any) -> spaces.Space:
-    """Return the observation space of an environment; ConfigError for what has none."""
+    """Return the observation space of an environment; ConfigError for an object that has none."""
     require_adapted(getattr(env, "env", env))
     space = getattr(env, "observation_space", None)
     if isinstance(space, spaces.Space):
@@ -96,7 +102,8 @@ def observation_space_of(env: Any) -> spaces.Space:
 def select(available: tuple[Entry, ...], names: tuple[str, ...], field: str) -> tuple[Entry, ...]:
     """Return the entries named in `names`, or nested below one of them; all entries where `names` is empty.
 
-    ConfigError, under the name of the option `field`, for a name without an entry, or if no entry has an element.
+    Raises ConfigError, under the name of the option `field`, for a name without an entry, or if no entry has an
+    element.
     """
     for name in names:
         if not any(name in _names(entry) for entry in available):

@@ -46,17 +46,20 @@ def matmul(x: Array, kernel: Array) -> Array:
 
 
 def factor(kernel: Array) -> Array:
-    """Return a constant kernel rounded as `matmul` would round it here, for products that are traced elsewhere."""
+    """Return a constant kernel, rounded to bfloat16 where `matmul` would round it now.
+
+    It is for products that are traced elsewhere.
+    """
     return kernel.astype(jnp.bfloat16) if rounding.value and _is_large(kernel) else kernel
 
 
 def _is_large(kernel: Array) -> bool:
-    """Return whether both sides of a kernel are long enough for its products to be rounded."""
+    """Return whether both sides of a kernel are long enough for its products to be rounded to bfloat16."""
     return min(kernel.shape) >= MIN_SIDE
 
 
 def _product(x: Array, kernel: Array, rounded: bool) -> Array:
-    """`x @ kernel` of float32 arrays by the primitive."""
+    """Return `x @ kernel` of float32 arrays by ppax's primitive; with `rounded`, of factors rounded to bfloat16."""
     rows = product.bind(x.reshape(-1, x.shape[-1]), kernel, form="AB", rounded=rounded)
     out: Array = rows.reshape(*x.shape[:-1], kernel.shape[1])
     return out
@@ -65,7 +68,10 @@ def _product(x: Array, kernel: Array, rounded: bool) -> Array:
 # A forward-mode rule, which JAX transposes by itself: without a gradient the product stays an ordinary one
 @jax.custom_jvp
 def float32_matmul(x: Array, kernel: Array) -> Array:
-    """Return `x @ kernel` of float32 arrays; only its derivative by the kernel uses the primitive."""
+    """Return `x @ kernel` of float32 arrays.
+
+    Its derivative by the kernel uses ppax's primitive, which is fast on a CPU.
+    """
     return jnp.matmul(x, kernel, precision=float32_precision())
 
 
@@ -99,7 +105,10 @@ def _multiply(a: Array, b: Array, *, form: str, rounded: bool) -> Array:
 
 
 def _multiply_transposed(a: Array, b: Array, *, form: str, rounded: bool) -> Array:
-    """Compute A^T B as a product A B, whose first factor is transposed before it; other forms as they are."""
+    """Return the product of the primitive on a CPU: A^T B is computed as A B, with the first factor transposed before.
+
+    `form` says which factor counts as transposed: "AB", "ABt" or "AtB"; the first two are computed as they are.
+    """
     if form == "AtB" and rounded:
         a, form = _transposed_in_blocks(a.astype(jnp.bfloat16)), "AB"
     elif form == "AtB" and b.shape[1] > 1 and (len(a) >= FEW_ROWS or a.shape[1] * b.shape[1] <= MANY_RESULTS):
@@ -110,13 +119,13 @@ def _multiply_transposed(a: Array, b: Array, *, form: str, rounded: bool) -> Arr
 
 
 def _kept(x: Array) -> Array:
-    """Return `x`; XLA cannot fold a transposition before it into a product after it."""
+    """Return `x` behind a barrier, so that XLA cannot fold a transposition before it into a product after it."""
     kept: Array = jax.lax.optimization_barrier(x)
     return kept
 
 
 def _transposed_in_blocks(a: Array) -> Array:
-    """Transpose blocks of rows, then place them; XLA cannot fold this back into the product."""
+    """Return a^T in a layout that XLA cannot fold back into a product: rows are transposed in blocks, then placed."""
     rows, columns = a.shape
     block = BLOCK if rows % BLOCK == 0 else 1
     blocks = a.reshape(rows // block, block, columns).transpose(0, 2, 1)
@@ -124,14 +133,20 @@ def _transposed_in_blocks(a: Array) -> Array:
 
 
 def _transpose_a(g: Array, a: Any, b: Array, *, form: str, rounded: bool) -> Array:
-    """Return the gradient of the first factor A from that of the product, `g`; for form "AB" it is G B^T."""
+    """Return the gradient of the first factor A of a product from that of the product, `g`; for form "AB" it is G B^T.
+
+    `form` says which factor counts as transposed: "AB", "ABt" or "AtB".
+    """
     if form == "AtB":
         return product.bind(b, g, form="ABt", rounded=rounded)
     return product.bind(g, b, form={"AB": "ABt", "ABt": "AB"}[form], rounded=rounded)
 
 
 def _transpose_b(g: Array, a: Array, b: Any, *, form: str, rounded: bool) -> Array:
-    """Return the gradient of the second factor B from that of the product, `g`; for form "AB" it is A^T G."""
+    """Return the gradient of the second factor B of a product from that of the product, `g`; for form "AB" it is A^T G.
+
+    `form` says which factor counts as transposed: "AB", "ABt" or "AtB".
+    """
     if form == "ABt":
         return product.bind(g, a, form="AtB", rounded=rounded)
     return product.bind(a, g, form={"AB": "AtB", "AtB": "AB"}[form], rounded=rounded)

@@ -21,7 +21,10 @@ from ppax.envs.builtin.drawing import BLUE, GREEN, INK, Canvas
 
 
 class AcrobotState(NamedTuple):
-    """Angles and angular velocities; the first angle is 0 hanging down, the second is relative to the first link."""
+    """State of Acrobot: angles and angular velocities of both links.
+
+    The first angle is 0 hanging down, the second is relative to the first link.
+    """
 
     theta1: Array  # [] rad
     theta2: Array  # [] rad
@@ -31,10 +34,10 @@ class AcrobotState(NamedTuple):
 
 @part
 class Acrobot:
-    """Observation [6]: cosine and sine of both angles, both velocities. Actions: torque -1, 0, 1 at the joint.
+    """Environment Acrobot: two hanging links, with a motor at the joint between them, are to swing up.
 
-    The reward is -1 for each step. A step that lifts the free end one link's length above the hinge has reward 0 and
-    terminates.
+    Observation [6]: cosine and sine of both angles, both velocities. Actions: torque -1, 0, 1 at the joint. The reward
+    is -1 for each step. A step that lifts the free end one link's length above the hinge has reward 0 and terminates.
     """
 
     gravity: Scalar = number("gravity, m/s^2", default=9.8)
@@ -52,22 +55,22 @@ class Acrobot:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [6]."""
+        """Space of observations: Box [6], cosine and sine of both angles, both angular velocities."""
         high = np.array([1.0, 1.0, 1.0, 1.0, self.max_theta1_dot, self.max_theta2_dot], np.float32)
         return spaces.Box(-high, high, dtype=np.float32)
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Discrete: torque -1, 0, 1."""
+        """Space of actions, which are discrete: torque -1, 0, 1."""
         return spaces.Discrete(3)
 
     def reset(self, key: Key) -> EnvReset:
-        """Start almost hanging down, almost at rest."""
+        """Return the start of an episode of Acrobot: almost hanging down, almost at rest."""
         state = AcrobotState(*jax.random.uniform(key, (4,), jnp.float32, -0.1, 0.1))
         return EnvReset(state, _observe(state))
 
     def step(self, state: AcrobotState, action: Array, key: Key) -> EnvStep:
-        """Apply the torque for one time step (fourth-order Runge-Kutta)."""
+        """Return the result of applying the torque for one time step (fourth-order Runge-Kutta)."""
         torque = self.torque * (jnp.asarray(action, jnp.float32) - 1.0)
         x, dt = jnp.stack(state), self.dt
         k1 = self._change(x, torque)
@@ -86,7 +89,7 @@ class Acrobot:
         return EnvStep(new, _observe(new), reward, terminated, jnp.zeros((), bool))
 
     def _change(self, x: Array, torque: Array) -> Array:
-        """Time derivative of the state [4]."""
+        """Return the time derivative of Acrobot's state `x` [4]."""
         theta1, theta2, theta1_dot, theta2_dot = x
         m, l1, lc, inertia, g = self.mass, self.length, self.centre, self.inertia, self.gravity
         cos2, sin2 = jnp.cos(theta2), jnp.sin(theta2)
@@ -104,7 +107,7 @@ class Acrobot:
         return jnp.stack([theta1_dot, theta2_dot, theta1_acc, theta2_acc])
 
     def render(self, state: AcrobotState) -> np.ndarray:
-        """Draw both links and the height to reach, [H, W, 3]."""
+        """Return a picture [H, W, 3] of both links and the height to reach."""
         canvas = Canvas((-2.2, -2.2), (2.2, 2.2))
         canvas.line((-2.2, 1.0), (2.2, 1.0), GREEN)
         first, both = float(state.theta1), float(state.theta1) + float(state.theta2)
@@ -118,11 +121,14 @@ class Acrobot:
 
 
 def _wrap(angle: Array) -> Array:
-    """Wrap an angle to [-pi, pi)."""
+    """Return an angle in [-pi, pi), in rad."""
     return jnp.mod(angle + np.pi, 2 * np.pi) - np.pi
 
 
 def _observe(state: AcrobotState) -> Array:
-    """Observe angles as cosine and sine, which are the same after a full turn."""
+    """Return the observation [6]: both angles as cosine and sine, and both angular velocities.
+
+    Cosine and sine are the same after a full turn.
+    """
     angles = (jnp.cos(state.theta1), jnp.sin(state.theta1), jnp.cos(state.theta2), jnp.sin(state.theta2))
     return jnp.stack([*angles, state.theta1_dot, state.theta2_dot])

@@ -20,7 +20,7 @@ HOLD, BUY, SELL = range(3)
 
 
 class AlgoTradingState(NamedTuple):
-    """Price process, and the position of the agent."""
+    """State of AlgoTrading: the price process, and the position of the agent."""
 
     time: Array  # [] int32
     log_price: Array  # []
@@ -34,10 +34,11 @@ class AlgoTradingState(NamedTuple):
 
 @part
 class AlgoTrading:
-    """Actions: hold, buy (only without the asset), sell (only with it).
+    """Environment of trading one asset, whose price drifts and oscillates at rates that the agent must infer.
 
-    Observation: a dict of `invested` and the logarithms of price / last price (`change`) and price / purchase price
-    (`gain`). The reward of selling is log(price / purchase price); that of holding the asset is the last `change`.
+    Actions: hold, buy (only without the asset), sell (only with it). Observation: a dict of `invested` and the
+    logarithms of price / last price (`change`) and price / purchase price (`gain`). The reward of selling is log(price
+    / purchase price); that of holding the asset is the last `change`.
     """
 
     max_drift: Scalar = number("bound of the price's drift, uniform in +- this", default=0.05, low=0.0, high=0.5)
@@ -48,17 +49,17 @@ class AlgoTrading:
 
     @property
     def observation_space(self) -> spaces.Dict:
-        """Dict of a Discrete and two Boxes [1]."""
+        """Space of observations: a Dict of "invested", Discrete, and "change" and "gain", Boxes [1]."""
         amount = spaces.Box(-np.inf, np.inf, (1,), np.float32)
         return spaces.Dict({"invested": spaces.Discrete(2), "change": amount, "gain": amount})
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Discrete: hold, buy, sell."""
+        """Space of actions, which are discrete: hold, buy, sell."""
         return spaces.Discrete(3)
 
     def reset(self, key: Key) -> EnvReset:
-        """Start with a new asset, not invested."""
+        """Return the start of an episode of AlgoTrading: a new asset, not invested."""
         time_key, rate_key, price_key = jax.random.split(key, 3)
         rates = jax.random.uniform(rate_key, (3,), jnp.float32)
         log_price = jnp.log(jax.random.uniform(price_key, (), jnp.float32, 100.0, 10_000.0))
@@ -76,7 +77,7 @@ class AlgoTrading:
         return EnvReset(state, _observe(state), _mask(state))
 
     def step(self, state: AlgoTradingState, action: Array, key: Key) -> EnvStep:
-        """Trade at the observed price, then advance the price."""
+        """Return the result of trading at the observed price, after which the price advances."""
         # masked actions have no effect
         buys, sells = (action == BUY) & ~state.invested, (action == SELL) & state.invested
         holds = state.invested & ~sells
@@ -94,7 +95,7 @@ class AlgoTrading:
         return EnvStep(new, _observe(new), reward.astype(jnp.float32), never, never, _mask(new))
 
     def render(self, state: AlgoTradingState) -> np.ndarray:
-        """Draw the price over the last 40 steps, and the purchase price while invested, [H, W, 3]."""
+        """Return a picture [H, W, 3] of the price over the last 40 steps, and of the purchase price while invested."""
         drift, swing, frequency = float(state.drift), float(state.swing), float(state.frequency)
         times = np.arange(int(state.time) - 40, int(state.time) + 1)
         changes = np.log1p(drift) + np.log1p(swing * np.sin(frequency * times))
@@ -120,5 +121,5 @@ def _observe(state: AlgoTradingState) -> PyTree:
 
 
 def _mask(state: AlgoTradingState) -> Array:
-    """Action mask [3]: hold always, buy without the asset, sell with it."""
+    """Return the action mask [3]: hold always, buy without the asset, sell with it."""
     return jnp.stack([jnp.ones((), bool), ~state.invested, state.invested])

@@ -23,7 +23,7 @@ from ppax.envs.builtin.drawing import AMBER, BLUE, GREY, INK, Canvas
 
 
 class CartPoleState(NamedTuple):
-    """Position and velocity of the cart, angle (0 is upright) and angular velocity of the pole."""
+    """State of CartPole: position and velocity of the cart, angle (0 is upright) and angular velocity of the pole."""
 
     x: Array  # [] m
     x_dot: Array  # [] m/s
@@ -33,7 +33,10 @@ class CartPoleState(NamedTuple):
 
 @part
 class CartPole:
-    """Observation [4]: the state. Action: 0 pushes left, 1 right. Reward 1 for each step, including the last."""
+    """Environment CartPole: a pole is kept upright on a cart by pushing the cart left or right.
+
+    Observation [4]: the state. Action: 0 pushes left, 1 right. Reward 1 for each step, including the last.
+    """
 
     gravity: Scalar = number("gravity, m/s^2", default=9.8)
     cart_mass: Scalar = number("mass of the cart, kg", default=1.0, above=0.0)
@@ -50,28 +53,34 @@ class CartPole:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [4], twice as wide as the limits of an episode, so that it contains the final observation too."""
+        """Space of observations: Box [4], with bounds of twice the limits of an episode.
+
+        So it contains the final observation, too.
+        """
         high = np.array([2 * self.max_x, np.inf, 2 * self.max_theta, np.inf], np.float32)
         return spaces.Box(-high, high, dtype=np.float32)
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Discrete: left, right."""
+        """Space of actions, which are discrete: left, right."""
         return spaces.Discrete(2)
 
     def reset(self, key: Key) -> EnvReset:
-        """Start almost upright, near the middle, almost at rest."""
+        """Return the start of an episode of CartPole: almost upright, near the middle, almost at rest."""
         obs = jax.random.uniform(key, (4,), jnp.float32, -self.start_range, self.start_range)
         return EnvReset(CartPoleState(obs[0], obs[1], obs[2], obs[3]), obs)
 
     def step(self, state: CartPoleState, action: Array, key: Key) -> EnvStep:
-        """Push for one time step (explicit Euler). Terminates when the pole falls or the cart leaves the track."""
+        """Return the result of a push for one time step (explicit Euler).
+
+        It terminates when the pole falls or the cart leaves the track.
+        """
         new = self.move(state, jnp.where(action == 1, self.force, -self.force))
         terminated = (jnp.abs(new.x) > self.max_x) | (jnp.abs(new.theta) > self.max_theta)
         return EnvStep(new, jnp.stack(new), jnp.ones((), jnp.float32), terminated, jnp.zeros((), bool))
 
     def move(self, state: CartPoleState, push: Array) -> CartPoleState:
-        """Advance by one time step with the force `push` on the cart."""
+        """Return the state one time step later, with the force `push` on the cart, in N."""
         x, x_dot, theta, theta_dot = state
         sin, cos = jnp.sin(theta), jnp.cos(theta)
         mass = self.cart_mass + self.pole_mass
@@ -92,7 +101,7 @@ class CartPole:
         )
 
     def render(self, state: CartPoleState) -> np.ndarray:
-        """Draw cart and pole, [H, W, 3]."""
+        """Return a picture [H, W, 3] of cart and pole."""
         canvas = Canvas((-self.max_x, -1.2), (self.max_x, 1.6))
         canvas.line((-self.max_x, -0.2), (self.max_x, -0.2), GREY)
         x, angle = float(state.x), float(state.theta)

@@ -19,7 +19,7 @@ from ppax.envs.builtin.drawing import AMBER, BLUE, GREY, Canvas
 
 
 class CueState(NamedTuple):
-    """Position, and the cue of this episode."""
+    """State of the cue corridor: position, and the cue of this episode."""
 
     place: Array  # [] int32, steps from the start
     cue: Array  # [] int32, 0 or 1
@@ -27,10 +27,11 @@ class CueState(NamedTuple):
 
 @part
 class CueCorridor:
-    """Observation [2]: the cue (-1 or 1 at the start, 0 after it), and 1 at the fork. Actions: left, right.
+    """Environment of a corridor, at whose end the agent must turn to the side of a cue seen at the start.
 
-    Only the action at the fork has an effect: the reward is 1 for the side of the cue and -1 for the other, and the
-    episode terminates. All other rewards are 0.
+    Observation [2]: the cue (-1 or 1 at the start, 0 after it), and 1 at the fork. Actions: left, right. Only the
+    action at the fork has an effect: the reward is 1 for the side of the cue and -1 for the other, and the episode
+    terminates. All other rewards are 0.
     """
 
     length: Scalar = number("steps from the cue to the fork", default=10, low=1)
@@ -39,28 +40,28 @@ class CueCorridor:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [2]."""
+        """Space of observations: Box [2], the cue and whether the agent is at the fork."""
         return spaces.Box(np.array([-1, 0], np.float32), np.array([1, 1], np.float32))
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Discrete: left, right."""
+        """Space of actions, which are discrete: left, right."""
         return spaces.Discrete(2)
 
     def reset(self, key: Key) -> EnvReset:
-        """Start at the cue, which is left or right with equal probability."""
+        """Return the start of an episode: at the cue, which is left or right with equal probability."""
         state = CueState(jnp.int32(0), jax.random.bernoulli(key).astype(jnp.int32))
         return EnvReset(state, self._observe(state))
 
     def step(self, state: CueState, action: Array, key: Key) -> EnvStep:
-        """Walk one step, or turn at the fork."""
+        """Return the result of walking one step, or of turning at the fork, which terminates."""
         over = state.place >= self.length
         reward = jnp.where(over, jnp.where(action == state.cue, 1.0, -1.0), 0.0)
         state = CueState(state.place + 1, state.cue)
         return EnvStep(state, self._observe(state), reward.astype(jnp.float32), over, jnp.zeros((), bool))
 
     def render(self, state: CueState) -> np.ndarray:
-        """Draw the corridor, the agent, and the cue (at the top for 1), [H, W, 3]."""
+        """Return a picture [H, W, 3] of the corridor, the agent, and the cue (at the top for 1)."""
         walked = min(int(state.place) / int(self.length), 1.0)
         canvas = Canvas((-0.1, -0.2), (1.1, 0.2), paper=GREY)
         canvas.line((0.0, 0.0), (1.0, 0.0), (255, 255, 255), 12.0)

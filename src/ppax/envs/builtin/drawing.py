@@ -29,20 +29,20 @@ class Canvas:
         self.x, self.y = x[None, :], y[:, None]
 
     def image(self) -> np.ndarray:
-        """Return the image, [H, W, 3] of uint8."""
+        """Return the image that was drawn so far, uint8 [H, W, 3]."""
         return np.rint(self.pixels).astype(np.uint8)
 
     def disc(self, centre: Point, radius: Any, colour: Colour) -> None:
-        """Draw a filled circle."""
+        """Draw a filled circle, in world coordinates."""
         self._fill(np.hypot(self.x - float(centre[0]), self.y - float(centre[1])) - float(radius), colour)
 
     def ring(self, centre: Point, radius: Any, colour: Colour, thickness: float = 2.0) -> None:
-        """Draw a circle with a line of `thickness` pixels."""
+        """Draw a circle in world coordinates, with a line of `thickness` pixels."""
         distance = np.hypot(self.x - float(centre[0]), self.y - float(centre[1]))
         self._fill(np.abs(distance - float(radius)) - 0.5 * thickness / self.scale, colour)
 
     def line(self, begin: Point, end: Point, colour: Colour, thickness: float = 2.0) -> None:
-        """Draw a line segment with round ends, `thickness` pixels wide."""
+        """Draw a line segment in world coordinates with round ends, `thickness` pixels wide."""
         a, b = np.asarray(begin, float), np.asarray(end, float)
         way = b - a
         share = ((self.x - a[0]) * way[0] + (self.y - a[1]) * way[1]) / max(float(way @ way), 1e-12)
@@ -51,12 +51,12 @@ class Canvas:
         self._fill(distance - 0.5 * thickness / self.scale, colour)
 
     def path(self, points: Any, colour: Colour, thickness: float = 2.0) -> None:
-        """Draw line segments between successive points, [N, 2]."""
+        """Draw line segments between successive points, [N, 2] in world coordinates."""
         for begin, end in itertools.pairwise(points):
             self.line(begin, end, colour, thickness)
 
     def rectangle(self, low: Point, high: Point, colour: Colour) -> None:
-        """Draw a filled rectangle parallel to the axes."""
+        """Draw a filled rectangle from corner `low` to corner `high`, in world coordinates."""
         across = np.abs(self.x - 0.5 * (float(low[0]) + float(high[0]))) - 0.5 * (float(high[0]) - float(low[0]))
         upwards = np.abs(self.y - 0.5 * (float(low[1]) + float(high[1]))) - 0.5 * (float(high[1]) - float(low[1]))
         self._fill(np.maximum(across, upwards), colour)
@@ -68,7 +68,7 @@ class Canvas:
 
 
 def squares(numbers: Any, width: int = 300) -> np.ndarray:
-    """Draw numbers as squares, [H, W, 3]: blue for negative, amber for positive, grey for 0."""
+    """Return a picture [H, W, 3] of numbers as squares: blue for negative, amber for positive, grey for 0."""
     values = np.ravel(np.asarray(numbers, float))
     canvas = Canvas((0.0, 0.0), (max(len(values), 4), 1.0), width)
     for index, value in enumerate(values):

@@ -20,17 +20,18 @@ MOVES = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]], np.int32)  # row and column
 
 
 class MazeState(NamedTuple):
-    """Position."""
+    """State of the maze: the agent's position."""
 
     cell: Array  # [2] int32, row and column
 
 
 @part
 class Maze:
-    """Observation: number of the cell, row by row. Actions: up, down, left, right; a step into a wall has no effect.
+    """Environment of a long winding corridor, with a reward at its end alone.
 
-    A square of `size` rows and columns: rows 0, 2, 4, ... are open, each row between them has one opening, alternately
-    at the right and at the left end. The start is at the beginning of the first row, the goal at the end of the last:
+    Observation: number of the cell, row by row. Actions: up, down, left, right; a step into a wall has no effect. A
+    square of `size` rows and columns: rows 0, 2, 4, ... are open, each row between them has one opening, alternately at
+    the right and at the left end. The start is at the beginning of the first row, the goal at the end of the last:
     `shortest` steps away. The reward there is 1 and the episode terminates; all other rewards are 0.
     """
 
@@ -40,26 +41,26 @@ class Maze:
 
     @property
     def observation_space(self) -> spaces.Discrete:
-        """Number of the cell: row * size + column."""
+        """Space of observations, which are discrete: the number of the cell, row * size + column."""
         return spaces.Discrete(self.size**2)
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Discrete: up, down, left, right."""
+        """Space of actions, which are discrete: up, down, left, right."""
         return spaces.Discrete(4)
 
     @property
     def shortest(self) -> int:
-        """Steps from the start to the goal on the shortest way."""
+        """Number of steps from the start to the goal on the shortest way."""
         return (self.size + 1) // 2 * (self.size - 1) + self.size - 1
 
     def reset(self, key: Key) -> EnvReset:
-        """Start at the beginning of the first row."""
+        """Return the start of an episode in the maze: at the beginning of the first row."""
         cell = jnp.zeros(2, jnp.int32)
         return EnvReset(MazeState(cell), self._observe(cell))
 
     def step(self, state: MazeState, action: Array, key: Key) -> EnvStep:
-        """Move to the next cell in a direction, if it is open."""
+        """Return the result of a move to the next cell in a direction; the agent stays if that is closed."""
         wanted = state.cell + jnp.asarray(MOVES)[action]
         inside = ((wanted >= 0) & (wanted < self.size)).all()
         cell = jnp.where(inside & jnp.asarray(self._open())[tuple(wanted)], wanted, state.cell)
@@ -67,7 +68,7 @@ class Maze:
         return EnvStep(MazeState(cell), self._observe(cell), over.astype(jnp.float32), over, jnp.zeros((), bool))
 
     def render(self, state: MazeState) -> np.ndarray:
-        """Draw open cells, the goal and the agent, [H, W, 3]."""
+        """Return a picture [H, W, 3] of open cells, the goal and the agent."""
         canvas = Canvas((-0.6, -0.6), (self.size - 0.4, self.size - 0.4), paper=GREY)
         for row, column in np.argwhere(self._open()):
             x, y = float(column), float(self.size - 1 - row)
@@ -80,7 +81,7 @@ class Maze:
         return cell[0] * self.size + cell[1]
 
     def _open(self) -> np.ndarray:
-        """Whether each cell is open, [size, size]; ConfigError for an even size."""
+        """Return which cells of the maze are open, [size, size]; ConfigError for an even size."""
         if self.size % 2 == 0:
             raise ConfigError(f"size = {self.size}: must be odd; nearest valid value: {self.size + 1}")
         cells = np.zeros((self.size, self.size), bool)

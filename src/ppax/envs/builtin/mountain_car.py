@@ -20,7 +20,7 @@ from ppax.envs.builtin.drawing import BLUE, GREEN, GREY, INK, Canvas
 
 
 class CarState(NamedTuple):
-    """Position of the car along the valley, and its velocity for each step."""
+    """State of MountainCar: position of the car along the valley, and its velocity for each step."""
 
     position: Array  # []
     velocity: Array  # []
@@ -28,7 +28,7 @@ class CarState(NamedTuple):
 
 @part
 class Valley:
-    """Track from -1.2, where a wall stops the car, to 0.6; the lowest point is at -0.52."""
+    """Track of MountainCar from -1.2, where a wall stops the car, to 0.6; the lowest point is at -0.52."""
 
     gravity: Scalar = number("acceleration by gravity where the track is steepest", default=0.0025)
     # static: bounds of the observation spaces, which must be known while tracing
@@ -38,21 +38,21 @@ class Valley:
 
     @property
     def space(self) -> spaces.Box:
-        """Box [2]: position and velocity."""
+        """Space of observations: Box [2], position and velocity of the car."""
         low, high = (
             np.array([x, y], np.float32) for x, y in ((self.low, -self.max_speed), (self.high, self.max_speed))
         )
         return spaces.Box(low, high, dtype=np.float32)
 
     def drive(self, state: CarState, push: Array) -> CarState:
-        """Advance by one step with the acceleration `push`."""
+        """Return the car's state one step later, with the acceleration `push`."""
         velocity = state.velocity + push - self.gravity * jnp.cos(3.0 * state.position)
         velocity = jnp.clip(velocity, -self.max_speed, self.max_speed)
         position = jnp.clip(state.position + velocity, self.low, self.high)
         return CarState(position, jnp.where((position == self.low) & (velocity < 0.0), 0.0, velocity))
 
     def picture(self, state: CarState, goal: float) -> np.ndarray:
-        """Draw the valley, the car and the flag at `goal`, [H, W, 3]."""
+        """Return a picture [H, W, 3] of the valley, the car and the flag at the position `goal`."""
         track = np.linspace(self.low, self.high, 60)
         canvas = Canvas((self.low, -0.1), (self.high, 1.2))
         canvas.path(np.stack([track, _height(track)], axis=1), INK)
@@ -65,9 +65,10 @@ class Valley:
 
 @part
 class MountainCar:
-    """Observation [2]: position and velocity. Actions: left, none, right. Reward -1 for each step.
+    """Environment MountainCar: a car too weak to drive out of a valley directly must gain speed first.
 
-    It terminates at the goal, unless the car rolls back there.
+    Observation [2]: position and velocity. Actions: left, none, right. Reward -1 for each step. It terminates at the
+    goal, unless the car rolls back there.
     """
 
     valley: Valley = Valley()
@@ -78,32 +79,32 @@ class MountainCar:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [2]."""
+        """Space of observations: Box [2], position and velocity."""
         return self.valley.space
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Discrete: left, none, right."""
+        """Space of actions, which are discrete: push left, none, right."""
         return spaces.Discrete(3)
 
     def reset(self, key: Key) -> EnvReset:
-        """Start near the lowest point, at rest."""
+        """Return the start of an episode of MountainCar: near the lowest point, at rest."""
         return _start(key)
 
     def step(self, state: CarState, action: Array, key: Key) -> EnvStep:
-        """Push for one step."""
+        """Return the result of a push for one step; it terminates at the goal."""
         new = self.valley.drive(state, (jnp.asarray(action, jnp.float32) - 1.0) * self.force)
         terminated = (new.position >= self.goal) & (new.velocity >= 0.0)
         return EnvStep(new, jnp.stack(new), -jnp.ones((), jnp.float32), terminated, jnp.zeros((), bool))
 
     def render(self, state: CarState) -> np.ndarray:
-        """Draw the valley and the car, [H, W, 3]."""
+        """Return a picture [H, W, 3] of the valley and the car."""
         return self.valley.picture(state, float(self.goal))
 
 
 @part
 class MountainCarContinuous:
-    """MountainCar with a continuous action [1], a push from -1 to 1.
+    """Environment MountainCar with a continuous action [1], a push from -1 to 1.
 
     The reward is -0.1 times the square of the push, plus `goal_reward` at the goal, where it terminates.
     """
@@ -117,36 +118,36 @@ class MountainCarContinuous:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [2]."""
+        """Space of observations: Box [2], position and velocity."""
         return self.valley.space
 
     @property
     def action_space(self) -> spaces.Box:
-        """Box [1]."""
+        """Space of actions: Box [1], a push from -1 to 1."""
         return spaces.Box(-1.0, 1.0, (1,), np.float32)
 
     def reset(self, key: Key) -> EnvReset:
-        """Start near the lowest point, at rest."""
+        """Return the start of an episode of MountainCar: near the lowest point, at rest."""
         return _start(key)
 
     def step(self, state: CarState, action: Array, key: Key) -> EnvStep:
-        """Push for one step."""
+        """Return the result of a push for one step; it terminates at the goal."""
         new = self.valley.drive(state, self.power * jnp.clip(action[0], -1.0, 1.0))
         terminated = (new.position >= self.goal) & (new.velocity >= 0.0)
         reward = jnp.where(terminated, self.goal_reward, 0.0) - 0.1 * action[0] ** 2
         return EnvStep(new, jnp.stack(new), reward.astype(jnp.float32), terminated, jnp.zeros((), bool))
 
     def render(self, state: CarState) -> np.ndarray:
-        """Draw the valley and the car, [H, W, 3]."""
+        """Return a picture [H, W, 3] of the valley and the car."""
         return self.valley.picture(state, float(self.goal))
 
 
 def _start(key: Key) -> EnvReset:
-    """Start at a position uniform from -0.6 to -0.4, at rest."""
+    """Return the start of an episode of MountainCar: at a position uniform from -0.6 to -0.4, at rest."""
     state = CarState(jax.random.uniform(key, (), jnp.float32, -0.6, -0.4), jnp.zeros((), jnp.float32))
     return EnvReset(state, jnp.stack(state))
 
 
 def _height(position: np.ndarray | float) -> np.ndarray | float:
-    """Return the height of the track, whose slope gives the acceleration by gravity."""
+    """Return the height of MountainCar's track at a position; its slope gives the acceleration by gravity."""
     return 0.45 * np.sin(3.0 * position) + 0.55

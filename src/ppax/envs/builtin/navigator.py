@@ -24,7 +24,7 @@ CROWD: dict[str, Any] = {"num_rays": 16, "goal_bonus": 0.05, "shared": 0.1}
 
 
 class NavigatorState(NamedTuple):
-    """Positions, velocities and targets of all agents."""
+    """State of Navigator: positions, velocities and targets of all agents."""
 
     position: Array  # [A, 2], in a box from -1 to 1
     velocity: Array  # [A, 2]
@@ -33,8 +33,9 @@ class NavigatorState(NamedTuple):
 
 @part
 class Navigator:
-    """Discs of mass 1 in the box [-1, 1]^2; action [A, 2] in [-1, 1], in units of `max_force`. It never terminates.
+    """Environment of discs in a box, which apply forces to reach their targets. It never terminates.
 
+    The discs have mass 1, the box is [-1, 1]^2, and the action [A, 2] is in [-1, 1], in units of `max_force`.
     Observation [A, 6 + num_rays]: unit direction to the target (2), displacement to it clipped to `sight` (2), velocity
     (2), and for each LIDAR ray the proximity of the nearest disc or wall: 1 at the agent's own edge, 0 at a distance of
     `ray_length` or more. Ray directions are fixed, the first to the right, the others counterclockwise.
@@ -56,16 +57,19 @@ class Navigator:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [6 + num_rays] of one agent; velocities have no bounds."""
+        """Space of one agent's observation: Box [6 + num_rays]; velocities have no bounds."""
         return spaces.Box(-np.inf, np.inf, (6 + self.num_rays,), np.float32)
 
     @property
     def action_space(self) -> spaces.Box:
-        """Box [2] of one agent."""
+        """Space of one agent's action: Box [2] from -1 to 1, its force along both axes."""
         return spaces.Box(-1.0, 1.0, (2,), np.float32)
 
     def reset(self, key: Key) -> EnvReset:
-        """Start agents at rest, with uniform positions and targets inside the box; overlapping agents push apart."""
+        """Return the start of an episode of Navigator: agents at rest, at uniform positions with uniform targets.
+
+        All are inside the box; overlapping agents push apart.
+        """
         position_key, target_key = jax.random.split(key)
         shape, reach = (self.num_agents, 2), 1.0 - self.radius
         position = jax.random.uniform(position_key, shape, jnp.float32, -reach, reach)
@@ -74,7 +78,7 @@ class Navigator:
         return EnvReset(state, self._observe(state))
 
     def step(self, state: NavigatorState, action: Array, key: Key) -> EnvStep:
-        """Advance by one time step: semi-implicit Euler, with implicit drag, which is stable for any drag."""
+        """Return the result of one time step: semi-implicit Euler, with implicit drag, which is stable for any drag."""
         force = self.max_force * jnp.clip(action, -1.0, 1.0)
         force = force + self._wall_force(state.position) + self._pair_force(state.position)
         velocity = (state.velocity + self.dt * force) / (1.0 + self.dt * self.drag)
@@ -92,7 +96,10 @@ class Navigator:
         return jnp.concatenate([*seen, self._lidar(state.position)] if self.num_rays else seen, axis=-1)
 
     def _lidar(self, position: Array) -> Array:
-        """Proximity of the nearest disc or wall on each ray, [A, num_rays]: 1 at the agent's edge, 0 out of range."""
+        """Return the proximity of the nearest disc or wall on each LIDAR ray of each agent, [A, num_rays].
+
+        It is 1 at the agent's edge and 0 out of range.
+        """
         angle = jnp.arange(self.num_rays, dtype=jnp.float32) * (2.0 * np.pi / self.num_rays)
         ray = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)  # [R, 2]
         # walls: distance along the ray to the wall in its direction, for each axis
@@ -110,7 +117,7 @@ class Navigator:
         return 1.0 - jnp.clip(free / self.ray_length, 0.0, 1.0)
 
     def render(self, state: NavigatorState) -> np.ndarray:
-        """Draw agents as discs, each with a line to its target, [H, W, 3]."""
+        """Return a picture [H, W, 3] of agents as discs, each with a line to its target."""
         canvas = Canvas((-1.05, -1.05), (1.05, 1.05))
         canvas.path([(-1, -1), (1, -1), (1, 1), (-1, 1), (-1, -1)], INK)
         places = zip(np.asarray(state.position, float), np.asarray(state.target, float), strict=True)
@@ -122,19 +129,25 @@ class Navigator:
         return canvas.image()
 
     def _potential(self, state: NavigatorState) -> Array:
-        """Potential for reward shaping, [A]: rises towards the target, falls with kinetic energy."""
+        """Return each agent's potential for reward shaping, [A].
+
+        It rises towards the target, and falls with kinetic energy.
+        """
         distance = _norm(state.target - state.position)
         energy = 0.5 * (state.velocity**2).sum(axis=-1)
         return jnp.exp(-self.sharpness * distance) - self.energy_cost * energy
 
     def _wall_force(self, position: Array) -> Array:
-        """Force of the walls [A, 2], inwards, proportional to the overlap."""
+        """Return the force of the walls on each agent, [A, 2]: inwards, proportional to the overlap."""
         right = jnp.maximum(position + self.radius - 1.0, 0.0)
         left = jnp.maximum(-position + self.radius - 1.0, 0.0)
         return self.stiffness * (left - right)
 
     def _pair_force(self, position: Array) -> Array:
-        """Force of all other discs [A, 2], outwards, proportional to the overlap; 0 for coinciding centres."""
+        """Return the force of all other discs on each agent, [A, 2]: outwards, proportional to the overlap.
+
+        It is 0 for coinciding centres.
+        """
         x, y = (position[:, None, axis] - position[None, :, axis] for axis in (0, 1))  # [A, A], from 2nd to 1st agent
         distance = jnp.sqrt(x**2 + y**2)
         push = jnp.maximum(2.0 * self.radius - distance, 0.0) / jnp.maximum(distance, 1e-6)
@@ -142,5 +155,5 @@ class Navigator:
 
 
 def _norm(vector: Array) -> Array:
-    """Return the Euclidean norm of [..., 2]."""
+    """Return the Euclidean norm of vectors [..., 2], as [...]."""
     return jnp.sqrt((vector**2).sum(axis=-1))

@@ -19,7 +19,7 @@ from ppax.envs.builtin.drawing import INK, RED, Canvas
 
 
 class PendulumState(NamedTuple):
-    """Angle (0 is upright, not wrapped) and angular velocity."""
+    """State of Pendulum: angle (0 is upright, not wrapped) and angular velocity."""
 
     theta: Array  # [] rad
     theta_dot: Array  # [] rad/s
@@ -27,7 +27,10 @@ class PendulumState(NamedTuple):
 
 @part
 class Pendulum:
-    """Observation [3]: cosine, sine, angular velocity. Action [1]: torque in N m. It never terminates."""
+    """Environment Pendulum: a motor too weak to lift it has to swing it up and hold it there. It never terminates.
+
+    Observation [3]: cosine, sine, angular velocity. Action [1]: torque in N m.
+    """
 
     gravity: Scalar = number("gravity, m/s^2", default=10.0)
     mass: Scalar = number("mass of the rod, kg", default=1.0, above=0.0)
@@ -43,23 +46,26 @@ class Pendulum:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [3]."""
+        """Space of observations: Box [3], cosine and sine of the angle, angular velocity."""
         high = np.array([1.0, 1.0, self.max_theta_dot], np.float32)
         return spaces.Box(-high, high, dtype=np.float32)
 
     @property
     def action_space(self) -> spaces.Box:
-        """Box [1]: torque, from -max_torque to max_torque."""
+        """Space of actions: Box [1], the torque from -max_torque to max_torque, in N m."""
         return spaces.Box(-self.max_torque, self.max_torque, (1,), np.float32)
 
     def reset(self, key: Key) -> EnvReset:
-        """Start at a random angle with a small velocity."""
+        """Return the start of an episode of Pendulum: at a random angle with a small velocity."""
         unit = jax.random.uniform(key, (2,), jnp.float32, -1.0, 1.0)
         state = PendulumState(unit[0] * self.start_theta, unit[1] * self.start_theta_dot)
         return EnvReset(state, _observe(state))
 
     def step(self, state: PendulumState, action: Array, key: Key) -> EnvStep:
-        """Apply the torque for one time step; the cost is computed from the state before the step."""
+        """Return the result of applying the torque for one time step; the cost is computed from the state before it.
+
+        The reward is the negative cost.
+        """
         torque = jnp.clip(action[0], -self.max_torque, self.max_torque)
         angle = jnp.mod(state.theta + np.pi, 2 * np.pi) - np.pi
         cost = angle**2 + 0.1 * state.theta_dot**2 + 0.001 * torque**2
@@ -74,7 +80,7 @@ class Pendulum:
         return EnvStep(new, _observe(new), -cost, never, never)
 
     def render(self, state: PendulumState) -> np.ndarray:
-        """Draw the rod, [H, W, 3]."""
+        """Return a picture [H, W, 3] of the pendulum's rod."""
         canvas = Canvas((-1.3, -1.3), (1.3, 1.3))
         angle = float(state.theta)
         canvas.line((0.0, 0.0), (-np.sin(angle), np.cos(angle)), RED, 14.0)
@@ -83,5 +89,8 @@ class Pendulum:
 
 
 def _observe(state: PendulumState) -> Array:
-    """Observe the angle as cosine and sine, which are the same after a full turn."""
+    """Return the observation [3]: the angle as cosine and sine, and the angular velocity.
+
+    Cosine and sine are the same after a full turn.
+    """
     return jnp.stack([jnp.cos(state.theta), jnp.sin(state.theta), state.theta_dot])

@@ -20,7 +20,7 @@ from ppax.envs.builtin.drawing import squares
 
 
 class ExactValues(NamedTuple):
-    """Optimal values and actions of a probe, for each of its K observations."""
+    """Optimal values and actions of a probe (an environment where they are known), for each of its K observations."""
 
     obs: Array  # [K, 1]
     value: Array  # [K] V of the optimal policy
@@ -28,149 +28,161 @@ class ExactValues(NamedTuple):
 
 
 class ProbeState(NamedTuple):
-    """Observation, and number of steps so far."""
+    """State of a probe: its observation, and the number of steps so far."""
 
     obs: Array  # [1]
     elapsed: Array  # [] int32
 
 
 class Probe:
-    """Spaces and rendering of all probes."""
+    """Base of the probes (environments with known optimal values): their spaces and rendering."""
 
     num_agents = None  # no agent axis
     observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
     action_space = spaces.Discrete(2)
 
     def render(self, state: ProbeState) -> np.ndarray:
-        """Draw the observation as squares, [H, W, 3]."""
+        """Return a picture [H, W, 3] of the probe's observation as squares."""
         return squares(state.obs)
 
 
 @part
 class ConstantProbe(Probe):
-    """One step with a constant observation and reward 1: V = 1. Tests whether the critic learns."""
+    """Environment of one step with a constant observation and reward 1: V = 1. Tests whether the critic learns."""
 
     def reset(self, key: Key) -> EnvReset:
-        """Start with observation 0."""
+        """Return the start of an episode, with observation 0."""
         return _start(_constant(0.0))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Reward 1; terminates."""
+        """Return the result of the only step: reward 1 and termination."""
         return _step(state, state.obs, 1.0, True)
 
     def exact_values(self, gamma: Scalar) -> ExactValues:
-        """V(0) = 1."""
+        """Return the probe's exact values and best actions: V(0) = 1, whatever the action."""
         return ExactValues(jnp.array([[0.0]]), jnp.array([1.0]))
 
 
 @part
 class ObsProbe(Probe):
-    """One step whose reward is the observation: V = obs. Tests the critic's input."""
+    """Environment of one step whose reward is the observation: V = obs. Tests the critic's input."""
 
     def reset(self, key: Key) -> EnvReset:
-        """Start with observation -1 or 1, at random."""
+        """Return the start of an episode, with observation -1 or 1, at random."""
         return _start(jax.random.rademacher(key, (1,), jnp.float32))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Reward the observation; terminates."""
+        """Return the result of the only step: the observation as reward, and termination."""
         return _step(state, state.obs, state.obs[0], True)
 
     def exact_values(self, gamma: Scalar) -> ExactValues:
-        """V(-1) = -1, V(1) = 1."""
+        """Return the probe's exact values and best actions: V(-1) = -1, V(1) = 1, whatever the action."""
         return ExactValues(jnp.array([[-1.0], [1.0]]), jnp.array([-1.0, 1.0]))
 
 
 @part
 class DiscountProbe(Probe):
-    """Two steps with observations 0 and 1, reward 1 at the end: V(0) = gamma. Tests the discount."""
+    """Environment of two steps with observations 0 and 1, reward 1 at the end: V(0) = gamma. Tests the discount."""
 
     def reset(self, key: Key) -> EnvReset:
-        """Start with observation 0."""
+        """Return the start of an episode, with observation 0."""
         return _start(_constant(0.0))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Reward 0 and observation 1 in the first step; reward 1 and termination in the second."""
+        """Return the result of a step.
+
+        The first has reward 0 and observation 1, the second has reward 1 and terminates.
+        """
         second = state.elapsed == 1
         return _step(state, _constant(1.0), second, second)
 
     def exact_values(self, gamma: Scalar) -> ExactValues:
-        """V(0) = gamma, V(1) = 1."""
+        """Return the probe's exact values and best actions: V(0) = gamma, V(1) = 1, whatever the action."""
         return ExactValues(jnp.array([[0.0], [1.0]]), jnp.array([gamma, 1.0]))
 
 
 @part
 class ActionProbe(Probe):
-    """One step, reward 1 for action 1 and -1 for action 0: V = 1. Tests the policy gradient."""
+    """Environment of one step with reward 1 for action 1 and -1 for action 0: V = 1. Tests the policy gradient."""
 
     def reset(self, key: Key) -> EnvReset:
-        """Start with observation 0."""
+        """Return the start of an episode, with observation 0."""
         return _start(_constant(0.0))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Reward 1 for action 1, -1 for action 0; terminates."""
+        """Return the result of the only step: reward 1 for action 1, -1 for action 0, and termination."""
         return _step(state, state.obs, jnp.where(action == 1, 1.0, -1.0), True)
 
     def exact_values(self, gamma: Scalar) -> ExactValues:
-        """V(0) = 1, by action 1."""
+        """Return the probe's exact values and best actions: V(0) = 1, by action 1."""
         return ExactValues(jnp.array([[0.0]]), jnp.array([1.0]), jnp.array([1]))
 
 
 @part
 class ObsActionProbe(Probe):
-    """One step, reward 1 if the action matches the observation's sign, else -1: V = 1. Tests the policy's input."""
+    """Environment of one step with reward 1 if the action matches the observation's sign, else -1: V = 1.
+
+    Tests the policy's input.
+    """
 
     def reset(self, key: Key) -> EnvReset:
-        """Start with observation -1 or 1, at random."""
+        """Return the start of an episode, with observation -1 or 1, at random."""
         return _start(jax.random.rademacher(key, (1,), jnp.float32))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Reward 1 for a match, else -1; terminates."""
+        """Return the result of the only step: reward 1 for action 0 at -1 and 1 at 1, else -1, and termination."""
         matches = (action == 1) == (state.obs[0] > 0)
         return _step(state, state.obs, jnp.where(matches, 1.0, -1.0), True)
 
     def exact_values(self, gamma: Scalar) -> ExactValues:
-        """V = 1, by action 0 at -1 and action 1 at 1."""
+        """Return the probe's exact values and best actions: V = 1, by action 0 at -1 and action 1 at 1."""
         return ExactValues(jnp.array([[-1.0], [1.0]]), jnp.array([1.0, 1.0]), jnp.array([0, 1]))
 
 
 @part
 class InfiniteProbe(Probe):
-    """Endless episode with reward 1 and observation 0: V = 1 / (1 - gamma).
+    """Environment of an endless episode with reward 1 and observation 0: V = 1 / (1 - gamma).
 
     In a TimeLimit it tests the bootstrap value after truncation.
     """
 
     def reset(self, key: Key) -> EnvReset:
-        """Start with observation 0."""
+        """Return the start of an episode, with observation 0."""
         return _start(_constant(0.0))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Reward 1; never terminates."""
+        """Return the result of a step: reward 1, never an end."""
         return _step(state, state.obs, 1.0, False)
 
     def exact_values(self, gamma: Scalar) -> ExactValues:
-        """V(0) = 1 / (1 - gamma), for any time limit."""
+        """Return the probe's exact values and best actions: V(0) = 1 / (1 - gamma), for any time limit and action."""
         return ExactValues(jnp.array([[0.0]]), 1.0 / (1.0 - jnp.array([gamma])))
 
 
 @part
 class FiniteProbe(Probe):
-    """Reward 1 for `horizon` steps; the observation is the elapsed fraction. Tests that V is 0 after termination."""
+    """Environment with reward 1 for `horizon` steps, whose observation is the elapsed fraction.
+
+    Tests that V is 0 after termination.
+    """
 
     horizon: int = static("length of an episode, steps", default=8, low=1)
 
     def reset(self, key: Key) -> EnvReset:
-        """Start with observation 0."""
+        """Return the start of an episode, with observation 0."""
         return _start(_constant(0.0))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Reward 1; the last of `horizon` steps terminates with observation 1."""
+        """Return the result of a step: reward 1; the last of `horizon` steps terminates with observation 1."""
         elapsed = state.elapsed + 1
         obs = (elapsed / self.horizon)[None].astype(jnp.float32)
         return _step(state, obs, 1.0, elapsed >= self.horizon)
 
     def exact_values(self, gamma: Scalar) -> ExactValues:
-        """V(k / horizon) = sum of gamma^i, i < horizon - k: (1 - gamma^(horizon - k)) / (1 - gamma)."""
+        """Return the probe's exact values and best actions: V(k / horizon) = (1 - gamma^(horizon - k)) / (1 - gamma).
+
+        That is the sum of gamma^i over i < horizon - k, whatever the action.
+        """
         steps = jnp.arange(self.horizon)
         discounts = jnp.asarray(gamma, jnp.float32) ** steps
         return ExactValues((steps / self.horizon)[:, None], jnp.cumsum(discounts)[::-1])

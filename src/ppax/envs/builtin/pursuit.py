@@ -19,7 +19,7 @@ from ppax.envs.builtin.drawing import BLUE, COLOURS, INK, RED, Canvas
 
 
 class PursuitState(NamedTuple):
-    """Time, positions and headings; the prey is the first agent."""
+    """State of Pursuit: time, positions and headings of the players; the prey is the first."""
 
     time: Array  # [] s
     position: Array  # [A, 2] in the unit square
@@ -28,11 +28,12 @@ class PursuitState(NamedTuple):
 
 @part
 class Pursuit:
-    """Agents: the prey, then the predators. Action [A, 1]: heading in rad, from -pi to pi.
+    """Environment in which a prey flees from predators; each player chooses its heading.
 
-    Observation [A, 1 + 4 A]: time, all positions, all headings, and the agent's index (one-hot). The reward of a step
-    is 1 for the prey and -1 for each predator. A capture gives the prey -100, each predator within `radius` 100 and the
-    others 50 instead, and terminates the episode of all agents.
+    Agents: the prey, then the predators. Action [A, 1]: heading in rad, from -pi to pi. Observation [A, 1 + 4 A]: time,
+    all positions, all headings, and the agent's index (one-hot). The reward of a step is 1 for the prey and -1 for each
+    predator. A capture gives the prey -100, each predator within `radius` 100 and the others 50 instead, and terminates
+    the episode of all agents.
     """
 
     prey_speed: Scalar = number("speed of the prey", default=1.0, low=0.0)
@@ -50,22 +51,25 @@ class Pursuit:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [1 + 4 A] of one agent."""
+        """Space of one agent's observation: Box [1 + 4 A], time, all positions, all headings, its index (one-hot)."""
         return spaces.Box(-np.inf, np.inf, (1 + 4 * self.num_agents,), np.float32)
 
     @property
     def action_space(self) -> spaces.Box:
-        """Box [1] of one agent."""
+        """Space of one agent's action: Box [1], its heading from -pi to pi, in rad."""
         return spaces.Box(-np.pi, np.pi, (1,), np.float32)
 
     def reset(self, key: Key) -> EnvReset:
-        """Start at uniform positions; a capture at the start takes effect in the first step."""
+        """Return the start of an episode of Pursuit: uniform positions.
+
+        A capture at the start counts in the first step.
+        """
         position = jax.random.uniform(key, (self.num_agents, 2), jnp.float32)
         state = PursuitState(jnp.zeros((), jnp.float32), position, jnp.zeros(self.num_agents, jnp.float32))
         return EnvReset(state, self._observe(state))
 
     def step(self, state: PursuitState, action: Array, key: Key) -> EnvStep:
-        """Move all players for one time step; the walls of the square stop them."""
+        """Return the result of moving all players for one time step; the walls of the square stop them."""
         heading = jnp.clip(action[:, 0], -np.pi, np.pi)
         speed = self._of_players(self.prey_speed, self.predator_speed)
         way = jnp.stack([jnp.cos(heading), jnp.sin(heading)], axis=-1)
@@ -82,7 +86,7 @@ class Pursuit:
         return EnvStep(new, self._observe(new), reward, terminated, jnp.zeros(self.num_agents, bool))
 
     def render(self, state: PursuitState) -> np.ndarray:
-        """Draw the prey in blue, and the predators with their capture distance, [H, W, 3]."""
+        """Return a picture [H, W, 3] of the prey in blue, and of the predators with their capture distance."""
         canvas = Canvas((-0.05, -0.05), (1.05, 1.05))
         canvas.path([(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)], INK)
         for player, (position, heading) in enumerate(zip(state.position, state.heading, strict=True)):
@@ -101,6 +105,6 @@ class Pursuit:
         )
 
     def _of_players(self, prey: Scalar, predator: Scalar) -> Array:
-        """Return the prey's and the predators' number as an array, [A]."""
+        """Return an array [A] with the prey's number first, then the predators' number for each of them."""
         is_prey = jnp.arange(self.num_agents) == 0
         return jnp.where(is_prey, jnp.asarray(prey, jnp.float32), jnp.asarray(predator, jnp.float32))

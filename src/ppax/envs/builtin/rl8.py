@@ -1,4 +1,4 @@
-"""Classic control of rl8, https://github.com/theOGognf/rl8: variants that never terminate.
+"""Classic control environments of rl8, https://github.com/theOGognf/rl8: variants that never terminate.
 
 In rl8 all environments are reset together after a number of rollouts, as by `iterations_per_env_reset`; TimeLimit
 limits each environment separately. Rl8's Pendulum is Gymnasium's (pendulum.py).
@@ -21,9 +21,10 @@ from ppax.envs.builtin.mountain_car import CarState, Valley
 
 @part
 class EndlessCartPole:
-    """CartPole that never terminates. Observation [5]: x, velocity, cosine and sine of the angle, angular velocity.
+    """Environment CartPole of rl8, which never terminates.
 
-    Actions: push left, none, right. Reward: minus the L1 distance of the observation from upright, centred, at rest.
+    Observation [5]: position and velocity of the cart, cosine and sine of the angle, angular velocity. Actions: push
+    left, none, right. Reward: minus the L1 distance of the observation from upright, centred, at rest.
     """
 
     # only the dynamics of CartPole: its push, initial states and limits are not used
@@ -37,37 +38,38 @@ class EndlessCartPole:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [5]."""
+        """Space of observations: Box [5], position, velocity, cosine and sine of the angle, angular velocity."""
         high = np.array([np.inf, np.inf, 1.0, 1.0, np.inf], np.float32)
         return spaces.Box(-high, high, dtype=np.float32)
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Discrete: left, none, right."""
+        """Space of actions, which are discrete: push left, none, right."""
         return spaces.Discrete(3)
 
     def reset(self, key: Key) -> EnvReset:
-        """Start almost upright, centred, almost at rest."""
+        """Return the start of an episode of CartPole: almost upright, centred, almost at rest."""
         state = CartPoleState(*(self.start_std * jax.random.normal(key, (4,), jnp.float32)))
         return EnvReset(state, _observe(state))
 
     def step(self, state: CartPoleState, action: Array, key: Key) -> EnvStep:
-        """Push for one time step (explicit Euler)."""
+        """Return the result of a push for one time step (explicit Euler), which never ends the episode."""
         new = self.cart.move(state, self.force * (jnp.asarray(action, jnp.float32) - 1.0))
         obs = _observe(new)
         never = jnp.zeros((), bool)
         return EnvStep(new, obs, -jnp.abs(obs.at[2].add(-1.0)).sum(), never, never)
 
     def render(self, state: CartPoleState) -> np.ndarray:
-        """Draw cart and pole, [H, W, 3]."""
+        """Return a picture [H, W, 3] of cart and pole."""
         return self.cart.render(state)
 
 
 @part
 class EndlessMountainCar:
-    """MountainCar that never terminates. Observation [2]: position and velocity. Actions: left, none, right.
+    """Environment MountainCar of rl8, which never terminates.
 
-    Reward: minus the distance to the goal, or 1 at the goal unless the car rolls back.
+    Observation [2]: position and velocity. Actions: left, none, right. Reward: minus the distance to the goal, or 1 at
+    the goal unless the car rolls back.
     """
 
     valley: Valley = Valley()
@@ -78,22 +80,25 @@ class EndlessMountainCar:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [2] without bounds: initial states may exceed those of the valley."""
+        """Space of observations: Box [2], position and velocity, without bounds.
+
+        Initial states may exceed those of the valley.
+        """
         return spaces.Box(-np.inf, np.inf, (2,), np.float32)
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Discrete: left, none, right."""
+        """Space of actions, which are discrete: push left, none, right."""
         return spaces.Discrete(3)
 
     def reset(self, key: Key) -> EnvReset:
-        """Start near the lowest point with a random velocity."""
+        """Return the start of an episode of MountainCar: near the lowest point, with a random velocity."""
         draw = 0.05 * jax.random.normal(key, (2,), jnp.float32)
         state = CarState(draw[0] - 0.5, draw[1])
         return EnvReset(state, jnp.stack(state))
 
     def step(self, state: CarState, action: Array, key: Key) -> EnvStep:
-        """Push for one step."""
+        """Return the result of a push for one step, which never ends the episode."""
         new = self.valley.drive(state, self.force * (jnp.asarray(action, jnp.float32) - 1.0))
         at_goal = (new.position >= self.goal) & (new.velocity >= 0.0)
         reward = jnp.where(at_goal, 1.0, -jnp.abs(new.position - self.goal)).astype(jnp.float32)
@@ -101,10 +106,10 @@ class EndlessMountainCar:
         return EnvStep(new, jnp.stack(new), reward, never, never)
 
     def render(self, state: CarState) -> np.ndarray:
-        """Draw the valley and the car, [H, W, 3]."""
+        """Return a picture [H, W, 3] of the valley and the car."""
         return self.valley.picture(state, float(self.goal))
 
 
 def _observe(state: CartPoleState) -> Array:
-    """Observe the angle as cosine and sine."""
+    """Return the observation [5] of CartPole, with the angle as cosine and sine."""
     return jnp.stack([state.x, state.x_dot, jnp.cos(state.theta), jnp.sin(state.theta), state.theta_dot])

@@ -1,1 +1,1 @@
-"""Host environments: Python objects stepped in this process or in workers; autoreset modes, spaces, faults."""
+"""Host environments: Python objects stepped in this process or in workers, with autoreset modes, spaces and faults."""

@@ -17,7 +17,7 @@ BY_STREAM = ("reward", "terminated", "truncated", "first", "valid", "metrics")  
 
 
 class Leaf(NamedTuple):
-    """One array of a space's elements: its path in an element, its shape, and its dtypes (64 bits become 32 here)."""
+    """Array of a space's elements: its path in an element, its shape, and its dtypes (64 bits become 32 here)."""
 
     path: tuple[str | int, ...]  # keys of Dict, indices of Tuple; () for an element that is one array
     shape: tuple[int, ...]
@@ -28,28 +28,28 @@ class Leaf(NamedTuple):
     categorical: bool = False
 
     def of(self, element: Any) -> Any:
-        """Return this array of an element."""
+        """Return this array (at the leaf's path) of an element of the space."""
         for step in self.path:
             element = element[step]
         return element
 
     @property
     def wide(self) -> bool:
-        """Whether whole numbers are stored as float32, because the bounds of their space exceed 32 bits."""
+        """Whether whole numbers are stored as float32 here, because the bounds of their space exceed 32 bits."""
         return self.dtype.kind == "f" and self.space_dtype.kind in "iu"
 
     def takes(self, dtype: np.dtype) -> bool:
-        """Return whether every number of `dtype` may be given: none is beyond `dtype` of this leaf or a category."""
+        """Return whether every number of `dtype` may be stored here: none is too large, or no category."""
         return self.low is None or (not self.categorical and np.can_cast(dtype, self.dtype, "safe"))
 
 
 def in_32_bits(dtype: np.dtype) -> np.dtype:
-    """Return `dtype` with at most 32 bits, with JAX_ENABLE_X64 or without."""
+    """Return `dtype` with at most 32 bits: float64 as float32, int64 as int32."""
     return np.dtype(f"{dtype.name[:-2]}32") if dtype in (np.float64, np.int64, np.uint64) else dtype
 
 
 def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[Leaf]:
-    """Yield all arrays of elements of `space`, in JAX's order of leaves; none for spaces without a shape."""
+    """Yield the arrays of elements of `space`, in JAX's order of leaves; none for spaces without a shape."""
     if isinstance(space, spaces.Dict):
         for key in sorted(space.spaces):
             yield from leaves_of(space.spaces[key], (*path, key))
@@ -61,7 +61,7 @@ def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator
 
 
 def _leaf_of(space: Any, path: tuple[str | int, ...], shape: tuple[int, ...], given: np.dtype) -> Leaf:
-    """Return the array of an elementary space.
+    """Return the description of the array of an elementary space, such as a Box, at `path` with dtype `given`.
 
     Whole numbers of 64 bits stay whole where the bounds of the space fit into 32 bits, and are float32 otherwise: that
     is how networks read them, and a cast to 32 bits would give other numbers.
@@ -84,7 +84,7 @@ def _leaf_of(space: Any, path: tuple[str | int, ...], shape: tuple[int, ...], gi
 
 
 def element_of(space: spaces.Space, leaves: Iterator[Any]) -> Any:
-    """Build the element of `space` with these `leaves`, in the order of `leaves_of`."""
+    """Return the element of `space` that has these `leaves`, its arrays in the order of `leaves_of`."""
     if isinstance(space, spaces.Dict):
         parts = {key: element_of(space.spaces[key], leaves) for key in sorted(space.spaces)}
         return {key: parts[key] for key in space.spaces}
@@ -103,7 +103,10 @@ def group_rows(sizes: Sequence[tuple[str, int]], rows: slice) -> dict[str, slice
 
 
 def each_group(function: Callable[..., Any], mask: Any, *others: Any) -> Any:
-    """Apply `function` to a mask, or to those of all groups in a dict; None stays None. `others` have its structure."""
+    """Return `function(mask, *others)`; with a dict by group, a dict of its results; None for None.
+
+    `others` have the structure of `mask`.
+    """
     if isinstance(mask, dict):
         return {name: each_group(function, x, *(other[name] for other in others)) for name, x in mask.items()}
     return None if mask is None else function(mask, *others)
@@ -145,9 +148,10 @@ def space_mismatches(space: spaces.Space, element: Any, name: str, axis: Any = (
 
 
 def number_mismatches(leaf: Leaf, x: np.ndarray, name: str) -> Iterator[str]:
-    """Yield a sentence if the numbers `x` of an element's array, or of a batch, are no numbers of `leaf`.
+    """Yield a sentence if the numbers `x`, of one array of an element or of a batch, are outside of the space's bounds.
 
-    A cast to 32 bits would be silent, 2^32 + 7 would be 7, and an unknown category would be no category at all.
+    A cast to 32 bits would be silent, 2^32 + 7 would be 7, and an unknown category would be no category at all. `leaf`
+    describes the array and `name` the element.
     """
     if leaf.low is None:
         return
@@ -169,14 +173,17 @@ def number_mismatches(leaf: Leaf, x: np.ndarray, name: str) -> Iterator[str]:
 
 
 class EpisodeStats(NamedTuple):
-    """Reward and episode end that are logged, if learning uses others: `info["episode_stats"]` of an environment."""
+    """Rewards and episode ends of B streams that are logged, where learning uses others: `info["episode_stats"]`."""
 
     reward: np.ndarray  # [B] float32
     over: np.ndarray  # [B] the logged episode has ended
 
 
 class Arrays(NamedTuple):
-    """Arrays of B streams that environments and policy exchange; in shared memory if there are worker processes."""
+    """Arrays of B streams (one agent in one environment each) that environments and policy exchange.
+
+    They lie in shared memory if there are worker processes.
+    """
 
     obs: list[np.ndarray]  # [B, ...] each; with groups of agents, those of one group each, [E * A_g, ...]
     action: list[np.ndarray]  # [B, ...] each
@@ -191,19 +198,19 @@ class Arrays(NamedTuple):
     stepping: np.ndarray  # [workers] int32, index of the environment that is being stepped; -1: none
 
     def act(self, action: Sequence[np.ndarray]) -> None:
-        """Write the next actions."""
+        """Write the next actions into the arrays of actions."""
         for array, given in zip(self.action, action, strict=True):
             array[...] = given
 
     def results(self) -> list[np.ndarray]:
-        """Return the arrays that environments write, in a fixed order."""
+        """Return the arrays that environments write, in a fixed order; those that are None are left out."""
         masks = self.mask.values() if isinstance(self.mask, dict) else [self.mask]
         by_stream = [getattr(self, name) for name in BY_STREAM]
         return [*self.obs, *by_stream, *(mask for mask in masks if mask is not None), *(self.episode_stats or ())]
 
 
 class HostSpec(NamedTuple):
-    """Spaces and sizes of all environments of a kind, read from one of them."""
+    """Spaces and sizes of host environments of one kind, read from one of them."""
 
     observation_space: spaces.Space  # of one stream
     action_space: spaces.Space
@@ -217,7 +224,7 @@ class HostSpec(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Shapes of `Arrays`."""
+    """Sizes of a set of host environments, from which the shapes of their `Arrays` follow."""
 
     num_envs: int
     workers: int
@@ -225,12 +232,15 @@ class Layout(NamedTuple):
     spec: HostSpec
 
     def places(self, space: spaces.Space, rows: slice) -> list[slice]:
-        """Return the rows of some streams in each array of elements of `space`."""
+        """Return, for each array of elements of `space`, the rows that the streams `rows` have in it.
+
+        A stream is one agent in one environment. With groups of agents each group has its own arrays.
+        """
         own = group_rows(self.spec.sizes, rows) if self.spec.sizes else {}
         return [own[leaf.path[0]] if own else rows for leaf in leaves_of(space)]  # type: ignore[index]
 
     def rows(self, arrays: Arrays, rows: slice) -> Arrays:
-        """Return views of some streams."""
+        """Return views of `arrays` with the streams `rows` alone; a stream is one agent in one environment."""
         views: dict[str, Any] = {
             name: [x[own] for x, own in zip(getattr(arrays, name), self.places(space, rows), strict=True)]
             for name, space in (("obs", self.spec.observation_space), ("action", self.spec.action_space))
@@ -242,11 +252,11 @@ class Layout(NamedTuple):
         return arrays._replace(**views, mask=mask, episode_stats=stats)
 
     def streams(self, envs: slice) -> slice:
-        """Return the streams of some environments."""
+        """Return the streams of the environments `envs`; a stream is one agent in one environment."""
         return slice(envs.start * (self.spec.agents or 1), envs.stop * (self.spec.agents or 1))
 
     def make(self, memory: Any = None) -> Arrays:
-        """Create the arrays in `memory`, or in new memory."""
+        """Return new arrays of this layout, in `memory` of at least `nbytes()` bytes, or in new memory."""
         memory = bytearray(self.nbytes()) if memory is None else memory
         used = 0
 
@@ -259,13 +269,13 @@ class Layout(NamedTuple):
         return self._arrays(place)
 
     def nbytes(self) -> int:
-        """Return the memory that the arrays take, in bytes."""
+        """Return the memory that arrays of this layout take, in bytes."""
         sizes: list[int] = []
         self._arrays(lambda shape, dtype: sizes.append(_padded(int(np.prod(shape)) * np.dtype(dtype).itemsize)))
         return sum(sizes)
 
     def _arrays(self, make: Callable[[tuple[int, ...], Any], Any]) -> Arrays:
-        """Call `make(shape, dtype)` for every array, in the order in which they lie in memory."""
+        """Return Arrays of what `make(shape, dtype)` returns for each, in the order in which they lie in memory."""
         spec, streams = self.spec, self.num_envs * (self.spec.agents or 1)
 
         def elements(space: spaces.Space, kind: str) -> list[Any]:
@@ -323,7 +333,10 @@ class MaskForm:
         self._forms = str([self.size]) if single else parts
 
     def __call__(self, mask: Any, name: str = INFO_MASK) -> np.ndarray:
-        """Return `mask` as an array of bool [n]; ValueError for another form, or another entry than 0 and 1."""
+        """Return an action mask as an array of bool [n]; ValueError for another form, or another entry than 0 and 1.
+
+        `name` is the mask's in the error.
+        """
         given = mask if type(mask) is np.ndarray and mask.shape == self._flat else self._flattened(mask, name)
         flat = given.astype(bool, copy=False)
         # bytes are compared first: that takes a third of the time
@@ -362,7 +375,7 @@ def mask_choices(space: spaces.Space) -> tuple[int, ...]:
 
 
 def sample_allowed(space: spaces.Space, mask: Any, rng: np.random.Generator) -> Any:
-    """Return an element that the mask allows, with the types of `space.sample()`; without a mask, any.
+    """Return a random action that the mask allows, with the types of `space.sample()`; without a mask, any action.
 
     Raises ValueError for something that is no mask of this space.
     """
@@ -377,7 +390,7 @@ def sample_allowed(space: spaces.Space, mask: Any, rng: np.random.Generator) -> 
 
 
 def stack_elements(rows: Sequence[Any]) -> Any:
-    """Return a batch of the elements `rows`."""
+    """Return the elements `rows` of a space as one batch, stacked along a new first axis; dicts and tuples stay."""
     first = rows[0]
     if isinstance(first, dict):
         return {key: stack_elements([row[key] for row in rows]) for key in first}
@@ -385,7 +398,10 @@ def stack_elements(rows: Sequence[Any]) -> Any:
 
 
 def undeclared(info: dict[str, Any], mask: bool, episode_stats: bool, axis: tuple[int, ...] = ()) -> Iterator[str]:
-    """Yield the entries of `info` that come only now or came only with the first reset; one sentence each."""
+    """Yield a sentence for each entry of `info` that comes only now, or came only with the first reset.
+
+    `mask` and `episode_stats` say whether these entries came with the first reset.
+    """
     for name, declared in (("action_mask", mask), ("episode_stats", episode_stats)):
         if (name in info) != declared:
             now, first = ("comes", "did not come") if name in info else ("is missing", "came")
@@ -394,7 +410,10 @@ def undeclared(info: dict[str, Any], mask: bool, episode_stats: bool, axis: tupl
 
 
 def metrics_of(info: dict[str, Any], names: Sequence[str]) -> list[float]:
-    """Return the entries `names` of the `info` of an episode's last step; ValueError if one is no number or missing."""
+    """Return the entries `names` of the `info` of an episode's last step, as numbers.
+
+    Raises ValueError if one is missing or no number.
+    """
     found = []
     for name in names:
         x = np.asarray(info.get(name))

@@ -40,7 +40,11 @@ FLAGS = frozenset((bool, np.bool_))  # types of a flag that need no further chec
 
 
 class EnvBatch:
-    """Environments with the indices `offset`, `offset + 1`, ..., stepped in turn; `arrays` belong to their streams."""
+    """Batch of environments with the indices `offset`, `offset + 1`, ..., stepped in turn.
+
+    `arrays` are those of its streams (one agent in one environment each). `worker` is the number of the process that
+    steps it.
+    """
 
     def __init__(
         self, factories: Sequence[Callable[[], Env]], offset: int, layout: Layout, arrays: Arrays, worker: int
@@ -91,7 +95,10 @@ class EnvBatch:
         self.arrays.stepping[self.worker] = -1
 
     def step(self) -> None:
-        """Step all environments; reset those whose episode has ended."""
+        """Step all environments of the batch with the actions in its arrays, and write the results into them.
+
+        Environments whose episode has ended are reset instead.
+        """
         self.steps += 1
         # this loop is the overhead of small environments: do attribute look-ups and writes once, outside of it
         arrays, envs, alone, once = self.arrays, self.envs, self.spec.agents is None, self.layout.repeats == 1
@@ -138,11 +145,14 @@ class EnvBatch:
         arrays.stepping[self.worker] = -1
 
     def close(self) -> None:
-        """Close every environment, also if one of them fails to close."""
+        """Close every environment of the batch, also if one of them fails to close."""
         close_all([env.close for env in self.envs])
 
     def _repeated(self, i: int, action: Any) -> Any:
-        """Apply the action `repeats` times, at most to the end of the episode; sum the rewards."""
+        """Return the result of the action repeated in environment `i`, at most to the end of the episode.
+
+        Rewards are summed.
+        """
         out = self.envs[i].step(copy.deepcopy(action))  # an environment may write into its action
         for _ in range(self.layout.repeats - 1):
             _, reward, terminated, truncated, info = out
@@ -174,7 +184,10 @@ class EnvBatch:
         return Failure(self.offset + i, verb, action, cause, self.steps)
 
     def _check_obs(self, i: int, obs: Any, verb: str, action: Any) -> None:
-        """Raise Failure if the observation does not belong to its space: NumPy would broadcast it silently."""
+        """Raise Failure if the observation of environment `i` does not belong to its space.
+
+        NumPy would broadcast it silently. `verb` is the call, "reset" or "step".
+        """
         for problem in space_mismatches(self.spec.observation_space, obs, "its observation", self.axis):
             raise self._failure(i, verb, action, problem)
         for leaf, dtypes in zip(self.leaves, self.dtypes, strict=True):
@@ -185,7 +198,7 @@ class EnvBatch:
                 dtypes.add(x.dtype)
 
     def _fits(self, obs: Any) -> bool:
-        """Return True if the observation certainly belongs to its space; otherwise `_check_obs` decides."""
+        """Return True if the observation certainly belongs to its space; if False, `_check_obs` has to decide."""
         for leaf, dtypes in zip(self.leaves, self.dtypes, strict=True):
             x, axis = leaf.of(obs), self.axis[leaf.path[0]] if self.spec.sizes else self.axis
             if type(x) in WHOLE and leaf.space_dtype.kind in "iu" and not (leaf.shape or axis):
@@ -197,7 +210,7 @@ class EnvBatch:
         return True
 
     def _check_scalars(self, i: int, action: Any, **given: Any) -> None:
-        """Raise Failure if reward or flags are not single real numbers."""
+        """Raise Failure if reward or flags of environment `i`, given by name, are not single real numbers."""
         for name, x in given.items():
             array = np.asarray(x)
             if array.shape != () or array.dtype.kind not in "fiub":
@@ -205,7 +218,7 @@ class EnvBatch:
                 raise self._failure(i, "step", action, text)
 
     def _check_info(self, i: int, info: dict[str, Any], verb: str, action: Any) -> None:
-        """Raise Failure if only some infos have masks or episode statistics: the arrays have room for them or not."""
+        """Raise Failure if only some infos have masks or episode statistics, for which arrays have room or not."""
         for problem in undeclared(info, self.has_masks, self.has_stats):
             raise self._failure(i, verb, action, problem)
         for name, _ in self.spec.sizes:
@@ -233,13 +246,19 @@ class EnvBatch:
             arrays.episode_stats.reward[place], arrays.episode_stats.over[place] = info["episode_stats"]
 
     def _own_places(self, place: Any) -> tuple[list[Any], Any]:
-        """Return the rows of an environment, at `place`, in the arrays of observations, and in each group's mask."""
+        """Return the rows of an environment, at `place`, in each array of observations, and in the masks.
+
+        With groups of agents the latter are a dict by group.
+        """
         if self.spec.sizes:
             return self.layout.places(self.spec.observation_space, place), group_rows(self.spec.sizes, place)
         return [place] * len(self.leaves), place
 
     def _actions(self) -> Iterator[Any]:
-        """Iterate over the actions of the environments; with an agent axis each is a list of the agents' actions."""
+        """Return an iterator over the actions of the environments, one each.
+
+        With an agent axis each of them is a list of the agents' actions.
+        """
         space, arrays = self.action_space, self.arrays.action
         if self.spec.agents is None:
             return _elements(space, arrays)
@@ -255,7 +274,10 @@ class EnvBatch:
 
 
 def open_batches(task: bytes, memory: Any = None) -> Iterator[EnvBatch]:
-    """Create the batches of a `task` (workers.pickled) of this process one by one, with their arrays in `memory`."""
+    """Yield the batches of environments of this process, as a `task` (workers.pickled) describes them, one by one.
+
+    Their arrays lie in `memory`, or in new memory.
+    """
     import cloudpickle
 
     (num_envs, workers, repeats), spec, worker, owned = cloudpickle.loads(task)
@@ -266,12 +288,12 @@ def open_batches(task: bytes, memory: Any = None) -> Iterator[EnvBatch]:
 
 
 def _stacked(form: MaskForm, masks: Sequence[Any]) -> np.ndarray:
-    """Return the masks of several agents, [A, n]; None: everything is allowed."""
+    """Return the masks of several agents, [A, n]; a mask None allows everything."""
     return np.stack([np.ones(form.size, bool) if mask is None else form(mask) for mask in masks])
 
 
 def _elements(space: spaces.Space, arrays: list[np.ndarray]) -> Iterator[Any]:
-    """Iterate over the actions in the rows of `arrays`, with the types of `space.sample()`."""
+    """Yield the actions in the rows of `arrays`, each with the types of `space.sample()`."""
     if isinstance(space, spaces.Discrete | spaces.Box):
         return iter(arrays[0].copy())  # a copy: an environment may keep its action
     rows = zip(*(array.copy() for array in arrays), strict=True)

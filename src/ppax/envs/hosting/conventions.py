@@ -1,4 +1,4 @@
-"""New environments in the conventions of ppax: none is a shared object, and `info` has masks and recorded episodes.
+"""Adapters that give new environments the conventions of ppax: `info` has masks and recorded episodes; none is shared.
 
 Other libraries keep masks and the statistics of recorded episodes elsewhere. This file imports only arrays.py of ppax:
 worker processes load it too.
@@ -47,18 +47,21 @@ _made: dict[int, weakref.ref[Any]] = {}  # environments that functions have retu
 
 
 class SharedEnv(Exception):
-    """An environment was returned a second time, or shares one inside of it with another."""
+    """Error of an environment that a function returned a second time, or that shares one inside of it with another."""
 
 
 def new_adapted(factory: Callable[[], Any]) -> Any:
-    """Return a new environment, with masks and recorded episodes in `info`; SharedEnv if it is not new."""
+    """Return a new environment of `factory`, with masks and recorded episodes in `info`; SharedEnv if it is not new."""
     env = factory()
     refuse_shared([env])
     return adapted(env)
 
 
 def adapted(env: Any) -> Any:
-    """Return `env`, or an `AdaptedEnv` around it where it has masks or recorded episodes by another convention."""
+    """Return `env`, wrapped if needed so that its masks and recorded episodes are in `info`.
+
+    Other libraries keep them elsewhere.
+    """
     if not isinstance(env, gymnasium.Env):
         return env
     mask: Callable[[Any], Any] | None = None
@@ -87,7 +90,11 @@ class AdaptedEnv(gymnasium.Wrapper):  # type: ignore[type-arg]
         self._mask, self._recorder, self._known, self._open = mask, recorder, 0.0, False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset; a recorded episode that was cut by a wrapper around its recorder ends here."""
+        """Reset, and report in `info["episode_stats"]` the end of a recorded episode that was cut short.
+
+        A wrapper around the recorder may end an episode early. If this reset then starts a new recording, the old one
+        ends here; if only a life was lost, it goes on. A reset with a `seed` reports no end.
+        """
         obs, info = self.env.reset(seed=seed, options=options)
         more: dict[str, Any] = {}
         if self._recorder is not None:
@@ -99,7 +106,7 @@ class AdaptedEnv(gymnasium.Wrapper):  # type: ignore[type-arg]
         return obs, _with_mask(self._mask, obs, info) | more
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step."""
+        """Return the result of a step, with the mask and the recorded reward in `info`."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         if self._recorder is not None:
             recorded = info.get(_key(self._recorder))
@@ -110,7 +117,10 @@ class AdaptedEnv(gymnasium.Wrapper):  # type: ignore[type-arg]
 
 
 def adapted_vector(vector: VectorEnv) -> VectorEnv:
-    """Return `vector`, or an `AdaptedVector` around it where it has masks or episodes by another convention."""
+    """Return `vector`, wrapped if needed so that its environments' masks and recorded episodes are in `info`.
+
+    Other libraries keep them elsewhere.
+    """
     mask: Callable[[Any], Any] | None = None
     returns: Callable[[], Any] | None = None
     key = "episode"
@@ -146,14 +156,18 @@ def adapted_vector(vector: VectorEnv) -> VectorEnv:
 
 
 class AdaptedVector(VectorWrapper):
-    """The same for a vector of environments."""
+    """Vector of environments whose masks and recorded episodes are in `info`, where they are not already.
+
+    `mask` returns the masks from observations, None if there are none but in `info`. `returns` gives the returns of the
+    recorded episodes so far, and `key` is the entry of `info` with those that have ended.
+    """
 
     def __init__(self, env: VectorEnv, mask: Callable[[Any], Any] | None, returns: Callable[[], Any] | None, key: str):
         super().__init__(env)
         self._mask, self._returns, self._key, self._known = mask, returns, key, np.zeros(env.num_envs)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset."""
+        """Return observations and `info` after a reset, with masks in `info`, and recorded rewards of 0."""
         obs, info = self.env.reset(seed=seed, options=options)
         if self._returns is not None:
             self._known = np.array(self._returns(), float)
@@ -162,7 +176,7 @@ class AdaptedVector(VectorWrapper):
         return obs, _with_mask(self._mask, obs, info)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step."""
+        """Return the result of a step, with masks and recorded rewards in `info`."""
         obs, reward, terminated, truncated, info = self.env.step(actions)
         if self._returns is not None:
             total, over = np.array(self._returns(), float), np.zeros(self.num_envs, bool)
@@ -196,7 +210,7 @@ def _entry(obs: Any) -> Any:
 
 
 def _without_arguments(method: Any) -> bool:
-    """Return whether something can be called without arguments."""
+    """Return whether `method` is callable, and without arguments."""
     needed = inspect.signature(method).parameters.values() if callable(method) else ()
     return callable(method) and all(
         x.default is not x.empty or x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD) for x in needed
@@ -204,7 +218,7 @@ def _without_arguments(method: Any) -> bool:
 
 
 def _each_has(vector: VectorEnv, name: str) -> bool:
-    """Return whether every environment of a vector has an attribute; False where that cannot be asked."""
+    """Return whether every environment of a vector has the attribute `name`; False where that cannot be asked."""
     # a worker of AsyncVectorEnv ends at a call of an attribute that its environment lacks
     known = isinstance(vector.unwrapped, SyncVectorEnv | AsyncVectorEnv)
     return known and all(vector.unwrapped.call("has_wrapper_attr", name))
@@ -245,7 +259,7 @@ def _kind(wrapper: Any) -> str:
 
 
 def recorder_of(env: Any) -> Any:
-    """Return the wrapper among those of `env` that records episodes, Gymnasium's or sb3's; None: there is none."""
+    """Return the wrapper among those of `env` that records episodes, Gymnasium's or sb3's; None if there is none."""
     return next((one for one in wrappers_of(env) if _records(one)), None)
 
 
@@ -255,12 +269,12 @@ def _records(wrapper: Any) -> bool:
 
 
 def _key(recorder: Any) -> str:
-    """Return the entry of `info` with a recorded episode."""
+    """Return the name of the entry of `info` in which a recorder reports a finished episode."""
     return str(getattr(recorder, "_stats_key", "episode"))
 
 
 def _return(recorder: Any) -> float:
-    """Return the return of the running episode."""
+    """Return the return so far of the episode that a recorder is recording."""
     return float(recorder.episode_returns if hasattr(recorder, "_stats_key") else sum(recorder.rewards))
 
 
@@ -269,7 +283,7 @@ def _length(recorder: Any) -> int:
 
 
 def wrappers_of(env: Any) -> Iterator[Any]:
-    """Yield `env` and the environments inside of it, from the outside inwards, of Gymnasium or PettingZoo."""
+    """Yield `env` and the environments inside of it, from the outside inwards; of Gymnasium or PettingZoo."""
     seen: list[Any] = []
     while env is not None and not any(env is one for one in seen):
         seen.append(env)
@@ -279,7 +293,10 @@ def wrappers_of(env: Any) -> Iterator[Any]:
 
 
 def refuse_shared(envs: Iterable[Any], made: dict[int, weakref.ref[Any]] = _made) -> None:
-    """Raise SharedEnv for an environment that is in `made`, itself or inside of another one; else add it."""
+    """Raise SharedEnv for an environment that is in `made`, itself or inside of another one; else add it to `made`.
+
+    `made` has the environments that functions returned in this process, by id.
+    """
     for env in envs:
         for one in wrappers_of(env):
             known = made.get(id(one))
@@ -303,7 +320,7 @@ def _forget(made: dict[int, weakref.ref[Any]], place: int, gone: weakref.ref[Any
 
 
 def generators_of(env: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the random generators that an environment, those inside of it and their classes have as attributes."""
+    """Yield (attribute, generator) of the random generators of an environment, of those inside and of their classes."""
     for one in wrappers_of(env):
         for holder in (one, *type(one).__mro__):
             for name, x in getattr(holder, "__dict__", {}).items():

@@ -1,4 +1,4 @@
-"""Host environment whose parameters are drawn at every reset: domain randomisation, as envs/wrappers/params.py has it.
+"""Host environments whose parameters are drawn at every reset: domain randomisation, as in envs/wrappers/params.py.
 
 Tobin et al. 2017, https://arxiv.org/abs/1703.06907. This file imports nothing of ppax: worker processes load it too.
 """
@@ -37,7 +37,7 @@ class DomainRandomisation(gymnasium.Wrapper):  # type: ignore[type-arg]
         super().__init__(env)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Draw the parameters of an episode and reset the environment with them."""
+        """Return observation and info of a new episode, whose parameters are drawn first."""
         if seed is not None:
             self._rng = np.random.default_rng(seed)
         numbers = {name: float(self._rng.uniform(low, high)) for name, (low, high) in self._ranges.items()}

@@ -1,4 +1,4 @@
-"""Errors raised by environments.
+"""Errors of environments: exceptions that they raise, and processes that die or hang.
 
 This file imports nothing else of ppax: worker processes load it too.
 """
@@ -14,18 +14,21 @@ RAISED = (Exception, SystemExit)  # sys.exit() in an environment is its error, a
 
 
 class EnvError(Exception):
-    """An environment raised an exception, or its process died or hangs; all environments were closed."""
+    """Error of an environment that raised an exception, or whose process died or hangs.
+
+    All environments were closed.
+    """
 
     reached: Any = None  # Trained: the iterations that the same call finished before; None: none
     cause: BaseException | None = None  # exception of a constructor or first reset, before any stepping
 
     def __str__(self) -> str:
-        """Return the message as `types.Quoting` does: it may quote a name from somebody else's run file."""
+        """Return the message without control characters, as it may quote a name from somebody else's run file."""
         return "".join(x if x.isprintable() or x in "\n\t" else "\N{REPLACEMENT CHARACTER}" for x in super().__str__())
 
 
 class Failure(Exception):
-    """Exception of an environment; `report` has its index, the call (`verb`), step, action and traceback."""
+    """Exception of an environment in a batch; `report` has its index, the call (`verb`), step, action and traceback."""
 
     def __init__(self, index: int, verb: str, action: Any, cause: str, step: int = 0):
         self.report = {"index": index, "verb": verb, "action": repr(_plain(action)), "cause": cause, "step": step}
@@ -33,13 +36,13 @@ class Failure(Exception):
 
 
 def failure_text(report: dict[str, Any]) -> str:
-    """Format the report of a Failure as an error message: which environment, in which call, and the cause."""
+    """Return the error message for the report of a Failure: which environment, in which call, and the cause."""
     when = f"step {report['step']}, action {report['action']}" if report["verb"] == "step" else report["verb"]
     return f"environment {report['index']} failed in {when}\n{report['cause']}"
 
 
 def _plain(action: Any) -> Any:
-    """Replace NumPy's numbers by Python's, whose representation is short."""
+    """Return an action with Python's numbers in place of NumPy's, as their representation is short."""
     if isinstance(action, dict):
         return {name: _plain(x) for name, x in action.items()}
     if isinstance(action, tuple | list):
@@ -48,7 +51,10 @@ def _plain(action: Any) -> Any:
 
 
 def close_all(closing: Sequence[Callable[[], None]]) -> None:
-    """Call every `close`; print an exception instead of raising it, so that it does not hide an earlier error."""
+    """Call every function of `closing`, and print exceptions instead of raising them.
+
+    So they do not hide an earlier error.
+    """
     for close in closing:
         try:
             close()

@@ -31,7 +31,11 @@ from ppax.envs.hosting.stepper import HostStep
 
 
 class GymVectorStepper:
-    """Stepper of all environments of `vector`, as one batch."""
+    """Stepper of all environments of a Gymnasium `vector`, as one batch.
+
+    `mask_size` is the number of entries of an action mask, None without masks. `metrics` are entries of `info` that are
+    logged.
+    """
 
     def __init__(
         self, vector: VectorEnv, mask_size: int | None, has_episode_stats: bool = False, metrics: tuple[str, ...] = ()
@@ -48,7 +52,7 @@ class GymVectorStepper:
         self._result: HostStep | None = None
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """Reset all environments."""
+        """Reset all environments of the vector, with the first of the seeds; `receive` returns the result."""
         self._steps = 0
         obs, info = self._call("reset", seed=int(seeds[0]))  # not every vector environment accepts a list
         none = np.zeros(self.vector.num_envs, bool)
@@ -66,7 +70,11 @@ class GymVectorStepper:
         )
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Step all environments; reset those whose episode has ended, in the vector's own mode."""
+        """Step all environments of the vector; `receive` returns the result.
+
+        Environments whose episode has ended are reset in the vector's own mode. `action` has the arrays [E, ...] of the
+        actions.
+        """
         self._steps += 1
         # a copy: the environments may write into it
         given = (np.array(x, dtype) for x, dtype in zip(action, self._action_dtypes, strict=True))
@@ -110,18 +118,18 @@ class GymVectorStepper:
         )
 
     def receive(self, number: int) -> HostStep:
-        """Return the result of the last step or reset."""
+        """Return the result of the vector's last step or reset."""
         assert self._result is not None
         return self._result
 
     def close(self) -> None:
-        """Close the environments, also during a step."""
+        """Close the environments of the vector, also during a step."""
         known = hasattr(self.vector.unwrapped, "processes")  # only vectors with processes accept `terminate`
         close_all([partial(self.vector.close, terminate=True) if known else self.vector.close])
 
     @property
     def _when(self) -> str:
-        """Name of the last call: a reset of all environments, or the step since then."""
+        """Name of the last call in errors: "reset", or the step since then, as "step 3"."""
         return f"step {self._steps}" if self._steps else "reset"
 
     def _call(self, verb: str, *arguments: Any, **named: Any) -> Any:
@@ -143,13 +151,16 @@ class GymVectorStepper:
         return [self._stored(leaf, x) for leaf, x in zip(self._leaves, arrays, strict=True)]
 
     def _stored(self, leaf: Leaf, x: np.ndarray) -> np.ndarray:
-        """Return numbers of one array in the dtype of training."""
+        """Return one array of observations in the dtype of training; EnvError for numbers outside of its space."""
         for problem in number_mismatches(leaf, x, "its observation"):
             raise EnvError(f"{self.vector} failed in {self._when}: {problem}")
         return x.astype(leaf.dtype, copy=False)
 
     def _final(self, info: dict[str, Any], leaves: list[np.ndarray], ended: np.ndarray) -> list[np.ndarray]:
-        """Final observations in mode SAME_STEP, from `info`: one element for each environment, or one batch."""
+        """Return the final observations of the environments that have `ended` [E]; elsewhere those of `leaves`.
+
+        In autoreset mode SAME_STEP they are in `info`: one element for each environment, or one batch.
+        """
         final = info.get("final_obs")
         if final is None:
             raise EnvError(f'{self.vector} has autoreset mode SAME_STEP and gives no info["final_obs"]')
@@ -175,7 +186,10 @@ class GymVectorStepper:
         return masks
 
     def _stats_of(self, info: dict[str, Any], ended: np.ndarray) -> EpisodeStats | None:
-        """Logged rewards and episode ends, given as two arrays or, by Gymnasium's vectors, as one pair each."""
+        """Return logged rewards and episode ends [E] from `info`, where learning uses others; None otherwise.
+
+        They are given as two arrays or, by Gymnasium's vectors, as one pair for each environment.
+        """
         if not self.has_episode_stats:
             return None
         given = info["episode_stats"]
@@ -189,7 +203,7 @@ class GymVectorStepper:
         )
 
     def _metrics_of(self, info: dict[str, Any], ended: np.ndarray) -> np.ndarray:
-        """Entries of info that are logged, [E, k]; of environments that have not ended: 0."""
+        """Return the entries of `info` that are logged, [E, k]; 0 for environments that have not ended."""
         found = np.zeros((len(ended), len(self.metrics)), np.float32)
         given = info.get("final_info", info)  # SAME_STEP: belongs to the step, not to the reset after it
         for i in np.flatnonzero(ended) if self.metrics else ():

@@ -43,7 +43,7 @@ WORKERS = Option("workers", int, optional=True, limits={"low": 1})
 
 @dataclasses.dataclass(frozen=True)
 class HostEnv:
-    """`num_envs` environments on the host; B = num_envs * num_agents streams.
+    """Environments on the host: `num_envs` of them, with a stream for each agent in each environment.
 
     Create one with `ppax.make` or `ppax.envs.host`. As a pytree it has no leaves, and its structure is a `HostEnvAux`.
     """
@@ -55,7 +55,7 @@ class HostEnv:
 
     @property
     def settings(self) -> EnvSettings:
-        """Settings that it was made with."""
+        """Settings that this environment was made with, as recorded in a run file."""
         return dataclasses.replace(self.made, env=self.name, num_envs=self.num_envs)
 
     @property
@@ -65,17 +65,17 @@ class HostEnv:
 
     @property
     def action_space(self) -> spaces.Space:
-        """Space of one stream's action."""
+        """Space of one stream's action; with groups, a Dict of them."""
         return self.host.spec.action_space
 
     @property
     def num_agents(self) -> int:
-        """Number of agents in each environment."""
+        """Number of agents in each environment; 1 without an agent axis."""
         return self.host.spec.agents or 1
 
     @property
     def agent_names(self) -> tuple[str, ...]:
-        """Names of the agents in the environment, in the order of the streams; () for one agent."""
+        """Names of the agents in an environment, in the order of the streams; () for one agent."""
         return self.host.spec.names
 
     @property
@@ -90,7 +90,7 @@ class HostEnv:
 
     @property
     def actor_obs(self) -> tuple[str, ...]:
-        """Entries of a Dict observation that the actor may read; (): all."""
+        """Entries of a Dict observation that the actor may read; () stands for all."""
         if not self.made.central_critic:
             return ()
         seen: Any = self.observation_space  # the same for every group
@@ -98,23 +98,26 @@ class HostEnv:
 
     @property
     def num_streams(self) -> int:
-        """Number of streams, B = num_envs * num_agents."""
+        """Number of streams: num_envs * num_agents, as each is one agent in one environment."""
         return self.num_envs * self.num_agents
 
     def reset(self, key: Key) -> tuple[PyTree, PyTree, PyTree | None]:
-        """Return position 0 and zeros as observations; the host loop resets the environments, outside of programs."""
+        """Return position 0, zeros as observations and masks that allow all, for shapes alone.
+
+        The host loop resets the environments, outside of compiled programs.
+        """
         like = Layout(self.num_envs, 1, 1, self.host.spec).make()
         obs = element_of(self.observation_space, (jnp.zeros(x.shape, x.dtype) for x in like.obs))
         mask = each_group(lambda x: jnp.ones(x.shape, bool), like.mask)
         return jnp.zeros(self.num_streams, jnp.uint32), obs, mask
 
     def recreate(self, num_envs: int) -> HostEnv:
-        """Return new environments of the same kind, or these if the user has created them."""
+        """Return `num_envs` new environments of the same kind, or these if the user has created them."""
         other = self.host.recreate(num_envs)
         return dataclasses.replace(self, host=other, num_envs=other.num_envs)
 
     def close(self) -> None:
-        """Close all environments and end their processes."""
+        """Close all environments on the host and end their processes."""
         self.host.close()
 
     def __enter__(self) -> HostEnv:
@@ -125,10 +128,11 @@ class HostEnv:
 
 
 class HostEnvAux:
-    """Pytree structure of a HostEnv: all that determines a program, compared by value, and a weak reference to `Host`.
+    """Structure of a HostEnv as a pytree: all that determines a program, and a weak reference to its `Host`.
 
-    JAX keeps the structures of all arguments for ever. A strong reference would keep the environments and their worker
-    processes alive, and comparison by identity would compile the programs again for each set of environments.
+    It is compared by value. JAX keeps the structures of all arguments for ever. A strong reference would keep the
+    environments and their worker processes alive, and comparison by identity would compile the programs again for each
+    set of environments.
     """
 
     def __init__(self, env: HostEnv):
@@ -143,7 +147,7 @@ class HostEnvAux:
         return hash(self._signature)
 
     def env(self) -> HostEnv:
-        """Return the HostEnv; its environments cannot be stepped if they no longer exist."""
+        """Return the HostEnv of this structure; its environments cannot be stepped if they no longer exist."""
         host = self._host() or Host(self._spec, self._others["num_envs"], _no_longer_exist, ())
         return HostEnv(host, **self._others)
 
@@ -170,18 +174,18 @@ def host(
     env_params: Mapping[str, Any] | None = None,
     set_params: Callable[[Any, dict[str, float]], None] | None = None,
 ) -> HostEnv:
-    """Create host environments from environments of Gymnasium or PettingZoo.
+    """Return host environments made of environments of Gymnasium or PettingZoo.
 
     `source` is a `gymnasium.vector.VectorEnv` in any autoreset mode, or a function that returns one `Env` or one
     PettingZoo `ParallelEnv` (called `num_envs` times), or a list of such functions. Agents with different spaces form
     groups by their names without numbers. With `vectorization = "async"` the environments are stepped in `workers`
     processes (default: one for each core), with "ray" in `workers` actors of a Ray cluster (default: one for each of
-    its CPUs), each of which must answer within `timeout` seconds. Results are the same.
-    `agent_ids` and `central_critic` as in `make`.
-    `info_metrics` are entries of `info`, such as "is_success", whose values at the last steps of episodes are logged as
-    means; by default "is_success", if an environment gives it at its first step. `env_params` are arguments of the
-    function: a value, or {"low": 0.5, "high": 2.0}, from which every reset draws (Gymnasium's interface only). Drawn
-    ones take a new environment for each episode, or a call of `set_params(env, numbers)` with all `env_params`.
+    its CPUs), each of which must answer within `timeout` seconds. Results are the same. `agent_ids` and
+    `central_critic` as in `make`. `info_metrics` are entries of `info`, such as "is_success", whose values at the last
+    steps of episodes are logged as means; by default "is_success", if an environment gives it at its first step.
+    `env_params` are arguments of the function: a value, or {"low": 0.5, "high": 2.0}, from which every reset draws
+    (Gymnasium's interface only). Drawn ones take a new environment for each episode, or a call of `set_params(env,
+    numbers)` with all `env_params`.
 
     Each call of the function must make a new environment. Masks and recorded episodes are read where sb3-contrib and
     Gymnasium's wrappers put them (docs/python_environments.md). Raises ConfigError for invalid arguments, EnvError
@@ -220,9 +224,10 @@ def _made(given: list[Factory], name: str, workers: int | None, set_params: Any,
 def stepper_of(
     factories: Sequence[Factory], spec: HostSpec, settings: EnvSettings, workers: int | None, num_envs: int
 ) -> Stepper:
-    """Create `num_envs` environments, made by the factories in turn; at most `workers` processes or actors step them.
+    """Return the stepper of `num_envs` new environments, made by the factories in turn.
 
-    By default there is a process for each core, and an actor for each CPU of the cluster.
+    At most `workers` processes or actors step them. By default there is a process for each core, and an actor for each
+    CPU of the cluster.
     """
     chosen = [factories[i % len(factories)] for i in range(num_envs)]
     layout = Layout(num_envs, 1, settings.action_repeat, spec)
@@ -235,7 +240,7 @@ def stepper_of(
 
 
 def _require_no_stepping(vector: GymVectorEnv, num_envs: int | None, workers: int | None, made: EnvSettings) -> None:
-    """Raise ConfigError for settings of the stepping, which belongs to a vector environment itself."""
+    """Raise ConfigError for settings of how environments are stepped, as a vector environment does that itself."""
     by_itself = "a VectorEnv steps its environments itself"
     made.refuse(("vectorization", "timeout", "action_repeat", "agent_ids", "central_critic", "env_params"), by_itself)
     if workers is not None:
@@ -251,9 +256,9 @@ def host_vector(
     unique: bool = False,
     settings: EnvSettings = DEFAULT,
 ) -> HostEnv:
-    """Create host environments from `make(num_envs)`, which returns a vector environment.
+    """Return host environments whose vector environment is `make(num_envs)`.
 
-    `first` is one of them, from which spaces are read; `unique`: it is the only one, and else closed.
+    `first` is one of them, from which spaces are read. With `unique` it is the only one; else it is closed.
     """
     autoreset_mode_of(first)
     try:
@@ -287,5 +292,5 @@ def host_vector(
 
 
 def reset_seeds(key: Key, num_envs: int) -> list[int]:
-    """Draw a seed of 31 bits for each environment."""
+    """Return a random seed of 31 bits for each environment."""
     return [int(x) for x in np.asarray(jax.random.bits(key, (num_envs,), jnp.uint32)) >> 1]

@@ -19,14 +19,20 @@ FILES = ("batch", "faults")  # modules of envs/hosting that import nothing else 
 
 
 class EnvActor:
-    """Environments of one actor; a method returns the report of a failure, a dict, in the place of its result."""
+    """Actor of a Ray cluster with environments.
+
+    A method returns the report of a failure, a dict, in place of its result.
+    """
 
     def __init__(self) -> None:
         self._batches: list[Any] = []
         self._faults: Any = None
 
     def open(self, search: list[str], task: bytes) -> Any:
-        """Create the environments; return process and machine."""
+        """Create the environments of the actor; return its process id and the name of its machine.
+
+        `search` are places for imports, and `task` describes the environments (workers.pickled).
+        """
         sys.path.extend(entry for entry in search if entry not in sys.path)
         batch, self._faults = _modules()
 
@@ -38,12 +44,12 @@ class EnvActor:
         return self._reported(create)
 
     def reset(self, number: int, seeds: Sequence[int]) -> Any:
-        """Reset the environments of batch `number`; return their arrays."""
+        """Reset the environments of the actor's batch `number`; return the arrays that they write."""
         batch = self._batches[number]
         return self._reported(lambda: batch.reset(seeds) or batch.arrays.results())
 
     def step(self, number: int, action: Sequence[Any]) -> Any:
-        """Step the environments of batch `number`; return their arrays."""
+        """Step the environments of the actor's batch `number` with `action`; return the arrays that they write."""
         batch = self._batches[number]
 
         def step() -> list[Any]:
@@ -54,12 +60,12 @@ class EnvActor:
         return self._reported(step)
 
     def close(self) -> None:
-        """Close all environments."""
+        """Close all environments of the actor."""
         for batch in self._batches:
             batch.close()
 
     def _reported(self, work: Any) -> Any:
-        """Return the result of `work`, or the report of its failure."""
+        """Return the result of `work()`, or, if an environment fails in it, the report of the failure, a dict."""
         try:
             return work()
         except self._faults.Failure as failure:
@@ -69,7 +75,7 @@ class EnvActor:
 
 
 def _modules() -> list[Any]:
-    """Return the modules FILES; ppax itself is not imported for them."""
+    """Return the modules in FILES, loaded without an import of ppax itself."""
     if "ppax" in sys.modules:
         return [importlib.import_module(f"ppax.envs.hosting.{name}") for name in FILES]
     spec: Any = importlib.util.find_spec("ppax")

@@ -23,7 +23,7 @@ CLOSE_SECONDS = 1.0  # time limit for closing environments before their actor is
 
 
 class Actors:
-    """Stepper of environments in `workers` actors, in two batches; None: as many as the cluster has CPUs.
+    """Stepper of environments in `workers` actors of a Ray cluster, in two batches; None: an actor for each CPU.
 
     Actors request no CPU from Ray, so that evaluation can have its own actors while those of training wait.
     """
@@ -51,7 +51,7 @@ class Actors:
         self._open(factories)
 
     def _open(self, factories: Sequence[Callable[[], Env]]) -> None:
-        """Begin the actors and create their environments."""
+        """Start the actors and create their environments; EnvError where one fails."""
         self._ray.cloudpickle.register_pickle_by_value(ray_actor)
         kind = self._ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")(ray_actor.EnvActor)
         opened = []
@@ -65,7 +65,7 @@ class Actors:
             self._places[worker] = f" (pid {process} on {machine})"
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """Start a reset of all environments; `receive` waits for it."""
+        """Start a reset of all environments in the actors; `receive` waits for it."""
         for number in range(len(self.batches)):
             self._pending[number] = [
                 actor.reset.remote(number, list(seeds[own[number]]))
@@ -73,14 +73,14 @@ class Actors:
             ]
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Start one step of batch `number`."""
+        """Start one step of batch `number` in the actors; `action` has the arrays [e, ...] of its e streams."""
         self._views[number].act(action)
         self._pending[number] = [
             actor.step.remote(number, own[number].action) for actor, own in zip(self._actors, self._own, strict=True)
         ]
 
     def receive(self, number: int) -> HostStep:
-        """Wait for the step or reset of batch `number`."""
+        """Return the result of the step or reset of batch `number`, for which it waits."""
         for worker, answer in enumerate(self._pending[number]):
             given = self._answer(worker, answer, self.timeout)
             for own, x in zip(self._own[worker][number].results(), given, strict=True):
@@ -88,11 +88,11 @@ class Actors:
         return host_step(self._views[number])
 
     def close(self) -> None:
-        """Close all environments and end their actors."""
+        """Close all environments in the actors and end the actors."""
         self._finalizer()
 
     def _answer(self, worker: int, answer: Any, seconds: float) -> Any:
-        """Wait for the answer of an actor; if it failed, ended or hangs, end all actors and raise EnvError."""
+        """Return the answer of an actor; if it failed, ended or hangs, end all actors and raise EnvError."""
         try:
             given = self._ray.get(answer, timeout=seconds)
         except self._ray.exceptions.GetTimeoutError:
@@ -108,7 +108,7 @@ class Actors:
         return given
 
     def _error(self, worker: int, reason: str) -> EnvError:
-        """Close everything and return the error for an actor that does not answer."""
+        """Close all environments and return the error for an actor that does not answer."""
         numbers = ", ".join(str(i) for envs in self._shares[worker] for i in range(envs.start, envs.stop))
         self.close()
         return EnvError(
@@ -118,7 +118,7 @@ class Actors:
 
 
 def _end(ray: Any, actors: list[Any], stack: ExitStack) -> None:
-    """Close the environments of all actors, end the actors and the connection."""
+    """Close the environments of all actors, then end the actors and, by `stack`, the connection to the cluster."""
     with stack:
         if actors and ray.is_initialized():
             with contextlib.suppress(ray.exceptions.RayError):

@@ -1,4 +1,4 @@
-"""Rendering of one environment on the host."""
+"""Rendering of one environment that runs on the host."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MODE = "rgb_array"
 
 
 class RenderedEnv(NamedTuple):
-    """One environment in this process, and the object that renders it."""
+    """Environment in this process that can be drawn, and the object that draws it."""
 
     env: HostEnv
     renderer: Any  # a gymnasium.Env or Team
 
     def picture(self) -> np.ndarray:
-        """Render the present state, [H, W, 3] of uint8.
+        """Return a picture of the environment's present state, uint8 [H, W, 3].
 
         Raises ConfigError if the environment returns no such picture, ImportError if a library is missing.
         """
@@ -47,7 +47,7 @@ class RenderedEnv(NamedTuple):
 
 
 def with_rendering(env: HostEnv) -> RenderedEnv:
-    """Create one environment like those of `env`, with `render_mode = "rgb_array"`; the caller closes it.
+    """Return one new environment like those of `env`, with `render_mode = "rgb_array"`; the caller closes it.
 
     Raises ConfigError if its metadata do not list that mode, and for vector environments, which have no single one.
     """

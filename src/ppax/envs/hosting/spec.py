@@ -42,7 +42,10 @@ EXPLAINED = (ConfigError, ImportError, EnvError, error.DependencyNotInstalled, H
 
 @contextlib.contextmanager
 def env_errors(name: str, call: str) -> Iterator[None]:
-    """Raise EnvError, with `name` and `call`, where an environment raises an exception or calls `sys.exit`."""
+    """Yield once; inside of this context an exception or `sys.exit` of an environment becomes an EnvError.
+
+    It names the environment, `name`, and its `call`, such as "constructor".
+    """
     try:
         yield
     except EXPLAINED:
@@ -54,7 +57,10 @@ def env_errors(name: str, call: str) -> Iterator[None]:
 
 
 def new_env(factory: Callable[[], Any]) -> Any:
-    """Return a new environment, adapted as in conventions.py; ConfigError for one that was returned before."""
+    """Return a new environment made by `factory`; ConfigError for one that was returned before.
+
+    Its masks and recorded episodes are in `info` (conventions.py).
+    """
     try:
         return new_adapted(factory)
     except SharedEnv as shared:
@@ -62,7 +68,11 @@ def new_env(factory: Callable[[], Any]) -> Any:
 
 
 def factories_of(source: Any, num_envs: int | None) -> list[Factory]:
-    """Return a function for each environment; ConfigError for what is none, or for another number of them."""
+    """Return a list with a function for each environment, which makes it, from the `source` of `host`.
+
+    `num_envs` is 8 by default for a single function. Raises ConfigError for what is no function, or for a list of
+    another length.
+    """
     listed = isinstance(source, Iterable) and not isinstance(source, str | Mapping) and not callable(source)
     given = list(source) if listed else [source]
     for place, one in enumerate(given):
@@ -94,9 +104,10 @@ def _require_factory(one: Any, name: str) -> None:
 def with_params(
     factories: list[Factory], made: EnvSettings, set_params: Callable[[Any, dict[str, float]], None] | None, name: str
 ) -> tuple[list[Factory], HostSpec]:
-    """Return factories of environments with `env_params`, and the spaces and sizes of one environment.
+    """Return functions that make environments with `made.env_params`, and the spaces and sizes of one environment.
 
-    Raises EnvError, with `name`, where its constructor or its first reset raises an exception.
+    `set_params(env, numbers)`, if given, puts the parameters into an environment. Raises EnvError, with `name`, where
+    its constructor or its first reset raises an exception.
     """
     name = name or getattr(factories[0], "__name__", "the environment")
     if not made.env_params and set_params is None:
@@ -119,13 +130,13 @@ def with_params(
 
 
 def _wrapped(factories: list[Factory], wrap: Callable[[Factory], Any]) -> list[Factory]:
-    """Return `wrap(factory)` of each function; equal ones stay one object, from which the kinds are counted."""
+    """Return `wrap(factory)` of each function; equal functions give one object, as kinds are counted by identity."""
     made = {id(one): wrap(one) for one in factories}
     return [made[id(one)] for one in factories]
 
 
 def _defaults_of(factory: Factory) -> dict[str, Any]:
-    """Return the defaults of a function's arguments; {} where Python does not know them."""
+    """Return the defaults of a function's arguments by name; {} where Python does not know them."""
     try:
         given = inspect.signature(factory).parameters
     except (TypeError, ValueError):  # a class in C
@@ -134,7 +145,10 @@ def _defaults_of(factory: Factory) -> dict[str, Any]:
 
 
 def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tuple[list[Factory], HostSpec]:
-    """Return the factories, those of several agents wrapped in `Team`, and the spaces and sizes of one environment."""
+    """Return functions that make environments, and the spaces and sizes of one environment.
+
+    Environments of several agents are wrapped in `Team`, which has an agent axis.
+    """
     _refuse_compiled(factories[0])
     agent_ids, central_critic = settings.agent_ids, settings.central_critic
     with env_errors(name, "constructor"):
@@ -174,7 +188,11 @@ def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tup
 
 
 def groups_by_name(env: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Group agents by name without number; else one group per agent; () if all agents have the same spaces."""
+    """Return groups of agents by their names without numbers; () if all agents have the same spaces.
+
+    They are pairs of name and indices. Where agents of a group still have different spaces, each agent is its own
+    group.
+    """
     agents = list(env.possible_agents)
     if difference(env, agents) is None:
         return ()
@@ -188,7 +206,7 @@ def groups_by_name(env: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def _team(factory: Callable[..., Any], settings: EnvSettings, name: str) -> Any:
-    """Create a Team; ConfigError, with the remedy, where its agents do not fit the settings."""
+    """Return a new environment of several agents; ConfigError, with the remedy, where they do not fit the settings."""
     try:
         with env_errors(name, "constructor"):
             return new_env(factory)
@@ -199,7 +217,7 @@ def _team(factory: Callable[..., Any], settings: EnvSettings, name: str) -> Any:
 
 
 def _remedy(settings: EnvSettings) -> str:
-    """Return the error message, with `{}` for the difference, for agents that must have the same spaces."""
+    """Return the error message for agents that must have the same spaces and do not, with `{}` for the difference."""
     for option in ("agent_ids", "central_critic"):
         if getattr(settings, option):
             return f"{option} = true: it needs agents with the same spaces; {{}}; set it to false"
@@ -207,7 +225,10 @@ def _remedy(settings: EnvSettings) -> str:
 
 
 def _refuse_compiled(factory: Factory) -> None:
-    """Raise ConfigError for a class that has reset and step, but not close, which all host environments have."""
+    """Raise ConfigError for a class that has reset and step, but not close, which all host environments have.
+
+    It is probably a compiled environment. A function is not checked.
+    """
     methods = [callable(getattr(factory, name, None)) for name in ("reset", "step", "close")]
     if isinstance(factory, type) and methods == [True, True, False]:
         name = factory.__name__
@@ -229,7 +250,7 @@ def _refuse_converted(env: Any) -> None:
 
 
 def first_reset(env: Any) -> Any:
-    """Return the result of a reset with a seed, without one where `reset` does not take it, as in Gym before 0.26."""
+    """Return the result of a reset with a seed; without one where `reset` does not take it, as in Gym before 0.26."""
     try:
         return env.reset(seed=0)
     except TypeError:
@@ -237,7 +258,7 @@ def first_reset(env: Any) -> Any:
 
 
 def _unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
-    """Yield warnings of masks and statistics that other libraries read and ppax does not."""
+    """Yield warnings, one sentence each, of masks and statistics that other libraries read and ppax does not."""
     if not isinstance(env, Team):
         yield from unread(env, info)
     elif all(mask is None for mask in env.masks_of(info)):
@@ -248,7 +269,7 @@ def _unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
 
 
 def _first_metrics(env: Any, info: dict[str, Any], name: str) -> tuple[str, ...]:
-    """Return the entries of `info` that are logged by default: "is_success", if the first step gives it.
+    """Return the entries of `info` that are logged by default: "is_success", if the first step gives it; else ().
 
     The step is made after a reset with a seed, with an action that the mask allows: the answer is always the same.
     """
@@ -267,14 +288,14 @@ def _first_metrics(env: Any, info: dict[str, Any], name: str) -> tuple[str, ...]
 
 
 def _seeded(space: spaces.Space) -> spaces.Space:
-    """Return a copy, whose random state is not the user's."""
+    """Return a copy of a space with seed 0, as the random state of the space itself is the user's."""
     own = copy.deepcopy(space)
     own.seed(0)
     return own
 
 
 def info_of(result: Any, env: Any) -> dict[str, Any]:
-    """Return the `info` of `reset`; ConfigError if there is none, as in Gym before 0.26."""
+    """Return the `info` in the result of a reset; ConfigError if there is none, as in Gym before 0.26."""
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
         return result[1]
     kind = type(env).__name__
@@ -286,9 +307,10 @@ def info_of(result: Any, env: Any) -> dict[str, Any]:
 
 
 def mask_size_of(space: spaces.Space, info: dict[str, Any], name: str) -> int | None:
-    """Return the number of entries of the action mask, None without masks.
+    """Return the number of entries of the environment's action mask; None without masks.
 
-    Raises ConfigError for an action space whose masks are not supported on the host.
+    Raises ConfigError for an action space whose masks are not supported on the host. `info` is that of a reset, and
+    `name` is for the error.
     """
     if "action_mask" not in info:
         return None
@@ -303,7 +325,7 @@ def mask_size_of(space: spaces.Space, info: dict[str, Any], name: str) -> int | 
 def mask_sizes_of(team: Team, info: dict[str, Any]) -> tuple[tuple[str, int], ...] | None:
     """Return the name and number of mask entries of each group with action masks; None if there are no masks.
 
-    A group that does not act after the reset is included if its action space supports masks: it may have them later.
+    A group that does not act after the reset is included if its action space supports masks, as it may have them later.
     """
     sizes, begin, space = [], 0, team.action_space
     for group, count in team.sizes:

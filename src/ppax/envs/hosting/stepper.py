@@ -1,4 +1,4 @@
-"""Running environments on the host: the stepper protocol, the result of a step, and `Host`, the handle of a stepper."""
+"""Running environments on the host: the protocol of steppers, the result of a step, and the handle of a stepper."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from ppax.envs.hosting.arrays import Arrays, EpisodeStats, HostSpec
 
 
 class HostStep(NamedTuple):
-    """Result of one step, or of a reset, of e streams; an observation is the list of its arrays (arrays.leaves_of)."""
+    """Result of one step, or of a reset, of e streams (one agent in one environment each) on the host.
+
+    An observation is the list of its arrays (arrays.leaves_of).
+    """
 
     obs: list[np.ndarray]  # [e, ...] the next observation
     reward: np.ndarray  # [e]
@@ -30,7 +33,10 @@ class HostStep(NamedTuple):
 
 
 class TensorStep(NamedTuple):
-    """Result of one step of E environments with autoreset in the same step: arrays of JAX in a simulator's memory."""
+    """Result of one step of E environments in a simulator's memory, as arrays of JAX.
+
+    An environment whose episode ends is reset within the same step.
+    """
 
     obs: Any  # [E, ...] the next observation
     reward: Array  # [E]
@@ -45,34 +51,37 @@ Exchange = Callable[[Sequence[Array], Sequence[str]], TensorStep]  # a step on t
 
 
 class Stepper(Protocol):
-    """Running environments, in batches that are stepped alternately."""
+    """Protocol of steppers, which run environments on the host, in batches that are stepped alternately."""
 
     @property
     def batches(self) -> tuple[slice, ...]:
-        """Streams of each batch."""
+        """Streams of each of the stepper's batches; a stream is one agent in one environment."""
 
     @property
     def has_final_obs(self) -> bool:
-        """Whether an episode may end and the next begin within one step, so that `HostStep.final_obs` is given."""
+        """Whether an episode may end and the next begin within one step, so that results have `final_obs`."""
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """Reset all environments; `receive` of each batch returns the result."""
+        """Start a reset of all environments, one seed each; `receive` of each batch returns the result."""
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Start one step of batch `number`; `action` is a list of arrays [e, ...]."""
+        """Start one step of batch `number`; `action` has one array [e, ...] for each array of the action space.
+
+        e is the number of the batch's streams.
+        """
 
     def receive(self, number: int) -> HostStep:
-        """Wait for the step or reset of batch `number`; the next step may overwrite the arrays.
+        """Return the result of the step or reset of batch `number`, for which it waits.
 
-        Raises EnvError if an environment failed.
+        The next step may overwrite its arrays. Raises EnvError if an environment failed.
         """
 
     def close(self) -> None:
-        """Close all environments, and end all processes."""
+        """Close all environments of the stepper, and end all its processes."""
 
 
 def host_step(arrays: Arrays) -> HostStep:
-    """Return the contents of `arrays` after a step with next-step autoreset."""
+    """Return the contents of `arrays`, which a step with next-step autoreset has written, as its result."""
     return HostStep(
         obs=arrays.obs,
         reward=arrays.reward,
@@ -87,7 +96,7 @@ def host_step(arrays: Arrays) -> HostStep:
 
 
 class Host:
-    """Handle of host environments: they are created at the first reset, and again after `close`."""
+    """Handle of host environments, which are created at the first reset, and again after `close`."""
 
     def __init__(
         self,
@@ -117,12 +126,15 @@ class Host:
 
     @functools.cached_property
     def signature(self) -> str:
-        """Text that determines the compiled program: spaces and sizes of one environment."""
+        """Text of all that determines a compiled program: spaces and sizes of one environment."""
         return f"{space_signature(self.spec[0])}{space_signature(self.spec[1])}{self.spec[2:]}"
 
     @property
     def batches(self) -> tuple[slice, ...]:
-        """Streams of each batch; with workers there are two, one stepped while the policy acts for the other."""
+        """Streams of each batch of environments, as slices.
+
+        With workers there are two batches, one stepped while the policy acts for the other.
+        """
         return self.stepper.batches
 
     @property
@@ -132,22 +144,22 @@ class Host:
 
     @property
     def stepper(self) -> Stepper:
-        """Stepper of the environments; created at the first use."""
+        """Stepper that runs the environments, created at the first use."""
         if self._stepper is None:
             self._stepper = self._make(self.num_envs)
         return self._stepper
 
     @property
     def running(self) -> bool:
-        """Whether the environments exist."""
+        """Whether the environments exist: they were created and not closed."""
         return self._stepper is not None
 
     def sizes(self) -> set[int]:
-        """Return the numbers of streams of the batches."""
+        """Return the different numbers of streams that the batches have."""
         return {rows.stop - rows.start for rows in self.batches}
 
     def reset(self, seeds: Sequence[int]) -> list[HostStep]:
-        """Reset all environments; return the result of each batch."""
+        """Return the result of each batch after a reset of all environments, one seed each."""
         stepper = self.stepper
         self.position += 1
         stepper.reset(seeds)
@@ -155,23 +167,29 @@ class Host:
         return list(self.last)
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Start one step of batch `number`; `action` is a list of arrays [e, ...]."""
+        """Start one step of batch `number`; `action` has one array [e, ...] for each array of the action space.
+
+        e is the number of the batch's streams.
+        """
         self.position += 1
         self.stepper.send(number, action)
 
     def receive(self, number: int) -> HostStep:
-        """Wait for the step of batch `number` and return its result."""
+        """Return the result of the step of batch `number`, for which it waits."""
         self.last[number] = result = self.stepper.receive(number)
         return result
 
     def step_on_device(self, action: Sequence[Array]) -> TensorStep:
-        """Step all environments by `exchange`; `action` is a list of arrays [E, ...]."""
+        """Return the result of one step of all E environments, made on the device of the compiled programs.
+
+        `action` has one array [E, ...] for each array of the action space.
+        """
         assert self.exchange is not None
         self.position += 1
         return self.exchange(action, self.spec.metrics)
 
     def recreate(self, num_envs: int) -> Host:
-        """Return a handle of new environments of the same kind; if `unique`, this one, to be reset."""
+        """Return a handle of `num_envs` new environments of the same kind; if `unique`, this handle, to be reset."""
         if self.unique:
             return self
         return Host(self.spec, num_envs, self._make, self.factories, False, self.in_groups, source=self.source)
@@ -181,14 +199,17 @@ class Host:
         self._stepper = around(self.stepper)
 
     def close(self) -> None:
-        """Close all environments and end their processes."""
+        """Close all environments of this handle and end their processes; a later reset creates them again."""
         stepper, self._stepper, self.position = self._stepper, None, 0
         if stepper is not None:
             stepper.close()
 
 
 def space_signature(space: Any) -> str:
-    """Return a text with all numbers of a space: its `repr` abbreviates bounds, and its `==` compares approximately."""
+    """Return a text with all numbers of a space, to compare spaces exactly.
+
+    The `repr` of a space abbreviates bounds, and its `==` compares approximately.
+    """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         return f"{type(space)}({[(name, space_signature(part)) for name, part in parts]})"

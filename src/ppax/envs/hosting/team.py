@@ -1,4 +1,4 @@
-"""PettingZoo's environments, parallel and turn-based, as arrays with an agent axis.
+"""Environments of PettingZoo, parallel and turn-based, as arrays with an agent axis.
 
 https://pettingzoo.farama.org/api/parallel, https://pettingzoo.farama.org/api/aec. This file imports nothing else of
 ppax: it is pickled by value for workers.
@@ -23,15 +23,15 @@ OWN, AGENT, JOINT = "own", "agent", "joint"  # entries of an observation with ag
 
 
 class HeterogeneousAgents(ValueError):
-    """Agents that must have the same spaces do not."""
+    """Error of agents that must have the same spaces and do not."""
 
 
 class NotFlattenable(ValueError):
-    """Observations cannot be flattened to a vector of numbers."""
+    """Error of observations that cannot be flattened to a vector of numbers."""
 
 
 class Team:
-    """All agents of a parallel environment, A of them, in the order of its `possible_agents`.
+    """Environment of PettingZoo as arrays with an axis of its A agents, in the order of `possible_agents`.
 
     An agent whose episode has ended is absent: its rows are not valid until the environment resets. The step that ends
     its episode is valid, with its reward. An agent that appears later starts its episode then. While an agent is absent
@@ -82,10 +82,10 @@ class Team:
         self._begun = self._active  # those that have acted in their episode
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset: observations [A, ...] and info; `info["agent_first"]` [A] marks the agents that start an episode.
+        """Return observations [A, ...] of all agents and info after a reset.
 
-        An agent that waits for its turn goes on to be marked until it has acted. `info["acting"]` are those that act
-        next.
+        `info["agent_first"]` [A] marks new episodes. An agent that waits for its turn goes on to be marked until it has
+        acted. `info["acting"]` [A] marks those that act next.
         """
         obs, infos = self.env.reset(seed=seed, options=options)
         self._last = [_zeros(space) for space in self.own_spaces]
@@ -96,7 +96,10 @@ class Team:
         return self._observe(self._active)
 
     def step(self, actions: Sequence[Any]) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Step: all results with an agent axis [A]; `info["valid"]` [A] marks the agents that acted."""
+        """Return the result of a step with an action for each agent; all arrays have an agent axis [A].
+
+        `info["valid"]` [A] marks the agents that acted.
+        """
         valid, playing = self._acting, self._active
         given = {name: actions[i] for i, name in enumerate(self.names) if valid[i]}
         obs, rewards, terminations, truncations, infos = self.env.step(given)
@@ -124,7 +127,7 @@ class Team:
         return final, reward, terminated, truncated, info
 
     def masks_of(self, info: dict[str, Any]) -> list[Any]:
-        """Return the mask in `info` of each agent; None: it has none."""
+        """Return the action mask of each agent from `info`, a list; None for an agent that has none."""
         given = info.get("action_mask")
         if given is None:
             return [None] * self.num_agents
@@ -133,25 +136,25 @@ class Team:
         return [mask for name, size in self.sizes for mask in (given[name] or [None] * size)]
 
     def render(self) -> Any:
-        """Return the environment's own picture."""
+        """Return the picture that PettingZoo's environment draws of itself."""
         return self.env.render()
 
     def close(self) -> None:
-        """Close the environment."""
+        """Close PettingZoo's environment."""
         self.env.close()
 
     def _present(self) -> np.ndarray:
-        """Agents that the environment lists as present, [A]."""
+        """Return which agents the environment lists as present, [A]."""
         agents = set(self.env.agents)
         return np.array([name in agents for name in self.names])
 
     def _next_to_act(self) -> np.ndarray:
-        """Agents that act next, [A]."""
+        """Return which agents act next, [A]: those whose episode runs, or with turns the one whose turn it is."""
         turn = np.array([name == self.env.acting for name in self.names]) if self.turns else True
         return self._active & turn
 
     def _store(self, obs: dict, infos: dict, observing: np.ndarray) -> None:
-        """Store observation and mask of those agents in `observing` [A] that have received one."""
+        """Store observation and mask of those agents in `observing` [A] that have received an observation."""
         for i, name in enumerate(self.names):
             if not (observing[i] and name in obs):
                 continue
@@ -161,7 +164,10 @@ class Team:
             self._masks[i] = copy.deepcopy(mask)
 
     def _observe(self, observing: np.ndarray) -> tuple[Any, dict[str, Any]]:
-        """Stack observations [A, ...], with an info of the agents and masks; "joint" is 0 except for `observing`."""
+        """Return observations [A, ...] of all agents, and an info of who acts, with masks.
+
+        "joint", the observations of all agents, has zeros except for those in `observing` [A].
+        """
         info: dict[str, Any] = {"agent_first": self._active & ~self._begun, "acting": self._acting}
         if self.sizes or any(mask is not None for mask in self._masks):
             pairs = list(zip(self._masks, self._acting, strict=True))
@@ -169,7 +175,7 @@ class Team:
         return self._together(self._views(observing), _stacked), info
 
     def _views(self, observing: np.ndarray) -> list[Any]:
-        """Return the observation of each agent, with the entries of agent_ids and central_critic."""
+        """Return a list with each agent's observation, with the entries that agent_ids and central_critic add."""
         if not self._agent_ids and not self._central_critic:
             return self._last
         views: list[dict[str, Any]] = [{OWN: own} for own in self._last]
@@ -185,14 +191,17 @@ class Team:
         return views
 
     def _together(self, each: Sequence[Any], join: Callable[[Sequence[Any]], Any], by_group: Any = dict) -> Any:
-        """Join what each agent has by `join`, with groups those of each group, as a dict."""
+        """Return what `join` makes of the agents' values `each`; with groups, a dict of it by group.
+
+        `by_group` makes the dict.
+        """
         if not self.sizes:
             return join(each)
         ends = np.cumsum([size for _, size in self.sizes]).tolist()
         return by_group({name: join(each[end - n : end]) for (name, n), end in zip(self.sizes, ends, strict=True)})
 
     def _entries(self) -> spaces.Dict:
-        """Observation space with the entries of agent_ids and central_critic."""
+        """Return the space of one agent's observation with the entries that agent_ids and central_critic add."""
         entries: dict[str, spaces.Space] = {OWN: self.own_spaces[0]}
         if self._agent_ids:
             entries[AGENT] = spaces.Discrete(self.num_agents)
@@ -203,11 +212,11 @@ class Team:
 
 
 class Turns:
-    """Turn-based environment with the interface of a parallel one; `acting` is the agent whose turn it is.
+    """Turn-based environment of PettingZoo with the interface of a parallel one, in which one agent acts at each step.
 
-    At each step that agent acts, and all others wait: they observe, and their rewards and ends of episodes are those of
-    the step, as `rewards`, `terminations` and `truncations` of the environment say. The learner adds them up over the
-    turns of others (training/host/turn_based.py).
+    `acting` is the agent whose turn it is. All others wait: they observe, and their rewards and ends of episodes are
+    those of the step, as `rewards`, `terminations` and `truncations` of the environment say. The learner adds them up
+    over the turns of others (training/host/turns.py).
     """
 
     def __init__(self, factory: Callable[..., Any], **options: Any):
@@ -218,22 +227,25 @@ class Turns:
 
     @property
     def agents(self) -> list[Any]:
-        """Agents whose episode is running."""
+        """Agents of the turn-based environment whose episode is running."""
         return [agent for agent in self.env.agents if not self._ended(agent)]
 
     @property
     def acting(self) -> Any:
-        """Agent whose turn it is; None after the last turn."""
+        """Agent whose turn it is; None after the last turn of an episode."""
         return self.env.agent_selection if self.env.agents else None
 
     def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
-        """Reset: observations and infos by agent."""
+        """Return observations and infos by agent after a reset."""
         self.env.reset(seed=seed, options=options)
         self._remove_ended()
         return {agent: self.env.observe(agent) for agent in self.agents}, dict(self.env.infos)
 
     def step(self, actions: dict) -> tuple[dict, dict, dict, dict, dict]:
-        """Step the agent whose turn it is: observations, rewards, terminations, truncations, infos of all agents."""
+        """Return observations, rewards, terminations, truncations and infos by agent after one turn.
+
+        `actions` has the action of the agent whose turn it is.
+        """
         (action,) = actions.values()
         self.env.step(action)
         results = (
@@ -249,18 +261,18 @@ class Turns:
         return final | seen, *results[:3], infos
 
     def render(self) -> Any:
-        """Return the environment's own picture."""
+        """Return the picture that PettingZoo's environment draws of itself."""
         return self.env.render()
 
     def close(self) -> None:
-        """Close the environment."""
+        """Close PettingZoo's environment."""
         self.env.close()
 
     def _ended(self, agent: Any) -> bool:
         return bool(self.env.terminations[agent] or self.env.truncations[agent])
 
     def _remove_ended(self) -> None:
-        """Take the turns of agents whose episode has ended: they remove themselves."""
+        """Take the turns of agents whose episode has ended, in which they remove themselves."""
         while self.env.agents and self._ended(self.env.agent_selection):
             self.env.step(None)
 
@@ -276,7 +288,7 @@ def is_turn_based(env: Any) -> bool:
 
 
 def difference(env: Any, agents: Sequence[Any]) -> str | None:
-    """Return the first difference between the spaces of these agents; None if they are equal."""
+    """Return a text of the first difference between the spaces of these agents of `env`; None if they are equal."""
     for name in ("observation_space", "action_space"):
         each = [getattr(env, name)(agent) for agent in agents]
         for agent, space in zip(agents, each, strict=True):
@@ -286,13 +298,16 @@ def difference(env: Any, agents: Sequence[Any]) -> str | None:
 
 
 def _of_acting(masks: Sequence[tuple[Any, bool]]) -> list[Any] | None:
-    """Return the masks of (last mask, acts next) pairs: None for an agent that does not; None if there are no masks."""
+    """Return masks from pairs (last mask, acts next), with None for an agent that does not act.
+
+    It is None where no agent has a mask.
+    """
     known = any(mask is not None for mask, _ in masks)
     return [mask if acts else None for mask, acts in masks] if known else None
 
 
 def _zeros(space: spaces.Space) -> Any:
-    """Return an observation of zeros."""
+    """Return an element of zeros of an observation space."""
     if isinstance(space, spaces.Dict):
         return {key: _zeros(inner) for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -301,7 +316,7 @@ def _zeros(space: spaces.Space) -> Any:
 
 
 def _numbers(space: spaces.Space) -> int:
-    """Return the size of an element that is flattened to a vector; NotFlattenable if that is impossible."""
+    """Return how many numbers an element of `space` has as a vector; NotFlattenable if it cannot be one."""
     if isinstance(space, spaces.Dict):
         return sum(map(_numbers, space.spaces.values()))
     if isinstance(space, spaces.Box):
@@ -310,19 +325,19 @@ def _numbers(space: spaces.Space) -> int:
 
 
 def _leaves(obs: Any) -> list[Any]:
-    """Return the arrays of an observation, in the order of its keys."""
+    """Return a list of the arrays of an observation, in the sorted order of its keys."""
     return [leaf for key in sorted(obs) for leaf in _leaves(obs[key])] if isinstance(obs, dict) else [obs]
 
 
 def _mapped(function: Callable[[Any], Any], obs: Any) -> Any:
-    """Apply `function` to every array of an observation."""
+    """Return an observation with `function` applied to each of its arrays."""
     if isinstance(obs, dict):
         return {key: _mapped(function, x) for key, x in obs.items()}
     return tuple(_mapped(function, x) for x in obs) if isinstance(obs, tuple) else function(obs)
 
 
 def _stacked(parts: Sequence[Any]) -> Any:
-    """Stack trees of arrays along a new leading axis."""
+    """Return trees of arrays as one tree, stacked along a new leading axis."""
     first = parts[0]
     if isinstance(first, dict):
         return {key: _stacked([part[key] for part in parts]) for key in first}

@@ -78,14 +78,17 @@ class TensorBatch(VectorEnv):
         self.on_device = self._shares_device(exchange)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments; `seed` is passed on where `env.reset` takes one."""
+        """Return observations and info after a reset of all environments.
+
+        `seed` is passed on where `env.reset` takes one.
+        """
         out = self._env.reset(seed=seed) if self._takes_seed else self._env.reset()
         obs, info = out if isinstance(out, tuple) and len(out) == 2 else (out, {})
         self._keep(obs)
         return self._host(obs), self._info(self._with_mask(obs, info))
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all environments with actions [E, ...]."""
+        """Return the result of one step of all E environments, through the host's memory; actions are [E, ...]."""
         out = self._stepped(_mapped(lambda x: self._torch.from_numpy(np.array(x)).to(self._device), actions))
         obs, reward, terminated, truncated, info = out
         reward, terminated, truncated = (self._array(x) for x in (reward, terminated, truncated))
@@ -99,9 +102,10 @@ class TensorBatch(VectorEnv):
         return self._host(obs), reward, terminated, truncated, found
 
     def exchange(self, action: Sequence[jax.Array], metrics: Sequence[str]) -> TensorStep:
-        """Step with the leaves of actions on the device, and return the simulator's own memory as arrays of JAX.
+        """Return the result of one step on the device, as arrays of JAX in the simulator's own memory.
 
-        A call returns before the simulator has computed: its stream waits for the actions, JAX's stream for the result.
+        `action` has one array [E, ...] for each array of the action space; `metrics` are entries of `info` to log. A
+        call returns before the simulator has computed: its stream waits for the actions, JAX's stream for the result.
         The next step may overwrite the arrays, but first waits for actions that depend on every program reading them.
         """
         space = self.single_action_space
@@ -126,11 +130,11 @@ class TensorBatch(VectorEnv):
         return TensorStep(*borrowed)
 
     def close_extras(self, **options: Any) -> None:
-        """Close the batch, if it can be closed."""
+        """Close the simulator, if it has a method `close`."""
         getattr(self._env, "close", lambda: None)()
 
     def _stepped(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
-        """Step with tensors; return observation, reward, terminated, truncated and info."""
+        """Return observation, reward, terminated, truncated and info of a step of the simulator, all as tensors."""
         out = self._env.step(actions)
         if len(out) == 5:
             obs, reward, terminated, truncated, info = out
@@ -139,7 +143,10 @@ class TensorBatch(VectorEnv):
         return obs, reward, *self._flags(done, info), self._with_mask(obs, info)
 
     def _with_mask(self, obs: Any, info: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Add the action mask to `info` if it stands elsewhere: a method action_masks(), an entry of observations."""
+        """Return `info` with the action mask, also if the simulator has it elsewhere.
+
+        That is in a method action_masks() or in an entry of `obs`.
+        """
         if "action_mask" not in info and callable(method := getattr(self._env, METHOD, None)):
             return {**info, "action_mask": method()}
         if "action_mask" not in info and has_mask_entry(self.single_observation_space, self.single_action_space):
@@ -153,7 +160,7 @@ class TensorBatch(VectorEnv):
         return _mapped(self._array, obs)
 
     def _array(self, x: Any) -> np.ndarray:
-        """Return a tensor as an array, without a copy if it lies in the host's memory."""
+        """Return a tensor as a NumPy array, without a copy if it lies in the host's memory."""
         return np.asarray(x.detach().cpu() if isinstance(x, self._torch.Tensor) else x)
 
     def _borrowed(self, x: Any) -> jax.Array:
@@ -161,18 +168,21 @@ class TensorBatch(VectorEnv):
         return jax.dlpack.from_dlpack(self._tensor(x).contiguous())
 
     def _keep(self, obs: Any) -> None:
-        """Keep a copy of the observation: the next step may overwrite its memory."""
+        """Keep a copy of the observation, if it is to stand in for final ones, as the next step may overwrite it."""
         if self._previous_stands_in:
             self._obs = _mapped(lambda x: self._tensor(x).clone(), obs)
 
     def _final(self, info: Mapping[str, Any]) -> Any:
-        """Return final observations [E, ...], defined where an episode has ended; None: not given."""
+        """Return final observations [E, ...], defined where an episode has ended; None if they are not given."""
         if self._previous_stands_in:
             return self._obs
         return next((info[name] for name in FINAL if name in info), None)
 
     def _flags(self, done: Any, info: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return terminated and truncated from one flag and `info["time_outs"]`."""
+        """Return terminated and truncated, [E] each, from one flag and `info["time_outs"]`.
+
+        Raises EnvError where an episode ends and `info` has no such entry.
+        """
         ended = self._tensor(done).bool()
         if TIME_OUTS not in info:
             if bool(ended.any()):
@@ -186,7 +196,10 @@ class TensorBatch(VectorEnv):
         return ended & ~truncated, truncated
 
     def _shares_device(self, exchange: str) -> bool:
-        """Return whether tensors and JAX's arrays are exchanged by DLPack; ConfigError where that is impossible."""
+        """Return whether the simulator's tensors and JAX's arrays are exchanged by DLPack, as `exchange` says.
+
+        Raises ConfigError where that is asked for and impossible.
+        """
         tensor = self._torch.zeros(1, device=self._device)
         # JAX would read 2^32 + 7 as 7
         wide = any(leaf.wide for leaf in leaves_of(self.single_observation_space))
@@ -210,7 +223,7 @@ class TensorBatch(VectorEnv):
         return shared
 
     def _info(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the entries of `info` that are read, as arrays; those of the final step where it has its own."""
+        """Return the entries of `info` that are read, as NumPy arrays; those of the final step where it has its own."""
         found: dict[str, Any] = {name: self._host(info[name]) for name in self._read if name in info}
         final = info.get("final_info")
         if isinstance(final, Mapping):
@@ -219,7 +232,7 @@ class TensorBatch(VectorEnv):
 
 
 def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Apply a function to the leaves of dicts and tuples."""
+    """Return a tree of dicts and tuples with `function` applied to its leaves."""
     if isinstance(tree, Mapping):
         return {name: _mapped(function, x) for name, x in tree.items()}
     return tuple(_mapped(function, x) for x in tree) if isinstance(tree, tuple) else function(tree)
@@ -235,7 +248,7 @@ def _space(env: Any, name: str, given: spaces.Space | None) -> spaces.Space:
 
 
 def _takes(function: Any, name: str) -> bool:
-    """Return whether a function takes an argument of this name."""
+    """Return whether `function` takes an argument called `name`."""
     parameters = inspect.signature(function).parameters.values()
     return any(x.name == name or x.kind is x.VAR_KEYWORD for x in parameters)
 

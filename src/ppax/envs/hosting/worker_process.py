@@ -1,4 +1,4 @@
-"""Worker process: steps its batches of environments on request. It is run as a script and imports no JAX."""
+"""Worker process that steps its batches of environments on request. It is run as a script and imports no JAX."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ SPIN_SECONDS = 300e-6  # seconds of busy waiting for the next request
 
 
 def load(*names: str) -> list[Any]:
-    """Import files beside this one without the `__init__.py` of their packages, which would import all of ppax."""
+    """Return modules beside this file by name, imported without the `__init__.py` of their packages.
+
+    Those would import all of ppax.
+    """
     here = Path(__file__).parent
     for name, path in (("ppax", here.parents[1]), ("ppax.envs", here.parent), ("ppax.envs.hosting", here)):
         sys.modules[name] = package = ModuleType(name)
@@ -34,7 +37,7 @@ def load(*names: str) -> list[Any]:
 
 
 def main() -> None:
-    """Serve the parent process until it closes the connection or ends."""
+    """Serve the parent process: create environments, and step or reset them until it closes the connection or ends."""
     batch, faults = load("batch", "faults")
     connection, memory = Connection(int(sys.argv[1])), int(sys.argv[2])
     for name in (signal.SIGINT, signal.SIGTERM):  # these may reach all processes; the parent decides
@@ -63,14 +66,17 @@ def main() -> None:
 
 
 def _spin(arrived: Any) -> None:
-    """Wait for the next request without sleeping, for a short time: waking up takes as long as a fast step."""
+    """Wait for the next request without sleeping, for a short time, because waking up takes as long as a fast step.
+
+    `arrived` is a poll object of the connection.
+    """
     until = time.perf_counter() + SPIN_SECONDS
     while not arrived.poll(0) and time.perf_counter() < until:
         os.sched_yield()
 
 
 def _serve(batches: list[Any], connection: Connection) -> None:
-    """Answer one request: a step of a batch, or its reset with seeds."""
+    """Answer one request of the parent process: a step of a batch, or its reset with seeds."""
     request = connection.recv_bytes()
     if len(request) == 1:  # the index of the batch to step
         batches[request[0]].step()
@@ -81,13 +87,16 @@ def _serve(batches: list[Any], connection: Connection) -> None:
 
 
 def _report(connection: Connection, failure: dict[str, Any]) -> None:
-    """Send the report of a failure; the connection is closed already if another worker has failed first."""
+    """Send the report of a failure to the parent process; do nothing if the connection is closed.
+
+    It is closed if another worker has failed first.
+    """
     with contextlib.suppress(OSError):
         connection.send_bytes(json.dumps(failure).encode())
 
 
 def _exit_with_parent(parent: int) -> None:
-    """End this process when the parent has ended, even while an environment hangs."""
+    """End this process when its parent, of this process id, has ended, even while an environment hangs."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)

@@ -41,19 +41,19 @@ START_SECONDS = 60.0  # minimum timeout for the start of a worker and of its env
 
 
 def halves(num_envs: int) -> list[slice]:
-    """Return the environments of each of the two batches; of one environment there is one batch."""
+    """Return the environments of each of the two batches, as slices; for one environment a single batch."""
     half = -(-num_envs // 2)
     return [envs for envs in (slice(0, half), slice(half, num_envs)) if envs.start < envs.stop]
 
 
 def shares(batches: Sequence[slice], worker: int, workers: int) -> list[slice]:
-    """Return the environments of a worker in each batch."""
+    """Return the environments that worker number `worker` of `workers` steps in each batch, as slices."""
     edges = [[envs.start + (envs.stop - envs.start) * w // workers for w in (worker, worker + 1)] for envs in batches]
     return [slice(*edge) for edge in edges]
 
 
 def pickled(layout: Layout, worker: int, owned: Sequence[tuple[slice, list[Factory]]], vectorization: str) -> bytes:
-    """Pickle the environments `owned` by a worker that imports nothing of ppax; also lambdas.
+    """Return the environments `owned` by a worker, pickled so that it imports nothing of ppax; also lambdas.
 
     The layout is sent as plain tuples: to unpickle its class would import ppax, and JAX with it. Raises ConfigError,
     with what cannot be pickled, for functions that hold such a thing.
@@ -85,7 +85,10 @@ def _is_picklable(x: Any) -> bool:
 
 
 def _culprit(x: Any, name: str = "the function", outside: tuple[Any, ...] = ()) -> str:
-    """Return the name of the innermost thing that `x` holds and that cannot be pickled."""
+    """Return the name of the innermost thing that `x` holds and that cannot be pickled; `name` if `x` is it.
+
+    `outside` are the things around `x`.
+    """
     for inner, held in _held_by(x):
         if not any(held is one for one in (x, *outside)) and not _is_picklable(held):
             return _culprit(held, f"{inner}, of type {type(held).__name__},", (x, *outside))
@@ -93,7 +96,7 @@ def _culprit(x: Any, name: str = "the function", outside: tuple[Any, ...] = ()) 
 
 
 def _held_by(x: Any) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of what a function, a partial function or another object holds."""
+    """Yield (name, value) of what a function, a partial function or another object holds."""
     if isinstance(x, partial):
         yield from (("the function", x.func), *((f"argument {i}", one) for i, one in enumerate(x.args)))
         yield from x.keywords.items()
@@ -108,7 +111,7 @@ def _held_by(x: Any) -> Iterator[tuple[str, Any]]:
 
 
 class InProcess:
-    """Stepper of all environments in this process, as one batch."""
+    """Stepper of all environments in this process, one after the other, as one batch."""
 
     has_final_obs = False
 
@@ -118,12 +121,12 @@ class InProcess:
             self._batch = EnvBatch(factories, 0, layout, self.arrays, 0)
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """Reset all environments."""
+        """Reset all environments in this process, one seed each; `receive` returns the result."""
         with _as_env_error():
             self._batch.reset(seeds)
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Step all environments."""
+        """Step all environments in this process; `receive` returns the result. `action` has the arrays [B, ...]."""
         self.arrays.act(action)
         try:
             self._batch.step()
@@ -131,16 +134,19 @@ class InProcess:
             raise EnvError(str(failure)) from None
 
     def receive(self, number: int) -> HostStep:
-        """Return the result of the last step or reset: views that the next step overwrites."""
+        """Return the result of the last step or reset of all environments: views that the next step overwrites."""
         return host_step(self.arrays)
 
     def close(self) -> None:
-        """Close all environments."""
+        """Close all environments in this process."""
         self._batch.close()
 
 
 class Workers:
-    """Stepper of environments in `layout.workers` processes, in two batches."""
+    """Stepper of environments in `layout.workers` worker processes, in two batches.
+
+    A worker that does not answer within `timeout` seconds counts as failed.
+    """
 
     has_final_obs = False
 
@@ -167,21 +173,24 @@ class Workers:
             self._answer(worker, max(timeout, START_SECONDS))
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """Start a reset of all environments; `receive` waits for it."""
+        """Start a reset of all environments in the workers, one seed each; `receive` waits for it."""
         self._steps = [0] * len(self.batches)
         for worker in range(len(self._processes)):
             for number, envs in enumerate(shares(self._envs, worker, len(self._processes))):
                 self._request(worker, json.dumps([number, *seeds[envs]]).encode())
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Start one step of batch `number`."""
+        """Start one step of batch `number` in the workers; `action` has the arrays [e, ...] of its e streams."""
         self._views[number].act(action)
         self._steps[number] += 1
         for worker in range(len(self._processes)):
             self._request(worker, bytes([number]))
 
     def receive(self, number: int) -> HostStep:
-        """Wait for the step or reset of batch `number`. Every worker answers its requests in order."""
+        """Return the result of the step or reset of batch `number`, for which it waits.
+
+        Every worker answers its requests in order.
+        """
         for worker in range(len(self._processes)):
             self._answer(worker)
         return host_step(self._views[number])
@@ -208,7 +217,10 @@ class Workers:
             self._connections[worker].send_bytes(request)
 
     def _answer(self, worker: int, seconds: float | None = None) -> None:
-        """Wait for the answer of a worker; if it failed, ended or hangs, end all workers and raise EnvError."""
+        """Wait for the answer of a worker; if it failed, ended or hangs, end all workers and raise EnvError.
+
+        It hangs if it does not answer within `seconds`; None stands for the timeout of steps.
+        """
         connection = self._connections[worker]
         try:
             limit = self.timeout if seconds is None else seconds
@@ -228,7 +240,7 @@ class Workers:
             raise EnvError(failure_text(report) if index >= 0 else f"worker process {worker}\n{report['cause']}")
 
     def _worker_error(self, worker: int, reason: str) -> EnvError:
-        """Close everything and return the error for a worker that does not answer."""
+        """Close all environments and return the error for a worker that does not answer."""
         index = int(self.arrays.stepping[worker])
         at = ""
         if index >= 0:
@@ -243,7 +255,7 @@ class Workers:
 
 @contextlib.contextmanager
 def _as_env_error() -> Iterator[None]:
-    """Re-raise the Failure of an environment as EnvError."""
+    """Yield once; inside of this context the Failure of an environment is raised again as EnvError."""
     try:
         yield
     except Failure as failure:
@@ -252,7 +264,10 @@ def _as_env_error() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _anonymous_file(size: int) -> Iterator[int]:
-    """Open an anonymous file, which the system deletes when the last process with a descriptor ends."""
+    """Yield the descriptor of a file of `size` bytes without a name, which is closed afterwards.
+
+    The system deletes it when the last process with a descriptor ends.
+    """
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("ppax")
     else:

@@ -1,1 +1,1 @@
-"""Adapters of environment libraries, one file a suite; only an adapter imports its library."""
+"""Adapters of environment libraries ("suites"), one file each; only an adapter imports its library."""

@@ -1,4 +1,4 @@
-"""Atari games of the Arcade Learning Environment."""
+"""Atari games of the Arcade Learning Environment as host environments: `ppax.make("atari/Breakout")`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def ids() -> list[str]:
 
 
 def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **rules: Any) -> HostEnv:
-    """Create `num_envs` environments of a game; every action is applied for 4 frames.
+    """Return `num_envs` environments of an Atari game, in which every action is applied for 4 frames.
 
-    `rules` are arguments of `AtariGame`: `ppax.make("atari/Breakout", env_params={"end_on_life_loss": False})`.
-    Raises ConfigError for an unknown game and ImportError, naming the extra to install, without ale-py.
+    `rules` are arguments of `AtariGame`: `ppax.make("atari/Breakout", env_params={"end_on_life_loss": False})`. Raises
+    ConfigError for an unknown game and ImportError, naming the extra to install, without ale-py.
     """
     settings.refuse(("action_repeat",), "a game takes each action for 4 frames already")
     game = partial(AtariGame, partial(arcade, known("atari", env_id, ids())), **rules)

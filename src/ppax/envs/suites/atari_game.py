@@ -20,7 +20,7 @@ NOOP, FIRE = 0, 1
 
 
 def arcade(game: str, render_mode: str | None = None) -> gymnasium.Env:
-    """Create a game of the Arcade Learning Environment: one greyscale frame for each step, no sticky actions."""
+    """Return a game of the Arcade Learning Environment: one greyscale frame for each step, no sticky actions."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # suppresses the banner of each game
@@ -30,7 +30,9 @@ def arcade(game: str, render_mode: str | None = None) -> gymnasium.Env:
 
 
 class AtariGame(gymnasium.Env):
-    """Preprocessed game: observations [stack, size, size] of uint8, from greyscale frames [H, W] of the game of `make`.
+    """Atari game with DQN's preprocessing, of uint8 observations [stack, size, size].
+
+    `make` creates the game itself, which must give single greyscale frames [H, W].
 
     * Random start: 1 to `noop_max` no-op frames after a reset, then FIRE if the game waits for it.
     * Frame skip: an action is applied for `frame_skip` frames. The picture is the pixelwise maximum of the last two
@@ -66,7 +68,7 @@ class AtariGame(gymnasium.Env):
         self._lives, self._goes_on = 0, False  # True: a life was lost, and the game continues
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        """Continue with the next life if one was lost and no seed is given; else start a new game."""
+        """Return the first observation of the next life if one was lost and no seed is given; else of a new game."""
         super().reset(seed=seed)
         score, over, picture = 0.0, False, None
         if self._goes_on and seed is None:
@@ -79,7 +81,10 @@ class AtariGame(gymnasium.Env):
         return self._stack, {"episode_stats": (score, over), "lives": self._lives}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
-        """Apply the action for `frame_skip` frames."""
+        """Return the result of the action, applied for `frame_skip` frames.
+
+        `info["episode_stats"]` has the unclipped score.
+        """
         before = self._lives
         picture, score, terminated, truncated = self._advance(action)
         over = terminated or truncated
@@ -92,15 +97,15 @@ class AtariGame(gymnasium.Env):
         return self._stack, reward, terminated or lost, truncated, info
 
     def render(self) -> Any:
-        """Return the screen of the game in colour."""
+        """Return the screen of the Atari game in colour."""
         return self.game.render()
 
     def close(self) -> None:
-        """Close the game."""
+        """Close the Atari game."""
         self.game.close()
 
     def _game(self, seed: int | None) -> tuple[np.ndarray, float]:
-        """Start a new game: its first picture, and the score of the random start."""
+        """Return the first picture of a new game, [H, W], and the score of its random start."""
         while True:
             frame, info = self.game.reset(seed=seed)
             self._lives, seed, total, over = info.get("lives", 0), None, 0.0, False
@@ -116,7 +121,10 @@ class AtariGame(gymnasium.Env):
                 return frame, total
 
     def _life(self) -> tuple[np.ndarray | None, float, bool]:
-        """Continue with the next life: its first picture (None if the game ends), the score, whether the game ended."""
+        """Return first picture [H, W] of the next life, score so far, and whether the game ended instead.
+
+        The picture is None if the game ended.
+        """
         total = 0.0
         for action in (NOOP, FIRE) if self._fires else (NOOP,):
             frame, score, terminated, truncated = self._advance(action)
@@ -126,7 +134,10 @@ class AtariGame(gymnasium.Env):
         return frame, total, False
 
     def _advance(self, action: Any) -> tuple[np.ndarray, float, bool, bool]:
-        """Apply an action for `frame_skip` frames: maximum of the last two, score, terminated, truncated."""
+        """Return picture [H, W], score, terminated and truncated of an action that is applied for `frame_skip` frames.
+
+        The picture is the maximum of the last two frames.
+        """
         before, total, frame = None, 0.0, None
         for _ in range(self.frame_skip):
             before = frame
@@ -138,7 +149,7 @@ class AtariGame(gymnasium.Env):
         return frame if before is None else np.maximum(before, frame), total, bool(terminated), bool(truncated)
 
     def _warped(self, frame: np.ndarray) -> np.ndarray:
-        """Scale a frame [H, W] to [size, size] by area averaging."""
+        """Return a frame [H, W] scaled to [size, size] by area averaging."""
         return np.rint(self._rows @ (frame.astype(np.float32) @ self._columns)).astype(np.uint8)
 
 

@@ -28,7 +28,7 @@ BACKENDS = ("generalized", "spring", "positional", "mjx")
 
 @part
 class Brax:
-    """Environment with brax's interface, without a time limit. Create it with `load`.
+    """Environment of brax, or with brax's interface, without a time limit. Create it with `load`.
 
     Brax's inverted pendulum marks all its terminations as `time_out`, falls included. If those were truncations, the
     bootstrap value would make falls free and there would be nothing to learn. So by default they are terminations.
@@ -41,22 +41,22 @@ class Brax:
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Box without bounds, or a Dict of them."""
+        """Space of observations: a Box without bounds, or a Dict of such."""
         return _observation_space(self.env)
 
     @property
     def action_space(self) -> spaces.Box:
-        """Box from -1 to 1."""
+        """Space of actions: a Box from -1 to 1."""
         return spaces.Box(-1.0, 1.0, (self.env.action_size,), np.float32)
 
     def reset(self, key: Key) -> EnvReset:
-        """Reset the environment."""
+        """Return a new episode of the brax environment."""
         with float32_products():
             state = strong(self.env.reset(key))
         return EnvReset(state, state.obs)
 
     def step(self, state: PyTree, action: Array, key: Key) -> EnvStep:
-        """Advance by one step; randomness comes from the key inside the state."""
+        """Return the result of one step of the brax environment; randomness comes from the key inside the state."""
         copied = jax.tree.map(lambda x: x, state)  # ant and others modify the dicts of their argument
         with float32_products():
             state = strong(self.env.step(copied, jnp.asarray(action, jnp.float32)))
@@ -67,14 +67,14 @@ class Brax:
         return EnvStep(state, state.obs, jnp.asarray(state.reward, jnp.float32), done & ~truncated, truncated)
 
     def render(self, state: PyTree) -> np.ndarray:
-        """Draw the bodies from the side, [H, W, 3]; also for MuJoCo Playground."""
+        """Return a picture [H, W, 3] of the bodies from the side; also of environments of MuJoCo Playground."""
         if hasattr(self.env, "mj_model"):
             return pictures.draw_bodies(self.env.mj_model, state.data.qpos)
         return pictures.draw_bodies(self.env.sys.mj_model, state.pipeline_state.q)
 
 
 def load(env_id: str, time_out_truncates: bool = False, **kwargs: Any) -> Environment:
-    """Load the brax environment `env_id`, "ant" or with a physics backend "spring/ant"; truncated after 1000 steps.
+    """Return the brax environment `env_id`, "ant" or with a physics backend "spring/ant", truncated after 1000 steps.
 
     `kwargs` go to the environment and must be hashable. Raises ImportError without brax, ConfigError for an unknown
     environment or backend.
@@ -89,19 +89,22 @@ def load(env_id: str, time_out_truncates: bool = False, **kwargs: Any) -> Enviro
 
 
 def ids() -> list[str]:
-    """Return the ids of all environments."""
+    """Return the ids of all environments of brax."""
     return sorted(library("brax.envs", "brax")._envs)
 
 
 @functools.cache
 def _make(name: str, **kwargs: Any) -> Any:
-    """Create one object for each configuration: brax compares environments by identity, and so does jit."""
+    """Return brax's environment, one object for each configuration, as brax and jit compare them by identity."""
     return library("brax.envs", "brax").get_environment(name, **kwargs)
 
 
 @functools.cache
 def _observation_space(env: Any) -> spaces.Space:
-    """Return the space of a traced reset; brax declares only sizes. Cached, because tracing is slow."""
+    """Return the space of brax's observations, from a traced reset, as brax declares only sizes.
+
+    Cached, because tracing is slow.
+    """
 
     def box(x: Any) -> spaces.Space:
         if isinstance(x, dict):

@@ -1,4 +1,4 @@
-"""Functions of all adapters: optional imports, explicit dtypes, and errors for unknown names."""
+"""Functions of all adapters of suites: optional imports, explicit dtypes, and errors for unknown names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEWER = {"navix": (3, 12)}  # minimum Python version of an extra, as in pyprojec
 
 
 def library(module: str, extra: str) -> Any:
-    """Import an optional module; ImportError with the extra to install if it is missing.
+    """Return an optional module, imported; ImportError with the extra of ppax to install if it is missing.
 
     Lines that it prints go to standard error: standard output is for results.
     """
@@ -35,7 +35,7 @@ def library(module: str, extra: str) -> Any:
 
 
 def known(suite: str, env_id: str, ids: Iterable[str]) -> str:
-    """Return `env_id` if it is one of `ids`; else raise ConfigError with the nearest one."""
+    """Return `env_id` if it is one of `ids` of the suite; else raise ConfigError with the nearest one."""
     valid = list(ids)
     if env_id in valid:
         return env_id
@@ -44,7 +44,7 @@ def known(suite: str, env_id: str, ids: Iterable[str]) -> str:
 
 
 def strong(tree: PyTree) -> PyTree:
-    """Remove weak types: suites start with Python numbers, whose dtype would change inside a scan."""
+    """Return the tree without weak types: suites start with Python numbers, whose dtype would change inside a scan."""
 
     def one(x: Any) -> Any:
         x = jnp.asarray(x)

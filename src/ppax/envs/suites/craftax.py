@@ -24,7 +24,7 @@ PICTURE_PIXELS = 16  # pixels of a block in a picture: one of the texture sizes 
 
 @part
 class Craftax:
-    """Craftax world without its time limit. Create it with `load`."""
+    """World of Craftax, without its time limit. Create it with `load`."""
 
     params: PyTree  # Craftax's own EnvParams
     env: Any = static(doc="environment object of Craftax")
@@ -33,22 +33,22 @@ class Craftax:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box from 0 to 1: a vector, or pixels [H, W, 3]."""
+        """Space of observations: a Box from 0 to 1, a vector or pixels [H, W, 3]."""
         declared = self.env.observation_space(None)
         return spaces.Box(0.0, 1.0, declared.shape, np.float32)
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Discrete: 17 actions in Craftax-Classic, 43 in Craftax."""
+        """Space of actions: 17 discrete ones in Craftax-Classic, 43 in Craftax."""
         return spaces.Discrete(int(self.env.num_actions))
 
     def reset(self, key: Key) -> EnvReset:
-        """Generate a new world, which costs as much as several steps."""
+        """Return the start in a newly generated world of Craftax, which costs as much as several steps."""
         obs, state = strong(self.env.reset_env(key, self.params))
         return EnvReset(state, obs)
 
     def step(self, state: PyTree, action: Array, key: Key) -> EnvStep:
-        """Advance by one step; never truncates."""
+        """Return the result of one step of Craftax, which is never truncated."""
         unlimited = self.params.replace(max_timesteps=NO_LIMIT)  # used only in Craftax's test for termination
         obs, state, reward, done, _ = self.env.step_env(key, state, action, unlimited)
         state, obs = strong((state, obs))
@@ -56,14 +56,14 @@ class Craftax:
         return EnvStep(state, obs, reward, terminated, jnp.zeros((), bool))
 
     def render(self, state: PyTree) -> np.ndarray:
-        """Draw the player's view, [H, W, 3]."""
+        """Return a picture [H, W, 3] of the player's view."""
         package = "craftax.craftax_classic" if "Classic" in type(self.env).__name__ else "craftax.craftax"
         picture = library(f"{package}.renderer", "craftax").make_craftax_pixel_renderer(PICTURE_PIXELS)(state)
         return np.clip(np.asarray(picture), 0, 255).astype(np.uint8)
 
 
 def load(env_id: str) -> Environment:
-    """Load the world `env_id` ("Craftax-Symbolic-v1"), truncated at Craftax's own time limit.
+    """Return the Craftax world `env_id` ("Craftax-Symbolic-v1"), truncated at Craftax's own time limit.
 
     Raises ImportError without Craftax, ConfigError for an unknown id.
     """
@@ -73,12 +73,12 @@ def load(env_id: str) -> Environment:
 
 
 def ids() -> list[str]:
-    """Return the ids of all worlds; Craftax has no list of them."""
+    """Return the ids of all worlds of Craftax, which has no list of them."""
     library("craftax", "craftax")
     return [f"Craftax{size}-{view}-v1" for size in ("-Classic", "") for view in ("Symbolic", "Pixels")]
 
 
 @functools.cache
 def _make(env_id: str) -> Any:
-    """Create one object for each world: Craftax compares environments by identity, and so does jit."""
+    """Return Craftax's environment, one object for each world, as Craftax and jit compare them by identity."""
     return library("craftax.craftax_env", "craftax").make_craftax_env_from_name(env_id, auto_reset=False)

@@ -22,7 +22,7 @@ RULES = {"episodic_life": True, "reward_clip": True}
 
 
 class EnvPoolVector(VectorEnv):
-    """Pool of `num_envs` environments `env_id` as a vector environment of Gymnasium."""
+    """Pool of `num_envs` environments `env_id` of EnvPool, as a vector environment of Gymnasium."""
 
     def __init__(self, env_id: str, num_envs: int):
         self.num_envs, self.metadata = num_envs, {"autoreset_mode": AutoresetMode.NEXT_STEP}
@@ -33,7 +33,7 @@ class EnvPoolVector(VectorEnv):
         self._create_pool(0)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments; with a seed, create a new pool first."""
+        """Return observations and info after a reset of all environments of the pool; a seed needs a new pool first."""
         if seed is not None:
             self._create_pool(int(seed) % 2**31)
         obs, info = self._pool.reset()
@@ -41,19 +41,19 @@ class EnvPoolVector(VectorEnv):
         return obs, self._with_stats(none.astype(np.float32), none, info)
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Step all environments."""
+        """Return the result of one step of all environments of the pool."""
         obs, reward, terminated, truncated, info = self._pool.step(actions)
         over = np.asarray(info.get("terminated", terminated), bool) | truncated
         return obs, reward, terminated, truncated, self._with_stats(info.get("reward", reward), over, info)
 
     def close_extras(self, **options: Any) -> None:
-        """Close the pool and end its threads."""
+        """Close EnvPool's pool of environments and end its threads."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
 
     def _create_pool(self, seed: int) -> None:
-        """Replace the pool by a new one with this seed."""
+        """Replace EnvPool's pool by a new one with this seed."""
         self.close_extras()
         options = self._rules | {"num_envs": self.num_envs, "seed": seed}
         with warnings.catch_warnings():  # some spaces have float64 bounds, which warns at first access
@@ -63,17 +63,17 @@ class EnvPoolVector(VectorEnv):
             self.single_action_space = self._pool.action_space
 
     def _with_stats(self, reward: np.ndarray, over: np.ndarray, info: dict[str, Any]) -> dict[str, Any]:
-        """Add the logged reward and episode end to `info`, for games with `RULES`."""
+        """Return `info` with the logged reward and episode end added, for games that learn from others (`RULES`)."""
         return info | {"episode_stats": (np.asarray(reward, np.float32), over)} if self._rules else info
 
 
 def ids() -> list[str]:
-    """Return the ids of all environments."""
+    """Return the ids of all environments of EnvPool."""
     return sorted(library("envpool", "envpool").list_all_envs())
 
 
 def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT) -> HostEnv:
-    """Create `num_envs` environments `env_id`, with EnvPool's own wrappers and time limits.
+    """Return `num_envs` environments `env_id` of EnvPool, with its own wrappers and time limits.
 
     Raises ConfigError for an unknown id and ImportError, naming the extra to install, without EnvPool.
     """

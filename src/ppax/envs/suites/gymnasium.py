@@ -1,4 +1,4 @@
-"""Adapter for Gymnasium: `ppax.make("gymnasium/LunarLander-v3")`."""
+"""Adapter for Gymnasium: `ppax.make("gymnasium/LunarLander-v3")` makes host environments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXTRAS = ("mujoco", "box2d")  # extras, recognised by their name in Gymnasium's 
 
 
 def ids() -> list[str]:
-    """Return the registered ids, the newest version of each environment."""
+    """Return the ids that are registered in Gymnasium, the newest version of each environment."""
     newest: dict[tuple[str | None, str], gymnasium.envs.registration.EnvSpec] = {}
     for spec in gymnasium.registry.values():
         known = newest.setdefault((spec.namespace, spec.name), spec)
@@ -34,7 +34,7 @@ def ids() -> list[str]:
 
 
 def gymnasium_spec(env_id: str) -> registration.EnvSpec:
-    """Return the registered spec of `env_id`; without a version, the newest one.
+    """Return Gymnasium's registered spec of `env_id`; without a version in the id, that of the newest one.
 
     The module of "module:id" is imported first, if the user trusts its package (names also come from run files, which
     must not execute code by themselves), and so are trusted packages where no id of this name is registered yet. Warns
@@ -61,7 +61,7 @@ def gymnasium_spec(env_id: str) -> registration.EnvSpec:
 
 
 def _versions(name: str) -> bool:
-    """Return whether a version of this id is registered; False for what is no id."""
+    """Return whether any version of this id is registered in Gymnasium; False for what is no id."""
     try:
         namespace, plain, _ = registration.parse_env_id(name)
     except gymnasium.error.Error:
@@ -70,12 +70,12 @@ def _versions(name: str) -> bool:
 
 
 def _constructor(spec: registration.EnvSpec) -> Any:
-    """Class or function that makes an environment."""
+    """Return the class or function that makes the environment of a Gymnasium spec."""
     return registration.load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
 
 
 def constructor_arguments(env_id: str) -> dict[str, Any]:
-    """Constructor arguments of a Gymnasium environment, with their defaults."""
+    """Return the defaults of the arguments of a Gymnasium environment's constructor, by name."""
     spec = gymnasium_spec(env_id)
     if not isinstance(spec.entry_point, str):
         return dict(spec.kwargs)
@@ -87,11 +87,11 @@ def constructor_arguments(env_id: str) -> dict[str, Any]:
 
 
 def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options: Any) -> HostEnv:
-    """Create `num_envs` environments `env_id`, with Gymnasium's usual wrappers.
+    """Return `num_envs` environments `env_id` of Gymnasium, with its usual wrappers.
 
     `options` go to `gymnasium.make`; those with low and high are drawn at every reset, for which each episode has a new
-    environment. Raises ConfigError for an unknown id and ImportError, naming the extra to install,
-    for a missing library.
+    environment. Raises ConfigError for an unknown id and ImportError, naming the extra to install, for a missing
+    library.
     """
     name, spec = f"gymnasium/{env_id}", gymnasium_spec(env_id)
     # the stepper resets first and has its own checks, so two of Gymnasium's wrappers are not needed

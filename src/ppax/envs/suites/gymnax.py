@@ -38,7 +38,7 @@ DRAWN: dict[str, tuple[Any, dict[str, str]]] = {
 
 @part
 class Gymnax:
-    """Gymnax environment without its time limit. Create it with `load`.
+    """Environment of gymnax, without its time limit. Create it with `load`.
 
     The parameters are leaves, in `params`. Spaces must be known while tracing, so those parameters on which they depend
     are static too, in `ends`, as `make` was given them: a policy for this environment keeps its actions where another
@@ -53,7 +53,10 @@ class Gymnax:
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Space with the shape and dtype of actual observations."""
+        """Space of observations, with the shape and dtype of actual ones.
+
+        Bounds and dtypes that gymnax declares are not reliable.
+        """
         obs = jax.eval_shape(lambda key: self.reset(key).obs, jax.random.key(0))
         with jax.ensure_compile_time_eval():
             declared = self._declared(self.env.observation_space, lambda space: _observation_space(space, obs))
@@ -61,7 +64,7 @@ class Gymnax:
 
     @property
     def action_space(self) -> spaces.Space:
-        """Action space with the bounds that gymnax declares; of parameters in a range, the widest."""
+        """Space of actions, with the bounds that gymnax declares; for parameters drawn from a range, the widest."""
         with jax.ensure_compile_time_eval():
             declared = self._declared(self.env.action_space, _action_space)
         return _union(*declared)
@@ -69,18 +72,21 @@ class Gymnax:
     def _declared(
         self, of: Callable[[Any], Any], convert: Callable[[Any], spaces.Space]
     ) -> tuple[spaces.Space, spaces.Space]:
-        """Return the spaces of the parameters at both ends."""
+        """Return the spaces that `of(params)` declares with parameters at the lower and at the upper ends of ranges.
+
+        `convert` makes each a space of Gymnasium.
+        """
         params, ends = self.env.default_params, ({name: end[i] for name, *end in self.ends} for i in (0, 1))
         low, high = (convert(of(params.replace(**values) if values else params)) for values in ends)
         return low, high
 
     def reset(self, key: Key) -> EnvReset:
-        """Reset the environment."""
+        """Return a new episode of the gymnax environment."""
         obs, state = self.env.reset_env(key, self.params)
         return EnvReset(*strong((state, _plain(obs))))
 
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
-        """Advance by one step; never truncates."""
+        """Return the result of one step of the gymnax environment, which is never truncated."""
         obs, state, reward, terminated, _ = self.env.step_env(key, state, action, self.params)
         state, obs = strong((state, _plain(obs)))
         return EnvStep(
@@ -92,7 +98,10 @@ class Gymnax:
         )
 
     def render(self, state: PyTree) -> np.ndarray:
-        """Draw the state, [H, W, 3]: classic control like the built-in environments, the rest as its observation."""
+        """Return a picture [H, W, 3] of the state.
+
+        Classic control looks like the built-in environments; others are drawn as their observation.
+        """
         drawn, rename = DRAWN.get(type(self.env).__name__, (None, {}))
         if drawn is not None:
             return drawn().render(
@@ -102,10 +111,9 @@ class Gymnax:
 
 
 def load(env_id: str, **kwargs: Any) -> Environment:
-    """Load the gymnax environment `env_id` ("CartPole-v1"), truncated at gymnax's own time limit.
+    """Return the gymnax environment `env_id` ("CartPole-v1"), truncated at gymnax's own time limit.
 
-    `kwargs` go to `gymnax.make` and must be hashable. Raises ImportError without gymnax, ConfigError for an
-    unknown id.
+    `kwargs` go to `gymnax.make` and must be hashable. Raises ImportError without gymnax, ConfigError for an unknown id.
     """
     env = _make(env_id, **kwargs)
     params = env.default_params
@@ -114,10 +122,11 @@ def load(env_id: str, **kwargs: Any) -> Environment:
     return adapter if limit is None else TimeLimit(adapter, int(limit))
 
 
-def with_spaces(env: Any, params: Mapping[str, Any]) -> Any:
-    """Return `env`, an adapter in any wrappers, with the spaces of these parameters: values, or low and high ends.
+def gymnax_with_spaces(env: Any, params: Mapping[str, Any]) -> Any:
+    """Return `env`, a gymnax environment in any wrappers, with the spaces that it has with these parameters.
 
-    Raises ConfigError for a range in which the number of actions or observations changes.
+    A parameter is a value, or has low and high ends. Raises ConfigError for a range in which the number of actions or
+    observations changes.
     """
     if not isinstance(env, Gymnax):
         return dataclasses.replace(env, env=with_spaces(env.env, params))
@@ -136,7 +145,7 @@ def _ends(item: tuple[str, Any]) -> tuple[str, tuple[Any, Any]]:
 
 
 def _union(one: Any, other: Any) -> spaces.Space:
-    """Return the space that contains the elements of both, which differ in bounds alone."""
+    """Return the space that contains the elements of both spaces; ConfigError if they differ in more than bounds."""
     if isinstance(one, spaces.Box) and one.shape == other.shape:
         return spaces.Box(np.minimum(one.low, other.low), np.maximum(one.high, other.high), dtype=one.dtype.type)
     if isinstance(one, spaces.Dict) and one.keys() == other.keys():
@@ -149,13 +158,13 @@ def _union(one: Any, other: Any) -> spaces.Space:
 
 
 def ids() -> list[str]:
-    """Return the ids of all environments."""
+    """Return the ids of all environments of gymnax."""
     return list(library("gymnax", "gymnax").registered_envs)
 
 
 @functools.cache
 def _make(env_id: str, **kwargs: Any) -> Any:
-    """Create one object for each configuration: gymnax compares environments by identity, and so does jit."""
+    """Return gymnax's environment, one object for each configuration, as gymnax and jit compare them by identity."""
     gymnax = library("gymnax", "gymnax")
     env, _ = gymnax.make(known("gymnax", env_id, gymnax.registered_envs), **kwargs)
     # Before 1.0 `is_terminal` is also true at the time limit, so that every truncation would be a termination.
@@ -170,14 +179,17 @@ def _is_terminal_without_limit(is_terminal: Callable[..., Array], state: PyTree,
 
 
 def _plain(obs: PyTree) -> PyTree:
-    """Convert mappings of any type to dicts, which networks expect."""
+    """Return an observation with dicts in place of other mappings, as networks expect."""
     if isinstance(obs, Mapping):
         return {name: _plain(x) for name, x in obs.items()}
     return tuple(_plain(x) for x in obs) if isinstance(obs, tuple) else obs
 
 
 def _observation_space(space: Any, obs: PyTree) -> spaces.Space:
-    """Return the space of observations like `obs`; gymnax's declared dtypes and bounds are not reliable."""
+    """Return the Gymnasium space of observations like `obs`.
+
+    The dtypes and bounds of gymnax's `space` are not reliable.
+    """
     if hasattr(space, "spaces"):
         return _several(space, lambda name, inner: _observation_space(inner, obs[name]))
     if jnp.issubdtype(obs.dtype, jnp.floating):  # MemoryChain, MetaMaze, GaussianBandit exceed declared bounds
@@ -186,21 +198,21 @@ def _observation_space(space: Any, obs: PyTree) -> spaces.Space:
 
 
 def _action_space(space: Any) -> spaces.Space:
-    """Return the action space."""
+    """Return the Gymnasium space of a gymnax action space."""
     if hasattr(space, "spaces"):
         return _several(space, lambda _, inner: _action_space(inner))
     return _convert(space, np.dtype(space.dtype))
 
 
 def _several(space: Any, one: Callable[[Any, Any], spaces.Space]) -> spaces.Space:
-    """Convert a gymnax Dict or Tuple; `one(key, space)` converts each of its spaces."""
+    """Return the Gymnasium space of a gymnax Dict or Tuple, where `one(key, space)` converts each of its spaces."""
     if isinstance(space.spaces, Mapping):
         return spaces.Dict({name: one(name, inner) for name, inner in space.spaces.items()})
     return spaces.Tuple([one(index, inner) for index, inner in enumerate(space.spaces)])
 
 
 def _convert(space: Any, dtype: np.dtype) -> spaces.Space:
-    """Convert a gymnax space of one array to a gymnasium space with `dtype`."""
+    """Return the Gymnasium space, with `dtype`, of a gymnax space of one array; TypeError for an unknown kind."""
     if hasattr(space, "n"):
         return spaces.Discrete(int(space.n))
     if hasattr(space, "low"):

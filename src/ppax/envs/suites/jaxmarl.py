@@ -30,7 +30,7 @@ TRUNCATED = ("MPE_", "SMAX")  # time limit is a truncation; elsewhere it is part
 
 @part
 class JaxMARL:
-    """JaxMARL environment without its time limit. Create it with `load`."""
+    """Environment of JaxMARL, without its time limit. Create it with `load`."""
 
     env: Any = static(doc="environment object of JaxMARL")
     groups: tuple[tuple[str, tuple[str, ...]], ...] = static("name of each group, and its agents' names; (): no groups")
@@ -49,22 +49,25 @@ class JaxMARL:
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Box without bounds for one agent, or a Dict of them by group."""
+        """Space of one agent's observation: a Box without bounds, or a Dict of such by group."""
         return self._by_group(lambda members: spaces.Box(-np.inf, np.inf, _shapes(self.env)[members[0]], np.float32))
 
     @property
     def action_space(self) -> spaces.Space:
-        """Discrete or Box for one agent, or a Dict of them by group."""
+        """Space of one agent's action: Discrete or Box, or a Dict of such by group."""
         with jax.ensure_compile_time_eval():
             return self._by_group(lambda members: _action_space(self.env.action_space(members[0])))
 
     def reset(self, key: Key) -> EnvReset:
-        """Reset the environment."""
+        """Return a new episode of the JaxMARL environment."""
         obs, state = self.env.reset(key)
         return EnvReset(strong(state), self._by_agent(obs, jnp.float32), self._mask(state), obs.get(WORLD))
 
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
-        """Advance by one step; never truncates. An agent that is out is terminated."""
+        """Return the result of one step of the JaxMARL environment, which is never truncated.
+
+        An agent that is out is terminated.
+        """
         if self.groups:
             actions = {member: action[name][i] for name, group in self.groups for i, member in enumerate(group)}
         else:
@@ -82,7 +85,7 @@ class JaxMARL:
         )
 
     def _rewards(self, reward: Any, info: Any) -> Array:
-        """Rewards of all agents, [A]; a subclass may add terms from `info`."""
+        """Return the rewards of all agents, [A]; a subclass may add terms from `info`."""
         return _stack(reward, self.agent_names, jnp.float32)
 
     def _by_group(self, space: Callable[[Sequence[str]], spaces.Space]) -> spaces.Space:
@@ -91,7 +94,7 @@ class JaxMARL:
         return spaces.Dict({name: space(members) for name, members in self.groups})
 
     def _by_agent(self, values: Any, dtype: Any) -> PyTree:
-        """Stack values of all agents, [A, ...], or a dict by group."""
+        """Return values by agent's name as an array of all agents, [A, ...]; with groups, a dict of arrays by group."""
         if not self.groups:
             return _stack(values, self.env.agents, dtype)
         return {name: _stack(values, members, dtype) for name, members in self.groups}
@@ -102,7 +105,10 @@ class JaxMARL:
 
 @part
 class Overcooked(JaxMARL):
-    """Overcooked with reward shaping: soups are delivered too rarely by chance to learn from their reward alone."""
+    """Environment Overcooked with reward shaping.
+
+    Soups are delivered too rarely by chance to learn from their reward alone.
+    """
 
     shaping: Scalar = number("weight of the shaped reward, for steps towards a soup", default=0.0, low=0.0)
 
@@ -111,7 +117,7 @@ class Overcooked(JaxMARL):
 
 
 def load(env_id: str, **kwargs: Any) -> Environment:
-    """Load the environment `env_id` ("MPE_simple_spread_v3"), truncated at its own time limit.
+    """Return the JaxMARL environment `env_id` ("MPE_simple_spread_v3"), truncated at its own time limit.
 
     Agents with different spaces form groups, by JaxMARL's names: "adversary", "agent". `kwargs` are passed to
     `jaxmarl.make` and must be hashable. Raises ImportError without JaxMARL, ConfigError for an unknown id.
@@ -122,13 +128,16 @@ def load(env_id: str, **kwargs: Any) -> Environment:
 
 
 def ids() -> list[str]:
-    """Return the ids of all environments; in some of them agents have different spaces."""
+    """Return the ids of all environments of JaxMARL; in some of them agents have different spaces."""
     return list(library("jaxmarl", "jaxmarl").registered_envs)
 
 
 @functools.cache
 def _make(env_id: str, **kwargs: Any) -> tuple[Any, int | None]:
-    """Create one object for each configuration, without its time limit; return it and that limit."""
+    """Return JaxMARL's environment, without its time limit, and that limit (None if it keeps its own).
+
+    There is one object for each configuration.
+    """
     jaxmarl = library("jaxmarl", "jaxmarl")
     try:
         env = jaxmarl.make(env_id, **kwargs)
@@ -148,7 +157,11 @@ def _make(env_id: str, **kwargs: Any) -> tuple[Any, int | None]:
 
 @functools.cache
 def _groups(env: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Group agents by their name without its number; () if all agents have the same spaces."""
+    """Return groups of agents by their names without numbers; () if all agents have the same spaces.
+
+    They are pairs of name and agents' names. Where agents of a group still have different spaces, each agent is its own
+    group.
+    """
 
     def spaces_of(name: str) -> str:
         return f"{_shapes(env)[name]} and {_describe(env.action_space(name))}"
@@ -165,14 +178,14 @@ def _groups(env: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 @functools.cache
 def _shapes(env: Any) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each agent's observation; the shapes that JaxMARL declares are not always right."""
+    """Return the shape of each agent's observation by name; the shapes that JaxMARL declares are not always right."""
     obs = jax.eval_shape(lambda key: env.reset(key)[0], jax.random.key(0))
     return {name: obs[name].shape for name in env.agents}
 
 
 @functools.cache
 def _masks(env: Any) -> bool:
-    """Whether the environment has action masks: most do not implement `get_avail_actions`."""
+    """Return whether the environment has action masks: most do not implement `get_avail_actions`."""
     try:
         shapes = jax.eval_shape(lambda key: _allowed(env, env.reset(key)[1]), jax.random.key(0))
     except (NotImplementedError, AttributeError):
@@ -184,7 +197,7 @@ def _masks(env: Any) -> bool:
 
 
 def _allowed(env: Any, state: PyTree) -> Any:
-    """Return the action mask of each agent; Hanabi has another name for the method."""
+    """Return the action mask of each agent by name; Hanabi has another name for the method."""
     return getattr(env, "get_legal_moves", env.get_avail_actions)(state)
 
 
@@ -193,7 +206,7 @@ def _stack(values: Any, names: Sequence[str], dtype: Any) -> Array:
 
 
 def _describe(space: Any) -> str:
-    """Return a text for a JaxMARL space, which has no useful `repr`."""
+    """Return a text for a JaxMARL space, as "Discrete[5]", to compare spaces, which have no useful `repr`."""
     return f"{type(space).__name__}{[int(space.n)] if hasattr(space, 'n') else list(space.shape)}"
 
 

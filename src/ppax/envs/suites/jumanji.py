@@ -30,7 +30,7 @@ COUNTERS = ("step_count",)  # counters that Jumanji declares as categories
 
 @part
 class Jumanji:
-    """Jumanji environment. Create it with `load`."""
+    """Environment of Jumanji. Create it with `load`."""
 
     env: Any = static(doc="environment object of Jumanji")
 
@@ -38,21 +38,24 @@ class Jumanji:
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Dict with the fields of Jumanji's observation."""
+        """Space of observations: a Dict with the fields of Jumanji's observation, without its mask."""
         return _observation_space(self.env)
 
     @property
     def action_space(self) -> spaces.Space:
-        """Discrete, MultiDiscrete or Box; see the file's docstring."""
+        """Space of actions: Discrete, MultiDiscrete or Box.
+
+        It is Discrete over the product of several choices where Jumanji's mask is over that product.
+        """
         return _action_space(self.env)
 
     def reset(self, key: Key) -> EnvReset:
-        """Reset the environment."""
+        """Return a new episode of the Jumanji environment."""
         state, timestep = self.env.reset(key)
         return EnvReset(strong(state), *self._split_mask(timestep.observation))
 
     def step(self, state: PyTree, action: Array, key: Key) -> EnvStep:
-        """Advance by one step; randomness comes from the key inside the state."""
+        """Return the result of one step of the Jumanji environment; randomness comes from the key inside the state."""
         state, timestep = self.env.step(state, self._convert_action(action))
         obs, mask = self._split_mask(timestep.observation)
         ended = jnp.asarray(timestep.last(), bool)
@@ -61,14 +64,14 @@ class Jumanji:
         return EnvStep(strong(state), obs, reward, terminated, ended & ~terminated, mask)
 
     def _convert_action(self, action: Array) -> Array:
-        """Convert an action of `action_space` to Jumanji's form."""
+        """Return an action of `action_space` in Jumanji's form."""
         spec, space = self.env.action_spec, self.action_space
         if spec.shape and isinstance(space, spaces.Discrete):
             action = jnp.stack(jnp.unravel_index(action, tuple(np.asarray(spec.num_values))))
         return jnp.asarray(action, spec.dtype)
 
     def _split_mask(self, observation: Any) -> tuple[PyTree, Array | None]:
-        """Return the observation without its mask, and the mask [n], None without masks."""
+        """Return Jumanji's observation without its mask, and the mask [n]; None without masks."""
         tree = _plain(observation)
         mask = tree.pop(MASK, None) if isinstance(tree, dict) else None
         obs = _cast(self.observation_space, tree)
@@ -76,26 +79,27 @@ class Jumanji:
 
 
 def load(env_id: str, **kwargs: Any) -> Environment:
-    """Load the environment `env_id` ("Snake-v1"); `kwargs` are passed to `jumanji.make` and must be hashable.
+    """Return the Jumanji environment `env_id` ("Snake-v1").
 
-    Raises ImportError without Jumanji, ConfigError for an unknown id.
+    `kwargs` are passed to `jumanji.make` and must be hashable. Raises ImportError without Jumanji, ConfigError for an
+    unknown id.
     """
     return Jumanji(_make(known("jumanji", env_id, ids()), **kwargs))
 
 
 def ids() -> list[str]:
-    """Return the ids of all environments."""
+    """Return the ids of all environments of Jumanji."""
     return sorted(library("jumanji", "jumanji").registered_environments())
 
 
 @functools.cache
 def _make(env_id: str, **kwargs: Any) -> Any:
-    """Create one object for each configuration: Jumanji compares environments by identity, and so does jit."""
+    """Return Jumanji's environment, one object for each configuration, as Jumanji and jit compare them by identity."""
     return library("jumanji", "jumanji").make(env_id, **kwargs)
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    """Return the fields of a NamedTuple or dataclass; None for an array."""
+    """Return the fields of a NamedTuple or dataclass by name; None for an array."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return dict(value._asdict())
     if dataclasses.is_dataclass(value) and not isinstance(value, Array | jax.ShapeDtypeStruct):
@@ -104,7 +108,7 @@ def _fields(value: Any) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert NamedTuples and dataclasses to dicts."""
+    """Return a value with dicts in place of NamedTuples and dataclasses, also inside."""
     fields = _fields(value)
     return value if fields is None else {name: _plain(x) for name, x in fields.items()}
 
@@ -117,7 +121,10 @@ def _observation_space(env: Any) -> spaces.Space:
 
 
 def _space(spec: Any, value: Any, counter: bool = False) -> spaces.Space:
-    """Return the space with the dtypes of `value` and the bounds of `spec`; if `counter`, integers are a Box."""
+    """Return the Gymnasium space with the dtypes of `value` and the bounds of Jumanji's `spec`.
+
+    If `counter`, integers are a Box and no category.
+    """
     fields = _fields(value)
     if fields is not None:
         inner = {name: x for name, x in fields.items() if name != MASK}
@@ -157,7 +164,7 @@ def _action_space(env: Any) -> spaces.Space:
 
 
 def _cast(space: spaces.Space, tree: PyTree) -> PyTree:
-    """Cast `tree` to the dtypes of `space`."""
+    """Return `tree`, an observation, in the dtypes of `space`."""
     if isinstance(space, spaces.Dict):
         return {name: _cast(inner, tree[name]) for name, inner in space.spaces.items()}
     dtype = jnp.int32 if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else space.dtype

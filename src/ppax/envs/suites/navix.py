@@ -22,7 +22,7 @@ from ppax.envs.suites.common import known, library, strong
 
 @part
 class Navix:
-    """NAVIX room. Create it with `load`.
+    """Room of NAVIX. Create it with `load`.
 
     NAVIX has its own time limit, which is a truncation; in a step with a termination too, only that is reported.
     """
@@ -33,21 +33,21 @@ class Navix:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box with the declared bounds, and the shape and dtype of actual observations."""
+        """Space of observations: a Box with the declared bounds, and the shape and dtype of actual ones."""
         return _observation_space(self.env)
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Discrete: turn, move, pick up, drop, toggle, done."""
+        """Space of actions, which are discrete: turn, move, pick up, drop, toggle, done."""
         return spaces.Discrete(len(self.env.action_set))
 
     def reset(self, key: Key) -> EnvReset:
-        """Reset the environment."""
+        """Return a new episode in the NAVIX room."""
         timestep = self.env.reset(key)
         return EnvReset(strong(self._without_pictures(timestep)), strong(timestep.observation))
 
     def step(self, state: PyTree, action: Array, key: Key) -> EnvStep:
-        """Advance by one step; randomness comes from the key inside the state."""
+        """Return the result of one step in the NAVIX room; randomness comes from the key inside the state."""
         timestep = self.env._step(state, jnp.asarray(action, jnp.int32))
         return EnvStep(
             strong(self._without_pictures(timestep)),
@@ -58,13 +58,16 @@ class Navix:
         )
 
     def render(self, state: PyTree) -> np.ndarray:
-        """Draw the room from above, [H, W, 3]."""
+        """Return a picture [H, W, 3] of the room from above."""
         cache = library("navix.rendering.cache", "navix").RenderingCache.init(state.state.grid)
         picture = library("navix.observations", "navix").rgb(state.state.replace(cache=cache))
         return np.asarray(picture)
 
     def _without_pictures(self, timestep: Any) -> Any:
-        """Remove the cached picture of the empty room (hundreds of kilobytes), unless observations are pixels."""
+        """Return NAVIX's timestep without the cached picture of the empty room, unless observations are pixels.
+
+        The picture has hundreds of kilobytes.
+        """
         function = self.env.observation_fn
         if function.__module__ != "navix.observations" or "rgb" in function.__name__:
             return timestep
@@ -72,15 +75,16 @@ class Navix:
 
 
 def load(env_id: str, **kwargs: Any) -> Environment:
-    """Load the room `env_id` ("Navix-Empty-8x8-v0"); `kwargs` are passed to `navix.make` and must be hashable.
+    """Return the NAVIX room `env_id` ("Navix-Empty-8x8-v0").
 
-    Raises ImportError without NAVIX, ConfigError for an unknown id.
+    `kwargs` are passed to `navix.make` and must be hashable. Raises ImportError without NAVIX, ConfigError for an
+    unknown id.
     """
     return Navix(_make(known("navix", env_id, ids()), **kwargs))
 
 
 def ids() -> list[str]:
-    """Return the ids of all rooms."""
+    """Return the ids of all rooms of NAVIX."""
     return list(library("navix", "navix").registry())
 
 

@@ -27,7 +27,7 @@ EXTRA = "pettingzoo"
 
 
 def ids() -> list[str]:
-    """Return the ids of the environments, without importing them."""
+    """Return the ids of PettingZoo's environments, without importing them."""
     library("pettingzoo", EXTRA)
     names = []
     for family, name in FAMILIES.items():
@@ -38,7 +38,7 @@ def ids() -> list[str]:
 
 
 def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options: Any) -> HostEnv:
-    """Create `num_envs` environments `env_id`; `options` are passed to the environment's constructor.
+    """Return `num_envs` environments `env_id` of PettingZoo; `options` are passed to the environment's constructor.
 
     Raises ConfigError for an unknown id, and ImportError, naming the extra to install, if a library is missing.
     """

@@ -15,7 +15,7 @@ SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX = 2, 3, 4, 5, 6  # MuJoCo's geom types
 
 
 def draw_observation(obs: Any) -> np.ndarray:
-    """Draw an observation, [H, W, 3]: a grid by its cells, anything else as one square for each number."""
+    """Return a picture [H, W, 3] of an observation: a grid by its cells, anything else as a square for each number."""
     values = np.asarray(obs, float)
     if values.ndim in (2, 3) and min(values.shape[:2]) > 1:
         return draw_grid(values)
@@ -23,9 +23,9 @@ def draw_observation(obs: Any) -> np.ndarray:
 
 
 def draw_grid(values: np.ndarray) -> np.ndarray:
-    """Draw a grid [H, W] or [H, W, C]: each cell in the colour of its last channel that is not 0.
+    """Return a picture [H', W', 3] of a grid [H, W] or [H, W, C], with a coloured square for each cell.
 
-    Three channels with more than two values are drawn as RGB.
+    A cell has the colour of its last channel that is not 0. Three channels with more than two values are drawn as RGB.
     """
     values = values if values.ndim == 3 else values[..., None]
     if values.shape[2] == 3 and len(np.unique(values)) > 2:
@@ -39,7 +39,10 @@ def draw_grid(values: np.ndarray) -> np.ndarray:
 
 
 def draw_bodies(model: Any, positions: Any, width: int = 320) -> np.ndarray:
-    """Draw a MuJoCo model with the generalised `positions`, from the side and slightly above; the camera follows it."""
+    """Return a picture [H, W, 3] of a MuJoCo model with the generalised `positions`.
+
+    The camera looks from the side and slightly above, and follows the model.
+    """
     mujoco: Any = importlib.import_module("mujoco")
     data = mujoco.MjData(model)
     data.qpos[:] = np.asarray(positions, float)
@@ -61,14 +64,17 @@ def draw_bodies(model: Any, positions: Any, width: int = 320) -> np.ndarray:
 
 
 def _view() -> np.ndarray:
-    """Return the camera's axes as rows: right, up, and back towards the camera, which looks along y."""
+    """Return the camera's axes as rows [3, 3]: right, up, and back towards the camera, which looks along y."""
     right = np.array([np.cos(ASIDE), np.sin(ASIDE), 0.0])
     back = np.array([np.sin(ASIDE) * np.cos(ALOFT), -np.cos(ASIDE) * np.cos(ALOFT), np.sin(ALOFT)])
     return np.stack([right, np.cross(back, right), back])
 
 
 def _ground(canvas: Canvas, eye: np.ndarray, middle: np.ndarray, half: float) -> None:
-    """Draw lines at equal distances on the plane z = 0, which make motion visible."""
+    """Draw lines at equal distances on the plane z = 0, around the point `middle`, which make motion visible.
+
+    `eye` has the camera's axes as rows; `half` is half the width of the picture.
+    """
     step = 2.0 ** np.floor(np.log2(half))
     for x in step * np.arange(np.floor((middle[0] - 4 * half) / step), np.ceil((middle[0] + 4 * half) / step)):
         ends = np.array([[x, middle[1] - half, 0.0], [x, middle[1] + half, 0.0]])
@@ -81,7 +87,10 @@ def _ground(canvas: Canvas, eye: np.ndarray, middle: np.ndarray, half: float) ->
 def _geom(
     canvas: Canvas, eye: np.ndarray, kind: int, size: np.ndarray, place: np.ndarray, turn: np.ndarray, colour: Colour
 ) -> None:
-    """Draw one geom."""
+    """Draw one geom (elementary body of MuJoCo) with this type, size, place and rotation matrix `turn`.
+
+    `eye` has the camera's axes as rows.
+    """
     at = eye[:2] @ place
     if kind in (CAPSULE, CYLINDER):
         along = eye[:2] @ turn[:, 2] * size[1]

@@ -25,12 +25,13 @@ def load(
     config_overrides: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Environment:
-    """Load the environment `env_id` ("CartpoleBalance"), truncated at its own time limit, with its own action repeat.
+    """Return the MuJoCo Playground environment `env_id` ("CartpoleBalance"), with its own time limit and action repeat.
 
     `impl` is MuJoCo's implementation, "jax" (MJX) or "warp". Other `options`, and `config_overrides`, replace values of
-    the environment's configuration, by their dotted paths in it ("ctrl_dt", "noise_config.level"). Observations are a
-    Box, or a Dict of "state" and "privileged_state". Raises ImportError without MuJoCo Playground, ConfigError for an
-    unknown id or option, and OSError if the files of a robot, which are downloaded at first use, cannot be obtained.
+    the environment's configuration, by their dotted paths in it ("ctrl_dt", "noise_config.level"). With
+    `time_out_truncates` an end that the environment marks as `time_out` is a truncation. Observations are a Box, or a
+    Dict of "state" and "privileged_state". Raises ImportError without MuJoCo Playground, ConfigError for an unknown id
+    or option, and OSError if the files of a robot, which are downloaded at first use, cannot be obtained.
     """
     known("playground", env_id, ids())
     overrides = dict(_flat({**(config_overrides or {}), **options}))
@@ -43,7 +44,7 @@ def load(
 
 
 def ids() -> list[str]:
-    """Return the ids of all environments, those that a user has registered included."""
+    """Return the ids of all environments of MuJoCo Playground, those that a user has registered included."""
     registry = library("mujoco_playground", "playground").registry
     # `registry.ALL_ENVS` was put together when it was imported
     return sorted({*registry.manipulation.ALL_ENVS, *registry.locomotion.ALL_ENVS, *registry.dm_control_suite.ALL_ENVS})
@@ -51,7 +52,7 @@ def ids() -> list[str]:
 
 @functools.cache
 def _make(env_id: str, impl: str, overrides: tuple[tuple[str, Any], ...]) -> Any:
-    """Create one object for each configuration; return it and the configuration."""
+    """Return MuJoCo Playground's environment, one object for each configuration, and its configuration."""
     registry = library("mujoco_playground", "playground").registry
     config = registry.get_default_config(env_id)
     options = list(config)
@@ -70,7 +71,7 @@ def _make(env_id: str, impl: str, overrides: tuple[tuple[str, Any], ...]) -> Any
 
 
 def _as_in(config: Any, name: str, value: Any) -> Any:
-    """Return `value` in the type of the entry `name`; KeyError where there is none."""
+    """Return `value` in the type of the configuration's entry `name`, a dotted path; KeyError where there is none."""
     entry = config
     for key in name.split("."):
         if key not in entry:
@@ -82,7 +83,7 @@ def _as_in(config: Any, name: str, value: Any) -> Any:
 
 
 def _flat(options: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield options by dotted path, lists as tuples."""
+    """Yield (dotted path, value) of nested options, with lists as tuples."""
     for name, value in options.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{path}{name}.")

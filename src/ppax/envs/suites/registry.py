@@ -1,4 +1,4 @@
-"""Registry of the environment suites: each is an extra of the same name, imported only when used."""
+"""Registry of the suites of environments: each is an extra of the same name, imported only when used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ppax.envs.settings import EnvSettings
 
 
 class Suite(NamedTuple):
-    """Description of a suite that is available without importing it."""
+    """Description of a suite of environments, which is available without importing the suite."""
 
     library: str  # module that the extra installs
     expensive_resets: bool = False  # a reset costs as much as many steps: use a pool (wrappers/resets.py)
@@ -36,7 +36,7 @@ HOST_SUITES = {"gymnasium": "gymnasium", "atari": "ale_py", "envpool": "envpool"
 
 
 def load(suite: str, env_id: str, options: Mapping[str, Any] | None = None, *arguments: Any) -> Any:
-    """Create the environment `env_id` of a suite with `options`, arguments of the suite's own constructor.
+    """Return the environment `env_id` of a suite, made with `options`, arguments of the suite's own constructor.
 
     `arguments` are further arguments of the adapter. Raises ImportError, naming the extra, if the suite is not
     installed, and ConfigError for options that it does not accept.
@@ -52,12 +52,12 @@ def load(suite: str, env_id: str, options: Mapping[str, Any] | None = None, *arg
 
 
 def load_host(suite: str, env_id: str, num_envs: int, settings: EnvSettings) -> HostEnv:
-    """Create `num_envs` environments `env_id` of a suite on the host. Errors as in `load`."""
+    """Return `num_envs` environments `env_id` of a suite on the host. Errors as in `load`."""
     return dataclasses.replace(load(suite, env_id, settings.env_params, num_envs, settings), made=settings)  # type: ignore[no-any-return]
 
 
 def require_adapted(env: object) -> None:
-    """Raise ConfigError for an environment object of a suite, which `make` adapts to the protocol of ppax."""
+    """Raise ConfigError for an environment object of a suite's library, which only `make` adapts to ppax's protocol."""
     libraries = {suite.library: name for name, suite in SUITES.items()}
     for cls in type(env).__mro__:
         if suite := libraries.get(cls.__module__.partition(".")[0]):
@@ -68,18 +68,21 @@ def require_adapted(env: object) -> None:
 
 
 def with_spaces(suite: str, env: Any, env_params: Mapping[str, Any]) -> Any:
-    """Return an environment of a suite with the spaces that belong to these parameters: values, or ranges."""
+    """Return an environment of a suite with the spaces that belong to these parameters; most suites' do not change.
+
+    A parameter is a value, or a range with low and high.
+    """
     return _adapter(suite).with_spaces(env, env_params) if SUITES[suite].follows_params and env_params else env
 
 
 def ids(suite: str) -> list[str]:
-    """Return all ids of an installed suite."""
+    """Return all ids of the environments of an installed suite, such as "brax"."""
     names: list[str] = _adapter(suite).ids()
     return names
 
 
 def installed(suite: str) -> bool:
-    """Whether the suite's library is installed; nothing is imported."""
+    """Return whether the suite's library is installed; nothing is imported."""
     library = HOST_SUITES[suite] if suite in HOST_SUITES else SUITES[suite].library
     return importlib.util.find_spec(library) is not None
 

@@ -1,7 +1,7 @@
-"""Action repeat: apply each action several times in a row and sum the rewards.
+"""Action repeat: each action is applied several times in a row, and the rewards are summed.
 
-Mnih et al., "Human-level control through deep reinforcement learning", 2015, https://doi.org/10.1038/nature14236
-(frame skipping there; without the maximum over frames).
+Mnih et al., "Human-level control through deep reinforcement learning", 2015, https://doi.org/10.1038/nature14236 (frame
+skipping there; without the maximum over frames).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ppax.envs.wrappers.wrapper import Wrapper
 
 
 class ActionRepeatState(NamedTuple):
-    """State of the repeated environment, and which agents' episodes have ended."""
+    """State of the environment whose actions are repeated, and which agents' episodes have ended."""
 
     inner: PyTree
     ended: Array  # [] or [A]
 
 
 class _Repeats(NamedTuple):
-    """Scan carry: accumulated result of the repeats so far, and which agents' episodes have ended."""
+    """Carry of the scan over repeats of an action: the accumulated result, and which agents' episodes have ended."""
 
     step: EnvStep
     ended: Array  # [] or [A]
@@ -44,13 +44,16 @@ class ActionRepeat(Wrapper):
     repeats: int = static("action repeat: environment steps for each action", low=1)
 
     def reset(self, key: Key) -> EnvReset:
-        """Reset `env`."""
+        """Return a new episode of the inner environment."""
         start = self.env.reset(key)
         agents = () if self.num_agents is None else (count_agents(self.num_agents),)
         return start._replace(state=ActionRepeatState(start.state, jnp.zeros(agents, bool)))
 
     def step(self, state: ActionRepeatState, action: PyTree, key: Key) -> EnvStep:
-        """Apply `action` up to `repeats` times; sum the rewards, and keep flags once they are set."""
+        """Return the result of up to `repeats` steps of the inner environment with the same action.
+
+        Rewards are summed, and flags stay once they are set.
+        """
 
         def once(carry: _Repeats, repeat: Array) -> tuple[_Repeats, None]:
             before, ended = carry
@@ -77,5 +80,8 @@ class ActionRepeat(Wrapper):
 
 
 def _kept(earlier: Array, before: Array, now: Array) -> Array:
-    """Return the metric `before` where the episode had ended `earlier` ([A]; a metric [] is shared by all agents)."""
+    """Return a metric of one of several repeats of an action: that of `before` where the episode had ended `earlier`.
+
+    `earlier` is [A]; a metric [] is shared by all agents.
+    """
     return jnp.where(earlier if now.ndim == earlier.ndim else earlier.all(), before, now)

@@ -1,7 +1,8 @@
-"""Groups of agents: for agents with different spaces, and a wrapper that splits agents with equal spaces into groups.
+"""Groups of agents with different spaces, and a wrapper that splits agents with equal spaces into groups.
 
 In such an environment `num_agents` is a dict with the number of agents in each group. Spaces are Dict; observations,
-actions and masks are dicts with the same keys, [A_g, ...] each; rewards and ends are [A], ordered by group.
+actions and masks are dicts with the same keys, [A_g, ...] each for the A_g agents of a group; rewards and ends are [A],
+ordered by group.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from ppax.envs.wrappers.wrapper import Wrapper
 
 
 class Group(NamedTuple):
-    """One group of agents: spaces, size and the actor's observation entries. `network(group)` takes it as an env."""
+    """Group of agents that share a policy: spaces, size and the actor's observation entries.
+
+    `network(group)` takes it as an environment.
+    """
 
     observation_space: spaces.Space
     action_space: spaces.Space
@@ -38,32 +42,32 @@ class Grouped(Wrapper):
 
     @property
     def num_agents(self) -> dict[str, int]:
-        """Number of agents in each group."""
+        """Number of agents in each group, by the group's name."""
         return {name: len(indices) for name, indices in self.players}
 
     @property
     def agent_names(self) -> tuple[str, ...] | None:
-        """Names of the agents of `env`, ordered by group; None: it has none."""
+        """Names of the inner environment's agents, ordered by group; None if it has none."""
         names = own_names(self.env)
         return None if names is None else tuple(names[i] for i in self._order())
 
     @property
     def observation_space(self) -> spaces.Dict:
-        """Observation space of `env`, for each group."""
+        """Dict with the observation space of one agent of each group."""
         return spaces.Dict({name: self.env.observation_space for name, _ in self.players})
 
     @property
     def action_space(self) -> spaces.Dict:
-        """Action space of `env`, for each group."""
+        """Dict with the action space of one agent of each group."""
         return spaces.Dict({name: self.env.action_space for name, _ in self.players})
 
     def reset(self, key: Key) -> EnvReset:
-        """Reset `env`."""
+        """Return a new episode of the inner environment, with observations and masks split by group."""
         start = self.env.reset(key)
         return start._replace(obs=self._split(start.obs), action_mask=self._split(start.action_mask))
 
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
-        """Step `env`."""
+        """Step `env`: join the groups' actions, then split observations and masks, and order the rest, by group."""
         order = self._order()
         each = (action[name] for name, _ in self.players)
         step = self.env.step(state, jax.tree.map(lambda *x: jnp.concatenate(x)[np.argsort(order)], *each), key)
@@ -77,18 +81,21 @@ class Grouped(Wrapper):
         )
 
     def _order(self) -> np.ndarray:
-        """Indices of the agents, ordered by group, [A]."""
+        """Return the indices of the inner environment's agents, ordered by group, [A]."""
         return np.array([index for _, indices in self.players for index in indices])
 
     def _split(self, tree: PyTree | None) -> PyTree | None:
-        """Split a tree [A, ...] into a dict of trees [A_g, ...] by group."""
+        """Return a tree [A, ...] as a dict of trees [A_g, ...] by group; None for None."""
         if tree is None:
             return None
         return {name: jax.tree.map(lambda x, own=own: x[np.array(own)], tree) for name, own in self.players}
 
 
 def split_agents(env: Environment, players: Mapping[str, Sequence[int | str]], name: str) -> Grouped:
-    """Split the agents of the environment `env`, called `name`, into groups. Arguments and errors as in `grouped`."""
+    """Return the environment `env`, called `name`, with its agents split into groups.
+
+    `players` are the agents of each group, names or indices. Raises ConfigError as `grouped` does.
+    """
     num_agents = env.num_agents
     if not isinstance(num_agents, int):
         has = "groups of its own" if isinstance(num_agents, Mapping) else "one agent and no others"
@@ -100,9 +107,9 @@ def split_agents(env: Environment, players: Mapping[str, Sequence[int | str]], n
 def partition(
     players: Mapping[str, Sequence[int | str]], num_agents: int, name: str, names: Sequence[str]
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return `players` as pairs of group and indices; ConfigError unless each agent of `name` is in exactly one group.
+    """Return `players` as pairs of group and indices; ConfigError unless each agent is in exactly one group.
 
-    Agents are given by their indices, or by their `names`.
+    `players` has the agents of each group by their indices, or by their `names`; `name` is that of the environment.
     """
     for one in (one for members in players.values() for one in members if isinstance(one, str) and one not in names):
         raise ConfigError(f"groups: {name} has no agent {one!r}; there are {', '.join(names)}")
@@ -121,13 +128,13 @@ def partition(
 
 
 def agent_groups_of(env: Any) -> dict[str, Group]:
-    """Return the groups of a VectorEnv or HostEnv by name; {} if all agents have the same spaces."""
+    """Return the groups of a VectorEnv or HostEnv by name; {} if its agents form no groups."""
     seen, actions = env.observation_space, env.action_space
     return {name: Group(seen[name], actions[name], size, env.actor_obs) for name, size in env.sizes}
 
 
 def count_agents(num_agents: Any) -> int:
-    """Return the number of agents of an environment; 1 without an agent axis."""
+    """Return the number of agents in all groups, given as `num_agents` of an environment; 1 without an agent axis."""
     return sum(num_agents.values()) if isinstance(num_agents, Mapping) else num_agents or 1
 
 
@@ -144,7 +151,7 @@ def without_number(name: str) -> str:
 
 
 def own_names(env: Any) -> tuple[str, ...] | None:
-    """Return the `agent_names` of an environment, or of the one that it wraps; None: it has none."""
+    """Return the `agent_names` of an environment or of the one that it wraps; None if neither has any."""
     names = getattr(env, "agent_names", None)
     if names is not None:
         return tuple(map(str, names))
@@ -153,15 +160,16 @@ def own_names(env: Any) -> tuple[str, ...] | None:
 
 
 def slices(num_agents: Mapping[str, int]) -> dict[str, slice]:
-    """Return the slice of each group in the agent axis."""
+    """Return the slice of the agent axis that belongs to each group, from the number of agents in each."""
     ends = np.cumsum(list(num_agents.values())).tolist()
     return {name: slice(end - size, end) for (name, size), end in zip(num_agents.items(), ends, strict=True)}
 
 
 def where_agents(num_agents: Any, mask: Array, yes: PyTree, no: PyTree) -> PyTree:
-    """Select `yes` for agents where `mask` is True and `no` for the others.
+    """Return `yes` for agents where `mask` is True and `no` for the others; None if `yes` is None.
 
     `mask` is [A], or [] without an agent axis; `yes` and `no` are trees [A, ...], or dicts of them by group.
+    `num_agents` is that of the environment.
     """
     if not isinstance(num_agents, Mapping) or yes is None:
         return where_rows(mask, yes, no)

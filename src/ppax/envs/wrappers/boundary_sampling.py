@@ -1,5 +1,7 @@
-"""Boundary sampling of automatic domain randomisation (ADR): in a share of episodes one number is set to an end of its
-range, where ADR measures the policy. Akkaya et al. 2019, https://arxiv.org/abs/1910.07113, algorithms 1 and 2.
+"""Boundary sampling of automatic domain randomisation (ADR), which sets one parameter to an end of its range.
+
+It does so in a share of the episodes, because ADR measures the policy at the ends. Akkaya et al. 2019,
+https://arxiv.org/abs/1910.07113, algorithms 1 and 2.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ EPISODE_RETURN = "episode_return"
 
 
 class BoundarySamplingState(NamedTuple):
-    """State of the environment with drawn numbers, the end of this episode, and its return so far."""
+    """State of the environment with drawn parameters, the end of a range that the episode visits, and its return."""
 
     inner: Any  # params.RandomisedState
     end: Array  # [] int32, 2i: lower end of the number i, 2i + 1: its upper end; 2d: none
@@ -29,10 +31,11 @@ class BoundarySamplingState(NamedTuple):
 
 @part
 class BoundarySampling(Wrapper):
-    """Boundary sampling of ADR: in a `share` of episodes one of the numbers that `env` draws is an end of its range.
+    """Wrapper of `env`, which draws parameters at resets: in a `share` of episodes one of them is an end of its range.
 
-    Metrics, which `collect` sums over episodes, are the performance (`total_name`) and the number of episodes
-    (`count_name`) at each end of a range. An episode is not counted if its end has moved since its reset.
+    Boundary sampling of automatic domain randomisation. Metrics, which `collect` sums over episodes, are the
+    performance (`total_name`) and the number of episodes (`count_name`) at each end of a range. An episode is not
+    counted if its end has moved since its reset.
     """
 
     env: Any  # Randomised
@@ -41,7 +44,10 @@ class BoundarySampling(Wrapper):
     metric: str = static()
 
     def reset(self, key: Key) -> EnvReset:
-        """Choose an end or none, and reset `env` with a number at that end and all others drawn from their ranges."""
+        """Return a new episode in which one parameter may be at an end of its range.
+
+        The others are drawn from theirs.
+        """
         end_key, reset_key = jax.random.split(key)
         none = 2 * len(self.names)
         end = jnp.minimum(jax.random.uniform(end_key, (), jnp.float32) / self.share * none, none).astype(jnp.int32)
@@ -54,7 +60,10 @@ class BoundarySampling(Wrapper):
         return start._replace(state=BoundarySamplingState(start.state, end, jnp.zeros(agents, jnp.float32)))
 
     def step(self, state: BoundarySamplingState, action: PyTree, key: Key) -> EnvStep:
-        """Step `env`; metrics of this episode's end are its performance so far and a count of 1, all others 0."""
+        """Return the result of one step of the inner environment, with metrics of the ends of the ranges.
+
+        Those of this episode's end are the performance so far and a count of 1, all others are 0.
+        """
         step: EnvStep = self.env.step(state.inner, action, key)
         so_far = state.episode_return + jnp.asarray(step.reward, jnp.float32)
         performance = so_far if self.metric == EPISODE_RETURN else self._metric(step)
@@ -66,7 +75,7 @@ class BoundarySampling(Wrapper):
         return step._replace(state=BoundarySamplingState(step.state, state.end, so_far), metrics=metrics)
 
     def _ends(self) -> Iterator[tuple[str, Scalar]]:
-        """Yield name and value of every end, in the order of their numbers."""
+        """Yield (name of the parameter, value) of every end of a range, in the order of the ends' numbers."""
         for name in self.names:
             yield name, self.env.low[name]
             yield name, self.env.high[name]
@@ -79,10 +88,13 @@ class BoundarySampling(Wrapper):
 
 
 def total_name(end: int) -> str:
-    """Name of the metric of the performance at an end; no environment's own name has a slash."""
+    """Return the name of the metric of the performance at an end of a range, given as its number.
+
+    No environment's own name has a slash.
+    """
     return f"ends/total/{end}"
 
 
 def count_name(end: int) -> str:
-    """Name of the metric of the number of episodes at an end."""
+    """Return the name of the metric of the number of episodes at an end of a range, given as its number."""
     return f"ends/count/{end}"

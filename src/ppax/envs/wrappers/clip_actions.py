@@ -1,4 +1,4 @@
-"""Clipping of continuous actions to [-limit, limit], before they reach the environment."""
+"""Clipping of continuous actions to [-limit, limit], by a wrapper, before they reach the environment."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ class ClipActions(Wrapper):
 
     @property
     def action_space(self) -> spaces.Space:
-        """Action space of `env`, its boxes within the limit."""
+        """Action space of the inner environment, with the bounds of its boxes within the limit."""
         return narrowed(self.env.action_space, self.limit)
 
     def reset(self, key: Key) -> EnvReset:
-        """Reset `env`."""
+        """Return a new episode of the inner environment."""
         return self.env.reset(key)
 
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
-        """Step `env` with the clipped action."""
+        """Return the result of a step of the inner environment with the clipped action."""
         return self.env.step(state, clip_boxes(self.env.action_space, action, self.limit), key)
 
 
 def clip_actions(env: Environment, limit: float | None) -> Environment:
-    """Return `env` with clipped actions; None: `env` itself.
+    """Return `env` with actions clipped to [-limit, limit]; `env` itself if `limit` is None.
 
-    ConfigError where no action is continuous, or a Box has no action within the limit.
+    Raises ConfigError where no action is continuous, or a Box has no action within the limit.
     """
     if limit is None:
         return env
@@ -50,7 +50,10 @@ def clip_actions(env: Environment, limit: float | None) -> Environment:
 
 
 def narrowed(space: spaces.Space, limit: float) -> spaces.Space:
-    """Return `space` with the bounds of its boxes within [-limit, limit]; ConfigError where nothing is within."""
+    """Return `space` with the bounds of its boxes within [-limit, limit].
+
+    Raises ConfigError where a box has nothing within.
+    """
     if isinstance(space, spaces.Box):
         outside = (space.low > limit) | (space.high < -limit)
         if outside.any():
@@ -67,7 +70,7 @@ def narrowed(space: spaces.Space, limit: float) -> spaces.Space:
 
 
 def clip_boxes(space: spaces.Space, action: Any, limit: float) -> Any:
-    """Return an action of `space` with its continuous elements clipped."""
+    """Return an action of `space` with its continuous elements clipped to [-limit, limit]."""
     if isinstance(space, spaces.Box):
         return jnp.clip(action, -limit, limit)
     if isinstance(space, spaces.Dict):

@@ -1,4 +1,4 @@
-"""Parameters of an environment by name: numbers in its parts, nested structures and wrappers.
+"""Names of an environment's parameters: numbers in its parts, nested structures and wrappers.
 
 A name is that of the field, such as `gravity`; where several have it, the outermost one, and the others are reached by
 their dotted paths, such as `cart.gravity`. Fields called `env` and `params`, of wrappers and suites, are left out of
@@ -27,7 +27,7 @@ PASSED = ("env", "params")  # fields that are left out of dotted paths
 
 
 class Parameter(NamedTuple):
-    """Path of a parameter in an environment, its type and limits, and whether it is static."""
+    """Parameter of an environment: its path, its type and limits, and whether it is static (compiled in)."""
 
     path: ParameterPath
     option: Option
@@ -35,12 +35,12 @@ class Parameter(NamedTuple):
 
     @property
     def dotted(self) -> str:
-        """Dotted path, without wrappers and suites."""
+        """Dotted path of this parameter, without wrappers and suites, such as "cart.gravity"."""
         return _option_path(self.path).partition(".")[2]
 
 
 class Item(NamedTuple):
-    """Entry of a part or of another structure."""
+    """Entry of an environment's part or of another structure: its key, value and declaration."""
 
     key: Any
     value: Any
@@ -49,7 +49,7 @@ class Item(NamedTuple):
 
 
 def parameters(env: Any) -> dict[str, Parameter]:
-    """Return every parameter of an environment by its shortest name."""
+    """Return every parameter of an environment, such as gravity, by its shortest name."""
     every = sorted(_parameters(env, (), False), key=lambda parameter: len(parameter.path))
     by_field: dict[str, list[Parameter]] = {}
     for parameter in every:
@@ -65,9 +65,10 @@ def parameters(env: Any) -> dict[str, Parameter]:
 
 
 def by_short_name(given: Mapping[str, Value], known: Mapping[str, Parameter]) -> dict[str, Value]:
-    """Return parameters by their shortest names, from tables nested like the environment or dotted paths.
+    """Return parameters by their shortest names; `given` has them in nested tables or by dotted paths.
 
-    Names that are not in `known` stay as they are, with tables that have no number of `known` in them.
+    The tables are nested like the environment. Names that are not in `known` stay as they are, with tables that have no
+    number of `known` in them.
     """
     dotted = {parameter.dotted: name for name, parameter in known.items()}
     prefixes = {path.rpartition(".")[0] for path in dotted if "." in path}
@@ -86,7 +87,7 @@ def by_short_name(given: Mapping[str, Value], known: Mapping[str, Parameter]) ->
 
 
 def unknown_parameter(name: str, known: Mapping[str, Parameter]) -> str:
-    """Return the error message for a name that is not in `known`."""
+    """Return the error message for a parameter `name` that is not in `known`."""
     path = f"env_params.{name}"
     if not known:
         remedy = "those of your own environment are fields of a ppax.part, declared with ppax.number or ppax.static"
@@ -95,26 +96,26 @@ def unknown_parameter(name: str, known: Mapping[str, Parameter]) -> str:
 
 
 def require_known(names: Mapping[str, Any], known: Mapping[str, Parameter]) -> None:
-    """Raise ConfigError for the first name that is not in `known`."""
+    """Raise ConfigError for the first of the parameters `names` that is not in `known`; nothing if all are."""
     for name in names:
         if name not in known:
             raise ConfigError(unknown_parameter(name, known))
 
 
 def parameter_value(env: Any, name: str) -> Value:
-    """Return the value of the parameter `name`."""
+    """Return the value of the environment's parameter `name`, as a Python number where it is an array []."""
     return plain_value(value_at(env, parameters(env)[name].path))
 
 
 def value_at(thing: Any, path: ParameterPath) -> Any:
-    """Return the entry of `thing` at `path`."""
+    """Return the entry of `thing`, nested parts and structures, at `path`."""
     for step in path:
         thing = next(entry.value for entry in _entries(thing) if entry.key == step)
     return thing
 
 
 def put(thing: Any, path: ParameterPath, value: Any) -> Any:
-    """Return `thing` with the entry at `path` replaced."""
+    """Return a copy of `thing`, nested parts and structures, with the entry at `path` replaced by `value`."""
     step, *rest = path
     new = put(value_at(thing, (step,)), tuple(rest), value) if rest else value
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
@@ -126,13 +127,16 @@ def put(thing: Any, path: ParameterPath, value: Any) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """Convert a scalar array to a Python number; leave everything else."""
+    """Return an array [] as a Python number; everything else unchanged."""
     is_scalar = isinstance(value, np.ndarray | np.generic | Array) and value.ndim == 0
     return value.item() if is_scalar and not isinstance(value, jax.core.Tracer) else value
 
 
 def _parameters(thing: Any, path: ParameterPath, in_static: bool) -> Iterator[Parameter]:
-    """Yield the parameters of one structure; inside a static field only those that are declared."""
+    """Yield the parameters in one structure of an environment, which is at `path`.
+
+    Inside of a static field (`in_static`) only those that are declared count.
+    """
     for key, value, field, is_static in _entries(thing):
         here, kind = (*path, key), _kind(value)
         chosen = None if field is None else field.metadata.get("parameters")
@@ -152,7 +156,7 @@ def _parameters(thing: Any, path: ParameterPath, in_static: bool) -> Iterator[Pa
 
 
 def _entries(thing: Any) -> Iterator[Item]:
-    """Yield the entries of a dataclass, mapping, NamedTuple, tuple or list; none of anything else."""
+    """Yield the entries of a dataclass, mapping, NamedTuple, tuple or list; nothing for anything else."""
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         for field in dataclasses.fields(thing):
             yield Item(field.name, getattr(thing, field.name), field, bool(field.metadata.get("static")))
@@ -169,7 +173,7 @@ def _option_path(path: ParameterPath) -> str:
 
 
 def _kind(value: Any) -> type | None:
-    """Return the type of a number or a string; None for anything else. Traced numbers have types too."""
+    """Return the type of a number or a string, also of a traced number; None for anything else."""
     if isinstance(value, jax.core.Tracer):
         kinds = ((jnp.bool_, bool), (jnp.integer, int), (jnp.floating, float))
         return next((one for dtype, one in kinds if value.ndim == 0 and jnp.issubdtype(value.dtype, dtype)), None)

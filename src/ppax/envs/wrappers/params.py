@@ -40,7 +40,7 @@ AROUND = (Grouped, TeamView, ActionRepeat, ClipActions, BoundarySampling)  # wra
 
 
 class RandomisedState(NamedTuple):
-    """State of the environment, and the sampled parameters of this episode."""
+    """State of an environment with sampled parameters, and the parameters of this episode."""
 
     inner: PyTree
     numbers: dict[str, Array]  # []
@@ -55,7 +55,7 @@ class Randomised(Wrapper):
     paths: tuple[tuple[str, ParameterPath], ...] = static("path of each sampled parameter in `env`")
 
     def reset(self, key: Key) -> EnvReset:
-        """Sample the parameters of an episode and reset `env` with them."""
+        """Return a new episode of the inner environment, with parameters that are sampled for it."""
         keys = dict(zip(["", *self.low], jax.random.split(key, 1 + len(self.low)), strict=True))
         low, high = self.low, self.high
         numbers = {
@@ -65,12 +65,12 @@ class Randomised(Wrapper):
         return start._replace(state=RandomisedState(start.state, numbers))
 
     def step(self, state: RandomisedState, action: PyTree, key: Key) -> EnvStep:
-        """Step `env` with the parameters of this episode."""
+        """Return the result of a step of the inner environment, with the parameters of this episode."""
         step = self.with_numbers(state.numbers).step(state.inner, action, key)
         return step._replace(state=RandomisedState(step.state, state.numbers))
 
     def with_numbers(self, numbers: Mapping[str, Scalar]) -> Environment:
-        """Return `env` with these parameters."""
+        """Return the inner environment with these parameters, by name."""
         env = self.env
         for name, path in self.paths:
             env = put(env, path, jnp.asarray(numbers[name], jnp.float32))
@@ -105,7 +105,10 @@ def adjust(env: Environment, params: Mapping[str, Value]) -> Environment:
 
 
 def ranges_of(env: Environment) -> dict[str, dict[str, ParameterPath]]:
-    """Return the paths of both ends of each range from which a parameter is drawn, by its name."""
+    """Return, by name, the paths of both ends of each range from which the environment draws a parameter.
+
+    It is {} where it draws none.
+    """
     path: ParameterPath = ()
     while isinstance(env, AROUND):
         env, path = env.env, (*path, "env")
@@ -114,14 +117,15 @@ def ranges_of(env: Environment) -> dict[str, dict[str, ParameterPath]]:
 
 
 def is_range(value: Any) -> bool:
-    """Return whether a parameter is to be drawn: a table of `low` and `high`; any other table is an argument."""
+    """Return whether the value of a parameter is a range to be drawn from: a table of `low` and `high` and no more."""
     return isinstance(value, Mapping) and bool(value) and {*value} <= {"low", "high"}
 
 
 def nested(params: Mapping[str, Any], place: str = "env_params") -> dict[str, Any]:
     """Return parameters with tables for dotted names: {"config.lanes": 2} as {"config": {"lanes": 2}}.
 
-    Raises ConfigError for a name inside a table that no run file can hold, and where a value has a table's name.
+    Raises ConfigError, which names `place`, for a name inside a table that no run file can hold, and where a value has
+    a table's name.
     """
     tables: dict[str, Any] = {}
     for name, value in params.items():
@@ -138,7 +142,7 @@ def _require_text(name: Any, value: Any, place: str) -> None:
 
 
 def merged(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `params` with `changes`, table by table; a range is one value."""
+    """Return `params` with `changes`, which have priority, table by table; a range with low and high is one value."""
     both = dict(params)
     for name, value in changes.items():
         tables = [isinstance(one, Mapping) and {*one} != {"low", "high"} for one in (both.get(name), value)]
@@ -147,14 +151,14 @@ def merged(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def first_values(params: Mapping[str, Value]) -> dict[str, Value]:
-    """Return parameters with the low end of each range."""
+    """Return parameters by name with the low end of each range in place of the range."""
     return {name: value.get("low", 0.0) if is_range(value) else value for name, value in params.items()}
 
 
 def refuse_drawn(name: str, params: Mapping[str, Value], drawable: Collection[str] = ()) -> None:
-    """Raise ConfigError if an argument of a constructor is a range: only numbers of the environment can be sampled.
+    """Raise ConfigError if an argument of a constructor is a range, as only numbers of the environment can be sampled.
 
-    `drawable` are the names of these.
+    `name` is that of the environment, and `drawable` are the names of its numbers.
     """
     for key, value in params.items():
         if is_range(value):
@@ -166,7 +170,7 @@ def refuse_drawn(name: str, params: Mapping[str, Value], drawable: Collection[st
 
 
 def refuse_lists(params: Mapping[str, Value], function: Callable[..., Any]) -> None:
-    """Raise ConfigError for a list where an argument of `function` is one number, by its annotation or default."""
+    """Raise ConfigError for a list where the argument of `function` is one number, by its annotation or default."""
     try:
         arguments = inspect.signature(function).parameters
     except (TypeError, ValueError):  # a class in C
@@ -179,7 +183,7 @@ def refuse_lists(params: Mapping[str, Value], function: Callable[..., Any]) -> N
 
 
 def _refuse_list(name: str, value: Any) -> None:
-    """Raise ConfigError for a list in place of a number: two numbers are probably meant as a range."""
+    """Raise ConfigError for a list in place of the number `name`; two numbers are probably meant as a range."""
     if not isinstance(value, list | tuple):
         return
     path = f"env_params.{name}"
@@ -192,12 +196,15 @@ def _refuse_list(name: str, value: Any) -> None:
 
 
 def can_be_drawn(parameter: Parameter) -> bool:
-    """Return whether a parameter can be sampled at every reset: a number that is no part of the program."""
+    """Return whether a parameter can be sampled at every reset: it is a number, and not static (compiled in)."""
     return not parameter.is_static and parameter.option.kind in (int, float)
 
 
 def require_numbers(ranges: Iterable[str], defaults: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an argument that is to be drawn and whose default is no number."""
+    """Raise ConfigError for an argument that is to be drawn from a range and whose default is no number.
+
+    `ranges` are names of arguments, and `defaults` their defaults.
+    """
     for name in ranges:
         default = defaults.get(name, 0.0)
         if not is_number(default):
@@ -207,19 +214,19 @@ def require_numbers(ranges: Iterable[str], defaults: Mapping[str, Any]) -> None:
 
 
 def is_number(default: Any) -> bool:
-    """Return whether a default is a number, so that its argument can be drawn."""
+    """Return whether an argument's default is a number (not a bool), so that the argument can be drawn from a range."""
     return isinstance(default, int | float) and not isinstance(default, bool)
 
 
 def split_ranges(params: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, tuple[float, float]]]:
-    """Return the parameters of a host environment: those with one value, and the ranges of those that are drawn."""
+    """Return two dicts of a host environment's parameters: those with one value, and (low, high) of those to draw."""
     fixed = {name: value for name, value in params.items() if not is_range(value)}
     numbers = {name: Parameter((), Option(f"env_params.{name}", float), False) for name in params if name not in fixed}
     return fixed, {name: _range(name, params[name], parameter) for name, parameter in numbers.items()}
 
 
 def _range(name: str, value: Mapping[str, Value], parameter: Parameter) -> tuple[float, float]:
-    """Return the checked limits of a sampled parameter."""
+    """Return (low, high) of a parameter to be sampled; ConfigError for a range that is invalid or cannot be drawn."""
     path = f"env_params.{name}"
     if set(value) != {"low", "high"}:
         raise ConfigError(f"{path} = {dict(value)!r}: must be a number, or have low and high, and nothing else")

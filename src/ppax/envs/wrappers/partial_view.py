@@ -1,4 +1,4 @@
-"""Partial observability: hide entries of a vector observation, so that the task requires memory."""
+"""Partial observability: a wrapper that hides entries of a vector observation, so that the task requires memory."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class PartialView(Wrapper):
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Box of the visible entries."""
+        """Space of observations: a Box of the visible entries."""
         space = self.env.observation_space
         assert isinstance(space, spaces.Box)
         seen = list(self.seen)
         return spaces.Box(space.low[..., seen], space.high[..., seen], dtype=np.float32)
 
     def reset(self, key: Key) -> EnvReset:
-        """Reset `env`."""
+        """Return a new episode of the inner environment, with the visible entries of its observation."""
         start = self.env.reset(key)
         return start._replace(obs=start.obs[..., np.array(self.seen)])
 
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
-        """Step `env`."""
+        """Return the result of a step of the inner environment, with the visible entries of its observation."""
         step = self.env.step(state, action, key)
         return step._replace(obs=step.obs[..., np.array(self.seen)])

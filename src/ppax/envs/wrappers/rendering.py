@@ -1,4 +1,4 @@
-"""Rendering of a wrapped environment."""
+"""Rendering of compiled environments, inside any wrappers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ SAME_STATE = PartialView | Grouped | ClipActions  # wrappers without a state of 
 
 
 def render(env: Any, state: PyTree) -> np.ndarray:
-    """Render one environment in `state`, [H, W, 3] of uint8; ConfigError if it has no `render(state)`."""
+    """Return a picture of one environment, inside any wrappers, in `state`: uint8 [H, W, 3].
+
+    Raises ConfigError if the environment has no `render(state)`.
+    """
     while isinstance(env, Wrapper):
         if isinstance(env, Randomised):
             env, state = env.with_numbers(state.numbers), state.inner

@@ -22,7 +22,7 @@ from ppax.envs.wrappers.wrapper import Wrapper
 
 
 class TeamState(NamedTuple):
-    """State of the environment, and a mask of the agents whose episode has ended."""
+    """State of the inner environment, and which agents' episodes have ended."""
 
     inner: PyTree
     out: Array  # [A] the agent's episode ended in an earlier step; its observation has no meaning
@@ -33,7 +33,7 @@ class TeamView(Wrapper):
     """Wrapper of `env` with dict observations: "own", and optionally "agent" and "joint". Create it with `team_view`.
 
     "agent" is the agent's index. "joint" is the same for all agents: `global_state` of the environment if it has one,
-    else the concatenated observations of all agents, with zeros for agents that are out.
+    else the concatenated observations of all agents, with zeros for agents whose episode has ended.
     """
 
     agent_ids: bool = static("add the agent's index to its observation")
@@ -41,7 +41,7 @@ class TeamView(Wrapper):
 
     @property
     def observation_space(self) -> spaces.Dict:
-        """Dict of the entries of one agent's observation."""
+        """Space of one agent's observation: a Dict of "own", and of "agent" and "joint" if they are there."""
         entries: dict[str, spaces.Space] = {OWN: self.env.observation_space}
         if self.agent_ids:
             entries[AGENT] = spaces.Discrete(self.num_agents)
@@ -51,35 +51,38 @@ class TeamView(Wrapper):
 
     @property
     def num_agents(self) -> int:
-        """Number of agents of `env`."""
+        """Number of agents of the inner environment."""
         return count_agents(self.env.num_agents)
 
     @property
     def central_critic(self) -> bool:
-        """Whether the critic sees the joint observation."""
+        """Whether the critic sees the joint observation of all agents."""
         return self.joint_size > 0
 
     @property
     def actor_obs(self) -> tuple[str, ...]:
-        """Entries that an actor may read: all except "joint"."""
+        """Entries of the observation that an actor may read: all except "joint"."""
         return (OWN, AGENT) if self.agent_ids else (OWN,)
 
     def reset(self, key: Key) -> EnvReset:
-        """Reset `env`; no agent is out."""
+        """Return a new episode of the inner environment, with dict observations."""
         start = self.env.reset(key)
         out = jnp.zeros(self.num_agents, bool)
         obs = self._observe(start, out)
         return start._replace(state=TeamState(start.state, out), obs=obs, global_state=None)
 
     def step(self, state: TeamState, action: PyTree, key: Key) -> EnvStep:
-        """Step `env`."""
+        """Return the result of a step of the inner environment, with dict observations."""
         step = self.env.step(state.inner, action, key)
         obs = self._observe(step, state.out)  # includes final observations of agents that end in this step
         out = state.out | step.terminated | step.truncated
         return step._replace(state=TeamState(step.state, out), obs=obs, global_state=None)
 
     def _observe(self, now: EnvReset | EnvStep, out: Array) -> dict[str, PyTree]:
-        """Observations of all agents with the additional entries, [A, ...] each."""
+        """Return observations of all agents with the additional entries, [A, ...] each.
+
+        Agents that are `out` [A], as their episode has ended, count as zeros in "joint".
+        """
         entries = {OWN: now.obs}
         if self.agent_ids:
             entries[AGENT] = jnp.arange(self.num_agents, dtype=_dtype(spaces.Discrete(self.num_agents)))
@@ -90,7 +93,7 @@ class TeamView(Wrapper):
 
 
 def team_view(env: Environment, agent_ids: bool, central_critic: bool, name: str) -> Environment:
-    """Return `env` with agent indices and a joint observation, as requested.
+    """Return `env` with agent indices and a joint observation added to observations, as requested.
 
     `name` is the name of `env` in errors. Raises ConfigError for environments with one agent, with agents of different
     spaces, and with observations that cannot be flattened to a vector.
@@ -117,22 +120,22 @@ def team_view(env: Environment, agent_ids: bool, central_critic: bool, name: str
 
 
 def _joint(obs: PyTree, out: Array) -> Array:
-    """Concatenate the observations [A, ...] of all agents to one vector."""
+    """Return the observations [A, ...] of all agents as one vector, with zeros for agents that are `out` [A]."""
     return jnp.where(out[:, None], 0.0, _flat(obs, 1)).reshape(-1)
 
 
 def _flat(tree: PyTree, axes: int) -> Array:
-    """Flatten and concatenate all leaves behind their first `axes` axes."""
+    """Return all leaves of a tree as one float32 array, flattened and concatenated behind their first `axes` axes."""
     return jnp.concatenate([x.reshape(*x.shape[:axes], -1).astype(jnp.float32) for x in jax.tree.leaves(tree)], axes)
 
 
 def _is_numbers(space: spaces.Space) -> bool:
-    """Whether the space consists of Box only, and so can be flattened to a vector."""
+    """Return whether the space consists of Box only, and so can be flattened to a vector."""
     if isinstance(space, spaces.Dict):
         return all(map(_is_numbers, space.spaces.values()))
     return isinstance(space, spaces.Box)
 
 
 def _dtype(space: spaces.Space) -> np.dtype:
-    """Return the dtype of elements of `space` in JAX."""
+    """Return the dtype that elements of `space` have in JAX: 32 bits unless JAX_ENABLE_X64 is set."""
     return np.dtype(jax.dtypes.canonicalize_dtype(space.dtype))

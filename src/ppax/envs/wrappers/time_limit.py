@@ -1,7 +1,7 @@
-"""Time limit: truncates the episodes of a native environment.
+"""Time limits: a wrapper that truncates the episodes of a compiled environment.
 
-Pardo et al., "Time Limits in Reinforcement Learning", 2018, https://arxiv.org/abs/1712.00378: a limit that
-is not part of the task must not be learned as a terminal state, so it never sets `terminated`.
+Pardo et al., "Time Limits in Reinforcement Learning", 2018, https://arxiv.org/abs/1712.00378: a limit that is not part
+of the task must not be learned as a terminal state, so it never sets `terminated`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ppax.envs.wrappers.wrapper import Wrapper
 
 
 class TimeLimitState(NamedTuple):
-    """State of the limited environment, and the length of its episode so far."""
+    """State of the environment with a time limit, and the length of its episode so far."""
 
     inner: PyTree
     elapsed: Array  # [] int32, steps since the reset
@@ -50,12 +50,12 @@ class TimeLimit(Wrapper):
     max_steps: Scalar = number("steps after which an episode is truncated", default=dataclasses.MISSING, low=1)
 
     def reset(self, key: Key) -> EnvReset:
-        """Reset `env` and its step counter."""
+        """Return a new episode of the inner environment, of length 0 so far."""
         start = self.env.reset(key)
         return start._replace(state=TimeLimitState(start.state, jnp.zeros((), jnp.int32)))
 
     def step(self, state: TimeLimitState, action: PyTree, key: Key) -> EnvStep:
-        """Step `env`; set `truncated` if the episode has `max_steps` steps or more."""
+        """Return the result of a step of the inner environment, truncated if the episode has `max_steps` steps."""
         step = self.env.step(state.inner, action, key)
         elapsed = state.elapsed + 1
         return step._replace(

@@ -1,4 +1,4 @@
-"""Wrapper: a compiled environment around another one, with its spaces and its number of agents."""
+"""Base of the wrappers: a compiled environment around another one, with its spaces and its number of agents."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from ppax.core.types import part
 
 @part
 class Wrapper:
-    """Environment around `env`. A wrapper that has other spaces or agents declares them again."""
+    """Base of wrappers: a compiled environment around `env`, with its spaces and agents.
+
+    A wrapper that has other spaces or agents declares them again.
+    """
 
     env: Environment
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Observation space of one agent."""
+        """Space of one agent's observation, that of the inner environment."""
         return self.env.observation_space
 
     @property
     def action_space(self) -> spaces.Space:
-        """Action space of one agent."""
+        """Space of one agent's action, that of the inner environment."""
         return self.env.action_space
 
     @property
     def num_agents(self) -> int | dict[str, int] | None:
-        """Number of agents; with groups, of each group; None without an agent axis."""
+        """Number of agents of the inner environment; a dict by group with groups; None without an agent axis."""
         return self.env.num_agents

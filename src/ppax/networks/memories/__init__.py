@@ -1,4 +1,4 @@
-"""Memories: recurrent cells, attention and windows over one stream. All implement `memory.MemoryPart`."""
+"""Memories of networks: recurrent cells, attention and windows over one stream. All implement `memory.MemoryPart`."""
 
 from ppax.networks.memories.attention import Attention
 from ppax.networks.memories.gru import GRU

@@ -20,16 +20,16 @@ from ppax.networks.memories.window import Recent, empty_window, prepend_recent
 
 @part
 class Attention:
-    """Causal transformer block over the last `steps` steps of the episode."""
+    """Memory by attention: a causal transformer block over the last `steps` steps of the episode."""
 
     width: int = static("model width: size of the embedding and of the output", default=64, low=1)
     steps: int = static("context length: steps attended to, including the current one", default=16, low=1)
     heads: int = static("attention heads; must divide the width", default=4, low=1)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return parameters of embedding, attention, and two dense layers.
+        """Return new parameters of embedding, attention and two dense layers, for features [size].
 
-        ConfigError where `heads` does not divide `width`.
+        Raises ConfigError where `heads` does not divide `width`.
         """
         if self.width % self.heads:
             raise ConfigError(f"network.memory: heads = {self.heads} does not divide width = {self.width}")
@@ -46,21 +46,21 @@ class Attention:
         }
 
     def output_size(self, size: int) -> int:
-        """Return `width`."""
+        """Return `width`, the length of the block's output."""
         return self.width
 
     def initial_carry(self, size: int) -> Recent:
-        """Return an empty cache of keys and values."""
+        """Return an empty cache of keys and values of the last `steps` - 1 steps."""
         return empty_window(self.steps - 1, 2 * self.width)
 
     def project_in(self, params: Params, x: Array) -> dict[str, Array]:
-        """Return embedded features [width], query [width], and key and value [2 width]."""
+        """Return one step's embedded features [width], query [width], and key with value [2 width]."""
         x = dense(params["embed"], x)
         qkv = dense(params["qkv"], layer_norm(params["norm"], x))
         return {"x": x, "query": qkv[: self.width], "kv": qkv[self.width :]}
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return each step's attention output for one stream, [L, width], and the cache after it."""
+        """Return each step's attention output for one stream, [L, width], and the cache of keys and values after it."""
         past = prepend_recent(carry, x["kv"].astype(jnp.float32), first)
         recent, length = past.recent(self.steps - 1), first.shape[0]
         # blocks of about `steps` queries: cost grows linearly with L, not with its square
@@ -75,7 +75,11 @@ class Attention:
         return Memory(recent, {"x": x["x"], "attended": attended.reshape(length, self.width)})
 
     def _attend(self, distance: Array, query: Array, kv: Array, episode: Array) -> Array:
-        """Return the attention output [n, width] of n queries over keys and values [n + steps - 1, 2 width]."""
+        """Return the attention output [n, width] of n queries over keys and values [n + steps - 1, 2 width].
+
+        `distance` [heads, steps] are learned weights of each distance in time. A query sees the `steps` steps up to its
+        own, where `episode`, the number of each step's episode, is the same.
+        """
         n, size = query.shape[0], self.width // self.heads
         key, value = (y.reshape(-1, self.heads, size) for y in jnp.split(kv, 2, axis=-1))
         scores = (
@@ -94,7 +98,7 @@ class Attention:
         )
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the block's output [width]: residual connections, and the dense layers after attention."""
+        """Return the block's output [width] of one step: residual connections, and the dense layers after attention."""
         x = y["x"] + dense(params["out"], y["attended"])
         wide = jax.nn.gelu(dense(params["grow"], layer_norm(params["norm2"], x)))
         return x + dense(params["shrink"], wide)

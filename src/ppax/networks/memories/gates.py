@@ -14,7 +14,7 @@ from ppax.networks.products import matmul
 
 
 def init_gates(key: Key, size: int, width: int, gates: int) -> Params:
-    """Return the weights of `gates` gates side by side, for inputs [size] and states [width].
+    """Return new weights of `gates` gates side by side, for inputs [size] and states [width].
 
     Input kernels are normal with standard deviation 1 / sqrt(fan-in), biases zero; each gate's recurrent kernel is
     orthogonal.
@@ -31,7 +31,7 @@ def init_gates(key: Key, size: int, width: int, gates: int) -> Params:
 # Forward-mode rule, which JAX transposes by itself: under vmap the kernel's gradient is one product for all streams
 @jax.custom_jvp
 def recurrent_matmul(recurrent_out: Array, h: Array, kernel: Array) -> Array:
-    """Return `recurrent_out`, the precomputed `h @ kernel`; differentiable with respect to the kernel only."""
+    """Return `recurrent_out`, the precomputed `h @ kernel`, differentiable with respect to the kernel only."""
     return recurrent_out
 
 

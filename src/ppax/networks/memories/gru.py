@@ -18,7 +18,7 @@ from ppax.networks.products import factor, matmul
 
 
 class GRUGates(NamedTuple):
-    """Gate activations of one step, [width] each, and the state's contribution to the candidate."""
+    """Gate activations of one step of a GRU, [width] each, and the state's contribution to the candidate state."""
 
     r: Array  # reset gate
     z: Array  # update gate: 1 keeps the state, 0 replaces it
@@ -27,7 +27,7 @@ class GRUGates(NamedTuple):
 
 
 class GRUStep(NamedTuple):
-    """Values of one step that its backward pass takes."""
+    """Values of one step of a GRU that its backward pass reads."""
 
     previous: Array  # [width] state before the step: zeros where an episode begins
     gates: GRUGates
@@ -36,12 +36,12 @@ class GRUStep(NamedTuple):
 
 @part
 class GRU:
-    """Gated recurrent unit: one state vector with a reset gate and an update gate."""
+    """Memory by a gated recurrent unit: one state vector with a reset gate and an update gate."""
 
     width: int = static("size of the GRU's hidden state", default=64, low=1)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return parameters: the gates r, z, n side by side, and a recurrent bias for n alone."""
+        """Return new parameters for features [size]: the gates r, z, n side by side, and a recurrent bias of n."""
         return init_gates(key, size, self.width, 3) | {"bias_n": jnp.zeros(self.width, jnp.float32)}
 
     def output_size(self, size: int) -> int:
@@ -49,18 +49,19 @@ class GRU:
         return self.width
 
     def initial_carry(self, size: int) -> Array:
-        """Return the zero state [width]."""
+        """Return the zero state [width] of a GRU at an episode's start."""
         return jnp.zeros(self.width, jnp.float32)
 
     def project_in(self, params: Params, x: Array) -> Array:
-        """Return the input's contribution to the gates, [3 width], without their bias."""
+        """Return the contribution of one step's features to the GRU's gates, [3 width], without their bias."""
         return matmul(x, params["input"]["kernel"])
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Scan one stream from gate inputs [L, 3 width] to states [L, width].
+        """Return last state [width] and states [L, width] of a GRU over one stream's gate inputs [L, 3 width].
 
-        The backward loop takes the gates as they were computed, and leaves the recurrent kernel's gradient to one
-        product for all steps. `carry` receives no gradient: the state before the sequence is data.
+        `first` [L] resets the state before that step. The backward loop takes the gates as they were computed, and
+        leaves the recurrent kernel's gradient to one product for all steps. `carry` receives no gradient: the state
+        before the sequence is data.
         """
         kernel, bias, bias_n = params["recurrent"], params["input"]["bias"], params["bias_n"]
         x = x.astype(jnp.float32)
@@ -80,13 +81,16 @@ class GRU:
         return Memory(last, _backprop_through_time(x + bias[None], recurrent_out, steps, first, weights))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the state itself, [width]."""
+        """Return the GRU's state of one step itself, [width]."""
         features: Array = y
         return features
 
 
 def gru_gates(x: Array, recurrent_out: Array, bias: Array) -> GRUGates:
-    """Return the gates of one step from the input's and the state's contributions, [3 width] each."""
+    """Return the gates of one step of a GRU from the input's and the state's contributions, [3 width] each.
+
+    `bias` [width] is added to the state's contribution to the candidate.
+    """
     (x_r, x_z, x_n), (h_r, h_z, h_n) = jnp.split(x, 3), jnp.split(recurrent_out, 3)
     r, z, h_n = jax.nn.sigmoid(x_r + h_r), jax.nn.sigmoid(x_z + h_z), h_n + bias
     return GRUGates(r, z, jnp.tanh(x_n + r * h_n), h_n)
@@ -94,9 +98,10 @@ def gru_gates(x: Array, recurrent_out: Array, bias: Array) -> GRUGates:
 
 @jax.custom_vjp
 def _backprop_through_time(x: Array, recurrent_out: Array, steps: GRUStep, first: Array, kernel: Array) -> Array:
-    """Return the states of `steps` [L, width]; their gradients become those of `x` and `recurrent_out` [L, 3 width].
+    """Return the GRU's states of `steps` [L, width].
 
-    These contributions to the gates are not read: what was computed from them is in `steps`.
+    Their gradients become those of `x` and `recurrent_out` [L, 3 width]. These are the contributions of input and state
+    to the gates. They are not read: what was computed from them is in `steps`.
     """
     return steps.h
 

@@ -20,7 +20,7 @@ from ppax.networks.products import matmul
 
 @part
 class LRU:
-    """Linear recurrent unit: complex states with a learned decay rate and phase each."""
+    """Memory by a linear recurrent unit: complex states with a learned decay rate and phase each."""
 
     width: int = static("size of output and state: width / 2 complex units; must be even", default=64, low=2)
     r_min: float = static("initial eigenvalues: least modulus (share kept per step)", default=0.9, low=0.0, high=0.999)
@@ -30,9 +30,9 @@ class LRU:
     max_phase: float = static("initial eigenvalues: largest phase, in radians per step", default=math.pi / 10, low=0.0)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return parameters as in the paper's appendix A: |lambda| uniform in area between the radii; B, C, D normal.
+        """Return new parameters for features [size] as in the paper's appendix A, where |lambda| is uniform in area.
 
-        ConfigError where `width` is odd.
+        Its bounds are the radii r_min and r_max; B, C and D are normal. Raises ConfigError where `width` is odd.
         """
         if self.width % 2:
             raise ConfigError(f"network.memory: width = {self.width} must be even; nearest: {self.width + 1}")
@@ -55,21 +55,27 @@ class LRU:
         }
 
     def output_size(self, size: int) -> int:
-        """Return `width`."""
+        """Return `width`, the length of the unit's output."""
         return self.width
 
     def initial_carry(self, size: int) -> Array:
-        """Return the zero state [width]: real parts, then imaginary parts."""
+        """Return the zero state [width] of an LRU at an episode's start: real parts, then imaginary parts."""
         return jnp.zeros(self.width, jnp.float32)
 
     def project_in(self, params: Params, x: Array) -> dict[str, Array]:
-        """Return the features, embedded where their size is not `width`, and the recurrence's input, both [width]."""
+        """Return one step's features, embedded where their size is not `width`, and the recurrence's input.
+
+        Both are [width].
+        """
         embedded = dense(params["embed"], x) if "embed" in params else x
         scale = jnp.exp(params["gamma"])
         return {"x": embedded, "input": matmul(embedded, params["in"]) * jnp.concatenate([scale, scale])}
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Scan one stream [L, ...] to states [L, width]."""
+        """Return last state [width] and, for each of the L steps of one stream, state and features [L, width].
+
+        `first` [L] resets the state before that step. A state's real parts stand before its imaginary parts.
+        """
         nu, theta = (params[name].astype(jnp.float32) for name in ("nu", "theta"))
         eigenvalues = jnp.exp(jax.lax.complex(-jnp.exp(nu), jnp.exp(theta)))
         inputs = _complex(x["input"].astype(jnp.float32))
@@ -78,7 +84,7 @@ class LRU:
         return Memory(_real(carry), {"x": x["x"], "h": _real(h)})
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the gated output plus the skip connection, [width]."""
+        """Return the block's output [width] of one step: the gated output plus the skip connection."""
         hidden = jax.nn.gelu(matmul(y["h"], params["out"]) + params["skip"] * y["x"])
         features: Array = y["x"] + hidden * jax.nn.sigmoid(dense(params["gate"], hidden))
         return features

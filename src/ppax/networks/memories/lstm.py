@@ -25,7 +25,7 @@ class LSTMState(NamedTuple):
 
 
 class LSTMGates(NamedTuple):
-    """Gate activations of one step, [width] each."""
+    """Gate activations of one step of an LSTM, [width] each."""
 
     i: Array  # input gate
     f: Array  # forget gate: 1 keeps the cell, 0 clears it
@@ -34,7 +34,7 @@ class LSTMGates(NamedTuple):
 
 
 class LSTMStep(NamedTuple):
-    """Values of one step that its backward pass takes."""
+    """Values of one step of an LSTM that its backward pass reads."""
 
     previous: LSTMState  # state before the step: zeros where an episode begins
     gates: LSTMGates
@@ -43,12 +43,12 @@ class LSTMStep(NamedTuple):
 
 @part
 class LSTM:
-    """Long short-term memory: a cell state with input, forget and output gates."""
+    """Memory by long short-term memory: a cell state with input, forget and output gates."""
 
     width: int = static("size of the LSTM's cell state and hidden state", default=64, low=1)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return parameters: the gates i, f, g, o side by side.
+        """Return new parameters for features [size]: the gates i, f, g, o side by side.
 
         The forget gate's bias starts at 1 (Jozefowicz et al. 2015). With 0 a cell would lose half of its content at
         each step; then half of the seeds learned no dependency over twenty steps.
@@ -63,18 +63,19 @@ class LSTM:
         return self.width
 
     def initial_carry(self, size: int) -> LSTMState:
-        """Return the zero state."""
+        """Return the zero cell state and hidden state, [width] each, of an LSTM at an episode's start."""
         return LSTMState(jnp.zeros(self.width, jnp.float32), jnp.zeros(self.width, jnp.float32))
 
     def project_in(self, params: Params, x: Array) -> Array:
-        """Return the input's contribution to the gates, [4 width], without their bias."""
+        """Return the contribution of one step's features to the LSTM's gates, [4 width], without their bias."""
         return matmul(x, params["input"]["kernel"])
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Scan one stream from gate inputs [L, 4 width] to hidden states [L, width].
+        """Return last state and hidden states [L, width] of an LSTM over one stream's gate inputs [L, 4 width].
 
-        The backward loop takes the gates as they were computed, and leaves the recurrent kernel's gradient to one
-        product for all steps. `carry` receives no gradient: the state before the sequence is data.
+        `first` [L] resets the state before that step. The backward loop takes the gates as they were computed, and
+        leaves the recurrent kernel's gradient to one product for all steps. `carry` receives no gradient: the state
+        before the sequence is data.
         """
         kernel, bias = params["recurrent"], params["input"]["bias"]
         x = x.astype(jnp.float32)
@@ -94,20 +95,20 @@ class LSTM:
         return Memory(last, _backprop_through_time(inputs, steps, first, weights))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the hidden state itself, [width]."""
+        """Return the LSTM's hidden state of one step itself, [width]."""
         features: Array = y
         return features
 
 
 def lstm_gates(x: Array) -> LSTMGates:
-    """Return the gates of one step from the sum of the input's and the state's contributions, [4 width]."""
+    """Return the gates of one step of an LSTM from the sum of the input's and the state's contributions, [4 width]."""
     i, f, g, o = jnp.split(x, 4)
     return LSTMGates(jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o))
 
 
 @jax.custom_vjp
 def _backprop_through_time(inputs: Array, steps: LSTMStep, first: Array, kernel: Array) -> Array:
-    """Return the hidden states of `steps` [L, width]; their gradients become those of `inputs` [L, 4 width].
+    """Return the LSTM's hidden states of `steps` [L, width]; their gradients become those of `inputs` [L, 4 width].
 
     `inputs`, those of the gates, are not read: what was computed from them is in `steps`.
     """

@@ -1,4 +1,4 @@
-"""Memory protocol, and the memory of a feedforward network: none."""
+"""Protocol of memories, and the memory of a feedforward network: none."""
 
 from __future__ import annotations
 
@@ -11,61 +11,64 @@ from ppax.devices.platforms import rules
 
 
 class MemoryPart(Protocol):
-    """Memory of one stream, in three stages.
+    """Protocol of a network's memory, such as a GRU: three stages, `project_in`, `scan` and `project_out`.
 
-    Only `scan` runs over time. `project_in` and `project_out` see single steps, so their matrix products are flat
-    products over all rows of a minibatch.
+    Methods see one environment stream, without a batch axis. Only `scan` runs over time; the other two see single
+    steps, so that their matrix products are flat products over all rows of a minibatch.
     """
 
     def init(self, key: Key, size: int) -> Params:
-        """Return parameters for features [size]."""
+        """Return new parameters of the memory for features [size]."""
 
     def output_size(self, size: int) -> int:
-        """Return the length of the output of `project_out` for features [size]."""
+        """Return the length of the memory's output, that of `project_out`, for features [size]."""
 
     def initial_carry(self, size: int) -> PyTree:
-        """Return the carry at an episode's start; () without memory."""
+        """Return the memory's carry at an episode's start, for features [size]; () if nothing is carried."""
 
     def project_in(self, params: Params, x: Array) -> PyTree:
-        """Return the input of `scan` for one step's features [size]."""
+        """Return the memory's input of `scan` for one step's features [size]."""
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return last carry and outputs of a sequence [L, ...]; `first` [L] resets the carry before that step."""
+        """Return last carry and outputs of the memory over a sequence [L, ...] of one stream.
+
+        A stream is one agent in one environment. `first` [L] resets the carry before that step.
+        """
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return features of one step from the output of `scan`."""
+        """Return the memory's features of one step from the output of `scan` for it."""
 
 
 @part
 class NoMemory:
-    """No memory: a feedforward network, in which actions depend on the current observation only."""
+    """Memory of a feedforward network: none, so that actions depend on the current observation only."""
 
     def init(self, key: Key, size: int) -> Params:
-        """Return no parameters."""
+        """Return {}, as a feedforward network has no parameters of a memory."""
         return {}
 
     def output_size(self, size: int) -> int:
-        """Return the size of the features."""
+        """Return `size`: the output is the features."""
         return size
 
     def initial_carry(self, size: int) -> PyTree:
-        """Return the empty carry ()."""
+        """Return the empty carry (), as a feedforward network carries nothing."""
         return ()
 
     def project_in(self, params: Params, x: Array) -> PyTree:
-        """Return the features unchanged."""
+        """Return the features `x` unchanged."""
         return x
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return the features unchanged."""
+        """Return the carry () and the features unchanged."""
         return Memory(carry, x)
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the features unchanged."""
+        """Return the features `y` unchanged."""
         features: Array = y
         return features
 
 
 def unrolled(length: int) -> int | bool:
-    """Return `unroll` of a scan over `length` steps; a single step, as in acting, needs no loop."""
+    """Return the `unroll` of a `jax.lax.scan` over `length` steps; a single step, as in acting, is always unrolled."""
     return length == 1 or rules().unroll

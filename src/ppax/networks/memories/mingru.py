@@ -20,13 +20,16 @@ from ppax.networks.memories.recurrence import linear_recurrence
 
 @part
 class MinGRU:
-    """Minimal GRU: running means of candidate states, weighted by an update gate of the current input."""
+    """Memory by a minimal GRU: running means of candidate states, weighted by an update gate of the current input."""
 
     width: int = static("size of the hidden state", default=64, low=1)
     longest: int = static("initial time scales of the states: uniform from 1 to this many steps", default=32, low=1)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return one dense layer: update gate, candidate, highway gate, and skip input where `size` is not `width`."""
+        """Return new parameters for features [size]: one dense layer for update gate, candidate and highway gate.
+
+        It has a skip input, too, where `size` is not `width`.
+        """
         *keys, steps_key = jax.random.split(key, 5)
         parts = [init_dense(key, size, self.width, 1.0) for key in keys[: 3 + (size != self.width)]]
         # an update gate of 1 / (1 + s) has a time scale of about s steps
@@ -35,15 +38,15 @@ class MinGRU:
         return {"input": jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *parts)}
 
     def output_size(self, size: int) -> int:
-        """Return `width`."""
+        """Return `width`, the size of the state."""
         return self.width
 
     def initial_carry(self, size: int) -> Array:
-        """Return the zero state [width]."""
+        """Return the zero state [width] of a MinGRU at an episode's start."""
         return jnp.zeros(self.width, jnp.float32)
 
     def project_in(self, params: Params, x: Array) -> dict[str, Array]:
-        """Return inputs of update gate, candidate and highway gate, [3 width], and the skip input [width].
+        """Return one step's inputs of update gate, candidate and highway gate, [3 width], and the skip input [width].
 
         The skip input is the features themselves where their size is `width`.
         """
@@ -51,7 +54,10 @@ class MinGRU:
         return {"gates": gates, "skip": skip if skip.size else x}
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Scan one stream from the inputs of gates and skip connection, [L, ...], to outputs [L, width]."""
+        """Return last state [width] and outputs [L, width] of a MinGRU over one stream's inputs from `project_in`.
+
+        `first` [L] resets the state before that step.
+        """
         gate, candidate, highway = jnp.split(x["gates"].astype(jnp.float32), 3, axis=-1)
         z = jax.nn.sigmoid(gate)
         # the paper's g, appendix B: positive, and for large inputs not saturated as a sigmoid would be
@@ -61,6 +67,6 @@ class MinGRU:
         return Memory(carry, share * h + (1.0 - share) * x["skip"].astype(jnp.float32))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the output itself, [width]."""
+        """Return the scan's output of one step itself, [width]."""
         features: Array = y
         return features

@@ -12,9 +12,10 @@ from ppax.networks.memories.memory import unrolled
 
 
 def linear_recurrence(a: Array, b: Array, carry: Array, first: Array) -> Memory:
-    """Return h_t = a_t h_{t-1} + b_t, elementwise on [L, width], with h_{t-1} = 0 where `first`.
+    """Return last state and all states of h_t = a_t h_{t-1} + b_t, elementwise on [L, width].
 
-    Sequential on a CPU, parallel on accelerators (devices/platforms.py).
+    h_{t-1} is 0 where `first` [L], and `carry` [width] before the first step. Sequential on a CPU, parallel on
+    accelerators (devices/platforms.py).
     """
     a = jnp.where(first[:, None], 0.0, a)  # a reset is a step with a = 0: it costs no more than any other
     carry = jnp.where(first[0], 0.0, carry)
@@ -22,7 +23,7 @@ def linear_recurrence(a: Array, b: Array, carry: Array, first: Array) -> Memory:
 
 
 def sequential_scan(a: Array, b: Array, carry: Array) -> Memory:
-    """Compute `linear_recurrence` without resets in L steps."""
+    """Return last state and all states of h_t = a_t h_{t-1} + b_t on [L, width], from `carry`, in L steps."""
 
     def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
         h = inputs[0] * h + inputs[1]
@@ -32,11 +33,12 @@ def sequential_scan(a: Array, b: Array, carry: Array) -> Memory:
 
 
 def parallel_scan(a: Array, b: Array, carry: Array) -> Memory:
-    """Compute `linear_recurrence` without resets as an associative scan, in log L rounds over all steps.
+    """Return last state and all states of h_t = a_t h_{t-1} + b_t on [L, width], from `carry`, by an associative scan.
 
-    It works on the numbers themselves, not on logarithms. With |a| <= 1 nothing overflows, and a product that
-    underflows belongs to content that has faded to zero. Logarithms are for sums over whole prefixes (Heinsen 2023),
-    which divide by such products. Measured, the same scan in logarithms takes three times as long.
+    It takes log L rounds over all steps, and works on the numbers themselves, not on logarithms. With |a| <= 1 nothing
+    overflows, and a product that underflows belongs to content that has faded to zero. Logarithms are for sums over
+    whole prefixes (Heinsen 2023), which divide by such products. Measured, the same scan in logarithms takes three
+    times as long.
     """
 
     def join(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:

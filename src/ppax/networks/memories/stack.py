@@ -20,7 +20,7 @@ from ppax.networks.memories.window import Window
 
 @part
 class Stack:
-    """Layers of one memory on top of each other, each with parameters and a carry of its own.
+    """Memory of layers of one kind of memory on top of each other, each with parameters and a carry of its own.
 
     Residual connections (He et al. 2016, https://arxiv.org/abs/1512.03385) and a layer norm before each layer, as in
     transformers (Xiong et al. 2020, https://arxiv.org/abs/2002.04745), are options.
@@ -32,7 +32,10 @@ class Stack:
     norm: bool = static("layer norm before each layer", default=False)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return the parameters of each layer, named "0", "1", ...; ConfigError for a cell that cannot be stacked."""
+        """Return new parameters of each layer of the stack, by name "0", "1", ..., for features [size].
+
+        Raises ConfigError for a memory that cannot be stacked.
+        """
         sizes = self._sizes(size)
         if not jax.tree.leaves(self.cell.initial_carry(size)):
             raise ConfigError(
@@ -49,19 +52,22 @@ class Stack:
         return {str(i): {"cell": self.cell.init(keys[i], one)} | norms[i] for i, one in enumerate(sizes)}
 
     def output_size(self, size: int) -> int:
-        """Return the length of the last layer's output."""
+        """Return the length of the output of the stack's last layer, for features [size]."""
         return self.cell.output_size(self._sizes(size)[-1])
 
     def initial_carry(self, size: int) -> tuple[PyTree, ...]:
-        """Return the carry of each layer."""
+        """Return the carry of each layer of the stack at an episode's start, first layer first."""
         return tuple(map(self.cell.initial_carry, self._sizes(size)))
 
     def project_in(self, params: Params, x: Array) -> dict[str, PyTree]:
-        """Return the input of the first layer's scan."""
+        """Return the input of the scan of the stack's first layer, for one step's features [size]."""
         return self._enter(params["0"], x)
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Scan one stream's sequence [L, ...] layer by layer; every layer is reset where `first` [L]."""
+        """Return last carries and outputs of the stack over one stream's sequence [L, ...], scanned layer by layer.
+
+        `first` [L] resets every layer before that step.
+        """
         carries = []
         for i in range(self.num_layers):
             if i > 0:
@@ -73,30 +79,33 @@ class Stack:
         return Memory(tuple(carries), x)
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the output of the last layer for one step."""
+        """Return the output of the stack's last layer for one step."""
         return self._leave(params[str(self.num_layers - 1)], y)
 
     def _sizes(self, size: int) -> list[int]:
-        """Return the length of each layer's input."""
+        """Return the length of the input of each layer of the stack, first layer first."""
         sizes = [size]
         for _ in range(self.num_layers - 1):
             sizes.append(self.cell.output_size(sizes[-1]))
         return sizes
 
     def _enter(self, params: Params, x: Array) -> dict[str, PyTree]:
-        """Return the input of a layer's scan from the features below it, and with `residual` these features."""
+        """Return the input of the scan of one layer of the stack, from one step's features below it.
+
+        With `residual` these features are in it, too.
+        """
         inner = layer_norm(params["norm"], x) if self.norm else x
         return {"cell": self.cell.project_in(params["cell"], inner)} | ({"x": x} if self.residual else {})
 
     def _leave(self, params: Params, y: dict[str, PyTree]) -> Array:
-        """Return a layer's output from the output of its scan."""
+        """Return the output of one layer of the stack for one step, from the output of its scan."""
         out = self.cell.project_out(params["cell"], y["cell"])
         return out + y["x"] if self.residual and y["x"].shape == out.shape else out
 
 
 @part
 class Remat:
-    """Rematerialised memory: the backward pass computes the inside of a scan again, from its inputs.
+    """Memory that computes the inside of another memory's scan again in the backward pass, from its inputs.
 
     Chen et al. 2016, https://arxiv.org/abs/1604.06174. Results are those of `memory`. `jax.checkpoint` has no effect on
     a CPU: XLA drops its barriers there and merges the second computation with the first (measured with JAX 0.10).
@@ -107,23 +116,26 @@ class Remat:
     memory: MemoryPart
 
     def init(self, key: Key, size: int) -> Params:
-        """Return the memory's parameters."""
+        """Return new parameters of the inner memory."""
         return self.memory.init(key, size)
 
     def output_size(self, size: int) -> int:
-        """Return the memory's output size."""
+        """Return the inner memory's output size."""
         return self.memory.output_size(size)
 
     def initial_carry(self, size: int) -> PyTree:
-        """Return the memory's initial carry."""
+        """Return the inner memory's carry at an episode's start."""
         return self.memory.initial_carry(size)
 
     def project_in(self, params: Params, x: Array) -> PyTree:
-        """Return the memory's input of `scan`."""
+        """Return the inner memory's input of `scan` for one step's features."""
         return self.memory.project_in(params, x)
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Scan a sequence as the memory does. `carry` receives no gradient: the state before the sequence is data."""
+        """Return what the inner memory's scan returns for a sequence [L, ...] of one stream.
+
+        `carry` receives no gradient: the state before the sequence is data.
+        """
         # acting, or a window of the features alone: nothing to recompute
         if first.shape[0] == 1 or not jax.tree.leaves(params):
             return self.memory.scan(params, carry, x, first)
@@ -132,12 +144,12 @@ class Remat:
         return out
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the memory's features of one step."""
+        """Return the inner memory's features of one step."""
         return self.memory.project_out(params, y)
 
 
 def _recomputed(scan: Any, rounded: bool) -> Any:
-    """Return `scan` with a backward pass that calls it again, with products `rounded` as in the forward pass."""
+    """Return a memory's `scan` with a backward pass that calls it again, with products `rounded` as before."""
 
     def forward(*inputs: Any) -> tuple[Memory, Any]:
         return scan(*inputs), inputs
@@ -163,7 +175,7 @@ def _recomputed(scan: Any, rounded: bool) -> Any:
 
 
 def rematerialised(memory: MemoryPart) -> MemoryPart:
-    """Return `memory` with a scan that is recomputed; of a stack, layer by layer."""
+    """Return `memory` with a scan that the backward pass computes again; a Stack with each of its layers so."""
     if isinstance(memory, Stack):
         return dataclasses.replace(memory, cell=Remat(memory.cell))
     return Remat(memory)

@@ -14,7 +14,7 @@ from ppax.networks.layers import ACTIVATIONS, init_layers, layers
 
 @part
 class Window:
-    """Concatenated features of the last `steps` steps, followed by dense layers.
+    """Memory by concatenation: the features of the last `steps` steps, followed by dense layers.
 
     Frame stacking, as in Mnih et al. 2015, https://doi.org/10.1038/nature14236. Windows extend across the boundaries of
     rollouts; before an episode's start they are padded with zeros. With `network.hidden = []` the steps are raw
@@ -26,23 +26,26 @@ class Window:
     activation: str = static("activation function of these layers", default="tanh", choices=tuple(ACTIVATIONS))
 
     def init(self, key: Key, size: int) -> Params:
-        """Return parameters of the dense layers."""
+        """Return new parameters of the dense layers over the window, for features [size]."""
         return init_layers(key, self.steps * size, self.hidden)
 
     def output_size(self, size: int) -> int:
-        """Return the last layer's width; without layers, `steps * size`."""
+        """Return the width of the last dense layer over the window; without layers, `steps * size`."""
         return self.hidden[-1] if self.hidden else self.steps * size
 
     def initial_carry(self, size: int) -> Recent:
-        """Return an empty window."""
+        """Return an empty window of the `steps` - 1 steps before the current one."""
         return empty_window(self.steps - 1, size)
 
     def project_in(self, params: Params, x: Array) -> Array:
-        """Return the features unchanged."""
+        """Return the features `x` unchanged."""
         return x
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Gather one stream's features [L, size] into windows [L, steps * size], the oldest step first."""
+        """Return the last steps as carry, and one stream's features [L, size] as windows [L, steps * size].
+
+        In a window the oldest step is first. `first` [L] says where an episode begins.
+        """
         past = prepend_recent(carry, x, first)
         length = first.shape[0]
         current = past.episode[self.steps - 1 :]
@@ -53,36 +56,39 @@ class Window:
         return Memory(past.recent(self.steps - 1), jnp.concatenate(window, axis=-1))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the dense layers' output for one window."""
+        """Return the dense layers' output for one step's window."""
         return layers(params, y, self.hidden, self.activation)
 
 
 class Recent(NamedTuple):
-    """Carry of a window memory: the K - 1 steps before the current one."""
+    """Carry of a window memory: the K - 1 steps before the current one, for a window of K steps."""
 
     steps: PyTree  # [K - 1, ...]
     real: Array  # [K - 1] False: padding, before the episode's start
 
 
 class Past(NamedTuple):
-    """Sequence with the K - 1 steps before it, joined along the time axis."""
+    """Sequence of L steps with the K - 1 steps before it, joined along the time axis."""
 
     steps: PyTree  # [K - 1 + L, ...]
     episode: Array  # [K - 1 + L] episode number, counted from the sequence's start; -1: padding
 
     def recent(self, length: int) -> Recent:
-        """Return the last `length` steps as the carry for the next sequence."""
+        """Return the last `length` steps of the sequence as the carry for the next sequence."""
         start = self.episode.shape[0] - length
         return Recent(jax.tree.map(lambda x: x[start:], self.steps), self.episode[start:] == self.episode[-1])
 
 
 def empty_window(length: int, size: int) -> Recent:
-    """Return the carry at an episode's start: `length` padding steps of `size` numbers."""
+    """Return a window memory's carry at an episode's start: `length` padding steps of `size` numbers."""
     return Recent(jnp.zeros((length, size), jnp.float32), jnp.zeros(length, bool))
 
 
 def prepend_recent(recent: Recent, x: Array, first: Array) -> Past:
-    """Join the steps of the carry and the sequence `x` [L, size]; steps of a finished episode become padding."""
+    """Return the steps of the carry and the sequence `x` [L, size], joined; steps of a finished episode become padding.
+
+    `first` [L] says where an episode begins.
+    """
     real = recent.real & ~first[0]
     episode = jnp.concatenate([jnp.where(real, 0, -1), jnp.cumsum(first, dtype=jnp.int32)])
     # zeros in padding: NaN there would reach the result through 0 * NaN

@@ -63,11 +63,11 @@ class Agent(Protocol):
 
     @property
     def pool(self) -> Any:
-        """Settings of self-play, an `agents.opponents.Pool`; None for an agent without self-play."""
+        """Settings of self-play, an `agents.self_play.Pool`; None for an agent without self-play."""
 
     @property
     def program(self) -> Any:
-        """Layout of this agent's compiled program, a `program.layout.Program`.
+        """Layout of this agent's compiled program, a `devices.layout.Program`.
 
         An agent of groups returns that of its first group.
         """

@@ -216,7 +216,7 @@ class Turns:
 
     `acting` is the agent whose turn it is. All others wait: they observe, and their rewards and ends of episodes are
     those of the step, as `rewards`, `terminations` and `truncations` of the environment say. The learner adds them up
-    over the turns of others (training/host/turns.py).
+    over the turns of others (training/host/turn_based.py).
     """
 
     def __init__(self, factory: Callable[..., Any], **options: Any):

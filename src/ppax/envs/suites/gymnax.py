@@ -122,7 +122,7 @@ def load(env_id: str, **kwargs: Any) -> Environment:
     return adapter if limit is None else TimeLimit(adapter, int(limit))
 
 
-def gymnax_with_spaces(env: Any, params: Mapping[str, Any]) -> Any:
+def with_spaces(env: Any, params: Mapping[str, Any]) -> Any:
     """Return `env`, a gymnax environment in any wrappers, with the spaces that it has with these parameters.
 
     A parameter is a value, or has low and high ends. Raises ConfigError for a range in which the number of actions or

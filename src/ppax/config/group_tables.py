@@ -89,9 +89,9 @@ def players_of(config: Config) -> dict[str, Any]:
 
 
 def checked_tables(config: Config, env_groups: Collection[str]) -> dict[str, Config]:
-    """Return the tables of the groups by name; ConfigError for a group that the environment does not have.
+    """Return the configuration's tables [groups.NAME] by group name; ConfigError for a group not in `env_groups`.
 
-    `env_groups` are the names of those that it has.
+    `env_groups` names the environment's agent groups; it is empty for an environment without groups.
     """
     env, groups = config["env"], tables(config)
     for name in groups:

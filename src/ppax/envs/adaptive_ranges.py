@@ -114,7 +114,10 @@ def adaptive_of(env: Any) -> AdaptiveRanges | None:
 
 
 def first_ranges(env: Any) -> Ranges | tuple[()]:
-    """Return the state of the environment's adaptive ranges before training; () if it has none."""
+    """Return the initial state of the parameter ranges that adapt to the policy (AdaptiveRanges); () if there are none.
+
+    Parameters of the environment, such as gravity, are drawn from these ranges at resets.
+    """
     schedule = adaptive_of(env)
     return () if schedule is None else schedule.begin(_starts(env, schedule))
 

@@ -182,7 +182,10 @@ def following(rollout: Rollout) -> Following:
 
 
 def following_in_episode(rollout: Rollout) -> Following:
-    """Return the observation after each step [T, B], as `following`, but known only within the same episode."""
+    """Return the observation after each step [T, B], and whether it is known; never one of the next episode.
+
+    As `following`, but where environments reset in the same step, it is unknown after an episode's last step.
+    """
     steps, (obs, known) = rollout.steps, following(rollout)
     if steps.final_value is None:
         return Following(obs, known)

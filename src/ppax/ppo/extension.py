@@ -156,7 +156,10 @@ class Rows(NamedTuple):
         return drawn
 
     def inputs(self, obs: PyTree) -> PyTree:
-        """Return other observations [N, ...] as the network gets them: float32, standardised if the agent does so."""
+        """Return `obs` [N, ...] as the network's input: float32, and standardised if the agent standardises.
+
+        `obs` need not be those of these rows; they may be next or mirrored observations.
+        """
         stats = self.learner.obs_stats
         return in_float32(obs if stats is None else normalization.normalize_obs(stats, obs))
 

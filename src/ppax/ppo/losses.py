@@ -100,10 +100,10 @@ class DPO:
 
 @part
 class SPO:
-    """Simple policy optimisation (SPO). Xie et al. 2025, https://arxiv.org/abs/2401.16025
+    """Policy loss of simple policy optimisation (SPO). Xie et al. 2025, https://arxiv.org/abs/2401.16025
 
-    |A| (w - 1)^2 / (2 eps) - w A of each row, with the probability ratio w (the paper's r_t) and the advantage A. The
-    optimum is at w = 1 + eps for A > 0 and at 1 - eps for A < 0, and beyond it the gradient leads back.
+    The loss of each row is |A| (w - 1)^2 / (2 eps) - w A, with the probability ratio w and the advantage A. Its
+    minimum is at w = 1 + eps for A > 0 and 1 - eps for A < 0; past it, the gradient pulls w back.
     """
 
     clip_eps: Scalar = number("distance of the probability ratio from 1 at the optimum", default=0.2, above=0.0)

@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether both conditions hold."""
+        """Whether the verdict is positive: the IQM reaches the threshold, and enough seeds are near it."""
         return self.iqm_reached and self.near >= self.needed
 
 

@@ -99,7 +99,10 @@ def replace(final: Path, files: dict[str, bytes]) -> None:
 
 
 def remove_temporary(directory: Path) -> None:
-    """Remove from `directory` what a writer that was killed has left; the caller holds the lock of the run."""
+    """Remove temporary folders (.tmp-*) of unfinished or replaced checkpoints from `directory`.
+
+    The caller must hold the run's lock, so that no other process is writing there.
+    """
     for leftover in directory.glob(".tmp-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 

@@ -248,7 +248,10 @@ class KeepBest:
         return None if self.policy is None else self.policy.learner
 
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """Keep a copy of the learner of `state` if `row` is the best so far, and return `before`: no run ends by it."""
+        """Keep a copy of the learner if the metric of `row` is the best so far; return `before`, the state, unchanged.
+
+        Stop conditions have the same method; this callback never ends a run.
+        """
         iteration, value = row.get("iteration", math.inf), float(row[self.key])
         if iteration <= self._iteration and iteration < math.inf:  # iterations of one run only increase
             self.value, self.policy, self.row = math.nan, None, None

@@ -77,7 +77,7 @@ class SweepResult:
 
     @property
     def stopped(self) -> tuple[MemberResult, ...]:
-        """Members that the search has stopped before the end of their training."""
+        """Members (runs) of the sweep that its search ended early, before the end of their training."""
         return tuple(member for member in self.members if member.stopped)
 
     def __repr__(self) -> str:

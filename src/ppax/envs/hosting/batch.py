@@ -149,9 +149,9 @@ class EnvBatch:
         close_all([env.close for env in self.envs])
 
     def _repeated(self, i: int, action: Any) -> Any:
-        """Return the result of the action repeated in environment `i`, at most to the end of the episode.
+        """Step environment `i` with the same action `layout.repeats` times, or until an episode ends.
 
-        Rewards are summed.
+        Returns the last step's result, with the rewards summed.
         """
         out = self.envs[i].step(copy.deepcopy(action))  # an environment may write into its action
         for _ in range(self.layout.repeats - 1):

@@ -240,7 +240,11 @@ def stepper_of(
 
 
 def _require_no_stepping(vector: GymVectorEnv, num_envs: int | None, workers: int | None, made: EnvSettings) -> None:
-    """Raise ConfigError for settings of how environments are stepped, as a vector environment does that itself."""
+    """Raise ConfigError if settings such as `workers` are given that a vector environment decides itself.
+
+    Refused are those about stepping (vectorization, timeout, action_repeat, ...) and a `num_envs` other than
+    `vector`'s.
+    """
     by_itself = "a VectorEnv steps its environments itself"
     made.refuse(("vectorization", "timeout", "action_repeat", "agent_ids", "central_critic", "env_params"), by_itself)
     if workers is not None:

@@ -113,10 +113,10 @@ class Distillation(Extension):
         return Before(state, reward, distribution, memory)
 
     def init_acting(self, agent: Any, num_streams: int) -> PyTree:
-        """Return the teacher's first memory of each stream while it acts, and whether it has acted; () without `beta`.
+        """Return each stream's initial state of acting: the teacher's memory, and False, as no teacher has acted yet.
 
-        A stream is one agent in one environment. This memory advances with every collected step; that of `init_streams`
-        advances once per rollout.
+        It is () without `beta`, the probability that the teacher acts. This memory advances at every step; that of
+        `init_streams` advances once per rollout.
         """
         if self.beta is None:
             return ()

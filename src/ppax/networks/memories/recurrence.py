@@ -12,10 +12,10 @@ from ppax.networks.memories.memory import unrolled
 
 
 def linear_recurrence(a: Array, b: Array, carry: Array, first: Array) -> Memory:
-    """Return last state and all states of h_t = a_t h_{t-1} + b_t, elementwise on [L, width].
+    """Return the last state and all states of the recurrence h_t = a_t h_{t-1} + b_t, for a and b [L, width].
 
-    h_{t-1} is 0 where `first` [L], and `carry` [width] before the first step. Sequential on a CPU, parallel on
-    accelerators (devices/platforms.py).
+    At the start, h_{t-1} is `carry` [width]. Wherever `first` [L] is True, it is 0 instead, also at the start.
+    Sequential on a CPU, parallel on accelerators (devices/platforms.py).
     """
     a = jnp.where(first[:, None], 0.0, a)  # a reset is a step with a = 0: it costs no more than any other
     carry = jnp.where(first[0], 0.0, carry)

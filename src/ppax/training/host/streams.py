@@ -16,9 +16,10 @@ from ppax.envs.hosting.arrays import group_rows
 
 
 def rows_like(env: HostEnv, tree: PyTree, rows: slice) -> PyTree:
-    """Return for every array of `tree` the slice of its rows that belong to the streams `rows`, in the same structure.
+    """Return slice objects that select the streams `rows` from the arrays of `tree`, in the structure of `tree`.
 
-    A stream is one agent in one environment. With groups of agents, `tree` is a dict by group, and the slices differ.
+    A stream is one agent in one environment. With agent groups, `tree` is a dict by group; each group has its own
+    slice.
     """
     if not env.sizes or tree is None:
         return jax.tree.map(lambda _: rows, tree)

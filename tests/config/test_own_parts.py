@@ -176,7 +176,7 @@ def test_a_part_that_cannot_be_made_says_why():
 def test_a_factory_of_the_users_is_an_optimiser():
     agent = built(optimizer={"part": "own_library:sgd", "momentum": 0.75})
     assert agent.optimizer.momentum == 0.75
-    assert agent.optimizer.elementwise
+    assert not agent.optimizer.elementwise  # of a function of the user it is not known
     assert config.describe(agent)["optimizer"] == {"part": "own_library:sgd", "momentum": 0.75}
 
 

@@ -734,7 +734,7 @@ HARMLESS = {
     ("gymnasium.py", "load_module()"),  # ppax's own: of packages that the user trusts
     ("bench.py", "compile()"),  # ppax's own
     ("pictures.py", "import_module()"),
-    ("paths.py", "import_module()"),  # of packages that the user trusts
+    ("imports.py", "import_module()"),  # of packages that the user trusts
     ("registry.py", "import_module()"),
     ("tensor_batch.py", "import_module()"),
     ("worker_process.py", "import_module()"),

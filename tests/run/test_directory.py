@@ -348,7 +348,7 @@ class MyHead(CategoricalHead):
 def passed(run, agent=None, env=None):
     """Agent, environment and settings as `resume` has them: the agent in the precision that the run has recorded."""
     agent, env, settings = load_run(run, agent, env)
-    return in_saved_precision(run, saved_origin(run), agent), env, settings
+    return in_saved_precision(run, agent), env, settings
 
 
 @pytest.mark.parametrize(

@@ -69,16 +69,17 @@ def sweep_directory(theirs: Path, table: dict[str, Any], *tables: dict[str, Any]
     swept = {"sweep": {name: x for name, x in table.items() if name != "search"}}
     run_config = merged(config.resolve(RUN), *tables)
     (theirs / "members").mkdir()
-    (theirs / "sweep.toml").write_text(config.to_toml(run_config | swept | ({"search": search} if search else {})))
+    begun = config.to_toml(run_config | swept | ({"search": search} if search else {}))
+    (theirs / "sweep.toml").write_text(begun)
     members = [] if search else [[0, {"agent.learning_rate": 1e-3}, 0]]
-    (theirs / "sweep.json").write_text(json.dumps({"format": 1, "members": members, "programs": []}))
+    (theirs / "sweep.json").write_text(json.dumps({"format": 1, "members": members, "programs": [], "begun": begun}))
     return ["resume", str(theirs)]
 
 
 def sweep_record(theirs: Path, values: dict[str, Any]) -> list[str]:
     """Write a sweep directory whose list of members has other values than its run file."""
     arguments = sweep_directory(theirs, RATES)
-    record = {"format": 1, "members": [[0, values, 0]], "programs": []}
+    record = json.loads((theirs / "sweep.json").read_text()) | {"members": [[0, values, 0]]}
     (theirs / "sweep.json").write_text(json.dumps(record))
     return arguments
 

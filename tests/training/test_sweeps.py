@@ -136,5 +136,5 @@ def test_a_number_of_a_head_is_annealed():
 def test_a_head_that_is_no_part_is_refused():
     agent, env = floored(0.0)
     other = dataclasses.replace(agent, network=dataclasses.replace(agent.network, head=lambda *x: None))
-    with pytest.raises(ppax.ConfigError, match=r"agent\.network\.head: a function is no part: .* @part"):
+    with pytest.raises(ppax.ConfigError, match=r"agent\.network\.head: a function is no part: .* @ppax.part"):
         require_arguments(other, env)

@@ -399,7 +399,7 @@ def test_an_id_uses_the_newest_version_warns_of_an_older_one_and_imports_nothing
     monkeypatch.setattr(gymnasium.envs.registration, "registry", registry)
     monkeypatch.setattr(gymnasium, "registry", registry)
     for version in (1, 2):
-        gymnasium.register(f"Own-v{version}", "host_worlds:Maze", max_episode_steps=version)
+        gymnasium.register(f"Own-v{version}", "support.host_worlds:Maze", max_episode_steps=version)
     env = ppax.make("gymnasium/Own", 2)
     assert (env.num_envs, gymnasium_spec("Own").max_episode_steps, gymnasium_spec("Own-v2").version) == (2, 2, 2)
     with pytest.warns(UserWarning, match="gymnasium/Own-v1 is out of date: there is v2"):

@@ -25,7 +25,7 @@ from pathlib import Path
 NIGHTLY_CASES = Path(__file__).parent / "nightly_cases.json"
 SLOW_TESTS = Path(__file__).parent / "slow_tests.json"
 SHARE = 0.002  # of the time of all tests that are not nightly
-QUICK_SECONDS = 400.0  # of test time, on one core
+QUICK_SECONDS = 220.0  # of test time, on one core
 ALWAYS = {
     "test_a_run_that_is_killed_five_times_equals_an_uninterrupted_one",
     "test_compiled_program_equals_train",

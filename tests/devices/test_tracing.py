@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from jax.experimental.compilation_cache import compilation_cache
 
 import ppax
 from ppax.core.types import EnvReset, EnvStep, part
@@ -70,7 +71,10 @@ def made():
 
 @pytest.fixture
 def compiled_programs():
-    """Count the programs that XLA compiles and does not read from the cache on disk."""
+    """Count the programs that XLA compiles and does not read from the cache on disk, which is none that tests share."""
+    shared = jax.config.jax_compilation_cache_dir  # of a command that another test has run in this process
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
     missed = []
 
     def note(name, **_):
@@ -80,6 +84,8 @@ def compiled_programs():
     jax.monitoring.register_event_listener(note)
     yield missed
     jax.monitoring.unregister_event_listener(note)
+    jax.config.update("jax_compilation_cache_dir", shared)
+    compilation_cache.reset_cache()
 
 
 def trained(agent, env):

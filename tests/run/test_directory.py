@@ -26,7 +26,7 @@ from ppax.networks.heads import CategoricalHead
 from ppax.ppo.losses import KLPenalty
 from ppax.run import checkpoint
 from ppax.run.directory import RunDirectory
-from ppax.run.provenance import git_commit, in_saved_precision, saved_origin, warn_of_other_objects
+from ppax.run.provenance import git_commit, in_saved_precision, warn_of_other_objects
 from ppax.run.restore import load_run, load_state
 from ppax.run.saving import NotFinite, Saver
 

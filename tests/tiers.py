@@ -12,8 +12,8 @@ Nightly: a family that takes more than SHARE of the whole time keeps as many eve
 but one of several that are not too expensive. Families that were cut before keep their number unless they are measured
 again in full. ALWAYS lists those that run whole: properties on which everything else rests.
 
-Slow: of the others, the quickest family of every file and then the quickest of all are quick, within QUICK_SECONDS;
-the rest is slow. A new test is quick until the next measurement.
+Slow: of the others, the quickest family of every file (up to QUICK_FAMILY seconds) and then the quickest of all are
+quick, within QUICK_SECONDS; the rest is slow. A new test is quick until the next measurement.
 """
 
 import collections
@@ -25,7 +25,7 @@ from pathlib import Path
 NIGHTLY_CASES = Path(__file__).parent / "nightly_cases.json"
 SLOW_TESTS = Path(__file__).parent / "slow_tests.json"
 SHARE = 0.002  # of the time of all tests that are not nightly
-QUICK_SECONDS = 220.0  # of test time, on one core
+QUICK_SECONDS, QUICK_FAMILY = 250.0, 5.0  # of test time on one core: of all quick tests, of one family at most
 ALWAYS = {
     "test_a_run_that_is_killed_five_times_equals_an_uninterrupted_one",
     "test_compiled_program_equals_train",
@@ -82,16 +82,17 @@ def spaced(number: int, total: int) -> set[int]:
 
 
 def slow(families: dict[str, list[float]]) -> list[str]:
-    """Families beyond QUICK_SECONDS; the quickest of each file stays quick."""
-    by_time = sorted(families, key=lambda name: sum(families[name]) / len(families[name]))
-    files: set[str] = set()
-    first = [name for name in by_time if not (name.partition("::")[0] in files or files.add(name.partition("::")[0]))]
-    spent, late = sum(sum(families[name]) for name in first), []
+    """Return the families that are not quick."""
+    by_time = sorted(families, key=lambda name: sum(families[name]))
+    first = {name.partition("::")[0]: name for name in reversed(by_time)}  # the quickest of each file
+    quick = {name for name in first.values() if sum(families[name]) <= QUICK_FAMILY}
+    spent = sum(sum(families[name]) for name in quick)
     for name in by_time:
-        if name not in first:
-            spent += sum(families[name])
-            late += [name] if spent > QUICK_SECONDS else []
-    return sorted(late)
+        spent += 0.0 if name in quick else sum(families[name])
+        if spent > QUICK_SECONDS:
+            break
+        quick.add(name)
+    return sorted(families.keys() - quick)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,7 @@ TESTS = Path(__file__).parent.parent / "tests"
 sys.path[:0] = [str(TESTS)]
 
 import jax  # noqa: E402
-import memory_oracles  # noqa: E402
 import numpy as np  # noqa: E402
-import sharded  # noqa: E402
 
 import ours  # noqa: E402
 import ppax  # noqa: E402
@@ -31,7 +29,7 @@ from ppax.config import Log  # noqa: E402
 from ppax.devices.platforms import rules  # noqa: E402
 from ppax.networks import memories  # noqa: E402
 from ppax.networks.encoders import convolve_by_library, convolve_by_products  # noqa: E402
-from support import reference_cases, rounded  # noqa: E402
+from support import memory_oracles, reference_cases, rounded, sharded  # noqa: E402
 from w1 import Work  # noqa: E402
 
 # A changed number of the algorithm moves the reference's parameters by 2e-5 at least (tests/system/test_reference.py);

@@ -25,7 +25,7 @@ from pathlib import Path
 NIGHTLY_CASES = Path(__file__).parent / "nightly_cases.json"
 SLOW_TESTS = Path(__file__).parent / "slow_tests.json"
 SHARE = 0.002  # of the time of all tests that are not nightly
-QUICK_SECONDS, QUICK_FAMILY = 250.0, 5.0  # of test time on one core: of all quick tests, of one family at most
+QUICK_SECONDS, QUICK_FAMILY = 200.0, 5.0  # of test time on one core: of all quick tests, of one family at most
 ALWAYS = {
     "test_a_run_that_is_killed_five_times_equals_an_uninterrupted_one",
     "test_compiled_program_equals_train",

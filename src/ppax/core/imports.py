@@ -1,4 +1,4 @@
-"""What a configuration reaches outside of itself, where the user trusts it: code by its import path, files, servers.
+"""Trust in what a configuration names outside of itself: code by its import path, files, servers.
 
 A run file is data and may come from a stranger. It can name packages, paths and addresses; whether a package is
 imported, a file read or a server asked is the user's decision, in Python, on a command line or in a settings file. An

@@ -1,1 +1,1 @@
-"""What ppax knows of the machine: platforms, sharding over devices, program layouts, memory, processes, clusters."""
+"""The machine: platforms, sharding over devices, program layouts, memory, processes, clusters."""

@@ -73,7 +73,7 @@ def rows_at_once(obs: PyTree) -> int:
 
 
 class TrainedNetwork(NamedTuple):
-    """What `train_network` returns: parameters and optimiser state after training, and the mean loss."""
+    """Result of `train_network`: parameters and optimiser state after training, and the mean loss."""
 
     params: Params
     opt_state: PyTree

@@ -142,7 +142,7 @@ class RND(Extension):
 
 
 class Scaled(NamedTuple):
-    """What `scale_rewards` returns: scaled rewards, and the statistics and sums after them."""
+    """Result of `scale_rewards`: scaled rewards, and the statistics and sums after them."""
 
     reward: Array  # [T, B]
     stats: normalization.RunningStats  # of the discounted sums

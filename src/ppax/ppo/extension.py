@@ -53,7 +53,7 @@ TRAINED = "extensions"  # key of the extensions' parameters among those of the n
 
 
 class Before(NamedTuple):
-    """What the hook `Extension.before` returns: rewards and further inputs of rows for this update."""
+    """Result of the hook `Extension.before`: rewards and further inputs of rows for this update."""
 
     state: PyTree  # of the extension, after this rollout
     reward: Array  # [T, B] that is learned from
@@ -63,7 +63,7 @@ class Before(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What the hook `Extension.terms` returns: terms of the loss and metrics, [N] each, one number for each row.
+    """Result of the hook `Extension.terms`: terms of the loss and metrics, [N] each, one number for each row.
 
     Their names must differ from those of other metrics.
     """
@@ -73,7 +73,7 @@ class Terms(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What the hook `Extension.observe` returns: whether to take the gradient step, and the state after it."""
+    """Result of the hook `Extension.observe`: whether to take the gradient step, and the state after it."""
 
     inner: PyTree  # state inside the update
     proceed: Array | None = None  # [] bool: whether to apply this gradient step and later ones may; None: yes
@@ -81,7 +81,7 @@ class Observed(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What the hook `Extension.after` gets of an update: its batch, its gradient steps and its metrics."""
+    """Input of the hook `Extension.after`: an update, that is its batch, its gradient steps and its metrics."""
 
     batch: Batch  # [M, L] steps, and targets from the stored values
     history: History  # of all gradient steps
@@ -89,7 +89,7 @@ class Learned(NamedTuple):
 
 
 class After(NamedTuple):
-    """What the hook `Extension.after` returns: the learner, and the extension's state until the next update."""
+    """Result of the hook `Extension.after`: the learner, and the extension's state until the next update."""
 
     learner: LearnerState
     state: PyTree  # of the extension, until the next update
@@ -97,7 +97,7 @@ class After(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What the hook `Extension.act` gets: the policy and its action in every stream, [B, ...].
+    """Input of the hook `Extension.act`: the policy and its action in every stream, [B, ...].
 
     A stream is one agent in one environment.
     """
@@ -110,14 +110,14 @@ class Choice(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """What the hook `Extension.act` returns: the action of every stream, and the extension's next state."""
+    """Result of the hook `Extension.act`: the action of every stream, and the extension's next state."""
 
     acting: PyTree  # [B, ...] next state of each stream while acting
     action: PyTree  # [B, ...] as the policy's distribution samples it
 
 
 class Rows(NamedTuple):
-    """What the hook `Extension.terms` gets: the rows [N] of a minibatch, or of a chunk of it, and their outputs.
+    """Input of the hook `Extension.terms`: the rows [N] of a minibatch, or of a chunk of it, and their outputs.
 
     A row is one step of a stream (one agent in one environment). Methods run the network over other inputs of the same
     rows.
@@ -482,7 +482,7 @@ class Chain:
 
 
 class Prepared(NamedTuple):
-    """What `Chain.before` returns: learner, steps and rewards as all extensions have changed them."""
+    """Result of `Chain.before`: learner, steps and rewards as all extensions have changed them."""
 
     learner: LearnerState
     steps: Transition  # [T, B] with the extras of all extensions
@@ -492,7 +492,7 @@ class Prepared(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """What `Chain.after` returns: learner and metrics of an update after all extensions."""
+    """Result of `Chain.after`: learner and metrics of an update after all extensions."""
 
     learner: LearnerState
     metrics: Table

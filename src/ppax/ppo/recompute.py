@@ -26,7 +26,7 @@ State = TypeVar("State", bound=Any)
 
 
 class RecomputeInputs(NamedTuple):
-    """What the recomputation of targets needs in addition to the steps."""
+    """Inputs of the recomputation of targets in addition to the steps."""
 
     reward: Array  # [M, L] that is learned from
     end_value: Array  # [M] stored V of the observation after each sequence

@@ -54,7 +54,7 @@ class Counts(NamedTuple):
 
 
 class StreamRows(NamedTuple):
-    """What one step of all streams leaves in a rollout; `collect` stacks it to [T, B].
+    """Row of a rollout: the record of one step of all streams, which `collect` stacks to [T, B].
 
     A stream is one agent in one environment.
     """

@@ -211,7 +211,7 @@ def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Arra
 
 
 class IterationInputs(NamedTuple):
-    """What one iteration takes besides the state: the annealed agent and the random keys."""
+    """Inputs of one iteration besides the state: the annealed agent and the random keys."""
 
     agent: Agent  # annealed
     key: Key  # `TrainState.key` after this iteration

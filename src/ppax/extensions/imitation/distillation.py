@@ -248,14 +248,14 @@ class Teacher:
 
 
 class Taught(NamedTuple):
-    """What `Teacher.follow` returns: distributions of a teacher's actions in a rollout, and its memory after it."""
+    """Result of `Teacher.follow`: distributions of a teacher's actions in a rollout, and its memory after it."""
 
     distribution: Any  # [T, B]
     memory: PyTree  # [B, ...]
 
 
 class TeacherActed(NamedTuple):
-    """What `Teacher.act` returns: one step of a teacher in every stream (one agent in one environment)."""
+    """Result of `Teacher.act`: one step of a teacher in every stream (one agent in one environment)."""
 
     memory: PyTree  # [B, ...]
     distribution: Any  # [B]

@@ -49,7 +49,7 @@ NONE_AHEAD = np.int32(0), np.uint32(0)  # iterations and environment steps that 
 
 
 class Begun(NamedTuple):
-    """What the collection of a rollout starts from: the state before it, the annealed agent, and random keys."""
+    """Start of the collection of a rollout: the state before it, the annealed agent, and random keys."""
 
     state: TrainState
     agent: Agent

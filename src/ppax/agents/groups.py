@@ -184,7 +184,7 @@ class Groups:
 
     @property
     def sharing(self) -> str:
-        """Parameter sharing between agents: "independent" if every group is independent within itself, else "shared"."""
+        """Parameter sharing of agents: "independent" if every group is independent within itself, else "shared"."""
         return "independent" if all(one.sharing == "independent" for one in self.agents.values()) else "shared"
 
     @property

@@ -179,7 +179,7 @@ class SelfPlay:
 
     @property
     def sharing(self) -> str:
-        """Parameter sharing between agents: "independent" if every group is independent within itself, else "shared"."""
+        """Parameter sharing of agents: "independent" if every group is independent within itself, else "shared"."""
         return self.agent.sharing
 
     def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:

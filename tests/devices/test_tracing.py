@@ -75,6 +75,7 @@ def compiled_programs():
     shared = jax.config.jax_compilation_cache_dir  # of a command that another test has run in this process
     jax.config.update("jax_compilation_cache_dir", None)
     compilation_cache.reset_cache()
+    jax.clear_caches()  # programs that other tests of this file have compiled in this process
     missed = []
 
     def note(name, **_):

@@ -504,9 +504,9 @@ PROBES = "Row L0, probe tasks with exactly known values, is a test: `pytest test
 
 def scores() -> list[str]:
     """Lines: table of scores, controls, curves, and rows without a result."""
-    from ppax.scores import recorded, suite, tables
+    from ppax.scores import suite, tables
 
-    done = recorded.published(SCORES)
+    done = tables.published(SCORES)
     rows, controls = ([s for s in done if (s.row.at_most is not None) is control] for control in (False, True))
     missing = [row for row in suite.read_suite() if row.name not in {score.row.name for score in rows}]
     lines = [""]
@@ -529,11 +529,11 @@ IN_README = ("L1", "L6", "L8-10M", "L12-20", "L13", "L14")
 
 def readme() -> str:
     """Return README.md with an updated table of six of the scores."""
-    from ppax.scores import recorded
+    from ppax.scores import tables
     from ppax.scores.tables import number_cell
 
     lines = ["| " + " | ".join(SHORT) + " |", "|" + "---|" * len(SHORT)]
-    for score in recorded.published(SCORES):
+    for score in tables.published(SCORES):
         row, s = score.row, score.statistics
         if row.name in IN_README:
             short = " (short of its threshold)" if score.status == "failed" else ""
@@ -564,7 +564,7 @@ def machine_line(group: list[Any]) -> str:
 
 def recorded() -> str:
     """Return the scores by target that the package includes, as TOML."""
-    from ppax.scores.recorded import published, scores_to_toml
+    from ppax.scores.tables import published, scores_to_toml
 
     return scores_to_toml(published(SCORES))
 

@@ -193,11 +193,11 @@ def test_options_that_gymnasium_refuses():
 
 
 def test_an_extra_that_needs_a_newer_python(monkeypatch):
-    from ppax.envs.suites import common
+    from ppax.envs.suites import registry
 
-    monkeypatch.setitem(common.NEWER, "navix", (99, 1))
+    monkeypatch.setitem(registry.NEWER, "navix", (99, 1))
     with pytest.raises(ImportError, match=r"navix needs Python 99\.1 or newer; this is 3"):
-        common.library("no_such_module", "navix")
+        registry.library("no_such_module", "navix")
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])

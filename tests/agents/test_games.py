@@ -8,7 +8,7 @@ import pytest
 import ppax
 from ppax.agents import self_play
 from ppax.envs import TimeLimit, VectorEnv
-from ppax.envs.wrappers.team_view import team_view
+from ppax.envs.wrappers.views import team_view
 from ppax.networks import network
 from ppax.ppo.critics import PopArt
 from ppax.ppo.minibatches import Shuffle

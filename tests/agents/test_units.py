@@ -9,7 +9,7 @@ from gymnasium import spaces
 import ppax
 from ppax.config.defaults import completed
 from ppax.networks.heads import head_for, needs_squashing, off_scale
-from ppax.reports.doctor.rules import ExaminedRun, actions_off_scale
+from ppax.reports.doctor import ExaminedRun, actions_off_scale
 from ppax.training.arguments import warn_of_units
 
 

@@ -14,14 +14,14 @@ MUTATIONS = [
         "own = name if len(outermost) == 1 and parameter is same[0] else parameter.dotted",
         "own = name if parameter is same[0] else parameter.dotted",
         (PARAMS + "test_nested_numbers_are_reached_by_name_and_by_dotted_path",),
-        "wrappers/parameter_names.py",
+        "wrappers/params.py",
     ),
     Mutation(
         "numbers that a variant does not read are parameters",
         'chosen = None if field is None else field.metadata.get("parameters")',
         "chosen = None",
         (PARAMS + "test_numbers_that_a_variant_does_not_read_are_refused",),
-        "wrappers/parameter_names.py",
+        "wrappers/params.py",
     ),
     Mutation(
         "the environment of a curriculum stays as it was",
@@ -98,14 +98,14 @@ MUTATIONS = [
         "return 0.5 * jnp.log(z**2 @ jnp.exp(2.0 * log_std) + SMALLEST)",
         "return 0.5 * jnp.log(jnp.abs(z) @ jnp.exp(2.0 * log_std) + SMALLEST)",
         (GSDE + "test_the_density_is_that_of_all_matrices_in_float64",),
-        "distributions/gsde.py",
+        "distributions/normal.py",
     ),
     Mutation(
         "the size of the noise trains the features",
         "z = jax.lax.stop_gradient(features)",
         "z = features",
         (GSDE + "test_features_of_zero_are_finite_and_the_noise_does_not_train_them",),
-        "distributions/gsde.py",
+        "distributions/normal.py",
     ),
     Mutation(
         "rollouts store the noise",

@@ -1090,7 +1090,7 @@ SUITES = [
 MULTI = "tests/agents/test_multi_agent.py::"
 GROUPS = "tests/agents/test_groups.py::"
 SELF_PLAY = "tests/agents/test_self_play.py::"
-VIEW = "tests/envs/wrappers/test_team_view.py::"
+VIEW = "tests/envs/wrappers/test_views.py::"
 ALONE = MULTI + "test_each_independent_player_learns_as_in_a_solo_run"
 MANY = [
     Mutation(
@@ -1202,14 +1202,14 @@ MANY = [
         "jnp.where(out[:, None], 0.0, _flat(obs, 1))",
         "jnp.where(out[:, None] & False, 0.0, _flat(obs, 1))",
         (VIEW + "test_absent_agents_are_zeros_in_the_joint_observation",),
-        "wrappers/team_view.py",
+        "wrappers/views.py",
     ),
     Mutation(
         "actors read what is for the critic alone",
         "return (OWN, AGENT) if self.agent_ids else (OWN,)",
         "return (OWN, AGENT, JOINT) if self.agent_ids else (OWN, JOINT)",
         (VIEW + "test_the_actor_does_not_read_the_joint_observation",),
-        "wrappers/team_view.py",
+        "wrappers/views.py",
     ),
     Mutation(
         "who ends is gone before its end is seen",
@@ -1219,7 +1219,7 @@ MANY = [
             VIEW + "test_absent_agents_are_zeros_in_the_joint_observation",
             VIEW + "test_own_observation_agent_id_and_joint_observation",
         ),
-        "wrappers/team_view.py",
+        "wrappers/views.py",
     ),
 ]
 LATEST = [

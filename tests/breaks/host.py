@@ -255,7 +255,7 @@ MUTATIONS: list[Mutation] = [
         'if record.of_run("overlap") > 0:  # only in',
         "if False:  # only in",
         ("tests/reports/test_doctor.py::test_with_overlap_the_first_iteration_alone_shows_a_ratio_that_is_wrong",),
-        "doctor/rules.py",
+        "reports/doctor.py",
     ),
     Mutation(
         "overlap is called a fault by the report",

@@ -88,7 +88,7 @@ MUTATIONS = [
         "config.resolve(config.plain(python_objects.recorded(read_run_config(path))))",
         "config.resolve(python_objects.recorded(read_run_config(path)))",
         (OWN + "test_the_doctor_imports_nothing_even_where_the_package_is_trusted",),
-        "doctor/rules.py",
+        "reports/doctor.py",
     ),
     Mutation(
         "load of a run needs the parts that only learn",

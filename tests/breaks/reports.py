@@ -84,7 +84,7 @@ MUTATIONS: list[Mutation] = [
         'else Markup(html.escape(printable(str(content), "\\n")))',
         'else Markup(printable(str(content), "\\n"))',
         (PAGE + "test_no_text_of_a_run_becomes_markup",),
-        "reports/markup.py",
+        "reports/charts.py",
     ),
     Mutation(
         "the page may load from the network",

@@ -18,7 +18,7 @@ HAS_GPU = os.path.exists("/dev/nvidia0")
 
 
 def process(*arguments, **variables):
-    command = [sys.executable, "-m", "ppax.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "ppax", *map(str, arguments)]
     return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
 
 

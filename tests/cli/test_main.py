@@ -68,7 +68,7 @@ def call(*arguments):
 def process(*arguments, **variables):
     """Run a command in a process of its own."""
     source = str(Path(ppax.__file__).parents[1])
-    command = [sys.executable, "-m", "ppax.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "ppax", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": source} | {name: str(value) for name, value in variables.items()}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
 

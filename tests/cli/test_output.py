@@ -8,7 +8,7 @@ import pytest
 
 from ppax.cli import main
 from ppax.cli.output import evaluation_text
-from ppax.envs.suites import common, registry
+from ppax.envs.suites import registry
 from ppax.training.evaluation import Evaluation
 
 
@@ -47,6 +47,6 @@ def test_the_list_of_environments_has_no_lines_of_third_parties(monkeypatch, cap
 def test_lines_of_a_library_do_not_reach_standard_output(tmp_path, monkeypatch, capsys):
     (tmp_path / "noisy_library.py").write_text("print('hello')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    common.library("noisy_library", "none")
+    registry.library("noisy_library", "none")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "hello\n")

@@ -110,7 +110,7 @@ OWN = {
     "devices/platforms.py": "/proc",
     "devices/footprint.py": "/proc and control groups",
     "scores/scoring.py": "/proc",
-    "scores/recorded.py": "a file of the package",
+    "scores/tables.py": "a file of the package",
     "reports/page.py": "a file of the package",
     "policy/bundle/numpy_format.py": "files of the package",
     "policy/bundle/numpy_policy.py": "needs NumPy alone; has limits of its own",

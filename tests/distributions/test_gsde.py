@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from ppax.distributions import Normal, SquashedNormal, gsde
+from ppax.distributions import Normal, SquashedNormal, normal
 
 RNG = np.random.default_rng(0)
 Z, LOG_STD = RNG.normal(size=(2, 5)).astype(np.float32), RNG.normal(size=(5, 3)).astype(np.float32) - 0.5
@@ -18,15 +18,15 @@ def covariance(one, other):
 
 
 def noise(z, matrix):
-    log_std = gsde.log_std_of(z, LOG_STD)
-    return jnp.exp(log_std) * gsde.standard_noise(gsde.noise_basis(z, LOG_STD), matrix)
+    log_std = normal.log_std_of(z, LOG_STD)
+    return jnp.exp(log_std) * normal.standard_noise(normal.noise_basis(z, LOG_STD), matrix)
 
 
 def test_the_density_is_that_of_all_matrices_in_float64():
     mean, action = RNG.normal(size=(2, 3)).astype(np.float32)
     std = np.sqrt(covariance(Z[0].astype(np.float64), Z[0].astype(np.float64)) + 1e-6)
     expected = stats.norm.logpdf(action.astype(np.float64), mean.astype(np.float64), std).sum()
-    log_std = gsde.log_std_of(Z[0], LOG_STD)
+    log_std = normal.log_std_of(Z[0], LOG_STD)
     np.testing.assert_allclose(Normal(mean, log_std).log_prob(action), expected, rtol=1e-5)
     squashed = expected - np.log(1.5 * (1.0 - np.tanh(action.astype(np.float64)) ** 2)).sum()
     np.testing.assert_allclose(
@@ -49,12 +49,12 @@ def test_noise_is_linear_in_the_features_and_normal_over_matrices():
 
 def test_features_of_zero_are_finite_and_the_noise_does_not_train_them():
     def loss(z):
-        return Normal(jnp.zeros(3), gsde.log_std_of(z, LOG_STD)).log_prob(jnp.ones(3))
+        return Normal(jnp.zeros(3), normal.log_std_of(z, LOG_STD)).log_prob(jnp.ones(3))
 
     value, gradient = jax.value_and_grad(loss)(jnp.zeros(5))
     assert np.isfinite(value)
     np.testing.assert_array_equal(gradient, 0.0)
     np.testing.assert_array_equal(jax.grad(loss)(Z[0]), 0.0)
     assert (
-        jax.grad(lambda s: Normal(jnp.zeros(3), gsde.log_std_of(Z[0], s)).log_prob(jnp.ones(3)))(LOG_STD) != 0
+        jax.grad(lambda s: Normal(jnp.zeros(3), normal.log_std_of(Z[0], s)).log_prob(jnp.ones(3)))(LOG_STD) != 0
     ).all()

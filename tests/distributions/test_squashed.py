@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from ppax.distributions import BallNormal, SquashedNormal, tanh
+from ppax.distributions import BallNormal, SquashedNormal, normal
 from ppax.networks.heads import head_for
 from support.worlds import SPACES
 
@@ -107,8 +107,8 @@ MEANS, STDS = [0.0, 0.1, 1.0, 10.0, -30.0], [1e-3, 0.1, 1.0, 5.0, 20.0]
 
 def test_entropy_integral_against_float64_quadrature():
     mean, std = (x.ravel().astype(np.float32) for x in np.meshgrid(MEANS, STDS))
-    got = jax.jit(tanh.mean_log_cosh)(mean, np.log(std))
-    in_one_dimension = jax.jit(tanh.radial_means)(mean[:, None], np.log(std)[:, None])
+    got = jax.jit(normal.mean_log_cosh)(mean, np.log(std))
+    in_one_dimension = jax.jit(normal.radial_means)(mean[:, None], np.log(std)[:, None])
     for i, (m, s) in enumerate(zip(mean.astype(np.float64), std.astype(np.float64), strict=True)):
         ends = m - 12 * s, m + 12 * s
 
@@ -174,7 +174,7 @@ def test_values_and_gradients_are_finite_at_extremes(d, log_std):
 def test_radial_jacobian_gradient_near_zero():
     # log|dy/du| = -(2 / 6 ... ): (d - 1) r^2 / 6 - (d + 1) r^2 / 2 = -5 r^2 / 3 for d = 3, so -10 u / 3 by u
     u = jnp.array([1e-3, -2e-3, 0.0])
-    np.testing.assert_allclose(jax.grad(tanh.log_det_radial)(u), -10.0 * u / 3.0, rtol=1e-4)
+    np.testing.assert_allclose(jax.grad(normal.log_det_radial)(u), -10.0 * u / 3.0, rtol=1e-4)
 
 
 def test_saturated_actions_are_the_bound_and_keep_their_log_prob():

@@ -12,7 +12,7 @@ from ppax.core.types import EnvReset, EnvStep
 from ppax.envs import BUILTIN, builtin
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.rendering import render
-from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.envs.wrappers.time import TimeLimit
 
 PROBES = [
     builtin.ConstantProbe(),

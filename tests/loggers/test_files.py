@@ -7,7 +7,7 @@ import os
 import pytest
 
 from ppax.loggers import Csv, JsonLines, files, last_row
-from ppax.storage import backoff
+from ppax.storage import safe_files
 
 ROWS = [{"iteration": i, "env_steps": 8 * i, "loss": 0.5 * i} for i in range(1, 7)]
 
@@ -26,7 +26,7 @@ def full_disk(monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "write", partly)
-    monkeypatch.setattr(backoff, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(safe_files, "FIRST_DELAY", 0.0)
     return full, tried
 
 
@@ -63,7 +63,7 @@ def test_rows_logged_while_the_disk_is_full_are_written_later(tmp_path, full_dis
 def test_failed_writes_are_retried_at_doubling_intervals(tmp_path, full_disk, monkeypatch):
     full, tried = full_disk
     now = [0.0]
-    monkeypatch.setattr(backoff, "FIRST_DELAY", 1.0)
+    monkeypatch.setattr(safe_files, "FIRST_DELAY", 1.0)
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     logger = JsonLines(tmp_path / "rows")
     full[0] = True

@@ -8,8 +8,7 @@ import pytest
 import ppax
 from ppax import config
 from ppax.core.options import flatten, unflatten
-from ppax.reports.doctor import RULES, diagnosed
-from ppax.reports.doctor.rules import ExaminedRun, learned
+from ppax.reports.doctor import RULES, ExaminedRun, diagnosed, learned
 from support.sick_runs import HEALTHY, SICK, diagnosis_of
 
 NAMES = [rule.name for rule in RULES]

@@ -127,7 +127,7 @@ def test_after_an_environment_that_failed_at_its_reset_the_same_call_works(tmp_p
 
 def started(run_dir, until, *arguments):
     """A real process of the command, as soon as `until` is true."""
-    command = [sys.executable, "-m", "ppax.cli", *COMMAND, "--run-dir", str(run_dir), *arguments]
+    command = [sys.executable, "-m", "ppax", *COMMAND, "--run-dir", str(run_dir), *arguments]
     earlier = signal.signal(signal.SIGINT, signal.default_int_handler)  # also if pytest runs in the background
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     signal.signal(signal.SIGINT, earlier)

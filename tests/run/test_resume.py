@@ -23,7 +23,7 @@ from ppax.config import Log
 from ppax.networks import Tower, memories, mlp, network
 from ppax.run import checkpoint, saving
 from ppax.run.directory import RunDirectory
-from ppax.storage import backoff
+from ppax.storage import safe_files
 from ppax.training.loop import MEASURED, STAGES
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
@@ -290,7 +290,7 @@ def failing_saves(monkeypatch, which):
 
 
 def test_failed_checkpoints_do_not_change_the_training(tmp_path, monkeypatch):
-    monkeypatch.setattr(backoff, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(safe_files, "FIRST_DELAY", 0.0)
     agent, env = make()
     whole = fit(agent, env, 8, tmp_path / "whole")
     saved = failing_saves(monkeypatch, {2, 3, 5, 6})  # never three in a row
@@ -670,7 +670,7 @@ pid, terminal = pty.fork()
 if pid == 0:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also if pytest runs under `nohup`
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.execv(sys.executable, [sys.executable, "-m", "ppax.cli", *sys.argv[1:]])
+    os.execv(sys.executable, [sys.executable, "-m", "ppax", *sys.argv[1:]])
 print(pid, flush=True)
 sys.stdin.readline()
 os.close(terminal)

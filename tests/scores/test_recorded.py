@@ -7,7 +7,7 @@ import pytest
 
 import ppax
 from ppax import config
-from ppax.scores import recorded, results
+from ppax.scores import results, tables
 from ppax.scores.results import Score, SeedResult
 from ppax.scores.suite import SuiteRow, choose
 
@@ -28,9 +28,9 @@ def test_scores_with_the_settings_of_a_target_alone():
     ]
     seeds = [score(row) for row in rows]
     seeds[1] = dataclasses.replace(seeds[1], about={"time": "2026-11-23 02:00:00"})
-    written = tomllib.loads(recorded.scores_to_toml(seeds))
+    written = tomllib.loads(tables.scores_to_toml(seeds))
     assert list(written) == ["CartPole-v1", "Pendulum-v1"]
-    one = recorded.PresetScore(**written["CartPole-v1"])
+    one = tables.PresetScore(**written["CartPole-v1"])
     assert (one.iqm, one.seeds, one.steps, one.seconds, one.date) == (500.0, 5, 499_004, 12.0, "2026-11-23")
     assert 498.0 <= one.low < 500.0 < one.high <= 502.0
     assert str(one).startswith("500 (IQM of 5 seeds, 95 % interval 49")
@@ -47,7 +47,7 @@ def test_complete_results_with_present_settings_are_published(change, tmp_path):
     if change == "settings":
         one = dataclasses.replace(one, fingerprint=results.fingerprint(row, 64, "0.0.1"))
     results.save_score(one, tmp_path)
-    assert [score.row.name for score in recorded.published(tmp_path)] == ([] if change else ["L1"])
+    assert [score.row.name for score in tables.published(tmp_path)] == ([] if change else ["L1"])
 
 
 def test_presets_in_python():

@@ -9,9 +9,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import ppax
 from ppax.config import BestSettings, Log
 from ppax.envs import VectorEnv, grouped, host
-from ppax.envs.wrappers.action_repeat import ActionRepeat
-from ppax.envs.wrappers.team_view import team_view
-from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.envs.wrappers.time import ActionRepeat, TimeLimit
+from ppax.envs.wrappers.views import team_view
 from support.counting import LONG, SHORT, SUCCESS, Counting, HostCounting, HostTeam, Lives
 
 ENVS, STEPS = 8, 32

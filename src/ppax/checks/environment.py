@@ -21,9 +21,8 @@ from ppax.checks.report import Check, CheckResult, attempt, none_of, skip
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree
 from ppax.envs.hosting.arrays import element_of, in_32_bits, leaves_of
 from ppax.envs.vector import VectorEnv, narrow
-from ppax.envs.wrappers.action_repeat import ActionRepeat
-from ppax.envs.wrappers.partial_view import PartialView
-from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.envs.wrappers.time import ActionRepeat, TimeLimit
+from ppax.envs.wrappers.views import PartialView
 from ppax.networks.observations import entries
 
 MISSING = object()

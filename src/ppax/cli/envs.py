@@ -15,10 +15,9 @@ from ppax.core import imports
 from ppax.envs import imported
 from ppax.envs.suites import registry
 from ppax.envs.suites.gymnasium import constructor_arguments, gymnasium_spec
-from ppax.envs.wrappers import parameter_names
-from ppax.envs.wrappers.action_repeat import ActionRepeat
+from ppax.envs.wrappers import params
 from ppax.envs.wrappers.params import can_be_drawn, is_number
-from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.envs.wrappers.time import ActionRepeat, TimeLimit
 from ppax.training.backends import backend_of
 
 MANY, FEW = 300, 20  # a suite of more than MANY ids is listed by its first FEW
@@ -129,8 +128,8 @@ def describe_env(name: str) -> dict[str, Any]:
         return about | {"env_params": arguments, "can_be_drawn": drawn}
     resets = getattr(env.resets, "__name__", type(env.resets).__name__)
     inner = {**agents, "time_limit": time_limit(env.env), "resets": resets}
-    known = parameter_names.parameters(env.env)
-    numbers = {key: parameter_names.parameter_value(env.env, key) for key in known}
+    known = params.parameters(env.env)
+    numbers = {key: params.parameter_value(env.env, key) for key in known}
     drawn = [key for key, place in known.items() if can_be_drawn(place)]
     return {"name": name, **spaces, **inner, "env_params": arguments | numbers, "can_be_drawn": drawn}
 

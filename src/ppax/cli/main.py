@@ -39,13 +39,11 @@ from ppax.cli.common import (
     require_command,
     resumable,
 )
-from ppax.cli.doctor import add_doctor, run_doctor
 from ppax.cli.envs import add_envs, run_envs
-from ppax.cli.match import add_match, run_match
 from ppax.cli.options import Adding, add_common, add_resume, add_train, parse_run
 from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, print_plan, report_run, say
-from ppax.cli.play import add_export, add_play, evaluate_bundle, run_export, run_play
-from ppax.cli.report import add_compare, add_report, run_compare, run_report
+from ppax.cli.play import add_export, add_match, add_play, evaluate_bundle, run_export, run_match, run_play
+from ppax.cli.report import add_compare, add_doctor, add_report, run_compare, run_doctor, run_report
 from ppax.cli.score import add_score, run_presets, run_score, score_line
 from ppax.cli.sweep import continue_sweep, run_sweep
 from ppax.core import imports

@@ -1,14 +1,20 @@
-"""Commands `ppax report`, which writes an HTML report of runs, and `ppax compare`, which prints how runs differ."""
+"""Commands `ppax report`, `ppax compare` and `ppax doctor`, which read recorded runs; nothing is trained."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ppax import config
+from ppax.cli.arguments import renamed_option
 from ppax.reports.comparison import long_table, of_records, terminal_width, to_csv
 from ppax.reports.curves import BANDS, CONFIDENCE
+from ppax.reports.doctor import Finding, doctor
 from ppax.reports.report import records_of, report
+from ppax.run.directory import RUN_FILE, read_run_config
 from ppax.storage import safe_files
 from ppax.storage.paths import require_place
 
@@ -50,3 +56,33 @@ def run_compare(options: argparse.Namespace, say: Any) -> dict[str, Any]:
         safe_files.write_text(options.csv, to_csv(long_table(records)))
         say(f"rows: {options.csv}")
     return compared.to_dict()
+
+
+# Command `ppax doctor`: say why a run does not learn, and which option to try; nothing is trained.
+
+
+def add_doctor(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `ppax doctor`."""
+    parser.add_argument("run", type=Path, help="run directory; the run may still go on")
+
+
+def run_doctor(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
+    """Print the diagnosis of a run with a command for each option to try; return the diagnosis for JSON."""
+    diagnosis = doctor(options.run)
+    lines = str(diagnosis).splitlines()
+    with_option = [finding for finding in diagnosis.findings if finding.remedy.option]
+    if with_option and not config.objects_of(
+        read_run_config(options.run)
+    ):  # Python objects: no command repeats the run
+        commands = [command(options.run, finding) for finding in with_option]
+        lines += ["next, one at a time:", *(f"  {line}" for line in dict.fromkeys(commands))]
+    for line in lines:
+        say(line)
+    return {"run_dir": str(options.run)} | diagnosis.to_dict()
+
+
+def command(run: Path, finding: Finding) -> str:
+    """Return the command that trains the run in the directory `run` again with the option that `finding` suggests."""
+    name, value = renamed_option(finding.remedy.option, "_", "-"), finding.remedy.value
+    values = [] if value is True else value if isinstance(value, list) else [value]
+    return shlex.join(["ppax", "train", str(run / RUN_FILE), f"--{name}", *map(str, values)])

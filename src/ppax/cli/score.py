@@ -14,8 +14,7 @@ from ppax.core.options import check_limits
 from ppax.core.types import ConfigError
 from ppax.reports import comparison
 from ppax.scores import scoring, suite, tables
-from ppax.scores.recorded import presets, scores_by_target
-from ppax.scores.tables import duration, number_cell
+from ppax.scores.tables import duration, number_cell, presets, scores_by_target
 
 NOT_MEASURED = "not measured"
 

@@ -26,7 +26,7 @@ from ppax.core.types import ConfigError
 from ppax.envs import Env, TimeLimit, require_native
 from ppax.envs.imported import LIMIT
 from ppax.envs.wrappers import params
-from ppax.envs.wrappers.parameter_names import parameters, plain_value, value_at
+from ppax.envs.wrappers.params import parameters, plain_value, value_at
 from ppax.ppo.ppo import PPO
 from ppax.training.backends import backend_of
 

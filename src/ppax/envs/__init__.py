@@ -20,13 +20,11 @@ from ppax.envs.making import (
 from ppax.envs.settings import ARGUMENTS, TIMEOUT, VECTORIZATIONS, EnvSettings
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import VectorEnv
-from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.agent_groups import Group, Grouped
 from ppax.envs.wrappers.clip_actions import ClipActions
-from ppax.envs.wrappers.partial_view import PartialView
 from ppax.envs.wrappers.resets import PoolResets
-from ppax.envs.wrappers.team_view import TeamView
-from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.envs.wrappers.time import ActionRepeat, TimeLimit
+from ppax.envs.wrappers.views import PartialView, TeamView
 
 __all__ = [
     "ARGUMENTS",

@@ -17,8 +17,16 @@ from ppax.core.types import ConfigError, Episodes, Scalar, number, part, static
 from ppax.devices import sharding
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.boundary_sampling import EPISODE_RETURN, BoundarySampling, count_name, total_name
-from ppax.envs.wrappers.parameter_names import by_short_name, parameters, plain_value, require_known, value_at
-from ppax.envs.wrappers.params import AROUND, adjust, ranges_of
+from ppax.envs.wrappers.params import (
+    AROUND,
+    adjust,
+    by_short_name,
+    parameters,
+    plain_value,
+    ranges_of,
+    require_known,
+    value_at,
+)
 
 ROOT = "env."  # prefix of the paths in `leaves`
 SIDES = ("low", "high")

@@ -18,8 +18,7 @@ from ppax.core.options import flatten, unflatten
 from ppax.core.types import Scalar
 from ppax.envs.adaptive_ranges import adaptive_of, check_adaptive, current_ends, limits_of
 from ppax.envs.vector import VectorEnv
-from ppax.envs.wrappers.parameter_names import ParameterPath, parameters, plain_value, put, value_at
-from ppax.envs.wrappers.params import adjust, ranges_of
+from ppax.envs.wrappers.params import ParameterPath, adjust, parameters, plain_value, put, ranges_of, value_at
 
 ROOT = "env"  # first word of the paths
 END = 2.0**63  # steps of the environment at the end of a schedule, more than any run has

@@ -24,13 +24,11 @@ from ppax.envs.suites import registry
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers import agent_groups, params
-from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.clip_actions import clip_actions as clipped_to
-from ppax.envs.wrappers.parameter_names import by_short_name, parameters, unknown_parameter
-from ppax.envs.wrappers.partial_view import PartialView
+from ppax.envs.wrappers.params import by_short_name, parameters, unknown_parameter
 from ppax.envs.wrappers.resets import PoolResets, fresh_resets
-from ppax.envs.wrappers.team_view import team_view
-from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.envs.wrappers.time import ActionRepeat, TimeLimit
+from ppax.envs.wrappers.views import PartialView, team_view
 
 Env = VectorEnv | HostEnv
 Single = Callable[[Mapping[str, Any]], Environment]  # options of its constructor -> one environment

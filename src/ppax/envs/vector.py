@@ -26,7 +26,7 @@ from ppax.envs.hosting.arrays import in_32_bits, leaves_of
 from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group, Grouped, agent_groups_of, count_agents, default_names, own_names
 from ppax.envs.wrappers.resets import fresh_resets
-from ppax.envs.wrappers.team_view import TeamView
+from ppax.envs.wrappers.views import TeamView
 
 
 class VectorState(NamedTuple):

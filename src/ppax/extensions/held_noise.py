@@ -2,7 +2,7 @@
 https://arxiv.org/abs/2005.05719
 
 The noise of an action is theta^T z, with features z and a matrix theta that stays for `steps` steps; equations are in
-distributions/gsde.py. The density of an action does not depend on theta, so rollouts do not store it.
+distributions/normal.py. The density of an action does not depend on theta, so rollouts do not store it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jax import Array
 
 from ppax.arrays.sequences import where_rows
 from ppax.core.types import ConfigError, ExtensionState, Key, part, static
-from ppax.distributions.gsde import standard_noise
+from ppax.distributions.normal import standard_noise
 from ppax.ppo.extension import Acted, Choice, Extension
 
 

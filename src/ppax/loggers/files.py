@@ -21,7 +21,7 @@ from typing import Any
 from ppax.core import untrusted
 from ppax.core.protocols import Row
 from ppax.storage import safe_files
-from ppax.storage.backoff import Backoff
+from ppax.storage.safe_files import Backoff
 
 WAITING = 2**16  # maximum number of rows buffered while the disk fails; the oldest are dropped
 ROWS_LIMIT = 2**30  # bytes of metrics.jsonl and metrics.csv; a million rows of a usual run have as many

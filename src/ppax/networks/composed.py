@@ -12,7 +12,7 @@ from jax import Array
 
 from ppax.core.parts import brief, slot, slot_table
 from ppax.core.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
-from ppax.distributions import gsde as equations
+from ppax.distributions import normal as equations
 from ppax.networks.encoders import Auto, EntryReader, Flat, named_encoders, readers
 from ppax.networks.heads import FAMILIES, BoxOptions, Head, head_for, require_features_for_noise, same_actions
 from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense, init_dense, init_layers, layers, rescaled_dense

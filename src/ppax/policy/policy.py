@@ -24,7 +24,7 @@ from ppax.policy.spec import PolicySpec, memory_of
 from ppax.training.arguments import require_arguments, require_fit
 from ppax.training.evaluation import Evaluation, evaluate, evaluation_key
 from ppax.training.host.policy import PolicyInputs
-from ppax.training.host.turn_based import hold_carry
+from ppax.training.host.streams import hold_carry
 
 
 class Source(NamedTuple):

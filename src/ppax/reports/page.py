@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppax.reports import health
-from ppax.reports.charts import NO_BAND, Band, Line, chart, look_of, swatch
+from ppax.reports.charts import NO_BAND, Band, Line, Markup, chart, element, html_table, joined, look_of, swatch
 from ppax.reports.curves import CONFIDENCE, RANGE, common
 from ppax.reports.formatting import (
     UNKNOWN,
@@ -24,7 +24,6 @@ from ppax.reports.formatting import (
     value_text,
     with_count,
 )
-from ppax.reports.markup import Markup, element, html_table, joined
 from ppax.reports.settings import (
     SEED,
     Setting,

@@ -16,7 +16,7 @@ from ppax.run.monitor import RunMonitor
 from ppax.run.provenance import Origin
 from ppax.run.restore import initial_state
 from ppax.run.warm_start import WarmStart
-from ppax.storage.backoff import Backoff
+from ppax.storage.safe_files import Backoff
 
 PATIENCE = 120.0  # seconds of failing writes before the run ends
 LAST_PATIENCE = 10.0  # the same for the last checkpoint, which blocks the end of the run

@@ -34,8 +34,8 @@ from ppax.run.provenance import changed_provenance
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, record_evaluation
 from ppax.run.saving import PATIENCE
-from ppax.storage.backoff import Backoff
 from ppax.storage.manifest import CheckpointError
+from ppax.storage.safe_files import Backoff
 from ppax.sweeps import directory, member
 from ppax.sweeps.decisions import STOP, Searching
 from ppax.sweeps.directory import Recorded, member_dir

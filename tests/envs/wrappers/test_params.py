@@ -15,7 +15,7 @@ from ppax import config
 from ppax.cli import options
 from ppax.core.types import EnvReset, EnvStep
 from ppax.envs import TimeLimit, builtin, other_params
-from ppax.envs.wrappers import parameter_names
+from ppax.envs.wrappers import params
 from ppax.envs.wrappers.rendering import render
 from ppax.run.fit import fit_run
 from support.worlds import QUICK
@@ -142,7 +142,7 @@ def test_a_suites_own_time_limit_is_no_option(limit):
     class Suite:
         params: object
 
-    assert set(parameter_names.parameters(TimeLimit(Suite(numbers()), 100))) == {"max_steps", "speed"}
+    assert set(params.parameters(TimeLimit(Suite(numbers()), 100))) == {"max_steps", "speed"}
 
 
 class Limits(NamedTuple):
@@ -206,7 +206,7 @@ def test_nested_numbers_are_reached_by_name_and_by_dotted_path(given, entry, val
     env = other_params(ppax.envs.VectorEnv(TimeLimit(Truck(), 9), 2), given)
     plain[entry] = value
     np.testing.assert_array_equal(env.reset(jax.random.key(0))[1], [plain, plain])
-    assert set(parameter_names.parameters(env.env)) == NAMES
+    assert set(params.parameters(env.env)) == NAMES
     assert other_params(env, {"load": 1.0}).reset(jax.random.key(0))[1][0, 5] == 1.0
 
 

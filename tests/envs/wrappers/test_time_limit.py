@@ -7,7 +7,7 @@ import pytest
 
 from ppax.core.types import EnvReset, EnvStep
 from ppax.envs import builtin
-from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.envs.wrappers.time import TimeLimit
 
 
 def flags(env, num_steps):

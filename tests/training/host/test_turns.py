@@ -13,7 +13,7 @@ from ppax.networks import memories, network
 from ppax.ppo.batches import next_values
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.host import Rollouts
-from ppax.training.host.turn_based import settle
+from ppax.training.host.streams import settle
 from support.turn_games import AGENTS, Scripted, Turn, official, random_script
 from support.worlds import QUICK
 

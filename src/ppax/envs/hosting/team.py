@@ -41,7 +41,7 @@ class Team:
     `players` are groups of agents, by name, with their indices: members of a group have equal spaces. With groups,
     spaces are Dict, observations and masks dicts by group, [A_g, ...], and all else is ordered by group. With
     `agent_ids` or `central_critic`, for which all agents must have equal spaces, an observation is a dict as in
-    wrappers/team_view.py: "own", "agent", "joint". Raises HeterogeneousAgents if spaces differ that must be equal,
+    wrappers/views.py: "own", "agent", "joint". Raises HeterogeneousAgents if spaces differ that must be equal,
     NotFlattenable if observations cannot be flattened for "joint".
     """
 
@@ -216,7 +216,7 @@ class Turns:
 
     `acting` is the agent whose turn it is. All others wait: they observe, and their rewards and ends of episodes are
     those of the step, as `rewards`, `terminations` and `truncations` of the environment say. The learner adds them up
-    over the turns of others (training/host/turn_based.py).
+    over the turns of others (training/host/streams.py).
     """
 
     def __init__(self, factory: Callable[..., Any], **options: Any):

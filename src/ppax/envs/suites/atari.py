@@ -10,7 +10,7 @@ import gymnasium
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.suites.atari_game import AtariGame, arcade
-from ppax.envs.suites.common import known, library
+from ppax.envs.suites.registry import known, library
 
 
 def ids() -> list[str]:

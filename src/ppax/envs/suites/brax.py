@@ -19,8 +19,8 @@ from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 from ppax.devices.platforms import float32_products
 from ppax.envs.suites import pictures
-from ppax.envs.suites.common import known, library, strong
-from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.envs.suites.registry import known, library, strong
+from ppax.envs.wrappers.time import TimeLimit
 
 EPISODE_LENGTH = 1000  # time limit of all brax environments, steps
 BACKENDS = ("generalized", "spring", "positional", "mjx")

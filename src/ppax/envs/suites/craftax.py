@@ -16,8 +16,8 @@ from jax import Array
 
 from ppax.core.protocols import Environment
 from ppax.core.types import EnvReset, EnvStep, Key, PyTree, part, static
-from ppax.envs.suites.common import NO_LIMIT, known, library, strong
-from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.envs.suites.registry import NO_LIMIT, known, library, strong
+from ppax.envs.wrappers.time import TimeLimit
 
 PICTURE_PIXELS = 16  # pixels of a block in a picture: one of the texture sizes of Craftax
 

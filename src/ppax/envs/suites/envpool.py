@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ppax.envs.hosting.host_env import HostEnv, host_vector
 from ppax.envs.settings import DEFAULT, EnvSettings
-from ppax.envs.suites.common import known, library
+from ppax.envs.suites.registry import known, library
 
 # Atari as in atari_game.py: learning from single lives and clipped rewards, logging of whole games
 RULES = {"episodic_life": True, "reward_clip": True}

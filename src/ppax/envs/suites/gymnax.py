@@ -22,8 +22,8 @@ from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 from ppax.envs import builtin
 from ppax.envs.suites import pictures
-from ppax.envs.suites.common import NO_LIMIT, known, library, strong
-from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.envs.suites.registry import NO_LIMIT, known, library, strong
+from ppax.envs.wrappers.time import TimeLimit
 
 # Classic control by gymnax's class: the built-in environment that draws it, and how its state renames fields
 ANGLES = {"joint_angle1": "theta1", "joint_angle2": "theta2"}

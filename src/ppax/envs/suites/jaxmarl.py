@@ -20,9 +20,9 @@ from jax import Array
 
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, number, part, static
-from ppax.envs.suites.common import NO_LIMIT, known, library, strong
+from ppax.envs.suites.registry import NO_LIMIT, known, library, strong
 from ppax.envs.wrappers.agent_groups import without_number
-from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.envs.wrappers.time import TimeLimit
 
 WORLD = "world_state"  # key of the global state among the observations, if there is one
 TRUNCATED = ("MPE_", "SMAX")  # time limit is a truncation; elsewhere it is part of the game or observed

@@ -17,7 +17,7 @@ from jax import Array
 
 from ppax.core.protocols import Environment
 from ppax.core.types import EnvReset, EnvStep, Key, PyTree, part, static
-from ppax.envs.suites.common import known, library, strong
+from ppax.envs.suites.registry import known, library, strong
 
 
 @part

@@ -15,7 +15,7 @@ from typing import Any
 
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import DEFAULT, EnvSettings
-from ppax.envs.suites.common import known, library
+from ppax.envs.suites.registry import known, library
 
 FAMILIES = {
     "butterfly": "pettingzoo.butterfly",

@@ -13,9 +13,8 @@ from typing import Any
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError
 from ppax.envs.suites.brax import Brax
-from ppax.envs.suites.common import known, library
-from ppax.envs.wrappers.action_repeat import ActionRepeat
-from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.envs.suites.registry import known, library
+from ppax.envs.wrappers.time import ActionRepeat, TimeLimit
 
 
 def load(

@@ -10,7 +10,7 @@ from ppax.core.types import ConfigError, PyTree
 from ppax.envs.wrappers.agent_groups import Grouped
 from ppax.envs.wrappers.clip_actions import ClipActions
 from ppax.envs.wrappers.params import Randomised
-from ppax.envs.wrappers.partial_view import PartialView
+from ppax.envs.wrappers.views import PartialView
 from ppax.envs.wrappers.wrapper import Wrapper
 
 SAME_STATE = PartialView | Grouped | ClipActions  # wrappers without a state of their own

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.core.types import Key, Memory, Params, PyTree, part, static
-from ppax.networks.memories.gates import init_gates, recurrent_matmul
 from ppax.networks.memories.memory import unrolled
+from ppax.networks.memories.recurrence import init_gates, recurrent_matmul
 from ppax.networks.products import factor, matmul
 
 

@@ -13,8 +13,17 @@ from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats, each_group, element_of, group_rows
 from ppax.ppo.forward import remembered
 from ppax.training.host.policy import HostPolicy, PolicyInputs
-from ppax.training.host.streams import no_carry, row_of_stream, rows_like, stream_name, streams_like, streams_of
-from ppax.training.host.turn_based import hold_carry, rows_in_order, settle
+from ppax.training.host.streams import (
+    hold_carry,
+    no_carry,
+    row_of_stream,
+    rows_in_order,
+    rows_like,
+    settle,
+    stream_name,
+    streams_like,
+    streams_of,
+)
 
 
 class HostRollout(NamedTuple):

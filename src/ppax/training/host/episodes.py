@@ -16,7 +16,7 @@ from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.rendering import RenderedEnv
 from ppax.envs.hosting.stepper import HostStep
 from ppax.training.host.policy import HostPolicy, PolicyInputs, make_policy
-from ppax.training.host.turn_based import hold_carry
+from ppax.training.host.streams import hold_carry
 
 BLOCK = 1024  # steps whose random numbers are drawn at once
 

@@ -1,16 +1,13 @@
-"""Rows of batches of streams, one agent in one environment each, in the arrays of a rollout.
-
-With groups of agents, each group's arrays [E * A_g, ...] have rows of their own.
-"""
+"""Rows of streams (one agent in one environment each) in the arrays of a rollout, and the steps of turn-based ones."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from ppax.core.types import PyTree
+from ppax.core.types import PyTree, Requirements
 from ppax.envs import HostEnv
 from ppax.envs.hosting.arrays import group_rows
 
@@ -69,3 +66,95 @@ def stream_name(env: HostEnv, stream: int) -> str:
 def no_carry(env: HostEnv) -> PyTree:
     """Return the carry that a rollout stores for a policy without memory: (), or () for each group of agents."""
     return {name: () for name, _ in env.sizes} or ()
+
+
+# Rollouts of turn-based environments: the steps in which a stream waits for others are taken out of its rollout.
+#
+# An agent's decision lasts until its next one: rewards that it receives while others act are added to it, and so is an
+# end of its episode. So the rows of each stream are moved together: those in which it acts come first, each with the
+# rewards and the end of the steps up to its next one, and all estimators see ordinary sequences. After a truncated
+# episode its last observation follows, from which V is bootstrapped, as a row that is not valid. So does, after a
+# stream's other rows, its last decision, which others have not answered yet: V is bootstrapped from it, and it is not
+# learned from.
+
+
+class Settled(NamedTuple):
+    """Rows of a rollout in the order of each stream's decisions, where a stream is one agent in one environment."""
+
+    order: np.ndarray  # [T, B] step of the rollout that each row shows; T: the observation after the last step
+    valid: np.ndarray  # [T, B] rows that are learned from
+    reward: np.ndarray  # [T, B] sum up to the stream's next decision
+    terminated: np.ndarray  # [T, B]
+    # [T, B] also of a stream's last valid row, if its episode goes on: the row after it is bootstrapped from
+    truncated: np.ndarray
+    until: np.ndarray  # [T, B] last step whose reward a valid row has
+
+
+def settle(reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, valid: np.ndarray) -> Settled:
+    """Return each stream's decisions as the rows of a rollout [T, B] in which streams act in turns.
+
+    A stream is one agent in one environment, and acts in the steps where `valid`. Each of its decisions gets the
+    rewards and the end of the episode up to its next one.
+    """
+    num_steps, streams = valid.shape
+    shape = num_steps + 1, streams
+    flags = [np.zeros(shape, bool) for _ in range(3)]
+    order = np.full(shape, num_steps)
+    rows = Settled(order, flags[0], np.zeros(shape, np.float32), flags[1], flags[2], np.zeros(shape, np.int32))
+    count, running = (
+        np.zeros(streams, int),
+        np.full(streams, -1),
+    )  # rows so far; row of the decision that goes on, or -1
+    for t in range(num_steps):
+        (acts,) = np.nonzero(valid[t])
+        order[count[acts], acts], rows.valid[count[acts], acts], running[acts] = t, True, count[acts]
+        count[acts] += 1
+        (goes_on,) = np.nonzero(running >= 0)
+        rows.reward[running[goes_on], goes_on] += reward[t, goes_on]
+        rows.until[running[goes_on], goes_on] = t
+        (over,) = np.nonzero((terminated[t] | truncated[t]) & (running >= 0))
+        rows.terminated[running[over], over] = terminated[t, over]
+        rows.truncated[running[over], over] = truncated[t, over] & ~terminated[t, over]
+        running[over] = -1
+        cut = over[truncated[t, over] & ~terminated[t, over]]
+        order[count[cut], cut] = t + 1  # its last observation
+        count[cut] += 1
+    (open_,) = np.nonzero(running >= 0)
+    rows.valid[running[open_], open_], rows.reward[running[open_], open_] = False, 0.0
+    before = running[open_] - 1
+    cut = open_[(before >= 0) & rows.valid[before, open_]]
+    rows.truncated[running[cut] - 1, cut] |= ~rows.terminated[running[cut] - 1, cut]
+    return Settled(*(x[:num_steps] for x in rows))
+
+
+def rows_in_order(env: HostEnv, tree: PyTree, order: np.ndarray) -> PyTree:
+    """Return `tree`, [T, B, ...] or a dict by group, with the rows of each stream in another order.
+
+    A stream is one agent in one environment; `order` [R, B] has the steps that become its rows.
+    """
+    each = iter(streams_like(env, tree))
+
+    def one(x: np.ndarray) -> np.ndarray:
+        own = order[:, next(each)]
+        return x[np.minimum(own, len(x) - 1), np.arange(x.shape[1])]
+
+    return jax.tree.map(one, tree)
+
+
+def hold_carry(env: HostEnv | Requirements, acted: np.ndarray, before: PyTree, after: PyTree) -> PyTree:
+    """Return the carry of a batch of streams [e, ...]: `after` a step where they have `acted` [e], else `before` it.
+
+    A stream is one agent in one environment.
+    """
+
+    def one(own: np.ndarray, old: Any, new: Any) -> np.ndarray:
+        return np.where(own.reshape(-1, *[1] * (np.ndim(new) - 1)), new, old)
+
+    if not env.sizes:
+        return jax.tree.map(lambda old, new: one(acted, old, new), before, after)
+    by_agent, begin, kept = acted.reshape(-1, sum(size for _, size in env.sizes)), 0, {}
+    for name, size in env.sizes:
+        own = by_agent[:, begin : begin + size].reshape(-1)
+        kept[name] = jax.tree.map(lambda old, new, own=own: one(own, old, new), before[name], after[name])
+        begin += size
+    return kept

@@ -1,8 +1,4 @@
-"""Agent indices and joint observations: additional observation entries for a shared policy and a central critic.
-
-A shared policy with the agent's index as input: Foerster et al. 2016, https://arxiv.org/abs/1605.06676.
-A critic of the joint observation, with actors of their own observations (MAPPO): Yu et al. 2022, https://arxiv.org/abs/2103.01955.
-"""
+"""Views: wrappers that change what agents observe of the environment and of their team."""
 
 from __future__ import annotations
 
@@ -19,6 +15,39 @@ from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, s
 from ppax.envs.hosting.team import AGENT, JOINT, OWN
 from ppax.envs.wrappers.agent_groups import count_agents
 from ppax.envs.wrappers.wrapper import Wrapper
+
+# Partial observability: a wrapper that hides entries of a vector observation, so that the task requires memory.
+
+
+@part
+class PartialView(Wrapper):
+    """Wrapper of `env` that returns only the observation entries at the indices `seen`."""
+
+    seen: tuple[int, ...] = static("indices of the observation entries that the agent sees", low=0)
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        """Space of observations: a Box of the visible entries."""
+        space = self.env.observation_space
+        assert isinstance(space, spaces.Box)
+        seen = list(self.seen)
+        return spaces.Box(space.low[..., seen], space.high[..., seen], dtype=np.float32)
+
+    def reset(self, key: Key) -> EnvReset:
+        """Return a new episode of the inner environment, with the visible entries of its observation."""
+        start = self.env.reset(key)
+        return start._replace(obs=start.obs[..., np.array(self.seen)])
+
+    def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
+        """Return the result of a step of the inner environment, with the visible entries of its observation."""
+        step = self.env.step(state, action, key)
+        return step._replace(obs=step.obs[..., np.array(self.seen)])
+
+
+# Agent indices and joint observations: additional observation entries for a shared policy and a central critic.
+#
+# A shared policy with the agent's index as input: Foerster et al. 2016, https://arxiv.org/abs/1605.06676.
+# A critic of the joint observation, with actors of their own observations (MAPPO): Yu et al. 2022, https://arxiv.org/abs/2103.01955.
 
 
 class TeamState(NamedTuple):

@@ -12,7 +12,7 @@ from ppax import config
 from ppax.checks import require_sound
 from ppax.core.types import ConfigError, EnvReset, EnvStep, part
 from ppax.envs import ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv
-from ppax.envs.wrappers.team_view import team_view
+from ppax.envs.wrappers.views import team_view
 from ppax.networks import network
 from support.games import Credit
 from support.players import Poisoned

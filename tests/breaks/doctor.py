@@ -23,8 +23,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a run whose evaluation is bad has learned",
-        "not episodes_at_end(record) < EPISODES and np.isnan(contradiction(record))",
-        "not episodes_at_end(record) < EPISODES",
+        "return rose(record) and not few and np.isnan(contradiction(record))",
+        "return rose(record) and not few",
         ("tests/reports/test_doctor.py::test_an_evaluation_that_disagrees_with_the_return_is_named",),
         "reports/doctor.py",
     ),

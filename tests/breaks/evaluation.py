@@ -15,8 +15,8 @@ MUTATIONS = [
     ),
     Mutation(
         "every evaluation has the same key",
-        "self._evaluator(state.learner, jax.random.fold_in(self._key, iteration)).columns",
-        "self._evaluator(state.learner, jax.random.clone(self._key)).columns",
+        "self._evaluator(state.learner, jax.random.fold_in(self._key, iteration), self._limit.steps)",
+        "self._evaluator(state.learner, jax.random.clone(self._key), self._limit.steps)",
         (MEANS + "[native]",),
     ),
     Mutation(

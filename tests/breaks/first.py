@@ -813,7 +813,7 @@ HOSTED = [
     ),
     Mutation(
         "evaluation favours short episodes",
-        "if self.left[i] > 0 and not missing[i - rows.start]:",
+        "if self.playing[i] and not missing[i - rows.start]:",
         "if self.left.any() and not missing[i - rows.start]:",
         ("tests/envs/hosting/test_handle.py::test_evaluation_plays_whole_episodes_with_fixed_shares",),
     ),

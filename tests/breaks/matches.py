@@ -40,8 +40,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "the seatings of a match have games of their own",
-        "programs[which](learner, evaluation_key(seed))",
-        "programs[which](learner, evaluation_key(seed + len(seatings)))",
+        "programs[which](learner, evaluation_key(seed), max_steps)",
+        "programs[which](learner, evaluation_key(seed + len(seatings)), max_steps)",
         (MATCHES + "test_the_same_weights_under_two_names_are_exactly_even",),
         "run/matches.py",
     ),

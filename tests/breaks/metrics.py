@@ -53,9 +53,9 @@ MUTATIONS = [
         ("tests/run/test_logging.py::test_times_of_a_row_add_up[host]",),
     ),
     Mutation(
-        "native metrics: every step counts, not only the last of an episode",
-        "metrics = {name: jnp.where(steps.ended, x, 0.0) for name, x in out.metrics.items()}",
-        "metrics = {name: x for name, x in out.metrics.items()}",
+        "metrics: every step counts, not only the last of an episode",
+        "metrics={name: jnp.where(over, x, 0.0).sum(axis=0)",
+        "metrics={name: x.sum(axis=0)",
         (MEANS + "[native]",),
     ),
     Mutation(

@@ -109,7 +109,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an evaluation without episodes in nan",
-        '"evaluation: no episode has ended" if count == 0 else _means(evaluation, count, deterministic)',
+        '"evaluation: no agent appeared" if count == 0 else _means(evaluation, count, deterministic)',
         "_means(evaluation, count, deterministic)",
         ("tests/cli/test_output.py::test_an_evaluation_without_a_finished_episode_has_no_nan",),
         "cli/output.py",

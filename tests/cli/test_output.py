@@ -14,17 +14,19 @@ from ppax.training.evaluation import Evaluation
 
 def test_an_evaluation_without_a_finished_episode_has_no_nan():
     nothing = np.zeros(2, bool)
-    evaluation = Evaluation(np.ones(2), np.full(2, 10), nothing, nothing, np.ones(2), num_agents=2, unplayed=1)
+    evaluation = Evaluation(np.zeros(2), np.zeros(2, int), nothing, nothing, np.ones(2), num_agents=2, unplayed=1)
     text = evaluation_text(evaluation, True)
-    assert text == "evaluation: no episode has ended; 2 never ended and are not counted; 1 were not played"
+    assert text == "evaluation: no agent appeared; 1 were not played"
 
 
 def test_agents_without_a_finished_episode_are_left_out():
     finished = np.array([True, False])
-    evaluation = Evaluation(np.array([3.0, 9.0]), np.full(2, 10), finished, finished, np.ones(2), num_agents=2)
+    lengths = np.array([10, 0])  # the second one did not appear
+    evaluation = Evaluation(np.array([3.0, 0.0]), lengths, finished, finished, np.ones(2), num_agents=2)
     text = evaluation_text(evaluation, True)
     assert "nan" not in text
-    assert text.endswith("1 never ended and are not counted; agent_0 3.00")
+    assert "not ended" not in text
+    assert text.endswith("; agent_0 3.00")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"]])

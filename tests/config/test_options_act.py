@@ -316,6 +316,7 @@ OF_RUNS = {
     "eval.every": (1, []),
     "eval.episodes": (3, []),
     "eval.deterministic": (False, []),
+    "eval.max_steps": (2, []),
     "self_play.every": (2, PLAYERS),
     "self_play.size": (1, PLAYERS),
     "self_play.share": (1.0, PLAYERS),

@@ -20,6 +20,7 @@ def test_the_table():
 
 def test_the_data():
     unknown = {"evaluation_return": None, "evaluation_std": None, "evaluation_episodes": None, "eval_return": None}
+    unknown |= {"reward_mean": None}  # episodes have ended
     numbers = {"episode_return": 11.0, "env_steps": 2000.0, "seconds": 4.0, "steps_per_second": 500.0}
     first = {"run": "one", "config": {"agent.learning_rate": 0.001}, "stopped": "total_steps are done"}
     found = of_records([ONE, OTHER]).to_dict()["runs"]

@@ -39,7 +39,8 @@ def test_run_repr_shows_progress(run):
 def test_an_evaluation_prints_its_mean():
     finished, numbers = np.array([True, True, False]), np.array([1.0, 3.0, 9.0])
     seen = Evaluation(numbers, np.array([4, 6, 8]), finished, finished, numbers)
-    assert repr(seen) == "Evaluation(mean_return=2.00, std_return=1.00, mean_length=5.0, episodes=2, unfinished=1)"
+    text = "Evaluation(mean_return=4.33, std_return=3.40, mean_length=6.0, episodes=3, cut=1)"
+    assert repr(seen) == text
 
 
 def test_help_of_an_agent_describes_its_fields():

@@ -42,14 +42,17 @@ def test_how_episodes_ended_and_their_last_rewards_are_reported(make):
     getattr(env, "close", lambda: None)()
 
 
-def test_episodes_that_were_cut_are_neither_terminated_nor_truncated():
+def test_episodes_that_were_cut_count_as_truncated():
     env = VectorEnv(Uneven(), 2)
     agent = ppax.PPO(mlp(env))
     learner = agent.init(env.observation_space, jax.random.key(0))
     out = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=16, max_steps=5)
     assert 0 < (~out.finished).sum() < 16
     np.testing.assert_array_equal(out.terminated, out.finished)
-    assert (out.terminated_share, out.mean_final_reward, out.max_return) == (1.0, 2.0, 3.0)
+    whole = out.finished.mean()  # returns: 1 + 2, and 1 + 2 + 3 + 4 + 5 of those that were cut
+    assert (out.terminated_share, out.truncated_share) == (whole, 1.0 - whole)
+    assert (out.mean_final_reward, out.max_return) == (2.0 * whole + 5.0 * (1.0 - whole), 15.0)
+    assert out.mean_return == pytest.approx(3.0 * whole + 15.0 * (1.0 - whole))
 
 
 def test_each_agents_own_episode_is_reported():
@@ -59,13 +62,13 @@ def test_each_agents_own_episode_is_reported():
     assert ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=6).lengths.tolist() == [2, 3, 4] * 2
 
 
-def test_episodes_cut_at_max_steps_are_unfinished():
+def test_episodes_cut_at_max_steps_are_unfinished_and_count():
     env = VectorEnv(Counter(10**6), 2)
     agent = ppax.PPO(mlp(env))
     learner = agent.init(env.observation_space, jax.random.key(0))
     evaluation = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=2, max_steps=7)
     assert not evaluation.finished.any()
-    assert np.isnan(evaluation.mean_return)
+    assert evaluation.mean_return == 28.0
 
 
 def test_the_same_key_gives_the_same_scores_and_sampling_differs_from_the_mode():

@@ -150,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
             add_resume(sub)
         if command == "evaluate":
             sub.add_argument("--episodes", type=int, help="number of episodes (default: as in the run file)")
+            sub.add_argument("--max-steps", type=int, help="length at which episodes are cut (default: eval.max_steps)")
             sub.add_argument("--seed", type=int, default=0, help="random seed of the evaluation (default: 0)")
             sub.add_argument("--best", action="store_true", help="evaluate the best policy of the run, not the last")
             sub.add_argument("--step", type=int, help="evaluate the checkpoint after this number of environment steps")
@@ -220,8 +221,10 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    if options.episodes is not None and options.episodes < 1:
-        raise ConfigError(f"--episodes {options.episodes}: must be at least 1; nearest valid value: 1")
+    for name in ("episodes", "max_steps"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} {value}: must be at least 1; nearest valid value: 1")
     if is_bundle(options.run):
         print_json(options, evaluate_bundle(options, partial(say, options)))
         return DONE
@@ -230,7 +233,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     trained = TrainedRun(agent, env, state, [], options.run, eval_settings=run.eval)
     episodes = run.eval.episodes if options.episodes is None else options.episodes
     deterministic = run.eval.deterministic and not options.sampled
-    evaluation = trained.evaluate(episodes, deterministic, options.seed)
+    evaluation = trained.evaluate(episodes, deterministic, options.seed, options.max_steps)
     say(options, evaluation_text(evaluation, deterministic))
     print_json(options, result_of(trained, evaluation))
     return DONE

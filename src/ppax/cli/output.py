@@ -21,6 +21,11 @@ from ppax.storage.paths import absolute, quoted, relative
 from ppax.sweeps.runs import SweepDryRun
 from ppax.training.evaluation import Evaluation
 
+ENDLESS = (
+    "no episode ended in training: its return is reward_mean, the mean reward of a step, and that of an evaluation is "
+    "the sum over the first steps after a reset, eval.max_steps of them"
+)
+
 
 def say(options: argparse.Namespace, text: str, kept: str = "\n\t") -> None:
     """Print a message for the reader to standard output, or with `--json` to standard error.
@@ -60,11 +65,13 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
     run_config = config.read(run.run_dir / config.RUN_FILE) if run.run_dir else {}
     trusting = python_objects.trust_flags([run_config], python_objects.SOURCE, "log")
     try:
-        evaluation = run.evaluate(settings.episodes, settings.deterministic, seed)
+        evaluation = run.evaluate(settings.episodes, settings.deterministic, seed, settings.max_steps)
     except KeyboardInterrupt:
         done = f"; training is done and saved: `ppax evaluate {path}{trusting}` evaluates its policy"
         raise KeyboardInterrupt(done) from None
     say(options, evaluation_text(evaluation, settings.deterministic))
+    if run.history and not any(row.get("episodes", 0.0) > 0.0 for row in run.history):
+        say(options, ENDLESS)
     say(options, f"run directory: {run.run_dir and relative(run.run_dir)}")
     say(options, "next:")
     say(options, f"  ppax evaluate {path} --episodes 1000{trusting}")
@@ -77,17 +84,18 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
 
 
 def evaluation_text(evaluation: Evaluation, deterministic: bool) -> str:
-    """Return an evaluation as one line: means over its episodes, episodes that are not counted, means of each player.
+    """Return an evaluation as one line: means over its episodes, how many of them were cut, means of each player.
 
     Players are the agents inside the environment; `deterministic` says that actions were modes, not samples.
     """
-    count = int(evaluation.finished.sum())
-    text = "evaluation: no episode has ended" if count == 0 else _means(evaluation, count, deterministic)
-    unfinished = len(evaluation.finished) - count
-    text += f"; {unfinished} never ended and are not counted" if unfinished else ""
+    count = int(evaluation.counted.sum())
+    text = "evaluation: no agent appeared" if count == 0 else _means(evaluation, count, deterministic)
+    if evaluation.cut:
+        longest = evaluation.lengths[evaluation.counted & ~evaluation.finished].max()
+        text += f"; {evaluation.cut} had not ended after {longest:,} steps, were cut and count as truncated"
     text += f"; {evaluation.unplayed} were not played" if evaluation.unplayed else ""
     own = (f"{name} {mean:.3g}" for name, mean in evaluation.mean_metrics.items() if count)
-    agents = (f"{name} {one.mean_return:.2f}" for name, one in evaluation.by_agent.items() if one.finished.any())
+    agents = (f"{name} {one.mean_return:.2f}" for name, one in evaluation.by_agent.items() if one.counted.any())
     return "; ".join((text, *own, *agents))
 
 

@@ -111,7 +111,8 @@ def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     episodes = settings.episodes if options.episodes is None else options.episodes
     deterministic = settings.deterministic and not options.sampled
     with for_evaluation(config.build_env(policy.spec.config), settings.env_params) as env:
-        evaluation = policy.evaluate(env, episodes, deterministic, options.seed)
+        limit = settings.max_steps if options.max_steps is None else options.max_steps
+        evaluation = policy.evaluate(env, episodes, deterministic, options.seed, max_steps=limit)
     say(evaluation_text(evaluation, deterministic))
     return evaluation.scores | {"bundle": str(options.run)}
 

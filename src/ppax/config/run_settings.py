@@ -86,6 +86,13 @@ class EvalSettings:
     episodes: int = static(
         "number of whole evaluation episodes, on environments separate from training", default=128, low=1
     )
+    max_steps: int | None = static(
+        "steps after which an episode of an evaluation is truncated; none: 100000, in environments that never end 1000 "
+        "or the steps between two forced resets, and 10000 until that is known",
+        default=None,
+        low=1,
+        high=2**31 - 1,
+    )
     deterministic: bool = static(
         "evaluate with the mode of the action distribution; otherwise with sampled actions", default=True
     )

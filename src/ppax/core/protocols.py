@@ -436,10 +436,14 @@ class Backend(Protocol):
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
         """Return a function of (learner, actor state, key) that collects a rollout of `state.num_steps` steps."""
 
+    @property
+    def endless(self) -> bool:
+        """Whether it is certain that no episode ever ends by itself, as the program of a compiled step may show."""
+
     def episodes(
-        self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
+        self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool
     ) -> contextlib.AbstractContextManager[WholeEpisodes]:
-        """Return a context whose value, when called, plays `episodes` whole episodes, each cut after `max_steps` steps.
+        """Return a context whose value, when called, plays `episodes` whole episodes.
 
         It has environments of its own, which are closed with the context. Of `learner` only shapes are read.
         """
@@ -499,8 +503,11 @@ class WholeEpisodes(Protocol):
     def metrics(self) -> tuple[str, ...]:
         """Names of the environment's metrics, such as "is_success"."""
 
-    def __call__(self, learner: Any, key: Key) -> Outcome:
-        """Return the results of the whole episodes of `learner`, from fresh resets; equal keys give equal episodes."""
+    def __call__(self, learner: Any, key: Key, max_steps: int) -> Outcome:
+        """Return the results of the whole episodes of `learner`, from fresh resets; equal keys give equal episodes.
+
+        An episode that has not ended after `max_steps` steps is cut there.
+        """
 
 
 class Scene(Protocol):

@@ -152,6 +152,7 @@ class Episodes(NamedTuple):
     return_min: Array  # [B] smallest return; undefined without an episode
     return_max: Array  # [B] largest return
     metrics: Mapping[str, Array] = {}  # [B] sums of the environment's metrics at their last steps
+    running_metrics: Mapping[str, Array] = {}  # [B] its metrics at the rollout's last step, where an episode may run on
 
 
 class ExtensionState(NamedTuple):
@@ -213,7 +214,7 @@ class Outcome(NamedTuple):
 
     returns: np.ndarray
     lengths: np.ndarray
-    finished: np.ndarray  # False: cut at `max_steps`
+    finished: np.ndarray  # False: cut at `max_steps`; also of an agent that did not appear, whose length is 0
     terminated: np.ndarray  # ended by the environment; the other finished ones were truncated
     final_rewards: np.ndarray  # reward of the last step
     agents: np.ndarray | None  # index of the agent that played it; None: 0, 1, ..., repeating
@@ -221,7 +222,7 @@ class Outcome(NamedTuple):
     # number of the game (the environment's episode), the same for agents who played in it together; -1: a game beyond
     # those that were asked for, which is played where an agent did not appear in one of them
     games: np.ndarray
-    unplayed: int  # number of episodes not played, as their stream reached `max_steps` in an earlier one
+    unplayed: int  # number of episodes not played, as their agent did not appear within `max_steps`
 
 
 class StepResult(NamedTuple):

@@ -85,6 +85,23 @@ def _divided(jaxpr: Any, of_input: Any) -> Division:
     return division
 
 
+def constant_result(function: Callable[..., PyTree], *arguments: Any) -> list[Array] | None:
+    """Return the arrays of `function(*arguments)` if its program computes them from constants alone; else None.
+
+    `arguments` may be shapes: no operation that reads them is done.
+    """
+    program = jax.make_jaxpr(function)(*arguments)
+    constants, alone = set(program.jaxpr.constvars), []
+    for equation in program.jaxpr.eqns:
+        if not equation.effects and {x for x in equation.invars if isinstance(x, core.Var)} <= constants:
+            constants.update(equation.outvars)
+            alone.append(equation)
+    if not {x for x in program.jaxpr.outvars if isinstance(x, core.Var)} <= constants:
+        return None
+    result: list[Array] = _function(program, alone, [], program.jaxpr.outvars)()
+    return result
+
+
 def _function(program: Any, equations: Sequence[Any], invars: Sequence[Any], outvars: Sequence[Any]) -> Any:
     """Return some operations of a program, `equations`, as a function of `invars` with the results `outvars`."""
     jaxpr = program.jaxpr.replace(eqns=list(equations), invars=list(invars), outvars=list(outvars))

@@ -9,8 +9,8 @@ are not valid either, until the environment resets.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,20 @@ from ppax.arrays import masks
 from ppax.arrays.sequences import where_rows
 from ppax.core.protocols import Environment, Schedule
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, VectorStep, part, static
-from ppax.envs.hosting.arrays import in_32_bits, leaves_of
+from ppax.devices.hoisting import constant_result
+from ppax.envs.hosting.arrays import element_of, in_32_bits, leaves_of
 from ppax.envs.settings import DEFAULT, EnvSettings
-from ppax.envs.wrappers.agent_groups import Group, Grouped, agent_groups_of, count_agents, default_names, own_names
+from ppax.envs.wrappers.agent_groups import (
+    Group,
+    Grouped,
+    agent_groups_of,
+    count_agents,
+    default_names,
+    own_limit,
+    own_names,
+)
 from ppax.envs.wrappers.resets import fresh_resets
+from ppax.envs.wrappers.time import TimeLimit
 from ppax.envs.wrappers.views import TeamView
 
 
@@ -103,6 +113,16 @@ class VectorEnv:
     def groups(self) -> dict[str, Group]:
         """Spaces and number of agents of each group; {} if all agents have the same spaces."""
         return agent_groups_of(self)
+
+    @property
+    def max_num_envs(self) -> int | None:
+        """Largest number of environments, which `env` may declare; None: any."""
+        return own_limit(self.env, "max_num_envs")
+
+    @property
+    def max_horizon(self) -> int | None:
+        """Largest number of steps of a rollout, which `env` may declare; None: any."""
+        return own_limit(self.env, "max_horizon")
 
     @property
     def num_streams(self) -> int:
@@ -208,6 +228,38 @@ def narrow(space: spaces.Space, obs: PyTree) -> PyTree:
     wide = wide if len(wide) == len(leaves) else [False] * len(leaves)  # other entries: check_env names them
     dtypes = [np.dtype(np.float32) if own else in_32_bits(x.dtype) for own, x in zip(wide, leaves, strict=True)]
     return jax.tree.unflatten(structure, [x.astype(dtype) for x, dtype in zip(leaves, dtypes, strict=True)])
+
+
+def never_ends(env: Environment) -> bool:
+    """Return whether no step of `env` can end an episode: its two flags are the constant False in its program.
+
+    False also where that cannot be seen, as where a flag depends on the state but is never set. Nothing is computed.
+    """
+    inner: Any = env
+    while inner is not None:
+        if isinstance(inner, TimeLimit):  # most environments of suites, whose steps take long to trace
+            return False
+        inner = getattr(inner, "env", None)
+
+    def ends(state: PyTree, action: PyTree, key: Key) -> tuple[Array, Array]:
+        step = env.step(state, action, key)
+        return jnp.asarray(step.terminated), jnp.asarray(step.truncated)
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    flags = constant_result(ends, jax.eval_shape(env.reset, key).state, _actions_like(env), key)
+    return flags is not None and not any(np.any(flag) for flag in flags)
+
+
+def _actions_like(env: Environment) -> PyTree:
+    """Return the shapes of the actions that `env.step` takes: of all agents, by group with groups."""
+
+    def like(space: spaces.Space, axis: tuple[int, ...]) -> PyTree:
+        return element_of(space, (jax.ShapeDtypeStruct((*axis, *x.shape), x.dtype) for x in leaves_of(space)))
+
+    agents, space = env.num_agents, env.action_space
+    if isinstance(agents, Mapping):
+        return {name: like(space[name], (count,)) for name, count in agents.items()}  # type: ignore[index]
+    return like(space, () if agents is None else (agents,))
 
 
 def _without_reward(now: EnvReset | EnvStep) -> EnvReset:

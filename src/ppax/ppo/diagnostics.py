@@ -46,7 +46,7 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
     columns = jnp.stack([target, target - value, value, batch.steps.reward])
     average = masked_means(list(columns), valid)
     variances = masked_means(list((columns - average[:, None, None]) ** 2), valid)
-    target_var, unexplained = variances[0], variances[1]
+    target_var, unexplained, reward = variances[0], variances[1], batch.steps.reward
     whole |= {
         # 0 where targets are constant
         "explained_variance": jnp.where(target_var > 0.0, 1.0 - unexplained / target_var, 0.0),
@@ -55,8 +55,11 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
         "target_mean": average[0],
         "target_std": jnp.sqrt(target_var),
         "reward_mean": average[3],
+        "reward_std": jnp.sqrt(variances[3]),
         "valid_fraction": valid.mean(dtype=jnp.float32),
     }
+    whole |= reduced("min", {"reward_min": reward.min(where=valid, initial=jnp.inf)})
+    whole |= reduced("max", {"reward_max": reward.max(where=valid, initial=-jnp.inf)})
     return whole | ends_of_episodes(batch.steps) | largest_observation(batch.steps.obs)
 
 

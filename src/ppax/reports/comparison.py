@@ -16,7 +16,7 @@ from ppax.reports.formatting import count_text, duration_text, number_text, shor
 from ppax.reports.page import return_text
 from ppax.reports.settings import SEED, Setting, setting_differences, settings_of, short_names
 from ppax.reports.statistics import Standing
-from ppax.run.records import EVALUATED, RETURN, Record
+from ppax.run.records import EVALUATED, RETURN, REWARD, Record
 
 CELL, SETTING = 32, 72  # maximum number of characters of a cell, and of one that tells settings apart
 OPTIONS = 8  # maximum number of options in the table
@@ -88,10 +88,12 @@ def of_records(records: Sequence[Record]) -> Comparison:
     """Return the comparison of the runs of `records`."""
     settings = settings_of(records)
     ranked = [record for setting in settings for record in sorted(setting.records, key=_worse)]
+    ended = any(record.has(RETURN) for record in ranked)
     numbers = {
         "evaluation_return": [record.result("mean_return") for record in ranked],
         EVALUATED: [record.last(EVALUATED) for record in ranked],
         RETURN: [record.last(RETURN) for record in ranked],
+        REWARD: [math.nan if ended else record.last(REWARD) for record in ranked],
         "evaluation_std": [record.result("std_return") for record in ranked],
         "evaluation_episodes": [record.result("episodes") for record in ranked],
         "env_steps": [record.last("env_steps") for record in ranked],
@@ -118,6 +120,7 @@ COLUMNS = {
     "evaluation_return": Column("evaluation", number_text),
     EVALUATED: Column("eval return", number_text),
     RETURN: Column("episode return", number_text),
+    REWARD: Column("reward a step", number_text),  # where no episode has ended
     "evaluation_std": Column("std", number_text),
     "evaluation_episodes": Column("episodes", count_text),
     "env_steps": Column("steps", count_text),

@@ -238,17 +238,28 @@ def at_ends(record: ExaminedRun, metric: str) -> tuple[float, float]:
     return float(values[:tenth].mean()), float(values[-tenth:].mean())
 
 
+def return_column(record: ExaminedRun) -> str:
+    """Return the column whose rise is learning: episode_return, or where no episode ended the mean reward of a step."""
+    ended = np.isfinite(record.column("episode_return")).any() or not record.has("reward_mean")
+    return "episode_return" if ended else "reward_mean"
+
+
 def rose(record: ExaminedRun) -> bool:
-    """Return whether the return rose by more than CERTAIN times its usual change from one row to the next."""
-    values = record.column("episode_return")
+    """Return whether the return rose by more than CERTAIN times its usual change from one row to the next.
+
+    Where no episode ended, the reward of a step stands for it.
+    """
+    name = return_column(record)
+    values = record.column(name)
     values = values[np.isfinite(values)]
-    begin, end = at_ends(record, "episode_return")
+    begin, end = at_ends(record, name)
     return len(values) > 2 and end - begin > CERTAIN * float(np.median(np.abs(np.diff(values)))) + 1e-6 * abs(begin)
 
 
 def learned(record: ExaminedRun) -> bool:
     """Return whether the return rose, over enough episodes, and no evaluation contradicts it."""
-    return rose(record) and not episodes_at_end(record) < EPISODES and np.isnan(contradiction(record))
+    few = return_column(record) == "episode_return" and episodes_at_end(record) < EPISODES
+    return rose(record) and not few and np.isnan(contradiction(record))
 
 
 def episodes_at_end(record: ExaminedRun) -> float:
@@ -628,7 +639,7 @@ def horizon_short(record: ExaminedRun) -> Finding | None:
 
 def reward_not_reached(record: ExaminedRun) -> Finding | None:
     """Report returns (or where no episode ends, rewards) that are the same in all rows; else None."""
-    name = "episode_return" if np.isfinite(record.column("episode_return")).any() else "reward_mean"
+    name = return_column(record)
     values = record.column(name)
     values = values[np.isfinite(values)]
     if len(values) < MIN_ROWS or values.max() - values.min() > 1e-6 * np.abs(values).max():
@@ -650,11 +661,11 @@ def no_episode_ended(record: ExaminedRun) -> Finding | None:
         return None
     reset = max(1, int(PLAYED // record.of_run("num_steps")))
     return Finding(
-        f"No episode ended in {figure(played)} steps of each environment, so there is no episode_return, and states "
-        "far from the start are all that it sees.",
+        f"No episode ended in {figure(played)} steps of each environment, so there is no episode_return (reward_mean "
+        "is the mean reward of a step), and states far from the start are all that it sees.",
         Remedy(
-            "truncates all episodes every so many iterations; or give the environment a time limit that it reports as "
-            "truncated",
+            "truncates all episodes every so many iterations, and logs their returns; or give the environment a time "
+            "limit that it reports as truncated. Evaluations are cut at eval.max_steps",
             "iterations_per_env_reset",
             reset,
         ),
@@ -786,10 +797,14 @@ def diagnosed(record: ExaminedRun) -> Diagnosis:
 
 
 def progress(record: ExaminedRun) -> str:
-    """Return one sentence: the mean returns at the begin and the end of a run, and whether they rose."""
-    begin, end = at_ends(record, "episode_return")
+    """Return one sentence: the mean returns (or rewards) at the begin and the end of a run, and whether they rose."""
+    name = return_column(record)
+    begin, end = at_ends(record, name)
     if np.isnan(begin):
         return "No episode ended."
+    if name != "episode_return":
+        went = "rose" if rose(record) else "did not rise"
+        return f"No episode ended; the reward of a step {went}: {figure(begin)} at the begin, {figure(end)} at the end."
     few = episodes_at_end(record)
     if few < EPISODES:
         ends = f"went from {figure(begin)} to {figure(end)}, over {few:.0f} episodes at the end"

@@ -35,7 +35,7 @@ from ppax.reports.settings import (
     short_names,
 )
 from ppax.reports.statistics import statistics_of
-from ppax.run.records import EVALUATED, RETURN, Record
+from ppax.run.records import EVALUATED, RETURN, REWARD, Record
 
 # Even if text of a run were taken for markup, no browser would run it or load anything
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -230,20 +230,20 @@ def learning(settings: Sequence[Setting], band: str) -> Markup:
             parts += [legend(own)] if len(settings) > 1 else []
             drawn += lines
     if not drawn:
-        return section("Learning", "No episode has ended yet: there is no return to draw.")
+        return section("Learning", "No episode has ended yet, and no row has a reward: there is nothing to draw.")
     return section("Learning", _explained(settings, drawn, band), *parts)
 
 
 def return_lines(settings: Sequence[Setting], band: str) -> list[Line]:
     """Return the learning curves: returns of evaluations, with those of training episodes faint behind them.
 
-    Without evaluations they are those of training episodes. The best settings are drawn last, above the others, and
-    only they have bands.
+    Without evaluations they are those of training episodes, and where no episode has ended, rewards of a step. The best
+    settings are drawn last, above the others, and only they have bands.
     """
     evaluated = lines_of(settings, EVALUATED, POINTS, band)
     trained = lines_of(settings, RETURN, POINTS, band)
     if not evaluated:
-        return _layered(trained)
+        return _layered(trained or lines_of(settings, REWARD, POINTS, band))
     dotted_lines = [line._replace(dots=len(line.curve.steps) <= DOTS) for line in evaluated]
     return [line._replace(faint=True) for line in trained] + _layered(dotted_lines)
 
@@ -257,9 +257,11 @@ def _layered(lines: Sequence[Line]) -> list[Line]:
 
 
 def _axis_title(settings: Sequence[Setting]) -> str:
-    if any(record.has(EVALUATED) for setting in settings for record in setting.records):
-        return "Return of evaluations during training; faint: training episodes"
-    return "Return of training episodes"
+    records = [record for setting in settings for record in setting.records]
+    trained = any(record.has(RETURN) for record in records)
+    if any(record.has(EVALUATED) for record in records):
+        return "Return of evaluations during training" + ("; faint: training episodes" if trained else "")
+    return "Return of training episodes" if trained else "Mean reward of a step, as no episode has ended"
 
 
 def _explained(settings: Sequence[Setting], lines: Sequence[Line], band: str) -> str:
@@ -512,6 +514,16 @@ LOSSES = {
 }
 # Entries of evaluation.json that are no metric of the environment
 RESULTS = (
-    *("mean_return", "std_return", "mean_length", "episodes", "unplayed", "env_steps", "total_steps", "iterations"),
+    *(
+        "mean_return",
+        "std_return",
+        "mean_length",
+        "episodes",
+        "cut",
+        "unplayed",
+        "env_steps",
+        "total_steps",
+        "iterations",
+    ),
     *("steps_per_second", "train_seconds", "started_at", "compile_seconds"),
 )

@@ -11,19 +11,23 @@ from ppax.reports.formatting import short_count
 from ppax.reports.page import POINTS, lines_of
 from ppax.reports.report import RunLike, records_of
 from ppax.reports.settings import by_env, settings_of
-from ppax.run.records import Record
+from ppax.run.records import RETURN, REWARD, Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def plot(runs: RunLike | Sequence[RunLike], metric: str = "episode_return", band: str = CONFIDENCE) -> Figure:
+def plot(runs: RunLike | Sequence[RunLike], metric: str | None = None, band: str = CONFIDENCE) -> Figure:
     """Return a Matplotlib figure of a metric over environment steps, with axes for each environment.
 
-    It has the curves of `ppax.report`; `runs` and `band` are as there. Save it with `savefig`; notebooks display it.
-    Raises ConfigError for a metric that no run has logged, ImportError without matplotlib.
+    It has the curves of `ppax.report`; `runs` and `band` are as there. `metric` None is episode_return, or reward_mean
+    where no episode has ended. Save it with `savefig`; notebooks display it. Raises ConfigError for a metric that no
+    run has logged, ImportError without matplotlib.
     """
-    return figure_of(records_of(runs), metric, checked_band(band))
+    records = records_of(runs)
+    if metric is None:
+        metric = next((name for name in (RETURN, REWARD) if any(one.has(name) for one in records)), RETURN)
+    return figure_of(records, metric, checked_band(band))
 
 
 def figure_of(records: Sequence[Record], metric: str, band: str) -> Figure:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 CARD, CURVE = "README.md", "curve.png"
-CURVES = ("eval_return", "episode_return")  # metric of the picture: the first that the run has
 DOTS_PER_INCH = 150
 # Rows of the table of scores: entries of evaluation.json
 SCORES = {
@@ -81,7 +80,7 @@ def scores_of(record: Record) -> dict[str, float]:
 
 def curve_picture(record: Record) -> bytes | None:
     """Return the learning curve of a run as a PNG file's bytes; None if no log row has a return."""
-    metric = next((name for name in CURVES if record.has(name)), None)
+    metric = next((name for name in records.CURVES if record.has(name)), None)
     if metric is None:
         return None
     out = io.BytesIO()

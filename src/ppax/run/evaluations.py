@@ -6,7 +6,7 @@ and the best policy skip NaN, so that an evaluation counts once.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,7 +18,8 @@ from ppax.core.types import ConfigError, TrainState
 from ppax.envs import Env, for_evaluation
 from ppax.run.restore import planned_iterations
 from ppax.training.backends import backend_of
-from ppax.training.evaluation import COLUMNS, Evaluator, evaluation_key
+from ppax.training.collection import steps_between_resets
+from ppax.training.evaluation import COLUMNS, EpisodeLimit, Evaluator, evaluation_key
 
 
 class Evaluations:
@@ -43,6 +44,7 @@ class Evaluations:
         self._key = evaluation_key(run.seed)
         evaluator = Evaluator(agent, own, state.learner, run.eval.episodes, run.eval.deterministic)
         self._evaluator = self._stack.enter_context(evaluator)
+        self._limit = EpisodeLimit(own, run.eval.max_steps, steps_between_resets(state))
         blank = self._evaluator.blank()
         _require_new_names(blank.metrics)
         self.blank = blank.columns
@@ -60,12 +62,18 @@ class Evaluations:
         """Return whether the policy is evaluated after `iteration` iterations."""
         return self._every is not None and (iteration % self._every == 0 or iteration == self._total)
 
-    def columns(self, state: TrainState) -> Row:
-        """Return the evaluation's columns of the log row for `state`: its scores, or NaN in each where none is due."""
+    def learn(self, rows: Iterable[Row]) -> None:
+        """Take note of log rows: once an episode has ended in training, evaluations may play long ones."""
+        for row in rows if self._every is not None else ():
+            self._limit.learn(row)
+
+    def columns(self, state: TrainState, row: Row) -> Row:
+        """Return the evaluation's columns of the log row `row` for `state`: its scores, or NaN where none is due."""
+        self.learn([row])
         iteration = int(state.iteration)
         if not self.due(iteration):
             return self.blank
-        return self._evaluator(state.learner, jax.random.fold_in(self._key, iteration)).columns
+        return self._evaluator(state.learner, jax.random.fold_in(self._key, iteration), self._limit.steps).columns
 
     def __enter__(self) -> Evaluations:
         return self

@@ -27,10 +27,11 @@ from ppax.core.unknown_names import refusing_unknown
 from ppax.devices import processes, sharding
 from ppax.devices.footprint import Footprint, explained
 from ppax.envs import Env, check_schedule
+from ppax.loggers.files import rows_until
 from ppax.policy.spec import spec_of
 from ppax.run import python_objects
 from ppax.run.conditions import sort_callbacks
-from ppax.run.directory import RunDirectory, require_named
+from ppax.run.directory import ROWS, RunDirectory, require_named
 from ppax.run.evaluations import Evaluations
 from ppax.run.films import FilmRecorder
 from ppax.run.loop import RunLoop
@@ -256,6 +257,7 @@ def resume_run(
         evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
         monitor.check(agent, env, shapes, evaluations.blank)
         monitor.restore(path, int(state.iteration), shapes)
+        evaluations.learn(rows_until(path / ROWS, int(state.iteration)))
         check_recording(agent, env, run, path)
         lengthened = directory.lengthen(before, run.total_steps) if directory else {}
         origin = record_start(directory, "resume", agent, env, run, lengthened)

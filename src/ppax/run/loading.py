@@ -30,6 +30,7 @@ from ppax.run import directory as run_dirs
 from ppax.run.conditions import policy_of
 from ppax.run.directory import BEST, CHECKPOINTS, ROWS
 from ppax.run.monitor import load_best
+from ppax.run.records import CURVES, RETURN
 from ppax.run.restore import load_state, state_shapes
 from ppax.run.result import TrainedRun
 from ppax.storage import state_arrays
@@ -159,7 +160,7 @@ class SavedState(NamedTuple):
     step: int  # environment steps done, valid ones of all agents; `ppax.load(run, step=...)` takes it
     iteration: int
     score: float  # `metric` in the log row of this checkpoint; NaN if the row has no value
-    metric: str  # best.metric of the run; else eval_return, if the run has evaluations, or episode_return
+    metric: str  # best.metric of the run; else the first of eval_return, episode_return, reward_mean that it has
     best: bool  # the best policy, which `resume` cannot continue from
     path: Path
 
@@ -178,13 +179,13 @@ def checkpoints(run: str | Path | TrainedRun) -> list[SavedState]:
         raise ConfigError("run: it has no directory; train with ppax.fit(..., run_dir='runs/mine')")
     metric = dict(flatten(run_dirs.read_run_config(path))).get("best.metric", "none")
     found = [(one, name == BEST) for name in (CHECKPOINTS, BEST) for one in checkpoint.list_checkpoints(path / name)]
-    iterations, rows, evaluated = {int(one.name) for one, _ in found}, dict[int, Row](), False
+    iterations, rows, known = {int(one.name) for one, _ in found}, dict[int, Row](), set[str]()
     for row in rows_until(path / ROWS, 2**63):
-        evaluated |= "eval_return" in row
+        known |= {name for name in CURVES if row.get(name) is not None}
         if row["iteration"] in iterations:
             rows[row["iteration"]] = row
     if not isinstance(metric, str) or metric == "none":
-        metric = "eval_return" if evaluated else "episode_return"
+        metric = next((name for name in CURVES if name in known), RETURN)
     saved = []
     for one, best in found:
         with contextlib.suppress(checkpoint.DamagedCheckpoint):

@@ -156,7 +156,7 @@ class RunLoop:
         if not chunk.row:
             return chunk
         try:
-            return chunk._replace(row=chunk.row | self.evaluations.columns(chunk.state))
+            return chunk._replace(row=chunk.row | self.evaluations.columns(chunk.state, chunk.row))
         except EnvError as error:
             return chunk._replace(row=chunk.row | self.evaluations.blank, error=error)
 

@@ -63,6 +63,7 @@ def match(
     """
     require_env(env)
     require_whole(episodes, "episodes")
+    require_whole(max_steps, "max_steps")
     loaded, agents = _named(policies), _sides(env, sides)
     split, units = _split(env, loaded, agents)
     order = list(agents)
@@ -80,9 +81,9 @@ def match(
             if which not in programs:  # policies that differ in their weights alone share a program
                 require_arguments(agent, split)
                 require_fit(agent, split)
-                one = Evaluator(agent, split, learner, episodes * env.num_agents, deterministic, max_steps)
+                one = Evaluator(agent, split, learner, episodes * env.num_agents, deterministic)
                 programs[which] = stack.enter_context(one)
-            evaluation = programs[which](learner, evaluation_key(seed))
+            evaluation = programs[which](learner, evaluation_key(seed), max_steps)
             seatings.append(_seating(names, evaluation, units, order, episodes))
     return Match(tuple(loaded), tuple(order), tuple(seatings))
 

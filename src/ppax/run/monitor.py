@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from ppax.agents.metrics import EPISODE_METRICS
 from ppax.arrays import counter
 from ppax.config import Run
 from ppax.core import untrusted
@@ -36,6 +37,7 @@ REASONS = {
     "environment": "an environment failed; it can be resumed",
     "search": "the search of its sweep stopped it; it can be resumed",
 }
+PER_EPISODE = tuple(name for name in EPISODE_METRICS if name != "episodes")  # NaN where none has ended
 OWN_ROWS = ("iteration", "env_steps", *MEASURED)  # entries of a log row that are not metrics
 
 
@@ -62,6 +64,7 @@ class RunMonitor:
         self._stop_place = len(conditions)  # of `stop` among the conditions
         self._without_values = {metric for condition in own for metric in condition.metrics}  # NaN in every row so far
         self._saved: Row | None = None  # row of the best policy on disk
+        self._resets = (run.iterations_per_env_reset or 0) > 0
 
     def check(self, agent: Agent, env: Env, state: TrainState, evaluated: Collection[str] = ()) -> None:
         """Raise ConfigError for a metric of a condition that the run will not log; `state` may be shapes.
@@ -72,6 +75,8 @@ class RunMonitor:
             names = (*OWN_ROWS, *evaluated, *backend_of(env).metric_names(agent, state))
             for condition in self.conditions:
                 require_logged(condition, names)
+                if not self._resets:
+                    require_episodes(condition, env)
 
     def restore(self, run_dir: Path, iteration: int, like: TrainState) -> None:
         """Bring the run's stop condition and best policy to where they were after `iteration` iterations.
@@ -113,7 +118,8 @@ class RunMonitor:
             f"{name}: no log row had a number for {metric}"
             + ("; no episode ended" if metric.startswith(("episode", "eval_")) else "")
             + {"stop": ", so the run could not stop by it", "best": ", so no policy was kept"}[name]
-            + ": give the environment a time limit (ppax.envs.TimeLimit), train longer, or watch another metric"
+            + ": give the environment a time limit (ppax.envs.TimeLimit), set iterations_per_env_reset, train longer, "
+            "or watch reward_mean"
             for name, condition in own.items()
             if condition is not None
             for metric in dict.fromkeys(condition.metrics)
@@ -161,6 +167,17 @@ def require_logged(condition: StopCondition, names: Collection[str]) -> None:
             if metric.partition("/")[0] in SUCCESS:
                 hint = '; where the first step does not give it, name it: info_metrics = ["is_success"]'
             raise ConfigError(f"{condition}: no metric {metric!r} is logged{hint}")
+
+
+def require_episodes(condition: StopCondition, env: Env) -> None:
+    """Raise ConfigError if `condition` reads a metric of training's episodes, and `env` is known to never end one."""
+    for metric in condition.metrics:
+        if metric.partition("/")[0] in PER_EPISODE and backend_of(env).endless:
+            raise ConfigError(
+                f"{condition}: {env.name or 'the environment'} never ends an episode, so that {metric} never has a "
+                "value; watch reward_mean, or eval_return with eval.every, or let episodes end: "
+                "iterations_per_env_reset = 4, or a time limit (max_steps in env_params, ppax.envs.TimeLimit)"
+            )
 
 
 def load_best(run_dir: Path, like: TrainState, run_id: str | None = None) -> BestPolicy | None:

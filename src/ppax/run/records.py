@@ -24,7 +24,9 @@ from ppax.run.directory import MEMBERS, ROWS, RUN_FILE, STOPPED, TABLE_LIMIT
 from ppax.storage.paths import to_path
 
 FAULT = "fault"  # kind of the end of a run of which an iteration was not finite
-EVALUATED, RETURN = "eval_return", "episode_return"  # metrics of learning curves, the better one first
+# Metrics of learning curves, the better one first; the last one where no episode ended
+EVALUATED, RETURN, REWARD = "eval_return", "episode_return", "reward_mean"
+CURVES = (EVALUATED, RETURN, REWARD)
 # Sizes of values: a diverged run has larger ones, which are cut so that sums stay finite, and smaller ones are 0
 LARGEST, SMALLEST = 1e100, 1e-100
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,19 @@ from ppax.core.protocols import Agent, Row
 from ppax.core.types import ConfigError, TrainState
 from ppax.devices import sharding
 from ppax.envs import Env, for_evaluation
-from ppax.loggers.files import finite
+from ppax.loggers.files import finite, rows_until
 from ppax.policy import Policy
 from ppax.policy.policy import Source
 from ppax.policy.spec import spec_of
 from ppax.run import records
 from ppax.run.conditions import KeepBest
-from ppax.run.directory import EVALUATION, read_about
+from ppax.run.directory import EVALUATION, ROWS, read_about
 from ppax.run.records import Record
 from ppax.storage import safe_files
 from ppax.storage.cache import kept_programs
 from ppax.storage.paths import relative
-from ppax.training.evaluation import Evaluation, evaluate, evaluation_key
+from ppax.training.collection import steps_between_resets
+from ppax.training.evaluation import EpisodeLimit, Evaluation, evaluate, evaluation_key
 
 
 class Interrupted(Exception):
@@ -65,13 +67,15 @@ class TrainedRun:
     eval_settings: config.EvalSettings = DEFAULT_EVALUATION  # of the evaluation after training
 
     def __repr__(self) -> str:
-        last = self.history[-1]["episode_return"] if self.history else float("nan")
+        row = self.history[-1] if self.history else {"episode_return": math.nan}
+        endless = math.isnan(row["episode_return"]) and math.isfinite(row.get("reward_mean", math.nan))
+        shown = "reward_mean" if endless else "episode_return"
         numbers = f"{self.env_steps:,} env-steps, {int(self.state.iteration):,} iterations"
         speed = f", {self.train_seconds:.1f} s" if self.history else ""
         where = f", run_dir={str(relative(self.run_dir))!r}" if self.run_dir else ""
         ended = f", stopped={self.stopped!r}" if self.stopped else ""
         name = self.env.name or type(self.env).__name__
-        return f"TrainedRun({name}: {numbers}, last episode_return {last:.2f}{speed}{where}{ended})"
+        return f"TrainedRun({name}: {numbers}, last {shown} {row[shown]:.2f}{speed}{where}{ended})"
 
     def record(self) -> Record:
         """Return rows and configuration for reports: of the whole run from its directory, else those of this call."""
@@ -129,18 +133,39 @@ class TrainedRun:
         rest = f" ({self.total_steps:,} of total_steps: {idle:,} only reset an environment{absent})" if idle else ""
         return f"{self.env_steps:,} steps{agents}{rest}"
 
-    def evaluate(self, episodes: int | None = None, deterministic: bool | None = None, seed: int = 0) -> Evaluation:
+    def evaluate(
+        self,
+        episodes: int | None = None,
+        deterministic: bool | None = None,
+        seed: int = 0,
+        max_steps: int | None = None,
+    ) -> Evaluation:
         """Return an evaluation of the trained policy over whole episodes; the run is not changed.
 
-        `episodes` and `deterministic` None are the run's own settings, `eval.episodes` and `eval.deterministic`, as
-        after `ppax train`.
+        `episodes`, `deterministic` and `max_steps` None are the run's own settings, `eval.episodes` and so on, as after
+        `ppax train`. An episode that has not ended after `max_steps` steps is cut there and counts as truncated.
         """
         settings = self.eval_settings
         episodes = settings.episodes if episodes is None else episodes
         deterministic = settings.deterministic if deterministic is None else deterministic
         env = for_evaluation(self.env, settings.env_params)
+        if max_steps is None:
+            max_steps = self._episode_limit(env)
+        key = evaluation_key(seed)
         with kept_programs():
-            return evaluate(self.agent, env, self.state.learner, evaluation_key(seed), episodes, deterministic)
+            return evaluate(self.agent, env, self.state.learner, key, episodes, deterministic, max_steps)
+
+    def _episode_limit(self, env: Env) -> int:
+        """Return the length at which episodes of evaluations are cut, from what training has shown of their ends."""
+        rows = self.history
+        if not rows and self.run_dir is not None:  # a run that was loaded
+            rows = list(rows_until(self.run_dir / ROWS, 2**63))
+        period = steps_between_resets(self.state)
+        limit = EpisodeLimit(env, self.eval_settings.max_steps, period, ended=not rows)  # without rows nothing is known
+        for row in rows:
+            limit.learn(row)
+        limit.conclude(int(self.state.iteration) * self.state.num_steps)
+        return limit.steps
 
 
 def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class Searching:
         known = self.decisions.at(iteration)
         if not run_dirs.keys() <= known.keys():
             since = self._decided_before(iteration)
-            scores = {number: score(path, since, iteration) for number, path in run_dirs.items()}
+            scores = scores_of(run_dirs, since, iteration)
             now = {number: self.values(self._members[number], iteration) for number in scores}
             standings = Standings(iteration, self.total, len(self._members), scores, now, self._swept, self._limits)
             made = {one.member: one for one in self._decide(standings)}
@@ -122,17 +122,43 @@ def _decision(iteration: int, number: int, score: float, made: Stop | Copy | Non
     return SearchDecision(iteration, number, score, STOP, made.reason)
 
 
+def scores_of(run_dirs: Mapping[int, Path], since: int, iteration: int) -> dict[int, float]:
+    """Return the scores of members by number: those of `score`, or where none has one, those of `reward_score`.
+
+    They are never mixed: a return is a sum over many steps.
+    """
+    scores = {number: score(path, since, iteration) for number, path in run_dirs.items()}
+    if all(map(math.isnan, scores.values())):
+        return {number: reward_score(path, since, iteration) for number, path in run_dirs.items()}
+    return scores
+
+
 def score(run_dir: Path, since: int, iteration: int) -> float:
     """Return the score of a member (run of a sweep) from its log rows after iteration `since`, up to `iteration`.
 
     It is the newest `eval_return`; without evaluations in these rows the mean `episode_return` of the newest RECENT
     rows in which an episode ended; NaN without such rows.
     """
-    rows = thinned(row for row in rows_until(run_dir / ROWS, iteration) if row["iteration"] > since)
-    evaluated, returns = _known(rows, "eval_return"), _known(rows, "episode_return")[-RECENT:]
-    if evaluated:
-        return evaluated[-1]
-    return math.fsum(returns) / len(returns) if returns else math.nan
+    rows = _rows_between(run_dir, since, iteration)
+    evaluated = _known(rows, "eval_return")
+    return evaluated[-1] if evaluated else _mean_of_recent(_known(rows, "episode_return"))
+
+
+def reward_score(run_dir: Path, since: int, iteration: int) -> float:
+    """Return the score of a member in an environment that never ends: the mean `reward_mean` of the newest RECENT rows.
+
+    Rows and NaN are as in `score`.
+    """
+    return _mean_of_recent(_known(_rows_between(run_dir, since, iteration), "reward_mean"))
+
+
+def _rows_between(run_dir: Path, since: int, iteration: int) -> list[Row]:
+    return thinned(row for row in rows_until(run_dir / ROWS, iteration) if row["iteration"] > since)
+
+
+def _mean_of_recent(values: Sequence[float]) -> float:
+    recent = values[-RECENT:]
+    return math.fsum(recent) / len(recent) if recent else math.nan
 
 
 def _known(rows: Sequence[Row], name: str) -> list[float]:

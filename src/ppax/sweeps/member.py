@@ -159,7 +159,8 @@ class MemberRun:
         """
         read = self.monitor.best is not None or self.evaluations.due(int(row["iteration"]))
         state = states[place] if read else self.shapes  # stop conditions of a run file read rows alone
-        row = row | (self.evaluations.columns(state) if read else self.evaluations.blank) | self.values
+        self.evaluations.learn([row])
+        row = row | (self.evaluations.columns(state, row) if read else self.evaluations.blank) | self.values
         self.iteration, self.env_steps, self.seconds = int(row["iteration"]), int(row["env_steps"]), row["seconds"]
         self.history.append(row)
         self.loggers.log(row)

@@ -12,6 +12,7 @@ import numpy as np
 from ppax.loggers.files import rows_until, thinned
 from ppax.reports.formatting import short_count
 from ppax.run.directory import ROWS
+from ppax.run.records import CURVES, RETURN
 from ppax.scores.tables import number_cell
 from ppax.storage import safe_files
 from ppax.sweeps.plan import shown
@@ -51,7 +52,8 @@ def curves(result: SweepResult, figure: Any) -> Any:
     """
     axes, colour = figure.subplots(), _Colours(result.members)
     rows = {member.number: thinned(rows_until(member.run_dir / ROWS, 2**63)) for member in result.members}
-    metric = "eval_return" if any("eval_return" in row for own in rows.values() for row in own) else "episode_return"
+    known = {name for own in rows.values() for row in own for name in CURVES if row.get(name) is not None}
+    metric = next((name for name in CURVES if name in known), RETURN)
     for member in colour.worst_first():
         own = [(row["env_steps"], row[metric]) for row in rows[member.number] if row.get(metric) is not None]
         if own:

@@ -81,6 +81,18 @@ def require_fit(agent: Agent, env: Env) -> None:
         )
 
 
+def require_limits(env: Env, num_steps: int) -> None:
+    """Raise ConfigError where `env` declares that it takes fewer environments, or shorter rollouts than `num_steps`."""
+    sizes = (("num_envs", env.num_envs, "max_num_envs"), ("num_steps", num_steps, "max_horizon"))
+    for name, size, attribute in sizes:
+        limit = getattr(env, attribute)
+        if limit is not None and size > limit:
+            raise ConfigError(
+                f"{name} = {size}: {env.name or 'the environment'} takes at most {limit}, as its {attribute} says; "
+                f"nearest valid value: {limit}"
+            )
+
+
 def require_overlap(agent: Agent, env: Env, overlap: int, iterations_per_env_reset: int | None) -> None:
     """Raise ConfigError where `overlap` = 1, by which rollouts are collected during updates, cannot work.
 

@@ -22,7 +22,7 @@ from ppax.devices.tracing import renewed
 from ppax.envs import Env, HostEnv, ended
 from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.rendering import with_rendering
-from ppax.envs.vector import VectorEnv
+from ppax.envs.vector import VectorEnv, never_ends
 from ppax.envs.wrappers.rendering import render
 from ppax.storage.cache import kept_programs
 from ppax.training.arguments import require_fit
@@ -76,16 +76,19 @@ class Compiled:
             actor, program(agent, self.env, learner, actor, state.num_steps, key)
         )
 
+    @property
+    def endless(self) -> bool:
+        """Whether no episode ever ends by itself, as far as the program of a step shows it."""
+        return never_ends(ended(self.env).env)
+
     @contextlib.contextmanager
-    def episodes(
-        self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
-    ) -> Iterator[WholeEpisodes]:
-        """Yield a function of (learner, key) that plays `episodes` whole episodes, each cut after `max_steps` steps.
+    def episodes(self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool) -> Iterator[WholeEpisodes]:
+        """Yield a function of (learner, key, max_steps) that plays `episodes` whole episodes, each cut at `max_steps`.
 
         They are the first episodes of as many streams (one agent in one environment). Of `learner` only shapes are
         read.
         """
-        yield CompiledEpisodes(agent, ended(self.env), learner, episodes, deterministic, max_steps)
+        yield CompiledEpisodes(agent, ended(self.env), learner, episodes, deterministic)
 
     @contextlib.contextmanager
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
@@ -113,6 +116,7 @@ class OnHost:
     env: HostEnv
     name = "host"
     repeatable = False
+    endless = False  # nobody can tell from outside
 
     @property
     def copyable(self) -> bool:
@@ -150,17 +154,15 @@ class OnHost:
         return Rollouts(agent, self.env, state)
 
     @contextlib.contextmanager
-    def episodes(
-        self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
-    ) -> Iterator[WholeEpisodes]:
-        """Yield a function of (learner, key) that plays `episodes` whole episodes, each cut after `max_steps` steps.
+    def episodes(self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool) -> Iterator[WholeEpisodes]:
+        """Yield a function of (learner, key, max_steps) that plays `episodes` whole episodes, each cut at `max_steps`.
 
         It plays in new environments, at most as many as the run has, which are closed afterwards. Of `learner` only
         shapes are read.
         """
         require_fit(agent, self.env)
         alone = _acting_alone(agent)
-        with contextlib.closing(HostEpisodes(alone, self.env, episodes, deterministic, max_steps)) as played:
+        with contextlib.closing(HostEpisodes(alone, self.env, episodes, deterministic)) as played:
             yield played
 
     @contextlib.contextmanager

@@ -29,6 +29,7 @@ from ppax.core.types import (
     PyTree,
     Rollout,
     Scalar,
+    TrainState,
     Transition,
 )
 from ppax.core.unknown_names import refusing_unknown
@@ -61,7 +62,7 @@ class StreamRows(NamedTuple):
 
     steps: Transition  # [B]
     counts: Counts  # [B]
-    metrics: Mapping[str, Array]  # [B] of the environment, in steps that end an episode; else 0
+    metrics: Mapping[str, Array]  # [B] of the environment; those of steps that end an episode are logged
 
 
 def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
@@ -116,8 +117,7 @@ def one_step(
             env_state=out.state, obs=out.obs, first=out.first, action_mask=out.action_mask, carry=decision.carry
         )
         actor, counts = count_step(agent.discount(env.num_streams), actor, out.reward, steps.ended, out.valid)
-        metrics = {name: jnp.where(steps.ended, x, 0.0) for name, x in out.metrics.items()}
-        return actor, StreamRows(steps, counts, metrics)
+        return actor, StreamRows(steps, counts, out.metrics)
 
     return step
 
@@ -166,7 +166,7 @@ def count_step(
 def finished_episodes(over: Array, counts: Counts, metrics: Mapping[str, Array]) -> Episodes:
     """Return statistics of the episodes that end in a rollout, at the steps where `over` [T, B] is True.
 
-    `counts` are each episode's sums so far, and `metrics` [T, B] are 0 in other steps.
+    `counts` are each episode's sums so far, and `metrics` [T, B] those of the environment at each step.
     """
     returns, count = counts.episode_return, over.sum(axis=0, dtype=jnp.int32)
     total = jnp.where(over, returns, 0.0).sum(axis=0)
@@ -179,7 +179,8 @@ def finished_episodes(over: Array, counts: Counts, metrics: Mapping[str, Array])
         return_squares=(deviations**2).sum(axis=0),
         return_min=returns.min(axis=0, where=over, initial=jnp.inf),
         return_max=returns.max(axis=0, where=over, initial=-jnp.inf),
-        metrics={name: x.sum(axis=0) for name, x in metrics.items()},
+        metrics={name: jnp.where(over, x, 0.0).sum(axis=0) for name, x in metrics.items()},
+        running_metrics={name: x[-1] for name, x in metrics.items()},
     )
 
 
@@ -256,7 +257,7 @@ def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: K
     """Return the rollout with every running episode truncated at its last step, and reset environments, if `due` [].
 
     Otherwise it is unchanged. The bootstrap value is `last_value`, V of the observation after that step, and no step is
-    spent on the reset. The truncated episodes are not counted in `episodes`.
+    spent on the reset. The truncated episodes are counted in `episodes`, with their returns up to that step.
     """
     actor, rollout, episodes = collected
     steps = rollout.steps
@@ -265,8 +266,31 @@ def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: K
     if steps.final_value is not None:
         last = jnp.where(cut, rollout.last_value, steps.final_value[-1])
         steps = dataclasses.replace(steps, final_value=steps.final_value.at[-1].set(last))
+    # a logged episode may run on where the agent's has ended (one episode per life): its own length says whether
+    episodes = with_running(episodes, actor, due & (actor.episode_length > 0))
     actor = jax.lax.cond(due, lambda: start_actor(agent, env, stream_keys(key, 1, env)[0, :, 0]), lambda: actor)
     return Collected(actor, rollout._replace(steps=steps), episodes)
+
+
+def steps_between_resets(state: TrainState) -> int:
+    """Return the steps of each environment between two forced resets, those of a whole period; 0 without resets."""
+    return state.num_steps * max(0, state.iterations_per_env_reset or 0)
+
+
+def with_running(episodes: Episodes, actor: ActorState, cut: Array) -> Episodes:
+    """Return the statistics with the running episodes of the streams where `cut` [B] is True, as if they ended now."""
+    value, others = actor.episode_return, episodes.count.astype(jnp.float32)
+    apart = value - episodes.return_sum / jnp.maximum(others, 1.0)  # from the mean of the stream's other episodes
+    metrics = episodes.running_metrics
+    return episodes._replace(
+        count=episodes.count + cut,
+        return_sum=episodes.return_sum + jnp.where(cut, value, 0.0),
+        length_sum=episodes.length_sum + jnp.where(cut, actor.episode_length, 0),
+        return_squares=episodes.return_squares + jnp.where(cut, others / (others + 1.0) * apart**2, 0.0),
+        return_min=jnp.where(cut, jnp.minimum(episodes.return_min, value), episodes.return_min),
+        return_max=jnp.where(cut, jnp.maximum(episodes.return_max, value), episodes.return_max),
+        metrics={name: x + jnp.where(cut, metrics[name], 0.0) for name, x in episodes.metrics.items()},
+    )
 
 
 def stream_keys(key: Key, num_steps: int, env: Env) -> Array:

@@ -111,28 +111,35 @@ def run_episodes(
 class CompiledEpisodes:
     """Whole episodes in a compiled environment, for evaluation: the first episode of as many streams.
 
-    A stream is one agent in one environment. A call plays the episodes with one learner.
+    A stream is one agent in one environment. A call plays the episodes with one learner: all at once, or one set of
+    environments after the other where the environment declares a largest number of them.
     """
 
-    def __init__(
-        self, agent: Agent, env: VectorEnv, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
-    ):
-        self._agent, self._env = agent, dataclasses.replace(env, num_envs=-(-episodes // env.num_agents))
+    def __init__(self, agent: Agent, env: VectorEnv, learner: PyTree, episodes: int, deterministic: bool):
+        needed = -(-episodes // env.num_agents)
+        self._agent, self._env = agent, dataclasses.replace(env, num_envs=min(needed, env.max_num_envs or needed))
         self._shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), learner)
-        self._episodes, self._deterministic, self._max_steps = episodes, deterministic, max_steps
+        self._episodes, self._deterministic = episodes, deterministic
 
     @functools.cached_property
     def metrics(self) -> tuple[str, ...]:
         """Names of the environment's metrics, found by tracing the program, without compiling it."""
-        return tuple(self._program.eval_shape(*self._arguments(self._shapes, jax.random.key(0))).metrics)
+        return tuple(self._program.eval_shape(*self._arguments(self._shapes, jax.random.key(0), 1)).metrics)
 
-    def __call__(self, learner: PyTree, key: Key) -> Outcome:
-        """Return the results of the episodes, played with this learner on one device; the first call compiles."""
+    def __call__(self, learner: PyTree, key: Key, max_steps: int) -> Outcome:
+        """Return the results of the episodes, played with this learner on one device; the first call compiles.
+
+        Episodes are cut after `max_steps` steps.
+        """
         own = sharding.local(learner)  # else every device plays the same episodes
-        out: Running = self._program(*self._arguments(own, key))
-        rows = (out.returns, out.lengths, out.finished, out.terminated, out.final_reward)
+        sets = []
+        for number in range(-(-self._episodes // self._env.num_streams)):
+            own_key = jax.random.fold_in(key, number) if number else key
+            out: Running = self._program(*self._arguments(own, own_key, max_steps))
+            rows = (out.returns, out.lengths, out.finished, out.terminated, out.final_reward)
+            sets.append(jax.device_get((rows, dict(out.metrics))))
         # there may be more streams than episodes
-        numbers, metrics = jax.tree.map(lambda x: x[: self._episodes], jax.device_get((rows, dict(out.metrics))))
+        numbers, metrics = jax.tree.map(lambda *x: np.concatenate(x)[: self._episodes], *sets)
         returns, lengths, finished, terminated, final_rewards = numbers
         games = np.arange(len(returns)) // self._env.num_agents
         return Outcome(returns, lengths, finished, terminated, final_rewards, None, metrics, games, 0)
@@ -141,8 +148,8 @@ class CompiledEpisodes:
     def _program(self) -> Any:
         return jax.jit(renewed(run_episodes), static_argnames="deterministic")
 
-    def _arguments(self, learner: PyTree, key: Key) -> tuple[Any, ...]:
-        return self._agent, self._env, learner, key, self._deterministic, self._max_steps
+    def _arguments(self, learner: PyTree, key: Key, max_steps: int) -> tuple[Any, ...]:
+        return self._agent, self._env, learner, key, self._deterministic, max_steps
 
 
 class CompiledScene:

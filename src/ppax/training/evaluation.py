@@ -11,7 +11,7 @@ import numpy as np
 
 from ppax.agents.metrics import agent_columns
 from ppax.core.options import require_whole
-from ppax.core.protocols import Agent, WholeEpisodes
+from ppax.core.protocols import Agent, Row, WholeEpisodes
 from ppax.core.types import Key, LearnerState, PyTree
 from ppax.core.unknown_names import refusing_unknown
 from ppax.envs import Env
@@ -19,7 +19,9 @@ from ppax.storage.cache import kept_programs
 from ppax.training.backends import backend_of
 from ppax.training.loop import make_key
 
-MAX_STEPS = 100_000  # default length at which an episode is cut
+# Default lengths at which an episode is cut: MAX_STEPS, and in environments that never end far less
+MAX_STEPS, ENDLESS_STEPS = 100_000, 1_000
+UNKNOWN_STEPS = 10_000  # until it is known whether they do: the first episodes of a game may be long
 EVALUATION = 2**31 - 1  # folded into the key: evaluation and training with the same seed use different random numbers
 
 
@@ -44,8 +46,8 @@ class Evaluation(NamedTuple):
 
     returns: np.ndarray  # [episodes]
     lengths: np.ndarray  # [episodes]
-    finished: np.ndarray  # [episodes] False: cut at `max_steps`, and left out of the means
-    terminated: np.ndarray  # [episodes] ended by the environment; the other finished ones were truncated
+    finished: np.ndarray  # [episodes] False: cut at `max_steps`, which counts as truncated
+    terminated: np.ndarray  # [episodes] ended by the environment; all others were truncated
     final_rewards: np.ndarray  # [episodes] reward of the last step
     num_agents: int = 1  # agents per environment
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group
@@ -53,14 +55,24 @@ class Evaluation(NamedTuple):
     metrics: Mapping[str, np.ndarray] = {}  # [episodes] the environment's metrics at each episode's last step
     names: tuple[str, ...] = ()  # of the agents of an environment, in their order
     games: np.ndarray | None = None  # [episodes] number of the game, see Outcome
-    unplayed: int = 0  # host environments only: episodes not played, as an earlier one was cut at `max_steps`
+    unplayed: int = 0  # host environments only: episodes not played, as their agent did not appear
 
     def __repr__(self) -> str:
-        done = int(np.sum(self.finished))
-        left = f", unfinished={len(self.finished) - done}" if done < len(self.finished) else ""
+        done, cut = int(self.counted.sum()), self.cut
+        left = f", cut={cut}" if cut else ""
         returns = f"mean_return={self.mean_return:.2f}, std_return={self.std_return:.2f}"
         own = "".join(f", {name}={mean:.3g}" for name, mean in self.mean_metrics.items())
         return f"Evaluation({returns}, mean_length={self.mean_length:.1f}{own}, episodes={done}{left})"
+
+    @property
+    def counted(self) -> np.ndarray:
+        """Mask of the episodes that the means are of, [episodes]: all but those of agents that did not appear."""
+        return self.finished | (self.lengths > 0)
+
+    @property
+    def cut(self) -> int:
+        """Number of episodes that were still running after `max_steps` steps; they count, with their returns so far."""
+        return int((self.counted & ~self.finished).sum())
 
     @property
     def by_agent(self) -> dict[str, Evaluation]:
@@ -74,55 +86,59 @@ class Evaluation(NamedTuple):
 
     @property
     def mean_return(self) -> float:
-        """Mean return of the finished episodes; NaN where none finished."""
+        """Mean return of the episodes; NaN where none was played."""
         return self._mean(self.returns)
 
     @property
     def std_return(self) -> float:
-        """Population standard deviation of the finished episodes' returns; NaN where none finished."""
-        return float(self.returns[self.finished].std()) if self.finished.any() else float("nan")
+        """Population standard deviation of the episodes' returns; NaN where none was played."""
+        return float(self.returns[self.counted].std()) if self.counted.any() else float("nan")
 
     @property
     def min_return(self) -> float:
-        """Smallest return of a finished episode; NaN where none finished."""
-        return float(self.returns[self.finished].min()) if self.finished.any() else float("nan")
+        """Smallest return of an episode; NaN where none was played."""
+        return float(self.returns[self.counted].min()) if self.counted.any() else float("nan")
 
     @property
     def max_return(self) -> float:
-        """Largest return of a finished episode; NaN where none finished."""
-        return float(self.returns[self.finished].max()) if self.finished.any() else float("nan")
+        """Largest return of an episode; NaN where none was played."""
+        return float(self.returns[self.counted].max()) if self.counted.any() else float("nan")
 
     @property
     def mean_length(self) -> float:
-        """Mean length of the finished episodes, in steps; NaN where none finished."""
+        """Mean length of the episodes, in steps; NaN where none was played."""
         return self._mean(self.lengths)
 
     @property
     def terminated_share(self) -> float:
-        """Share of the finished episodes that ended in a terminal state; NaN where none finished."""
+        """Share of the episodes that ended in a terminal state; NaN where none was played."""
         return self._mean(self.terminated)
 
     @property
     def truncated_share(self) -> float:
-        """Share of the finished episodes that were truncated; NaN where none finished."""
+        """Share of the episodes that were truncated; NaN where none was played."""
         return self._mean(~self.terminated)
 
     @property
     def mean_final_reward(self) -> float:
-        """Mean reward of the finished episodes' last steps; in games with rewards +-1 at the end, wins minus losses.
+        """Mean reward of the episodes' last steps; in games with rewards +-1 at the end, wins minus losses.
 
-        NaN where no episode finished.
+        NaN where none was played.
         """
         return self._mean(self.final_rewards)
 
     @property
     def mean_metrics(self) -> dict[str, float]:
-        """Mean of each metric of the environment, such as `is_success`; NaN where no episode finished."""
-        return {name: self._mean(x) for name, x in self.metrics.items()}
+        """Mean of each metric of the environment, such as `is_success`, over the episodes that have it; else NaN.
+
+        On the host these are those that have ended, as `info` gives metrics at the end.
+        """
+        known = {name: x[self.counted & ~np.isnan(x)] for name, x in self.metrics.items()}
+        return {name: float(x.mean()) if len(x) else float("nan") for name, x in known.items()}
 
     @property
     def scores(self) -> dict[str, Any]:
-        """Means over the finished episodes as plain numbers by name, as evaluation.json of a run directory has them."""
+        """Means over the episodes as plain numbers by name, as evaluation.json of a run directory has them."""
         return {
             "mean_return": self.mean_return,
             "std_return": self.std_return,
@@ -132,7 +148,8 @@ class Evaluation(NamedTuple):
             "terminated": self.terminated_share,
             "truncated": self.truncated_share,
             "final_reward": self.mean_final_reward,
-            "episodes": int(self.finished.sum()),
+            "episodes": int(self.counted.sum()),
+            "cut": self.cut,
             "unplayed": self.unplayed,
             **self.mean_metrics,
             **{f"mean_return/{name}": one.mean_return for name, one in self.by_agent.items()},
@@ -155,12 +172,45 @@ class Evaluation(NamedTuple):
         return numbers | {f"eval_{name}": x for name, x in self.mean_metrics.items()}
 
     def _mean(self, x: np.ndarray) -> float:
-        return float(x[self.finished].mean()) if self.finished.any() else float("nan")
+        return float(x[self.counted].mean()) if self.counted.any() else float("nan")
 
 
 def evaluation_key(seed: int) -> Key:
     """Return the random key of evaluations with this seed, which is another than that of training with it."""
     return jax.random.fold_in(make_key(seed), EVALUATION)
+
+
+class EpisodeLimit:
+    """Length at which episodes of evaluations are cut: `max_steps`, or by default one that fits the environment.
+
+    The default is MAX_STEPS where an episode has ended in training, and ENDLESS_STEPS where none ever ends: the program
+    of a compiled step shows it. Between the two stands UNKNOWN_STEPS. Where forced resets every `period` steps cut the
+    episodes of training, those of evaluations in an environment that never ends are as long.
+    """
+
+    def __init__(self, env: Env, max_steps: int | None, period: int = 0, ended: bool = False):
+        """Take what is known before the first log row: whether an episode has `ended` by itself in training."""
+        self._given, self._period, self._ended, self._horizon = max_steps, period, ended, env.max_horizon
+        self._endless = max_steps is None and backend_of(env).endless
+
+    @property
+    def steps(self) -> int:
+        """Greatest length of an episode, from what is known now."""
+        if self._given is not None:
+            return self._given
+        if self._endless:
+            return self._period or min(ENDLESS_STEPS, self._horizon or ENDLESS_STEPS)
+        return MAX_STEPS if self._ended else UNKNOWN_STEPS
+
+    def learn(self, row: Row) -> None:
+        """Take note of a log row: whether an episode has ended in it, other than by a forced reset."""
+        # where resets alone end episodes, their mean length is the time between two
+        by_resets = self._period > 0 and row.get("episode_length") == self._period
+        self._ended = self._ended or ((row.get("episodes") or 0.0) > 0.0 and not by_resets)
+
+    def conclude(self, steps: int) -> None:
+        """Take note of the end of training, of `steps` steps in each environment: no episode has ended, if none did."""
+        self._endless = self._endless or (not self._ended and steps >= ENDLESS_STEPS)
 
 
 class Evaluator:
@@ -177,12 +227,10 @@ class Evaluator:
         learner: PyTree,
         episodes: int,
         deterministic: bool = True,
-        max_steps: int = MAX_STEPS,
     ):
-        for name, value in (("episodes", episodes), ("max_steps", max_steps)):
-            require_whole(value, name)
-        self._env, self._episodes, self._max_steps = env, episodes, max_steps
-        self._opened = backend_of(env).episodes(agent, learner, episodes, deterministic, max_steps)
+        require_whole(episodes, "episodes")
+        self._env, self._episodes = env, episodes
+        self._opened = backend_of(env).episodes(agent, learner, episodes, deterministic)
 
     def __enter__(self) -> Evaluator:
         self._play: WholeEpisodes = self._opened.__enter__()
@@ -191,13 +239,13 @@ class Evaluator:
     def __exit__(self, *error: Any) -> None:
         self._opened.__exit__(*error)
 
-    def __call__(self, learner: PyTree, key: Key) -> Evaluation:
-        """Return the results of one learner's episodes; equal keys give equal results."""
-        out = self._play(learner, key)
+    def __call__(self, learner: PyTree, key: Key, max_steps: int) -> Evaluation:
+        """Return the results of one learner's episodes, cut after `max_steps` steps; equal keys give equal results."""
+        out = self._play(learner, key, max_steps)
         if out.unplayed:
             warnings.warn(
-                f"{out.unplayed} of {self._episodes} episodes were not played: an earlier episode did not end, or "
-                f"an agent did not appear, within max_steps = {self._max_steps}",
+                f"{out.unplayed} of {self._episodes} episodes were not played: an agent did not appear within "
+                f"max_steps = {max_steps}",
                 stacklevel=3,
             )
         return Evaluation(
@@ -236,18 +284,21 @@ def evaluate(
     key: Key,
     episodes: int = 128,
     deterministic: bool = True,
-    max_steps: int = MAX_STEPS,
+    max_steps: int | None = None,
 ) -> Evaluation:
     """Play `episodes` whole episodes, and return the return and length of each.
 
     `deterministic` takes the mode of the action distribution; otherwise actions are sampled. The state of the training
-    run stays as it is: its environments, keys and statistics. An episode is cut after `max_steps` steps, and then not
-    part of the means.
+    run stays as it is: its environments, keys and statistics. An episode that has not ended after `max_steps` steps is
+    cut there and counts as truncated, with its return so far. None is 100,000, or 1,000 in a compiled environment whose
+    step never ends an episode.
 
     Compiled environments are played in parallel, in as many copies as there are episodes. Host environments, which
     Python steps, are created anew, as many as the run has, and closed afterwards. A vector environment passed in by the
     user cannot be copied and is used itself; training then resets it. Raises ConfigError where host environments are
     given an agent that they cannot have (`Groups`, `SelfPlay`).
     """
-    with kept_programs(), Evaluator(agent, env, learner, episodes, deterministic, max_steps) as evaluator:
-        return evaluator(learner, key)
+    if max_steps is not None:
+        require_whole(max_steps, "max_steps")
+    with kept_programs(), Evaluator(agent, env, learner, episodes, deterministic) as evaluator:
+        return evaluator(learner, key, EpisodeLimit(env, max_steps, ended=True).steps)

@@ -28,7 +28,7 @@ from ppax.envs.adaptive_ranges import adapt_ranges, first_ranges
 from ppax.envs.curriculum import Scheduled
 from ppax.envs.vector import VectorEnv
 from ppax.ppo.forward import remembered
-from ppax.training.arguments import require_arguments, require_fit
+from ppax.training.arguments import require_arguments, require_fit, require_limits
 from ppax.training.collection import collect, force_reset, start_actor
 from ppax.training.finiteness import bad_leaves, either, not_finite
 
@@ -313,6 +313,7 @@ def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
     """
     require_arguments(agent, env)
     require_fit(agent, env)
+    require_limits(env, num_steps)
     check_numbers(agent)
     for place, (ppo, streams) in enumerate(agent.learners(env.num_streams)):
         group = f"groups.{env.sizes[place][0]}.agent: " if env.sizes else ""

@@ -321,9 +321,8 @@ def test_evaluation_plays_whole_episodes_with_fixed_shares():
     assert 1 <= result.lengths.min() <= result.lengths.max() <= LIMIT
     again = run.evaluate(episodes=10, deterministic=False)
     np.testing.assert_array_equal(result.returns, again.returns)
-    with pytest.warns(UserWarning, match="episodes were not played"):
-        limited = ppax.evaluate(run.agent, run.env, run.state.learner, jax.random.key(0), 10, max_steps=2)
-    assert len(limited.returns) + limited.unplayed == 10
+    limited = ppax.evaluate(run.agent, run.env, run.state.learner, jax.random.key(0), 10, max_steps=2)
+    assert (len(limited.returns), limited.unplayed, limited.lengths.max()) == (10, 0, 2)
     assert not limited.finished[limited.lengths == 2].all()
 
 

@@ -148,7 +148,7 @@ def test_evaluation_ends_if_an_agent_never_appears():
     """The two episodes of d are reported as not played; those of the others are played."""
     env = host(Never, 2)
     agent, learner, _ = rollout_of(env)
-    with pytest.warns(UserWarning, match=r"2 of 8 episodes were not played: .*did not appear, within max_steps = 20"):
+    with pytest.warns(UserWarning, match=r"2 of 8 episodes were not played: .*did not appear within max_steps = 20"):
         result = ppax.evaluate(agent, env, learner, jax.random.key(2), 8, max_steps=20)
     assert result.unplayed == 2
     assert Never.steps < 200

@@ -221,6 +221,8 @@ class HostSpec(NamedTuple):
     names: tuple[str, ...] = ()  # of the agents, in the order of the streams
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
     turns: bool = False  # agents act in turns: rewards and ends of steps that are not valid count (host/turn_based.py)
+    max_num_envs: int | None = None  # most environments, and longest rollout, that the class declares; None: any
+    max_horizon: int | None = None
 
 
 class Layout(NamedTuple):

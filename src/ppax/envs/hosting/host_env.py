@@ -97,6 +97,16 @@ class HostEnv:
         return tuple(name for name in (seen[self.sizes[0][0]] if self.sizes else seen).spaces if name != JOINT)
 
     @property
+    def max_num_envs(self) -> int | None:
+        """Largest number of environments, which their class may declare; None: any."""
+        return self.host.spec.max_num_envs
+
+    @property
+    def max_horizon(self) -> int | None:
+        """Largest number of steps of a rollout, which the environments' class may declare; None: any."""
+        return self.host.spec.max_horizon
+
+    @property
     def num_streams(self) -> int:
         """Number of streams: num_envs * num_agents, as each is one agent in one environment."""
         return self.num_envs * self.num_agents

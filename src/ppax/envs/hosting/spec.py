@@ -31,7 +31,7 @@ from ppax.envs.hosting.team import (
 )
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings, checked_num_envs
-from ppax.envs.wrappers.agent_groups import without_number
+from ppax.envs.wrappers.agent_groups import own_limit, without_number
 from ppax.envs.wrappers.params import refuse_lists, require_numbers, split_ranges
 
 SUCCESS = ("is_success",)  # entries of `info` that are logged by default
@@ -182,6 +182,7 @@ def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tup
         names = _first_metrics(env, info, name) if settings.info_metrics is None else settings.info_metrics
         stats = "episode_stats" in info
         spec = HostSpec(env.observation_space, env.action_space, mask_size, stats, agents, names, players, sizes, turns)
+        spec = spec._replace(max_num_envs=own_limit(env, "max_num_envs"), max_horizon=own_limit(env, "max_horizon"))
         return factories, spec
     finally:
         close_all([env.close])

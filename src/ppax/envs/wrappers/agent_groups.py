@@ -159,6 +159,19 @@ def own_names(env: Any) -> tuple[str, ...] | None:
     return None if inner is None else own_names(inner)
 
 
+def own_limit(env: Any, name: str) -> int | None:
+    """Return the attribute `name`, "max_num_envs" or "max_horizon", of an environment or of the one that it wraps.
+
+    None without one. Raises ConfigError unless it is a whole number of at least 1.
+    """
+    limit, inner = getattr(env, name, None), getattr(env, "env", None)
+    if limit is None:
+        return None if inner is None else own_limit(inner, name)
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise ConfigError(f"{name} of {type(env).__name__} = {limit!r}: must be a whole number of at least 1, or None")
+    return limit
+
+
 def slices(num_agents: Mapping[str, int]) -> dict[str, slice]:
     """Return the slice of the agent axis that belongs to each group, from the number of agents in each."""
     ends = np.cumsum(list(num_agents.values())).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -64,13 +65,14 @@ class HostEpisodes:
     """Whole episodes in host environments, for evaluation; environments are created once, at most as many as `env` has.
 
     If the user passed in existing environments, it plays in these. The number of episodes per stream (one agent in one
-    environment) is fixed in advance, so that the sample is not biased towards short episodes.
+    environment) is fixed in advance, so that the sample is not biased towards short episodes. A stream whose episode is
+    cut waits until all have played theirs; then all environments are reset, and what is left is shared out again.
     """
 
-    def __init__(self, agent: Agent, env: HostEnv, episodes: int, deterministic: bool, max_steps: int):
+    def __init__(self, agent: Agent, env: HostEnv, episodes: int, deterministic: bool):
         self._agent, self._env = agent, env.recreate(min(-(-episodes // env.num_agents), env.num_envs))
         self._borrowed = self._env.host is env.host
-        self._episodes, self._deterministic, self._max_steps = episodes, deterministic, max_steps
+        self._episodes, self._deterministic = episodes, deterministic
         self._policy: HostPolicy | None = None
 
     @property
@@ -78,24 +80,29 @@ class HostEpisodes:
         """Names of the environment's metrics, such as "is_success"."""
         return self._env.host.spec.metrics
 
-    def __call__(self, learner: LearnerState, key: Key) -> Outcome:
-        """Return the results of the episodes, played with this learner from fresh resets."""
+    def __call__(self, learner: LearnerState, key: Key, max_steps: int) -> Outcome:
+        """Return the results of the episodes of this learner, from fresh resets, each cut after `max_steps` steps."""
         agent, env = self._agent, self._env
         try:
             if self._policy is None:
                 self._policy = make_policy(agent, env, learner, self._deterministic)
             run = _Episodes(
-                env.num_streams, env.num_agents, self._episodes, self._max_steps, self.metrics, env.host.spec.turns
+                env.num_streams, env.num_agents, self._episodes, max_steps, self.metrics, env.host.spec.turns
             )
-            actor, batches = HostActor(agent, env, learner, key, self._policy), env.host.batches
-            for number in range(len(batches)):
-                actor.send(number)
-            while run.left.any():
-                for number, rows in enumerate(batches):
-                    run.count(rows, actor.receive(number))
+            begun, batches = 0, env.host.batches
+            while (run.left > 0).any():
+                own_key = jax.random.fold_in(key, begun) if begun else key
+                actor = HostActor(agent, env, learner, own_key, self._policy)
+                for number in range(len(batches)):
                     actor.send(number)
-            for number in range(len(batches)):
-                actor.receive(number)
+                while run.playing.any():
+                    for number, rows in enumerate(batches):
+                        run.count(rows, actor.receive(number))
+                        actor.send(number)
+                for number in range(len(batches)):
+                    actor.receive(number)
+                run.begin_again()
+                begun += 1
             return run.outcome()
         except BaseException:
             env.close()
@@ -146,11 +153,26 @@ class _Episodes:
         self.left, self.max_steps = quota, max_steps  # episodes still to play [B]
         self._returns, self._lengths = np.zeros(streams), np.zeros(streams, int)
         self._absent, self._unplayed = np.zeros(streams, int), 0
+        self._waits = np.zeros(streams, bool)  # for the next reset of all environments, as its episode was cut
         self._turns, self._num_agents = turns, num_agents
         self._quota, self._games = quota.copy(), np.zeros(streams, int)  # games to play, and number of the running one
         self._names, nothing = metrics, np.zeros((streams, len(metrics)))
         self._last = nothing  # latest metrics [B, k]
         self._done: list[list[_Episode]] = [[] for _ in range(streams)]
+
+    @property
+    def playing(self) -> np.ndarray:
+        """Streams whose episodes are recorded until the next reset of all environments, [B] bool."""
+        return (self.left > 0) & ~self._waits
+
+    def begin_again(self) -> None:
+        """Share what is left out among all environments, which are reset now, each agent's episodes by themselves."""
+        left = self.left.reshape(-1, self._num_agents)
+        num_envs, total = len(left), left.sum(axis=0)
+        self.left = (total // num_envs + (np.arange(num_envs)[:, None] < total % num_envs)).reshape(-1)
+        self._waits[:] = False
+        self._returns[:], self._lengths[:], self._absent[:] = 0.0, 0, 0
+        self._games += 1
 
     def count(self, rows: slice, step: HostStep) -> None:
         """Add one step of the streams `rows`, one agent in one environment each, to their running episodes."""
@@ -165,8 +187,10 @@ class _Episodes:
         stuck = ~ended & (self._lengths[rows] >= self.max_steps)
         missing = self._absent[rows] >= self.max_steps  # the agent has been absent for `max_steps` steps
         for i in rows.start + np.flatnonzero(ended | stuck | missing):
-            if self.left[i] > 0 and not missing[i - rows.start]:
-                here, row = i - rows.start, self._last[i].tolist()
+            if self.playing[i] and not missing[i - rows.start]:
+                here = i - rows.start
+                # info gives metrics where an episode ends
+                row = [math.nan] * len(self._names) if stuck[here] else self._last[i].tolist()
                 over = bool(step.terminated[here] or not step.truncated[here])  # a game may end without either
                 finished = not stuck[here]
                 self._done[i].append(
@@ -181,12 +205,13 @@ class _Episodes:
                     )
                 )
                 self.left[i] -= 1
-            if stuck[i - rows.start] or missing[i - rows.start]:
+            if missing[i - rows.start] and not self._waits[i]:
                 self._unplayed += self.left[i]
                 self.left[i] = 0
             if stuck[i - rows.start]:  # others go on, in games of which this agent is not recorded
                 team = slice(i - i % self._num_agents, i - i % self._num_agents + self._num_agents)
                 self._quota[team] = np.minimum(self._quota[team], self._games[i])
+                self._waits[i] = True
             self._returns[i] = self._lengths[i] = 0
 
     def _game(self, stream: int) -> int:

@@ -123,17 +123,18 @@ def booleans(arguments: Iterable[Argument], known: dict[str, Option]) -> Iterato
         yield from argument.further()
 
 
-def split_free(arguments: Iterable[Argument]) -> tuple[list[Argument], Config]:
+def split_free(arguments: Iterable[Argument], table: str = "") -> tuple[list[Argument], Config]:
     """Return the arguments without options that have no declared type, and the values of these by dotted path.
 
-    Such options are parameters of the environment, as `--env-params.gravity 12`.
+    Such options are parameters of the environment, as `--env-params.gravity 12`; only those in `table`, if it is named,
+    such as "env_params".
     """
     rest: list[Argument] = []
     free: Config = {}
     for argument in arguments:
         name = argument.flag
         path = name.removeprefix("--").replace("-", "_")
-        if not config.is_free(path):
+        if not config.is_free(path) or not path.startswith(table):
             rest.append(argument)
             continue
         if not argument.words:

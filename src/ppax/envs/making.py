@@ -184,12 +184,15 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     return grouped(make(settings.env, **arguments), dict(settings.players))
 
 
-def for_evaluation(env: Env, env_params: Mapping[str, Any]) -> Env:
-    """Return `env` with the numbers at the end of its schedule, and with `env_params`. Errors as in `other_params`.
+def for_evaluation(env: Env, *env_params: Mapping[str, Any]) -> Env:
+    """Return `env` with the numbers (parameters such as gravity) at the end of its schedule, and with `env_params`.
 
-    Numbers are its parameters, such as gravity.
+    Of several `env_params` the later ones have priority. Errors as in `other_params`.
     """
-    return other_params(ended(env) if isinstance(env, VectorEnv) else env, env_params)
+    last: Env = ended(env) if isinstance(env, VectorEnv) else env
+    for one in env_params:
+        last = other_params(last, one)
+    return last
 
 
 def with_schedule(env: Env, schedule: Schedule) -> VectorEnv:

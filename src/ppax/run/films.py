@@ -6,7 +6,7 @@ import math
 import time
 import traceback
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from ppax.core.options import Option, check_value, require_whole
 from ppax.core.protocols import Agent, Artifact, Scene
 from ppax.core.types import ConfigError, Key, LearnerState, TrainState
 from ppax.devices import sharding
-from ppax.envs import Env
+from ppax.envs import Env, for_evaluation
 from ppax.policy import Policy
 from ppax.run.loading import load, load_chosen
 from ppax.run.matches import in_groups_of
@@ -64,14 +64,16 @@ def film(
     deterministic: bool = True,
     best: bool = False,
     step: int | None = None,
+    env_params: Mapping[str, Any] | None = None,
 ) -> Film:
     """Play `episodes` episodes, at most `max_steps` steps in all, write them as the video `path`, and return its data.
 
     `path` ends in .gif or .mp4. `source` is a run of `fit` or `resume`, a run directory, or a policy, which needs
-    `env`; without `env` the other two play in that of the run, at the end of its schedule. `best` plays the best policy
-    by `best.metric`, `step` the checkpoint of a run directory after so many environment steps, as in `ppax.load`. Needs
-    the extra `video`. The environment draws itself: a compiled one by `render(state)`, one on the host with
-    `render_mode="rgb_array"`.
+    `env`; without `env` the other two play in that of the run's evaluations: with its `eval.env_params`, at the end of
+    its schedule. `env_params`, such as {"gravity": 15.0}, have priority over the parameters of either. `best` plays the
+    best policy by `best.metric`, `step` the checkpoint of a run directory after so many environment steps, as in
+    `ppax.load`. Needs the extra `video`. The environment draws itself: a compiled one by `render(state)`, one on the
+    host with `render_mode="rgb_array"`.
 
     Raises ConfigError, and writes nothing, where it cannot be drawn; ImportError where the encoder is not installed.
     """
@@ -81,6 +83,7 @@ def film(
     check_value(Option("fps", float, limits={"low": 1.0}), fps)
     require_video(target)
     agent, env, learner = _player(source, env, best, step)
+    env = for_evaluation(env, env_params or {})
     require_place(target, "play.gif")
     key = make_key(seed)
     played = play(agent, env, learner, key, episodes, deterministic, max_steps)
@@ -98,12 +101,13 @@ def _player(
     if isinstance(source, str | Path):
         if env is None:
             agent, env, run = load_run(Path(source))
-            return agent, env, load_chosen(Path(source), agent, env, run, best, step).learner
+            learner = load_chosen(Path(source), agent, env, run, best, step).learner
+            return agent, for_evaluation(env, run.eval.env_params), learner
         source, best, step = load(source, best, step=step), False, None
     if step is not None:
         raise ConfigError(f"step = {step}: pass the run directory, whose checkpoints have steps")
     if isinstance(source, TrainedRun):
-        env = source.env if env is None else env
+        env = for_evaluation(source.env, source.eval_settings.env_params) if env is None else env
         source = source.policy(best)
     elif best:
         raise ConfigError("best = True: a policy is one of its run already: ppax.load(run_dir, best=True)")
@@ -176,7 +180,8 @@ class FilmRecorder:
 
     def __init__(self, agent: Agent, env: Env, run: Run):
         """Prepare films as `run.film` says; actions are sampled or deterministic as in the run's evaluations."""
-        self._agent, self._env, self._every, self._max_steps = agent, env, run.film.every, run.film.max_steps
+        self._agent, self._every, self._max_steps = agent, run.film.every, run.film.max_steps
+        self._env = env if self._every is None else for_evaluation(env, run.eval.env_params)
         self._deterministic, self._seed = run.eval.deterministic, run.seed
         self._films = -1  # number of the latest film: iteration // every
 

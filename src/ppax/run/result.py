@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -129,16 +130,23 @@ class TrainedRun:
         rest = f" ({self.total_steps:,} of total_steps: {idle:,} only reset an environment{absent})" if idle else ""
         return f"{self.env_steps:,} steps{agents}{rest}"
 
-    def evaluate(self, episodes: int | None = None, deterministic: bool | None = None, seed: int = 0) -> Evaluation:
+    def evaluate(
+        self,
+        episodes: int | None = None,
+        deterministic: bool | None = None,
+        seed: int = 0,
+        env_params: Mapping[str, Any] | None = None,
+    ) -> Evaluation:
         """Return an evaluation of the trained policy over whole episodes; the run is not changed.
 
         `episodes` and `deterministic` None are the run's own settings, `eval.episodes` and `eval.deterministic`, as
-        after `ppax train`.
+        after `ppax train`. `env_params`, such as {"gravity": 15.0}, are parameters of the environment for this
+        evaluation alone; they have priority over the run's `eval.env_params`. Raises ConfigError for unknown ones.
         """
         settings = self.eval_settings
         episodes = settings.episodes if episodes is None else episodes
         deterministic = settings.deterministic if deterministic is None else deterministic
-        env = for_evaluation(self.env, settings.env_params)
+        env = for_evaluation(self.env, settings.env_params, env_params or {})
         with kept_programs():
             return evaluate(self.agent, env, self.state.learner, evaluation_key(seed), episodes, deterministic)
 

@@ -159,7 +159,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluation_key(seed: int) -> Key:
-    """Return the random key of evaluations with this seed, which is another than that of training with it."""
+    """Return the random key of evaluations with this seed, another one than that of training with the same seed."""
     return jax.random.fold_in(make_key(seed), EVALUATION)
 
 
@@ -212,7 +212,7 @@ class Evaluator:
         )
 
     def blank(self) -> Evaluation:
-        """Return results without episodes, whose means are NaN."""
+        """Return an Evaluation without episodes, whose means are NaN."""
         number, flag = np.zeros(0, np.float32), np.zeros(0, bool)
         metrics = dict.fromkeys(self._play.metrics, number)
         return Evaluation(

@@ -55,7 +55,7 @@ class Agent(Protocol):
 
     @property
     def requires(self) -> Requirements:
-        """Sizes that this agent requires of its environment: number of agents, groups, and number of environments."""
+        """What this agent requires of its environment: number of agents, groups with their sizes, number of copies."""
 
     @property
     def sharing(self) -> str:
@@ -216,7 +216,7 @@ class Distribution(Protocol):
         """Return the action for the environment, inside its action space, from an action as `sample` returns it."""
 
     def metrics(self) -> Mapping[str, Array]:
-        """Return diagnostics of each row by name, which are logged: `policy_std` of continuous actions, else {}."""
+        """Return diagnostics for the log by name, one number per row: `policy_std` of continuous actions, else {}."""
 
 
 @runtime_checkable

@@ -117,7 +117,7 @@ class PolicySpec:
             raise ConfigError(f"{where}: not the specification of a policy: {error!r}") from error
 
     def _agents_fit(self) -> bool:
-        """Return whether number, names and groups of the agents fit each other, and the groups the spaces."""
+        """Return whether number, names and groups of the agents fit each other, and the groups fit the spaces."""
         if self.sharing not in SHARING or len(self.names) not in (0, self.num_agents):
             return False
         if not 1 <= self.num_agents <= MOST_AGENTS or not self.sizes:

@@ -32,7 +32,7 @@ ENCRYPTED = 1  # bit of a zip entry's flags
 
 
 class DamagedBundle(CheckpointError):
-    """Exception for a file that is no bundle, or a bundle that is damaged or malicious; the message says where."""
+    """Error of a file that is no bundle (exported policy), or of a damaged or malicious one; the message says where."""
 
 
 def archive_bytes(description: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:

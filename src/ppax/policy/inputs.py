@@ -199,7 +199,7 @@ class Inputs:
         return [self._spec.names.index(str(name)) for name in names]
 
     def present(self, read: Read) -> np.ndarray | None:
-        """Return which agents were given in a dict by agent, bool [B]; None if it was no such dict: all."""
+        """Return flags [B], True for the agents in a dict by agent; None if `read` is of no such dict: all are in."""
         if not read.named:
             return None
         given = np.zeros(len(self._spec.names), bool)

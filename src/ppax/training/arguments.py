@@ -110,7 +110,7 @@ def require_overlap(agent: Agent, env: Env, overlap: int, iterations_per_env_res
 
 
 def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
-    """Warn if minibatches have one row (one step of one stream): training runs, but its gradients are noise."""
+    """Warn if minibatches have one row (one step of one agent): training runs, but its gradients are noise."""
     for learner, streams in agent.learners(env.num_streams):
         length = learner.sequence_length(num_steps)
         if num_steps % length == 0 and length * learner.minibatch.size(num_steps * streams // length) == 1:

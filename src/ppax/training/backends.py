@@ -99,7 +99,7 @@ class Compiled:
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
-        """Yield `num_envs` environments of the same kind; nothing has to be closed afterwards."""
+        """Yield `num_envs` environments of the same kind as this backend's; nothing has to be closed afterwards."""
         yield dataclasses.replace(self.env, num_envs=num_envs)
 
     def clock(self, program: Any) -> None:
@@ -181,7 +181,7 @@ class OnHost:
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
-        """Yield `num_envs` new environments of the same kind, and close them.
+        """Yield `num_envs` new environments of the same kind as this backend's, and close them.
 
         If the user passed in existing environments, they have no copies: it yields and closes these.
         """

@@ -246,8 +246,8 @@ def evaluate(
 
     Compiled environments are played in parallel, in as many copies as there are episodes. Host environments, which
     Python steps, are created anew, as many as the run has, and closed afterwards. A vector environment passed in by the
-    user cannot be copied and is used itself; training then resets it. Raises ConfigError where host environments are
-    given an agent that they cannot have (`Groups`, `SelfPlay`).
+    user cannot be copied and is used itself; training then resets it. Raises ConfigError if a host environment lacks
+    the agents or groups of agents that `agent` requires.
     """
     with kept_programs(), Evaluator(agent, env, learner, episodes, deterministic, max_steps) as evaluator:
         return evaluator(learner, key)

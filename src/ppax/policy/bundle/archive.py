@@ -86,7 +86,7 @@ def parse_json(path: Path, name: str, data: bytes) -> Any:
 
 
 def _require_plain(path: Path, archive: zipfile.ZipFile, size: int) -> None:
-    """Raise DamagedBundle for entries that are unknown, double, compressed, encrypted or too large.
+    """Raise DamagedBundle if an entry of the archive is unknown, listed twice, compressed, encrypted or too large.
 
     `size` is the number of bytes of the whole bundle.
     """

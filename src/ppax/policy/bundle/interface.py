@@ -60,7 +60,7 @@ class Interface:
                 raise ConfigError(f"{kind} {double!r}: two entries have this name; rename one of the space's entries")
 
     def __call__(self, learner: PyTree, inputs: Arrays) -> Arrays:
-        """Return the outputs for a batch [b, ...]: modes, their log-probabilities, and the memory after the step."""
+        """Return the outputs by name for a batch [b, ...]: actions (modes), their log-probabilities, next memory."""
         paths, structure = jax.tree_util.tree_flatten_with_path(self._template)
         flat = [self._to_streams(inputs[_name(path)], path) for path, _ in paths]
         given = jax.tree.unflatten(structure, flat)

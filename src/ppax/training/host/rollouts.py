@@ -39,7 +39,7 @@ class Rollouts:
     def __call__(self, learner: LearnerState, actor: ActorState, key: Key) -> Gathered:
         """Return one rollout, collected from `actor` on, or after a reset if the environments are in another state.
 
-        Raises EnvError, after which the environments are closed.
+        Raises EnvError if an environment fails; then all are closed.
         """
         agent, num_steps = self._agent, self._state.num_steps
         reset_key, act_key = jax.random.split(key)

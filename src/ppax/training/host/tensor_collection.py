@@ -78,7 +78,7 @@ class TensorPolicy:
 
 
 class Recording(NamedTuple):
-    """Rollout so far, and the faults found in it; arrays [T, ...] are written step by step."""
+    """Rollout of a simulator so far, and the faults found in it; arrays [T, ...] are written step by step."""
 
     rollout: HostRollout
     step: Array  # [] int32, index of the next step to write

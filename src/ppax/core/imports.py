@@ -43,7 +43,7 @@ _holding: set[str] = set()  # directories of the files that are read: paths insi
 
 
 class Untrusted(ConfigError):
-    """Error of packages, paths and addresses that the user does not trust; `names` are they, as `trust` takes them."""
+    """Error of packages, paths and addresses that the user does not trust; `names` are these, as `trust` takes them."""
 
     def __init__(self, text: str, names: tuple[str, ...]):
         super().__init__(text)

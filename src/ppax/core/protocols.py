@@ -59,7 +59,7 @@ class Agent(Protocol):
 
     @property
     def sharing(self) -> str:
-        """ "shared" if the players (agents inside an environment) share parameters, else "independent"."""
+        """Sharing of parameters among the players, agents inside one environment: "shared" or "independent"."""
 
     @property
     def pool(self) -> Any:

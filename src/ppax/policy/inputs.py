@@ -125,7 +125,7 @@ class Inputs:
     def _reduced(self, obs: Any, group: str = "") -> Any:
         """Return an observation without what acting does not read.
 
-        It is that of one agent of `group`; if `group` is "", that of all agents, or of agents without groups.
+        It is that of one agent in `group`; if `group` is "", it is an element of the whole observation space.
         """
         if not self._unread:
             return obs

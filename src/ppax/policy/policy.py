@@ -241,7 +241,7 @@ class StreamMemory:
         return self._carry, self._first
 
     def keep(self, carry: list[Any], present: np.ndarray | None) -> None:
-        """Keep `carry`, the memory of all streams after a step; only of those `present` [B] unless that is None.
+        """Keep `carry`, the memory after a step, for all streams; if `present` [B] is given, only where it is True.
 
         A stream is one agent in one environment.
         """

@@ -330,7 +330,7 @@ def _from_data(data: Any, where: str, depth: int) -> spaces.Space:
 
 
 def _bounds(x: np.ndarray) -> Any:
-    """Return a bound as one number if all are equal, else as nested lists; infinities as text, which JSON lacks."""
+    """Return a space's bound `x` as one number if all are equal, else as nested lists; infinities as text for JSON."""
     same = x.size > 0 and bool((x == x.flat[0]).all())
     return _number(x.flat[0].item()) if same else _nested(x.tolist())
 

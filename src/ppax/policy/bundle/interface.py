@@ -77,7 +77,7 @@ class Interface:
         return {leaf.name: _shape(leaf, batch) for leaf in self.inputs}
 
     def examples(self, rows: int, seed: int) -> Arrays:
-        """Return observations sampled from the spaces, random masks and a zero carry, [rows, ...] each."""
+        """Return example inputs by name, [rows, ...] each: sampled observations, random masks and a memory of zeros."""
         rng, out = np.random.default_rng(seed), {}
         self._spec.observation_space.seed(seed)
         for leaf in self.inputs:

@@ -253,7 +253,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _start_jax(cache: bool) -> None:
-    """Start JAX, with an error where there is no device; with `cache`, keep compiled programs on disk for later."""
+    """Start JAX, and raise ConfigError where there is no device; with `cache`, keep compiled programs on disk."""
     sharding.require_backend()
     if cache:
         keep_programs()

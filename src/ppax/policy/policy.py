@@ -148,7 +148,7 @@ class Policy:
     def _program(
         self, obs: list[np.ndarray], first: np.ndarray, mask: Any, mask_leaves: list[np.ndarray], deterministic: bool
     ) -> Program:
-        """Return the policy as a program for arrays of these shapes, leaves in JAX's order."""
+        """Return the policy as a program for inputs of these shapes; lists are leaves in JAX's order."""
         example = PolicyInputs(
             jax.tree.map(np.asarray, self.actor.initial_carry(len(first))),
             element_of(self._inputs.space, iter(obs)),
@@ -182,7 +182,7 @@ class Policy:
 
 
 def _padded(leaves: list[np.ndarray], units: int, wanted: int) -> list[np.ndarray]:
-    """Return arrays of `units` observations, zero-padded to `wanted` observations."""
+    """Return arrays of `units` observations, padded with zeros to `wanted` observations."""
     if units == wanted:
         return leaves
     return [np.concatenate([x, np.zeros((len(x) // units * (wanted - units), *x.shape[1:]), x.dtype)]) for x in leaves]
@@ -241,7 +241,10 @@ class StreamMemory:
         return self._carry, self._first
 
     def keep(self, carry: list[Any], present: np.ndarray | None) -> None:
-        """Keep the memory `carry` after a step, of all streams (None) or of those `present` [B]."""
+        """Keep `carry`, the memory after a step, for all streams; if `present` [B] is given, only where it is True.
+
+        A stream is one agent in one environment.
+        """
         if not self.needed:
             return
         if present is None:

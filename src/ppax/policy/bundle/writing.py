@@ -81,7 +81,7 @@ def write_bundle(
 def compared(
     interface: Interface, policy: Policy, data: bytes, files: Mapping[str, bytes], formats: Collection[str]
 ) -> dict[str, float]:
-    """Return the largest difference of each format from the policy, by name; ConfigError where it is not rounding.
+    """Return the largest difference of each format from the policy, by name; ConfigError where it exceeds rounding.
 
     `data` is the whole bundle, `files` are the files in it.
     """
@@ -113,7 +113,7 @@ def _steps(interface: Interface, policy: Policy) -> Iterator[tuple[Arrays, Array
 
 
 def _difference(name: str, found: Arrays, wanted: Arrays) -> float:
-    """Return the largest difference between two outputs of one step; ConfigError where it is not rounding.
+    """Return the largest difference between two outputs of one step; ConfigError where it exceeds rounding.
 
     Numbers are compared relative to max(1, their size). `name` is the format that gave `found`.
     """

@@ -23,7 +23,7 @@ from ppax.envs import Env, HostEnv, ended
 from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.rendering import with_rendering
 from ppax.envs.vector import VectorEnv
-from ppax.envs.wrappers.rendering import render
+from ppax.envs.wrappers.wrapper import render
 from ppax.storage.cache import kept_programs
 from ppax.training.arguments import require_fit
 from ppax.training.collection import collect

@@ -17,7 +17,7 @@ from ppax.core.types import ActorState, Key, LearnerState, Outcome, PyTree, Step
 from ppax.devices import sharding
 from ppax.devices.tracing import renewed
 from ppax.envs.vector import VectorEnv
-from ppax.envs.wrappers.rendering import render
+from ppax.envs.wrappers.wrapper import render
 from ppax.training.collection import start_actor
 
 

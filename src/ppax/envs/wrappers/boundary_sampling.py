@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
 from ppax.envs.wrappers.agent_groups import count_agents
 from ppax.envs.wrappers.wrapper import Wrapper
@@ -58,6 +59,10 @@ class BoundarySampling(Wrapper):
         start: EnvReset = dataclasses.replace(self.env, low=low, high=high).reset(reset_key)
         agents = () if self.num_agents is None else (count_agents(self.num_agents),)
         return start._replace(state=BoundarySamplingState(start.state, end, jnp.zeros(agents, jnp.float32)))
+
+    def inside(self, state: BoundarySamplingState) -> tuple[Environment, PyTree]:
+        """Return the inner environment and its state."""
+        return self.env, state.inner
 
     def step(self, state: BoundarySamplingState, action: PyTree, key: Key) -> EnvStep:
         """Return the result of one step of the inner environment, with metrics of the ends of the ranges.

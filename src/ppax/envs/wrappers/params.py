@@ -224,6 +224,10 @@ class Randomised(Wrapper):
         step = self.with_numbers(state.numbers).step(state.inner, action, key)
         return step._replace(state=RandomisedState(step.state, state.numbers))
 
+    def inside(self, state: RandomisedState) -> tuple[Environment, PyTree]:
+        """Return the inner environment with the parameters of this episode, and its state."""
+        return self.with_numbers(state.numbers), state.inner
+
     def with_numbers(self, numbers: Mapping[str, Scalar]) -> Environment:
         """Return the inner environment with these parameters, by name."""
         env = self.env

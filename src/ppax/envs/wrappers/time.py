@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.sequences import where_rows
+from ppax.core.protocols import Environment
 from ppax.core.types import EnvReset, EnvStep, Key, PyTree, Scalar, number, part, static
 from ppax.envs.wrappers.agent_groups import count_agents, where_agents
 from ppax.envs.wrappers.wrapper import Wrapper
@@ -59,6 +60,10 @@ class TimeLimit(Wrapper):
         start = self.env.reset(key)
         return start._replace(state=TimeLimitState(start.state, jnp.zeros((), jnp.int32)))
 
+    def inside(self, state: TimeLimitState) -> tuple[Environment, PyTree]:
+        """Return the inner environment and its state."""
+        return self.env, state.inner
+
     def step(self, state: TimeLimitState, action: PyTree, key: Key) -> EnvStep:
         """Return the result of a step of the inner environment, truncated if the episode has `max_steps` steps."""
         step = self.env.step(state.inner, action, key)
@@ -104,6 +109,10 @@ class ActionRepeat(Wrapper):
         start = self.env.reset(key)
         agents = () if self.num_agents is None else (count_agents(self.num_agents),)
         return start._replace(state=ActionRepeatState(start.state, jnp.zeros(agents, bool)))
+
+    def inside(self, state: ActionRepeatState) -> tuple[Environment, PyTree]:
+        """Return the inner environment and its state."""
+        return self.env, state.inner
 
     def step(self, state: ActionRepeatState, action: PyTree, key: Key) -> EnvStep:
         """Return the result of up to `repeats` steps of the inner environment with the same action.

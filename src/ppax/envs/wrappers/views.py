@@ -100,6 +100,10 @@ class TeamView(Wrapper):
         obs = self._observe(start, out)
         return start._replace(state=TeamState(start.state, out), obs=obs, global_state=None)
 
+    def inside(self, state: TeamState) -> tuple[Environment, PyTree]:
+        """Return the inner environment and its state."""
+        return self.env, state.inner
+
     def step(self, state: TeamState, action: PyTree, key: Key) -> EnvStep:
         """Return the result of a step of the inner environment, with dict observations."""
         step = self.env.step(state.inner, action, key)

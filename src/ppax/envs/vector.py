@@ -30,7 +30,10 @@ from ppax.envs.wrappers.views import TeamView
 
 
 class VectorState(NamedTuple):
-    """States of all E environments, and which agents wait for the reset."""
+    """States of all E environments, and which agents' episodes have ended, [E, A].
+
+    Where all agents of an environment have ended, the next step resets it.
+    """
 
     env: PyTree  # [E, ...]
     ended: Array  # [E, A] the agent's episode has ended, and its environment has not been reset yet
@@ -101,7 +104,7 @@ class VectorEnv:
 
     @property
     def groups(self) -> dict[str, Group]:
-        """Spaces and number of agents of each group; {} if all agents have the same spaces."""
+        """Spaces and number of agents of each group, by the group's name; {} if all agents have the same spaces."""
         return agent_groups_of(self)
 
     @property

@@ -51,9 +51,9 @@ def _plain(action: Any) -> Any:
 
 
 def close_all(closing: Sequence[Callable[[], None]]) -> None:
-    """Call every function of `closing`, and print exceptions instead of raising them.
+    """Call every function of `closing`; print their exceptions instead of raising them.
 
-    So they do not hide an earlier error.
+    Raised, they could hide an earlier error.
     """
     for close in closing:
         try:

@@ -19,9 +19,9 @@ FILES = ("batch", "faults")  # modules of envs/hosting that import nothing else 
 
 
 class EnvActor:
-    """Actor of a Ray cluster with environments.
+    """Actor of a Ray cluster that steps environments.
 
-    A method returns the report of a failure, a dict, in place of its result.
+    If an environment fails, a method returns the report of the failure, a dict, in place of its result.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class EnvActor:
     def open(self, search: list[str], task: bytes) -> Any:
         """Create the environments of the actor; return its process id and the name of its machine.
 
-        `search` are places for imports, and `task` describes the environments (workers.pickled).
+        `search` are folders that are added to `sys.path`, and `task` describes the environments (workers.pickled).
         """
         sys.path.extend(entry for entry in search if entry not in sys.path)
         batch, self._faults = _modules()

@@ -23,9 +23,10 @@ CLOSE_SECONDS = 1.0  # time limit for closing environments before their actor is
 
 
 class Actors:
-    """Stepper of environments in `workers` actors of a Ray cluster, in two batches; None: an actor for each CPU.
+    """Stepper that runs environments in `workers` actors of a Ray cluster, in two batches.
 
-    Actors request no CPU from Ray, so that evaluation can have its own actors while those of training wait.
+    If `workers` is None, there is an actor for each CPU of the cluster. Actors request no CPU from Ray, so that
+    evaluation can have its own actors while those of training wait.
     """
 
     has_final_obs = False

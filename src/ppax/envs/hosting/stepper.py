@@ -81,7 +81,7 @@ class Stepper(Protocol):
 
 
 def host_step(arrays: Arrays) -> HostStep:
-    """Return the contents of `arrays`, which a step with next-step autoreset has written, as its result."""
+    """Return the contents of `arrays` as the result of a step with next-step autoreset, which has written them."""
     return HostStep(
         obs=arrays.obs,
         reward=arrays.reward,
@@ -109,13 +109,14 @@ class Host:
         exchange: Exchange | None = None,
         source: Callable[..., Any] | None = None,
     ):
-        """Keep the functions that create environments.
+        """Keep the functions that create environments, and `spec`, the spaces and sizes of one environment.
 
-        `make(num_envs)` creates all of them; each of `factories` creates a single one, for rendering and checks.
-        `unique`: `make` and `factories` return the same environments at each call. `in_groups(players)` returns a
-        HostEnv of the same environments with other groups of agents; None: they have one agent. `exchange` steps all
-        environments on the device of the compiled programs, where training then acts and records; None: on the host.
-        `source` is the user's function that makes each of them; None: they have several, a vector or `set_params`.
+        `make(num_envs)` returns a stepper of all of them; each of `factories` creates a single one, for rendering and
+        checks. `unique` is True if `make` and `factories` return the same environments at each call.
+        `in_groups(players)` returns a HostEnv of the same environments with other groups of agents; None if each
+        environment has one agent. `exchange` steps all environments on the device of the compiled programs, where
+        training then acts and records; None if they are stepped on the host. `source` is the user's one function that
+        makes each of them; None if there are several functions, a vector or `set_params`.
         """
         self.spec, self.num_envs, self.unique, self._make = spec, num_envs, unique, make
         self.in_groups, self.exchange, self.source = in_groups, exchange, source
@@ -131,7 +132,7 @@ class Host:
 
     @property
     def batches(self) -> tuple[slice, ...]:
-        """Streams of each batch of environments, as slices.
+        """Streams of each batch of environments, as slices; a stream is one agent in one environment.
 
         With workers there are two batches, one stepped while the policy acts for the other.
         """
@@ -155,7 +156,7 @@ class Host:
         return self._stepper is not None
 
     def sizes(self) -> set[int]:
-        """Return the different numbers of streams that the batches have."""
+        """Return the set of the batches' sizes, in streams: one agent in one environment each."""
         return {rows.stop - rows.start for rows in self.batches}
 
     def reset(self, seeds: Sequence[int]) -> list[HostStep]:

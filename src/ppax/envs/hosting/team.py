@@ -84,8 +84,8 @@ class Team:
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict[str, Any]]:
         """Return observations [A, ...] of all agents and info after a reset.
 
-        `info["agent_first"]` [A] marks new episodes. An agent that waits for its turn goes on to be marked until it has
-        acted. `info["acting"]` [A] marks those that act next.
+        `info["agent_first"]` [A] marks agents whose episode is new; an agent that waits for its first turn stays marked
+        until it has acted. `info["acting"]` [A] marks those that act next.
         """
         obs, infos = self.env.reset(seed=seed, options=options)
         self._last = [_zeros(space) for space in self.own_spaces]
@@ -154,7 +154,7 @@ class Team:
         return self._active & turn
 
     def _store(self, obs: dict, infos: dict, observing: np.ndarray) -> None:
-        """Store observation and mask of those agents in `observing` [A] that have received an observation."""
+        """Keep the latest observation and mask of the agents in `observing` [A] that have an observation in `obs`."""
         for i, name in enumerate(self.names):
             if not (observing[i] and name in obs):
                 continue
@@ -164,9 +164,9 @@ class Team:
             self._masks[i] = copy.deepcopy(mask)
 
     def _observe(self, observing: np.ndarray) -> tuple[Any, dict[str, Any]]:
-        """Return observations [A, ...] of all agents, and an info of who acts, with masks.
+        """Return observations [A, ...] of all agents, and an info with masks and with flags of new and acting agents.
 
-        "joint", the observations of all agents, has zeros except for those in `observing` [A].
+        In "joint", the concatenated observations of all agents, those that are not in `observing` [A] count as zeros.
         """
         info: dict[str, Any] = {"agent_first": self._active & ~self._begun, "acting": self._acting}
         if self.sizes or any(mask is not None for mask in self._masks):
@@ -191,9 +191,9 @@ class Team:
         return views
 
     def _together(self, each: Sequence[Any], join: Callable[[Sequence[Any]], Any], by_group: Any = dict) -> Any:
-        """Return what `join` makes of the agents' values `each`; with groups, a dict of it by group.
+        """Return `join(each)`, where `each` has a value for every agent; with groups, `join` of each group's values.
 
-        `by_group` makes the dict.
+        `by_group` makes the result from a dict by group: it is `dict` or `spaces.Dict`.
         """
         if not self.sizes:
             return join(each)
@@ -298,9 +298,9 @@ def difference(env: Any, agents: Sequence[Any]) -> str | None:
 
 
 def _of_acting(masks: Sequence[tuple[Any, bool]]) -> list[Any] | None:
-    """Return masks from pairs (last mask, acts next), with None for an agent that does not act.
+    """Return the masks of the agents that act next, in a list with None in place of every other agent's mask.
 
-    It is None where no agent has a mask.
+    `masks` has a pair (last mask, acts next) for each agent. The result is None if no agent has a mask.
     """
     known = any(mask is not None for mask, _ in masks)
     return [mask if acts else None for mask, acts in masks] if known else None

@@ -53,10 +53,11 @@ def shares(batches: Sequence[slice], worker: int, workers: int) -> list[slice]:
 
 
 def pickled(layout: Layout, worker: int, owned: Sequence[tuple[slice, list[Factory]]], vectorization: str) -> bytes:
-    """Return the environments `owned` by a worker, pickled so that it imports nothing of ppax; also lambdas.
+    """Return bytes from which a worker creates its environments `owned` without an import of ppax.
 
-    The layout is sent as plain tuples: to unpickle its class would import ppax, and JAX with it. Raises ConfigError,
-    with what cannot be pickled, for functions that hold such a thing.
+    `owned` has the indices of the worker's environments in each batch, and the functions that make them, which may be
+    lambdas. The layout is sent as plain tuples: to unpickle its class would import ppax, and JAX with it. Raises
+    ConfigError, with what cannot be pickled, for functions that hold such a thing.
     """
     import cloudpickle
 

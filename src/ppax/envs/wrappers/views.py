@@ -70,7 +70,7 @@ class TeamView(Wrapper):
 
     @property
     def observation_space(self) -> spaces.Dict:
-        """Space of one agent's observation: a Dict of "own", and of "agent" and "joint" if they are there."""
+        """Space of one agent's observation: a Dict of "own", and of "agent" and "joint" if the wrapper adds them."""
         entries: dict[str, spaces.Space] = {OWN: self.env.observation_space}
         if self.agent_ids:
             entries[AGENT] = spaces.Discrete(self.num_agents)

@@ -1,5 +1,7 @@
 """Metrics by name, each with its reduction over chunks of a minibatch, players, groups and iterations.
 
+A player is one agent inside a multi-agent environment.
+
 | reduction | over chunks, players and groups | over iterations |
 |---|---|---|
 | mean (the default) | mean over valid rows | mean |

@@ -146,7 +146,10 @@ def current_ends(env: VectorEnv, schedule: AdaptiveRanges, ranges: Ranges) -> di
 
 
 def limits_of(env: VectorEnv, schedule: AdaptiveRanges) -> dict[str, Any]:
-    """Return the widest ranges that adaptation can reach, as `env_params`; evaluations draw from them."""
+    """Return the widest ranges that adaptation can reach, from which evaluations draw.
+
+    They have the form of `env_params`: {"gravity": {"low": 5.0, "high": 15.0}}.
+    """
     names = _names(env.env, schedule)
     return {
         name: dict(zip(SIDES, (plain_value(x) for x in ends), strict=True)) for name, ends in _limits(names, schedule)

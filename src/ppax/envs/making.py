@@ -199,7 +199,7 @@ def for_evaluation(env: Env, env_params: Mapping[str, Any]) -> Env:
 def with_schedule(env: Env, schedule: Schedule) -> VectorEnv:
     """Return `env` with a schedule that changes its numbers (parameters such as gravity) over training.
 
-    Raises ConfigError if it has none of the schedule's numbers, or steps on the host.
+    Raises ConfigError if `env` lacks one of the numbers that the schedule changes, or is stepped on the host.
     """
     native = without_ends(require_native(env, "schedule", "leave [schedule] out"))
     scheduled = dataclasses.replace(native, schedule=schedule)

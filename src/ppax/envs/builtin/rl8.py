@@ -1,7 +1,7 @@
 """Classic control environments of rl8, https://github.com/theOGognf/rl8: variants that never terminate.
 
-In rl8 all environments are reset together after a number of rollouts, as by `iterations_per_env_reset`; TimeLimit
-limits each environment separately. Rl8's Pendulum is Gymnasium's (pendulum.py).
+In rl8 all environments are reset together after a number of rollouts, as with ppax's option `iterations_per_env_reset`;
+TimeLimit limits each environment separately. Rl8's Pendulum is Gymnasium's (pendulum.py).
 """
 
 from __future__ import annotations

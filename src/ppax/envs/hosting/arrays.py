@@ -237,7 +237,7 @@ class HostSpec(NamedTuple):
     metrics: tuple[str, ...] = ()  # entries of `info` that are logged, from the last step of each episode
     names: tuple[str, ...] = ()  # of the agents, in the order of the streams
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
-    turns: bool = False  # agents act in turns: rewards and ends of steps that are not valid count (host/turn_based.py)
+    turns: bool = False  # agents act in turns: rewards and ends of steps that are not valid count (host/streams.py)
 
 
 class Layout(NamedTuple):
@@ -269,7 +269,7 @@ class Layout(NamedTuple):
         return arrays._replace(**views, mask=mask, episode_stats=stats)
 
     def streams(self, envs: slice) -> slice:
-        """Return the streams of the environments `envs`; a stream is one agent in one environment."""
+        """Return, as a slice, the streams of the environments `envs`; a stream is one agent in one environment."""
         return slice(envs.start * (self.spec.agents or 1), envs.stop * (self.spec.agents or 1))
 
     def make(self, memory: Any = None) -> Arrays:

@@ -16,7 +16,7 @@ RAISED = (Exception, SystemExit)  # sys.exit() in an environment is its error, a
 class EnvError(Exception):
     """Error of an environment that raised an exception, or whose process died or hangs.
 
-    All environments were closed.
+    All environments that were stepped together with it are closed.
     """
 
     reached: Any = None  # Trained: the iterations that the same call finished before; None: none

@@ -44,7 +44,7 @@ class EnvActor:
         return self._reported(create)
 
     def reset(self, number: int, seeds: Sequence[int]) -> Any:
-        """Reset the environments of the actor's batch `number`; return the arrays that they write."""
+        """Reset the environments of the actor's batch `number`, one seed each; return the arrays that they write."""
         batch = self._batches[number]
         return self._reported(lambda: batch.reset(seeds) or batch.arrays.results())
 
@@ -75,7 +75,7 @@ class EnvActor:
 
 
 def _modules() -> list[Any]:
-    """Return the modules in FILES, loaded without an import of ppax itself."""
+    """Return ppax's modules in FILES, which step environments, loaded without an import of ppax itself."""
     if "ppax" in sys.modules:
         return [importlib.import_module(f"ppax.envs.hosting.{name}") for name in FILES]
     spec: Any = importlib.util.find_spec("ppax")

@@ -93,7 +93,11 @@ class Actors:
         self._finalizer()
 
     def _answer(self, worker: int, answer: Any, seconds: float) -> Any:
-        """Return the answer of an actor; if it failed, ended or hangs, end all actors and raise EnvError."""
+        """Return the answer of an actor; if it failed, ended or hangs, end all actors and raise EnvError.
+
+        `worker` is the actor's number and `answer` Ray's reference to the answer. It hangs if it does not answer within
+        `seconds`.
+        """
         try:
             given = self._ray.get(answer, timeout=seconds)
         except self._ray.exceptions.GetTimeoutError:
@@ -109,7 +113,10 @@ class Actors:
         return given
 
     def _error(self, worker: int, reason: str) -> EnvError:
-        """Close all environments and return the error for an actor that does not answer."""
+        """Close all environments and return the error for an actor that does not answer.
+
+        `worker` is the actor's number, and `reason` says what happened.
+        """
         numbers = ", ".join(str(i) for envs in self._shares[worker] for i in range(envs.start, envs.stop))
         self.close()
         return EnvError(

@@ -55,7 +55,7 @@ class Stepper(Protocol):
 
     @property
     def batches(self) -> tuple[slice, ...]:
-        """Streams of each of the stepper's batches; a stream is one agent in one environment."""
+        """Streams of each of the stepper's batches, as slices; a stream is one agent in one environment."""
 
     @property
     def has_final_obs(self) -> bool:
@@ -96,7 +96,7 @@ def host_step(arrays: Arrays) -> HostStep:
 
 
 class Host:
-    """Handle of host environments, which are created at the first reset, and again after `close`."""
+    """Handle of host environments, which are created at the first reset, and created again at a reset after `close`."""
 
     def __init__(
         self,
@@ -190,7 +190,11 @@ class Host:
         return self.exchange(action, self.spec.metrics)
 
     def recreate(self, num_envs: int) -> Host:
-        """Return a handle of `num_envs` new environments of the same kind; if `unique`, this handle, to be reset."""
+        """Return a handle of `num_envs` new environments of the same kind.
+
+        Environments that are `unique` cannot be made again: then this handle is returned, whose environments must be
+        reset.
+        """
         if self.unique:
             return self
         return Host(self.spec, num_envs, self._make, self.factories, False, self.in_groups, source=self.source)

@@ -214,9 +214,9 @@ class Team:
 class Turns:
     """Turn-based environment of PettingZoo with the interface of a parallel one, in which one agent acts at each step.
 
-    `acting` is the agent whose turn it is. All others wait: they observe, and their rewards and ends of episodes are
-    those of the step, as `rewards`, `terminations` and `truncations` of the environment say. The learner adds them up
-    over the turns of others (training/host/streams.py).
+    `acting` is the agent whose turn it is. All other agents wait: they observe, and their rewards and ends of episodes
+    are those of the step, as `rewards`, `terminations` and `truncations` of the environment say. The learner adds up an
+    agent's rewards over the turns of all others (training/host/streams.py).
     """
 
     def __init__(self, factory: Callable[..., Any], **options: Any):
@@ -272,7 +272,7 @@ class Turns:
         return bool(self.env.terminations[agent] or self.env.truncations[agent])
 
     def _remove_ended(self) -> None:
-        """Take the turns of agents whose episode has ended, in which they remove themselves."""
+        """Take the turns of agents whose episode has ended, without an action, so that the environment removes them."""
         while self.env.agents and self._ended(self.env.agent_selection):
             self.env.step(None)
 

@@ -144,9 +144,9 @@ class TensorBatch(VectorEnv):
         return obs, reward, *self._flags(done, info), self._with_mask(obs, info)
 
     def _with_mask(self, obs: Any, info: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return `info` with the action mask, also if the simulator has it elsewhere.
+        """Return `info` with the action mask, also where the simulator has it outside of `info`.
 
-        That is in a method action_masks() or in an entry of `obs`.
+        That is in a method action_masks() or in an entry of `obs`. Without a mask `info` is returned unchanged.
         """
         if "action_mask" not in info and callable(method := getattr(self._env, METHOD, None)):
             return {**info, "action_mask": method()}

@@ -190,7 +190,7 @@ class Workers:
     def receive(self, number: int) -> HostStep:
         """Return the result of the step or reset of batch `number`, for which it waits.
 
-        Every worker answers its requests in order.
+        Results must be received in the order of their requests, as every worker answers in that order.
         """
         for worker in range(len(self._processes)):
             self._answer(worker)
@@ -241,7 +241,10 @@ class Workers:
             raise EnvError(failure_text(report) if index >= 0 else f"worker process {worker}\n{report['cause']}")
 
     def _worker_error(self, worker: int, reason: str) -> EnvError:
-        """Close all environments and return the error for a worker that does not answer."""
+        """Close all environments and return the error for a worker that does not answer.
+
+        `worker` is the worker's number, and `reason` says what happened.
+        """
         index = int(self.arrays.stepping[worker])
         at = ""
         if index >= 0:

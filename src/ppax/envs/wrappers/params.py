@@ -282,8 +282,8 @@ def is_range(value: Any) -> bool:
 def nested(params: Mapping[str, Any], place: str = "env_params") -> dict[str, Any]:
     """Return parameters with tables for dotted names: {"config.lanes": 2} as {"config": {"lanes": 2}}.
 
-    Raises ConfigError for a name that is no string, as run files have no others; `place` is what the error calls
-    `params`.
+    Of a value and a table of the same name the later one stays. Raises ConfigError for a name that is no string, as run
+    files have no others; `place` is what the error calls `params`.
     """
     tables: dict[str, Any] = {}
     for name, value in params.items():

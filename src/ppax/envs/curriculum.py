@@ -84,7 +84,7 @@ def check_schedule(env: Any) -> None:
 def _changed(env: VectorEnv, progress: Scalar, env_steps: Scalar) -> dict[str, Any]:
     """Return the values of the parameters that the schedule changes, by name; {} without a schedule.
 
-    Integers are rounded.
+    They are those at `progress` of training, in [0, 1], and after `env_steps` valid steps. Integers are rounded.
     """
     if env.schedule is None:
         return {}

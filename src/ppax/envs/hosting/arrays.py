@@ -249,7 +249,7 @@ class Layout(NamedTuple):
     spec: HostSpec
 
     def places(self, space: spaces.Space, rows: slice) -> list[slice]:
-        """Return, for each array of elements of `space`, the rows that the streams `rows` have in it.
+        """Return, for each array in the elements of `space`, the rows that the streams `rows` have in it, as a slice.
 
         A stream is one agent in one environment. With groups of agents each group has its own arrays.
         """

@@ -278,12 +278,18 @@ def _records(wrapper: Any) -> bool:
 
 
 def _key(recorder: Any) -> str:
-    """Return the name of the entry of `info` in which a recorder reports a finished episode."""
+    """Return the name of the entry of `info` in which `recorder` reports a finished episode.
+
+    A recorder is a wrapper that records episodes.
+    """
     return str(getattr(recorder, "_stats_key", "episode"))
 
 
 def _return(recorder: Any) -> float:
-    """Return the return so far of the episode that a recorder is recording."""
+    """Return the sum of rewards so far in the episode that `recorder` is recording.
+
+    A recorder is a wrapper that records episodes.
+    """
     return float(recorder.episode_returns if hasattr(recorder, "_stats_key") else sum(recorder.rewards))
 
 

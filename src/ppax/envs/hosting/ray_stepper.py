@@ -74,7 +74,10 @@ class Actors:
             ]
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Start one step of batch `number` in the actors; `action` has the arrays [e, ...] of its e streams."""
+        """Start one step of batch `number` in the actors; `receive` waits for it.
+
+        `action` has one array [e, ...] for each array of the action space; e is the number of the batch's streams.
+        """
         self._views[number].act(action)
         self._pending[number] = [
             actor.step.remote(number, own[number].action) for actor, own in zip(self._actors, self._own, strict=True)

@@ -35,14 +35,15 @@ class Team:
 
     An agent whose episode has ended is absent: its rows are not valid until the environment resets. The step that ends
     its episode is valid, with its reward. An agent that appears later starts its episode then. While an agent is absent
-    its row keeps the last observation, so that it stays finite. Of a turn-based environment (`Turns`) only the agent
-    whose turn it is acts: the rows of those that wait are not valid.
+    its row keeps the last observation, so that the row stays finite. Of a turn-based environment (`Turns`) only the
+    agent whose turn it is acts: the rows of those that wait are not valid.
 
     `players` are groups of agents, by name, with their indices: members of a group have equal spaces. With groups,
     spaces are Dict, observations and masks dicts by group, [A_g, ...], and all else is ordered by group. With
-    `agent_ids` or `central_critic`, for which all agents must have equal spaces, an observation is a dict as in
-    wrappers/views.py: "own", "agent", "joint". Raises HeterogeneousAgents if spaces differ that must be equal,
-    NotFlattenable if observations cannot be flattened for "joint".
+    `agent_ids` or `central_critic`, for which all agents must have equal spaces, an observation is a dict: "own", the
+    agent's observation; with `agent_ids` "agent", its index; with `central_critic` "joint", the observations of all
+    agents. Raises HeterogeneousAgents if spaces differ that must be equal, NotFlattenable if observations cannot be
+    flattened for "joint".
     """
 
     def __init__(
@@ -201,7 +202,7 @@ class Team:
         return by_group({name: join(each[end - n : end]) for (name, n), end in zip(self.sizes, ends, strict=True)})
 
     def _entries(self) -> spaces.Dict:
-        """Return the space of one agent's observation with the entries that agent_ids and central_critic add."""
+        """Return the space of one agent's observation with the entries that `agent_ids` and `central_critic` add."""
         entries: dict[str, spaces.Space] = {OWN: self.own_spaces[0]}
         if self._agent_ids:
             entries[AGENT] = spaces.Discrete(self.num_agents)

@@ -127,7 +127,10 @@ class InProcess:
             self._batch.reset(seeds)
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Step all environments in this process; `receive` returns the result. `action` has the arrays [B, ...]."""
+        """Step all environments in this process; `receive` returns the result.
+
+        `number` is that of the only batch, 0. `action` has one array [B, ...] for each array of the action space.
+        """
         self.arrays.act(action)
         try:
             self._batch.step()
@@ -181,7 +184,10 @@ class Workers:
                 self._request(worker, json.dumps([number, *seeds[envs]]).encode())
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Start one step of batch `number` in the workers; `action` has the arrays [e, ...] of its e streams."""
+        """Start one step of batch `number` in the workers; `receive` waits for it.
+
+        `action` has one array [e, ...] for each array of the action space; e is the number of the batch's streams.
+        """
         self._views[number].act(action)
         self._steps[number] += 1
         for worker in range(len(self._processes)):

@@ -185,7 +185,7 @@ def _shapes(env: Any) -> dict[str, tuple[int, ...]]:
 
 @functools.cache
 def _masks(env: Any) -> bool:
-    """Return whether the environment has action masks: most do not implement `get_avail_actions`."""
+    """Return whether the JaxMARL environment has action masks; most do not implement `get_avail_actions`."""
     try:
         shapes = jax.eval_shape(lambda key: _allowed(env, env.reset(key)[1]), jax.random.key(0))
     except (NotImplementedError, AttributeError):

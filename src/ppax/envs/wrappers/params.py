@@ -50,7 +50,7 @@ class Parameter(NamedTuple):
 
 
 class Item(NamedTuple):
-    """Entry of an environment's part or of another structure: its key, value and declaration."""
+    """Entry of a dataclass, mapping or sequence: its key, value and declaration, and whether it is compiled in."""
 
     key: Any
     value: Any

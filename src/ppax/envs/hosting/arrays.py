@@ -164,7 +164,7 @@ def number_mismatches(leaf: Leaf, x: np.ndarray, name: str) -> Iterator[str]:
     """Yield a sentence if a number in the array `x` is outside of the bounds that `leaf` describes; nothing otherwise.
 
     `x` is one array of an observation or of a batch of them, and `name` is what the sentence calls it. Without this
-    check a cast to 32 bits would silently turn 2^32 + 7 into 7, and an unknown category would be no category at all.
+    check a cast to 32 bits would silently turn 2^32 + 7 into 7, and an unknown category would pass.
     """
     if leaf.low is None:
         return

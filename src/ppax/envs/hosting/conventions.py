@@ -298,7 +298,7 @@ def _length(recorder: Any) -> int:
 
 
 def wrappers_of(env: Any) -> Iterator[Any]:
-    """Yield `env` and the environments inside of it, from the outside inwards; of Gymnasium or PettingZoo."""
+    """Yield `env`, of Gymnasium or PettingZoo, and the environments inside of it, from the outside inwards."""
     seen: list[Any] = []
     while env is not None and not any(env is one for one in seen):
         seen.append(env)

@@ -128,7 +128,7 @@ class Team:
         return final, reward, terminated, truncated, info
 
     def masks_of(self, info: dict[str, Any]) -> list[Any]:
-        """Return the action mask of each agent from `info`, a list; None for an agent that has none."""
+        """Return a list of the agents' action masks from `info`, with None for an agent that has none."""
         given = info.get("action_mask")
         if given is None:
             return [None] * self.num_agents

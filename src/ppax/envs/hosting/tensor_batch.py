@@ -259,7 +259,7 @@ def _space(env: Any, name: str, given: spaces.Space | None) -> spaces.Space:
 
 
 def _takes(function: Any, name: str) -> bool:
-    """Return whether `function` takes an argument called `name`."""
+    """Return whether `function` takes an argument called `name`, or any argument by its name."""
     parameters = inspect.signature(function).parameters.values()
     return any(x.name == name or x.kind is x.VAR_KEYWORD for x in parameters)
 

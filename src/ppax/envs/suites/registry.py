@@ -1,4 +1,8 @@
-"""Registry of the suites of environments, each an extra of the same name, and what their adapters share."""
+"""Registry of the suites of environments, and what their adapters share.
+
+Each suite's library is installed by ppax's extra of the suite's name, as `pip install "ppax[brax]"`; Gymnasium always
+is.
+"""
 
 from __future__ import annotations
 

@@ -188,10 +188,9 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
 
 
 def for_evaluation(env: Env, env_params: Mapping[str, Any]) -> Env:
-    """Return `env` with its parameters, such as gravity, as they are at the end of its schedule, and with `env_params`.
+    """Return `env` with the numbers at the end of its schedule, and with `env_params`. Errors as in `other_params`.
 
-    A schedule changes parameters over training; values in `env_params` have priority. Raises ConfigError as
-    `other_params`.
+    Numbers are its parameters, such as gravity.
     """
     return other_params(ended(env) if isinstance(env, VectorEnv) else env, env_params)
 

@@ -145,8 +145,9 @@ class ActionRepeat(Wrapper):
 
 
 def _kept(earlier: Array, before: Array, now: Array) -> Array:
-    """Return a metric of one of several repeats of an action: that of `before` where the episode had ended `earlier`.
+    """Return a metric after one repeat of an action: `now`, or `before` where the episode had ended `earlier`.
 
-    `earlier` is [A]; a metric [] is shared by all agents.
+    `before` is the metric after the last repeat, and `earlier` [A] says whose episode ended before this one. A metric
+    [] is shared by all agents: it is `before` only if the episodes of all have ended.
     """
     return jnp.where(earlier if now.ndim == earlier.ndim else earlier.all(), before, now)

@@ -18,7 +18,8 @@ __all__ = ["PopArt", "Quantile", "Regression", "TwoHot"]
 def value_losses(critic: Critic, state: PyTree, value_outputs: Array, batch: Batch) -> Array:
     """Return the critic's loss of each row, [N], from the network's value outputs [N, num_values].
 
-    `state` is the critic's own (such as PopArt's statistics), and `batch` has N rows with their targets and old values.
+    `state` is the critic's state (such as PopArt's statistics), and `batch` has the N rows with their value targets,
+    and with the values that were stored when they were collected.
     """
     return jax.vmap(critic.error, (None, 0, 0, 0))(state, value_outputs, batch.targets.value, batch.steps.value)
 
@@ -259,7 +260,10 @@ class Quantile:
 
 
 def rescaled(network: Network, params: Params, rescale: Rescale | None) -> Params:
-    """Return the network's parameters with its value outputs rescaled as `rescale` says; None changes nothing."""
+    """Return the network's parameters, changed so that its value outputs are scaled and shifted as `rescale` says.
+
+    With `rescale` None, `params` are returned as they are.
+    """
     return params if rescale is None else network.rescale_value(params, *rescale)
 
 

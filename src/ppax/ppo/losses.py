@@ -54,7 +54,7 @@ class KLPenalty:
     kl_coef * KL(old || new) - w A of each row, with the probability ratio w and the advantage A.
 
     The divergence is estimated from the stored log-probabilities (by `k3`), which works for every distribution. The
-    extension KLControl may adapt the coefficient.
+    extension KLControl may adapt `kl_coef` during training.
     """
 
     kl_coef: Scalar = number("KL penalty coefficient: weight of KL(old || new)", default=1.0, low=0.0)
@@ -204,9 +204,9 @@ def total_loss(
 ) -> LossOutput:
     """Return the loss policy + vf_coef * value - ent_coef * entropy + further terms, and its metrics.
 
-    Each term is the weighted mean of its rows [N] over the valid ones. Eq. 9 of Schulman et al. 2017. `value` are the
-    critic's losses, `entropy` that of the policy; `further` terms and `metrics`, which are only logged, are those of
-    extensions.
+    Each term is the weighted mean of its rows [N] over the valid ones. Eq. 9 of Schulman et al. 2017. `value` [N] is
+    the critic's loss and `entropy` [N] the policy's entropy. `further` are the extensions' terms by name, [N] each;
+    `metrics` are the extensions' metrics, which are only logged.
     """
     _require_rows("loss", {"loss": policy.loss, "log_ratio": policy.log_ratio} | dict(policy.metrics), batch)
     _require_rows("extensions", {**further, **metrics}, batch)
@@ -226,7 +226,10 @@ def total_loss(
 
 
 def weighted(x: Array, weight: Array | None) -> Array:
-    """Return rows `x` [N] times `weight`; 0 where the weight is 0, also if `x` is NaN there. None: `x` itself."""
+    """Return rows `x` [N] times `weight` [N], `x` itself if `weight` is None.
+
+    Where the weight is 0, the result is 0, even if `x` is NaN there.
+    """
     return x if weight is None else jnp.where(weight == 0.0, 0.0, weight * x)
 
 
@@ -268,7 +271,7 @@ def _listed(shape: tuple[int, ...]) -> str:
 
 
 def _require_distinct(names: Sequence[str]) -> None:
-    """Raise ConfigError if two of these names of terms are the same, or one is that of another metric."""
+    """Raise ConfigError if two terms of the loss have the same name, or one has the name of a metric of the loss."""
     taken = [*names, "loss", "ratio_max", "ratio_min"]
     twice = [name for name in names if taken.count(name) > 1]
     if twice:

@@ -189,7 +189,10 @@ class Prioritised:
         return MinibatchIndices(index, weight * drawn**self.beta)
 
     def _draw(self, chance: Array, key: Key) -> tuple[Array, Array]:
-        """Return indices and importance weights [num_minibatches, size] of sequences, drawn by probabilities [S]."""
+        """Return indices and importance weights of sequences drawn by probabilities `chance` [S].
+
+        Both are [num_minibatches, size].
+        """
         size = self.size(chance.shape[0])
         if self.replacement:
             index = jax.random.choice(key, chance.shape[0], (self.num_minibatches, size), p=chance).astype(jnp.int32)
@@ -224,7 +227,7 @@ class Prioritised:
 
 
 def draw_distinct(key: Key, chance: Array, size: int) -> tuple[Array, Array]:
-    """Return `size` distinct indices drawn by probabilities `chance` [S], and their inclusion probabilities.
+    """Return `size` distinct indices drawn by probabilities `chance` [S], and their inclusion probabilities, [size].
 
     Gumbel top-k: Kool et al. 2019, https://arxiv.org/abs/1903.06059. An inclusion probability is the chance that an
     index is drawn at all, given the largest score that was left out. A sum of the drawn entries, each divided by it, is

@@ -30,7 +30,7 @@ class GAE:
     )
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+        """Return GAE advantages and value targets, [T] each, of one stream (one agent in one environment).
 
         `steps` are its steps [T], `next_value` [T] is V of the observation after each; `ratio` is not used.
         """
@@ -49,7 +49,7 @@ class MonteCarlo:
     """
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+        """Return Monte-Carlo advantages and value targets, [T] each, of one stream (one agent in one environment).
 
         `steps` are its steps [T], `next_value` [T] is V of the observation after each; `ratio` is not used.
         """
@@ -77,7 +77,7 @@ class TDLambda:
     td_lambda: Scalar = number("TD lambda: 0: one-step target; 1: full return", default=0.95, low=0.0, high=1.0)
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+        """Return TD(lambda) advantages and value targets, [T] each, of one stream (one agent in one environment).
 
         `steps` are its steps [T], `next_value` [T] is V of the observation after each; `ratio` is not used.
         """
@@ -110,7 +110,7 @@ class VTrace:
     )
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+        """Return V-trace advantages and value targets, [T] each, of one stream (one agent in one environment).
 
         `steps` are its steps [T], `next_value` [T] is V of the observation after each. `ratio` [T] is w, the
         probability of each action under the current policy over that under the policy that acted; None: 1.
@@ -126,7 +126,7 @@ class VTrace:
 class CanonicalVTrace:
     """V-trace (IMPALA). Espeholt et al. 2018, https://arxiv.org/abs/1802.01561
 
-    Value target v_t = V_t + sum_k gamma^k (c_t ... c_{t+k-1}) delta_{t+k};  advantage rho_t (r_t + gamma v_{t+1} - V_t),
+    Value target v_t = V_t + sum_k gamma^k (c_t ... c_{t+k-1}) delta_{t+k}; advantage rho_t (r_t + gamma v_{t+1} - V_t),
     where delta_t = rho_t (r_t + gamma V'_t - V_t).
 
     rho_t and c_t are the clipped probability ratios, and V'_t is V of the observation after step t. Eq. 1 and section
@@ -145,7 +145,7 @@ class CanonicalVTrace:
     )
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+        """Return IMPALA's V-trace advantages and value targets, [T] each, of one stream (one agent in one environment).
 
         `steps` are its steps [T], `next_value` [T] is V of the observation after each. `ratio` [T] is w, the
         probability of each action under the current policy over that under the policy that acted; None: 1.

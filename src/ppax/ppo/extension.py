@@ -53,7 +53,7 @@ TRAINED = "extensions"  # key of the extensions' parameters among those of the n
 
 
 class Before(NamedTuple):
-    """Result of the hook `Extension.before`: an update's rewards and extra inputs of rows, the extension's next state."""
+    """Result of the hook `Extension.before`: an update's rewards, extra inputs of its rows, and next states."""
 
     state: PyTree  # of the extension, after this rollout
     reward: Array  # [T, B] that is learned from

@@ -32,9 +32,10 @@ class ClippedSurrogate:
     )
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios out of clip range.
+        """Return the clipped surrogate loss and the log-ratio of each row, [N] each, and metrics.
 
-        `distribution` is the current policy's over the N rows of `batch`.
+        The metric `clip_fraction` is the share of ratios out of the clip range. `distribution` is the current policy's
+        over the N rows of `batch`.
         """
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
@@ -60,9 +61,10 @@ class KLPenalty:
     kl_coef: Scalar = number("KL penalty coefficient: weight of KL(old || new)", default=1.0, low=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; the metric `policy_loss` includes the penalty.
+        """Return the surrogate loss with KL penalty and the log-ratio of each row, [N] each.
 
-        `distribution` is the current policy's over the N rows of `batch`.
+        The metric `policy_loss` includes the penalty. `distribution` is the current policy's over the N rows of
+        `batch`.
         """
         log_ratio = bounded_log_ratio(distribution.log_prob(batch.steps.action), batch.steps)
         loss = self.kl_coef * k3(log_ratio) - jnp.exp(log_ratio) * batch.targets.advantage  # eq. 8, negated
@@ -83,7 +85,7 @@ class DPO:
     beta: Scalar = number("drift scale for A < 0: soft upper bound of log(w) A", default=0.6, above=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; the metric `policy_loss` includes the drift.
+        """Return DPO's loss and the log-ratio of each row, [N] each; the metric `policy_loss` includes the drift.
 
         `distribution` is the current policy's over the N rows of `batch`.
         """
@@ -109,9 +111,10 @@ class SPO:
     clip_eps: Scalar = number("distance of the probability ratio from 1 at the optimum", default=0.2, above=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios beyond the optima.
+        """Return SPO's loss and the log-ratio of each row, [N] each, and metrics.
 
-        `distribution` is the current policy's over the N rows of `batch`.
+        The metric `clip_fraction` is the share of ratios beyond the loss's minima. `distribution` is the current
+        policy's over the N rows of `batch`.
         """
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
@@ -134,9 +137,10 @@ class Rollback:
     slope: Scalar = number("alpha: slope back to the clip range; 0: the clipped surrogate", default=0.3, low=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios out of clip range.
+        """Return the loss with rollback and the log-ratio of each row, [N] each, and metrics.
 
-        `distribution` is the current policy's over the N rows of `batch`.
+        The metric `clip_fraction` is the share of ratios out of the clip range. `distribution` is the current policy's
+        over the N rows of `batch`.
         """
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
@@ -152,7 +156,7 @@ class NoPolicyLoss:
     """Policy loss of 0, in the place of PPO's: for imitation alone. Value and entropy terms stay."""
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return a loss of 0 and the log-ratio of each row, [N]; metrics such as `approx_kl` are made of the latter.
+        """Return a policy loss of 0 and the log-ratio of each row, [N] each, for metrics such as `approx_kl`.
 
         `distribution` is the current policy's over the N rows of `batch`.
         """

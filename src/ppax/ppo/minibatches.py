@@ -33,7 +33,7 @@ class Shuffle:
     )
 
     def size(self, sequences: int) -> int:
-        """Return the number of sequences in each minibatch of a rollout of `sequences`, padding included.
+        """Return the number of sequences in each shuffled minibatch of a rollout of `sequences`, padding included.
 
         Raises ConfigError if they cannot be divided into `num_minibatches`.
         """
@@ -149,7 +149,7 @@ class Prioritised:
     )
 
     def size(self, sequences: int) -> int:
-        """Return the number of sequences in each minibatch of a rollout of `sequences`.
+        """Return the number of sequences in each prioritised minibatch of a rollout of `sequences`.
 
         Raises ConfigError if there are too few sequences, if they cannot be divided, or if `weights` do not suit
         `replacement`.

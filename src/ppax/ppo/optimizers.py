@@ -67,7 +67,7 @@ class Adam:
     elementwise: ClassVar[bool] = True  # works on the flattened parameter vector
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """Return the optax transformation for this learning rate."""
+        """Return Adam as an optax transformation with this learning rate."""
         return optax.adam(learning_rate, b1=self.b1, b2=self.b2, eps=self.eps)
 
 
@@ -97,7 +97,7 @@ class Muon:
     elementwise: ClassVar[bool] = False
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """Return the optax transformation for this learning rate."""
+        """Return Muon as an optax transformation with this learning rate."""
         return optax.contrib.muon(
             learning_rate,
             beta=self.beta,
@@ -148,7 +148,10 @@ class ActorCritic:
     elementwise: ClassVar[bool] = False
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """Return the optax transformation for this learning rate, which is scaled for actor and critic."""
+        """Return the optax transformation that updates actor and critic separately.
+
+        `learning_rate` is the agent's; it is multiplied by `actor_scale` or `critic_scale`.
+        """
         actor, critic = self.actor(learning_rate * self.actor_scale), self.critic(learning_rate * self.critic_scale)
         if self.actor_max_grad_norm is not None:
             actor = optax.chain(optax.clip_by_global_norm(self.actor_max_grad_norm), actor)
@@ -296,7 +299,10 @@ def optax_class(factory: Factory) -> type:
 
 
 def _call(self: Any, learning_rate: Scalar) -> optax.GradientTransformation:
-    """Return the optax transformation of the part `self` for this learning rate."""
+    """Return the optax transformation with this learning rate and the options of `self`.
+
+    `self` is a part (a swappable frozen dataclass) that wraps an optax factory.
+    """
     factory = _FACTORIES[type(self)]
     try:
         return factory(learning_rate, **_given(self))
@@ -305,7 +311,10 @@ def _call(self: Any, learning_rate: Scalar) -> optax.GradientTransformation:
 
 
 def _elementwise(self: Any) -> bool:
-    """Return whether the update of each parameter depends on that parameter alone."""
+    """Return True if the optimiser `self` updates each parameter by its own gradient alone, as Adam does.
+
+    `self` is a part (a swappable frozen dataclass) that wraps an optax factory.
+    """
     functions = [value for option, value in _given(self).items() if callable(value)]
     return public_name(_FACTORIES[type(self)]) in {f"optax:{name}" for name in ELEMENTWISE} and not functions
 

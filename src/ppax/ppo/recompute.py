@@ -120,7 +120,7 @@ class Never(Recompute):
     """
 
     def check(self, advantage: Advantage) -> None:
-        """Raise ConfigError for VTrace and CanonicalVTrace: without recomputation, all their ratios are 1."""
+        """Raise ConfigError for VTrace and CanonicalVTrace: if nothing is recomputed, all their ratios are 1."""
         instead = {VTrace: ("vtrace", "gae (GAE)"), CanonicalVTrace: ("vtrace_canonical", "td_lambda (TDLambda)")}
         if type(advantage) in instead:
             name, other = instead[type(advantage)]
@@ -157,7 +157,7 @@ class Epoch(Recompute):
         )
 
     def before_epoch(self, recomputation: Recomputation, state: State) -> State:
-        """Return the state of the gradient steps (`ppo.DescentState`) with all targets from the current parameters."""
+        """Return the gradient steps' state (`ppo.DescentState`) with all targets recomputed from current parameters."""
         replaced: State = state._replace(targets=recomputation.over_rollout(state.trained))
         return replaced
 
@@ -169,7 +169,11 @@ class Minibatch(Epoch):
     whole_streams: ClassVar[bool] = True
 
     def before_epoch(self, recomputation: Recomputation, state: State) -> State:
-        """Return `state` as it is: each sequence keeps the targets of the last gradient step on it."""
+        """Return `state` as it is: targets are recomputed before each gradient step instead.
+
+        Until then, each sequence keeps the targets of the last gradient step on it. `state` is that of the gradient
+        steps (`ppo.DescentState`).
+        """
         return state
 
     def before_step(

@@ -45,7 +45,7 @@ class Constant:
     """Constant schedule: no number is annealed."""
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
-        """Return the agent unchanged."""
+        """Return `agent` unchanged: a constant schedule anneals nothing."""
         return agent
 
 

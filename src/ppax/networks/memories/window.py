@@ -38,13 +38,14 @@ class Window:
         return empty_window(self.steps - 1, size)
 
     def project_in(self, params: Params, x: Array) -> Array:
-        """Return the features `x` unchanged."""
+        """Return the features `x` unchanged: a window memory stores them as they are."""
         return x
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return the last steps as carry, and one stream's features [L, size] as windows [L, steps * size].
+        """Return a window memory's last steps as carry, and one stream's features as windows [L, steps * size].
 
-        In a window the oldest step is first. `first` [L] says where an episode begins.
+        A stream is one agent in one environment; `x` [L, size] are its features. In a window the oldest step is first.
+        `first` [L] is True where an episode begins.
         """
         past = prepend_recent(carry, x, first)
         length = first.shape[0]
@@ -56,7 +57,7 @@ class Window:
         return Memory(past.recent(self.steps - 1), jnp.concatenate(window, axis=-1))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the dense layers' output for one step's window."""
+        """Return the output of the window memory's dense layers for one step's window."""
         return layers(params, y, self.hidden, self.activation)
 
 
@@ -74,7 +75,7 @@ class Past(NamedTuple):
     episode: Array  # [K - 1 + L] episode number, counted from the sequence's start; -1: padding
 
     def recent(self, length: int) -> Recent:
-        """Return the last `length` steps of the sequence as the carry for the next sequence."""
+        """Return the last `length` steps of a sequence as the window memory's carry for the next sequence."""
         start = self.episode.shape[0] - length
         return Recent(jax.tree.map(lambda x: x[start:], self.steps), self.episode[start:] == self.episode[-1])
 
@@ -85,9 +86,10 @@ def empty_window(length: int, size: int) -> Recent:
 
 
 def prepend_recent(recent: Recent, x: Array, first: Array) -> Past:
-    """Return the steps of the carry and the sequence `x` [L, size], joined; steps of a finished episode become padding.
+    """Return the steps of a window memory's carry `recent` and the sequence `x` [L, size], joined.
 
-    `first` [L] says where an episode begins.
+    `first` [L] is True where an episode begins; if that is the first step of `x`, the steps of the carry become
+    padding.
     """
     real = recent.real & ~first[0]
     episode = jnp.concatenate([jnp.where(real, 0, -1), jnp.cumsum(first, dtype=jnp.int32)])

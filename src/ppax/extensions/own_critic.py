@@ -43,7 +43,7 @@ from ppax.ppo.forward import in_float32
 
 
 class OwnCriticState(NamedTuple):
-    """State of the extension OwnCritic: the state of its intrinsic reward, and its critic, with optimiser and
+    """State of the extension OwnCritic: its intrinsic reward's state, and its critic's parameters, optimiser,
     statistics.
     """
 
@@ -130,11 +130,11 @@ class OwnCritic(Extension):
         return Before(state._replace(key=key), reward, targets.advantage, inner.streams, {**inner.metrics, **own})
 
     def targets(self, targets: Targets, extras: Array) -> Targets:
-        """Return PPO's targets with the advantages of intrinsic rewards, `extras`, added; value targets are unchanged."""
+        """Return PPO's targets with the advantages of intrinsic rewards, `extras`, added; value targets stay the same."""
         return targets._replace(advantage=targets.advantage + extras)
 
     def _values_of(self, network: Network, state: OwnCriticState, rollout: Rollout) -> tuple[Array, Array]:
-        """Return the own critic's V of the observation of each step, and V of the observation after each step, [T, B]
+        """Return the own critic's V of the observation of each step, and of the observation after each step, [T, B]
         each.
 
         Where the observation after a step is not known, both are V of the step's own observation. With `episodic`, it
@@ -175,9 +175,7 @@ class OwnCritic(Extension):
         return state._replace(critic=trained.params, opt_state=trained.opt_state), trained.loss
 
     def _values(self, network: Network, state: OwnCriticState, critic: Params, obs: PyTree) -> Array:
-        """Return V of intrinsic rewards, [N], for observations [N, ...], computed with the critic's parameters
-        `critic`.
-        """
+        """Return V of intrinsic rewards, [N], for observations [N, ...], with the critic's parameters `critic`."""
         obs = in_float32(normalization.normalize_obs(state.obs_stats, obs))
         return map_rows(lambda row: network_outputs(network, critic, self.hidden, row)[0], obs)
 

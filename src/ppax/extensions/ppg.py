@@ -50,7 +50,7 @@ METRICS = ("phase_auxiliary_value_loss", "phase_policy_kl", "phase_value_loss")
 
 
 class PPGState(NamedTuple):
-    """State of the extension PPG: its value head, optimiser, key, counter of iterations, metrics and stored rollouts."""
+    """State of the extension PPG: its value head, optimiser, key, count of iterations, metrics and rollouts."""
 
     head: Params  # linear layer from the actor's features to value outputs
     opt_state: PyTree
@@ -91,7 +91,7 @@ class PPG(Extension):
         return self.rollouts > 1
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return PPG's first state: a random auxiliary value head, and an optimiser of this head and the agent's
+        """Return PPG's first state: a random auxiliary value head, and an optimiser of the head and the agent's
         network.
 
         Raises ConfigError where a phase would learn from rollouts collected before the previous phase.
@@ -167,8 +167,7 @@ class PPG(Extension):
     def _step(
         self, agent: Any, learner: LearnerState, batch: Batch, to_params: Any, before: Descent, drawn: Any
     ) -> tuple[Descent, tuple[Array, Array]]:
-        """Return the phase's state after one gradient step on the sequences `drawn`, and (metrics, whether a row was
-        valid).
+        """Return the phase's state after one gradient step on the sequences `drawn`, and (metrics, any row valid).
 
         `drawn` is (indices, weights or None). If no row of the sequences is valid, the state is unchanged.
         """
@@ -187,7 +186,7 @@ class PPG(Extension):
     def _loss(
         self, agent: Any, learner: LearnerState, batch: Batch, params: Params, drawn: Any, valid: Array
     ) -> LossOutput:
-        """Return the phase's loss L_joint + L_value, averaged over the rows of the sequences `drawn` where `valid` [m,
+        """Return the phase's loss L_joint + L_value, a mean over the rows of the sequences `drawn` where `valid` [m,
         L].
 
         `drawn` is (indices, weights or None).
@@ -208,8 +207,7 @@ class PPG(Extension):
         return LossOutput(auxiliary + self.beta_clone * divergence + value, metrics)
 
     def _value_losses(self, critic: Any, state: PyTree, rows: Batch, outputs: Array) -> Array:
-        """Return the critic's losses [N] of value outputs [N, num_values], without an effect of the option
-        `value_clip`.
+        """Return the critic's losses [N] of value outputs [N, num_values], without an effect of its `value_clip`.
 
         V of these outputs is passed to the critic as the old V, so that clipping around it changes nothing.
         """

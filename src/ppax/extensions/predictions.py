@@ -37,7 +37,7 @@ class NextObservation(Extension):
     hidden: tuple[int, ...] = static("widths of the predictor's hidden layers", default=(64,), low=1)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the next-observation predictor's random parameters; ConfigError if observations have categories only."""
+        """Return the next-observation predictor's random parameters; ConfigError if all observations are categories."""
         example = example_of(observation_space)
         outputs = sum(x.size for x in number_leaves(example, example))
         if not outputs:
@@ -47,7 +47,7 @@ class NextObservation(Extension):
         return ExtensionState(params=init_model(agent.network, observation_space, self.hidden, outputs, key))
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Return the observation after each step [T, B] of a rollout, as further inputs of rows; rewards are unchanged."""
+        """Return the observation after each step [T, B] of a rollout, as inputs of `terms`; rewards are unchanged."""
         return Before(state, reward, following_in_episode(rollout))
 
     def terms(self, rows: Rows) -> Terms:
@@ -72,12 +72,12 @@ def number_leaves(obs: PyTree, inputs: PyTree) -> list[Array]:
 
 @part
 class SelfPrediction(Extension):
-    """Prediction of the next observation's features from features and action. Schwarzer et al. 2021,
-    https://arxiv.org/abs/2007.05929
+    """Prediction of the next observation's features from features and action.
 
-    The term of the loss is coef * (1 - cosine of prediction and target), a mean over the networks of actor and critic:
-    eq. 5 of the paper plus 1. Unlike there, it predicts one step ahead, not K = 5; and the target is the current
-    encoder behind a stop-gradient (there, tau = 0), without projections.
+    Schwarzer et al. 2021, https://arxiv.org/abs/2007.05929. The term of the loss is coef * (1 - cosine of prediction
+    and target), a mean over the networks of actor and critic: eq. 5 of the paper plus 1. Unlike there, it predicts one
+    step ahead, not K = 5; and the target is the current encoder behind a stop-gradient (there, tau = 0), without
+    projections.
     """
 
     coef: Scalar = number("weight of the distance between predicted and next features", default=0.5, low=0.0)
@@ -91,7 +91,7 @@ class SelfPrediction(Extension):
         return ExtensionState(params=init_model(agent.network, observation_space, self.hidden, outputs, model_key))
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Return the observation after each step [T, B] of a rollout, as further inputs of rows; rewards are unchanged."""
+        """Return the observation after each step [T, B] of a rollout, as inputs of `terms`; rewards are unchanged."""
         return Before(state, reward, following_in_episode(rollout))
 
     def terms(self, rows: Rows) -> Terms:

@@ -67,7 +67,7 @@ class RND(Extension):
     obs_clip: float = static("clip range of standardised observations, in standard deviations", default=5.0, above=0.0)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return RND's first state: random target and predictor, with encoders like the agent's, and empty statistics."""
+        """Return RND's first state: random target and predictor, with encoders like the agent's; empty statistics."""
         network: Network = agent.network
         keys = jax.random.split(key, 4)
         encoders = [in_float32(network.init(one)) for one in jax.random.split(keys[0])]
@@ -109,9 +109,7 @@ class RND(Extension):
         return Before(state, reward + own, (), trace, metrics)
 
     def _train(self, network: Network, state: RNDState, obs: PyTree, valid: Array, key: Key) -> tuple[RNDState, Array]:
-        """Return RND's state after training the predictor on `valid` rows [N], and its mean loss over the gradient
-        steps.
-        """
+        """Return RND's state after training the predictor on `valid` rows [N], and its mean loss over gradient steps."""
 
         def errors(params: Params, obs: PyTree, index: Array) -> Array:
             return self._errors(network, state, params, obs)

@@ -109,7 +109,10 @@ def as_sampled(distribution: Any, action: PyTree) -> PyTree:
 
 
 def _in_box(distribution: Any, x: Array) -> Array:
-    """Return actions of a Box, vectors [N, d], in the form in which `distribution` samples them, such as before tanh."""
+    """Return actions of a Box, vectors [N, d], in the form in which `distribution` samples them.
+
+    A distribution that squashes by tanh samples them before tanh.
+    """
     if type(distribution) is Normal:
         return x
     if type(distribution) is Beta:

@@ -103,7 +103,7 @@ class Distillation(Extension):
         return initial_memory(self.memory, num_streams)
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Return the distributions of the teacher's actions in the steps [T, B] of a rollout, and its memory after
+        """Return the distributions of the teacher's actions in the steps of a rollout, [T, B], and its memory after
         them.
 
         Rewards are returned as they are; the distributions are inputs of `terms`.
@@ -241,8 +241,7 @@ class Teacher:
         return jax.tree.unflatten(jax.tree.structure(_carry_of(agent)), memory)
 
     def _read(self) -> tuple[Any, Any]:
-        """Return the teacher's agent and learner, read at the first call; ConfigError unless it is the recorded
-        teacher.
+        """Return the teacher's agent and learner, read at the first call; ConfigError unless it is the recorded one.
 
         Recorded are its checksum and the arrays of its memory.
         """
@@ -294,9 +293,7 @@ def teacher_of(
 
 
 def _loaded(source: str) -> Any:
-    """Return the policy that `ppax.load` reads from `source`; ConfigError, naming the option `teacher`, if there is
-    none.
-    """
+    """Return the policy that `ppax.load` reads from `source`; ConfigError, naming the option, where there is none."""
     if not (source.startswith(REMOTE) or os.path.exists(source)):
         raise ConfigError(
             f"distillation.teacher = {source!r}: does not exist; must be the run directory or bundle of the teacher. "

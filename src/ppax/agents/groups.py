@@ -62,12 +62,11 @@ class Groups:
     def act(
         self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
-        """Return sampled actions and next carries of all groups, dicts by group, with log-probabilities and V, [B]
-        each.
+        """Return sampled actions and next carries of all groups, dicts by group, with log-probabilities and V [B].
 
         B is the number of streams (one agent in one environment), of all groups. `first` is [B], `key` is [B] or one
-        key. carry (the memories), obs and mask are dicts by group of [E * A_g, ...], for E environments and A_g agents
-        of group g.
+        key. `carry` (the memories), `obs` and `action_mask` are dicts by group of [E * A_g, ...], for E environments
+        and A_g agents of group g.
         """
         key = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
         firsts, keys = self.apart(first), self.apart(key)
@@ -83,12 +82,11 @@ class Groups:
         return Decision(each("carry"), each("action"), each("env_action"), log_prob, value)
 
     def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
-        """Return action distributions and next carries of all groups, dicts by group, and V [B], for current
-        observations.
+        """Return action distributions and next carries of all groups, dicts by group, and V [B].
 
-        B is the number of streams (one agent in one environment), of all groups. carry (the memories), obs and mask are
-        dicts by group of [E * A_g, ...], for E environments and A_g agents of group g; `first` [B] marks first steps of
-        episodes.
+        B is the number of streams (one agent in one environment), of all groups. `carry` (the memories), `obs` and
+        `action_mask` are dicts by group of [E * A_g, ...], for E environments and A_g agents of group g; `first` [B]
+        marks first steps of episodes.
         """
         firsts = self.apart(first)
         out = {
@@ -205,7 +203,7 @@ class Groups:
 
     @property
     def sharing(self) -> str:
-        """Parameter sharing: "independent" if all agents have parameters of their own, "shared" if a group shares some."""
+        """Parameter sharing: "independent" if all agents have parameters of their own, otherwise "shared"."""
         return "independent" if all(one.sharing == "independent" for one in self.agents.values()) else "shared"
 
     @property
@@ -287,16 +285,16 @@ class ByGroup:
         return {name: one.mode() for name, one in self.parts.items()}
 
     def env_action(self, action: PyTree) -> PyTree:
-        """Return the groups' actions as the environment receives them: squashed or clipped into bounds, a dict by
-        group.
+        """Return the groups' actions as the environment gets them: squashed or clipped into bounds, a dict by group.
 
         `action` is as `sample` returns it.
         """
         return {name: one.env_action(action[name]) for name, one in self.parts.items()}
 
     def log_prob(self, action: PyTree) -> Array:
-        """Return the log-probability of each stream's action, [B]; `action`, a dict by group, is as `sample` returns
-        it.
+        """Return the log-probability of each stream's action, [B], of all groups of agents.
+
+        A stream is one agent in one environment. `action`, a dict by group, is as `sample` returns it.
         """
         return join_groups({name: one.log_prob(action[name]) for name, one in self.parts.items()}, self.sizes)
 

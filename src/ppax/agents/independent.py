@@ -104,9 +104,7 @@ class Independent:
         return Update(update.learner, of_players(update.metrics, self.num_agents), extensions=streams)
 
     def rollouts(self, rollout: Rollout) -> Rollout:
-        """Return a rollout of all streams split by player (agent of an environment): each array gets a leading axis
-        [A].
-        """
+        """Return a rollout of all streams split by player (agent of an environment): arrays get a leading axis [A]."""
 
         def by_player(x: Array) -> Array:
             return jnp.moveaxis(self._apart(x, 0), 1, 0)
@@ -176,8 +174,9 @@ class Independent:
         return jnp.tile(gamma, num_streams // self.num_agents)
 
     def check(self) -> None:
-        """Raise ConfigError where a player's hyperparameters contradict each other, or are arrays of another shape than
-        [A].
+        """Raise ConfigError where a player's hyperparameters contradict each other, or are arrays not of shape [A].
+
+        A is the number of players, the agents of an environment.
         """
         self.players()
         for player in range(self.num_agents):

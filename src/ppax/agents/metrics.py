@@ -113,8 +113,7 @@ def of_players(metrics: Mapping[str, Array], num_agents: int) -> Table:
 
 
 def of_groups(metrics: Mapping[str, Mapping[str, Array]]) -> Table:
-    """Return the metrics of all groups in one table: those of a group at "name/group", of its players at
-    "name/group_0".
+    """Return the metrics of all groups in one table: a group's at "name/group", those of its players at "name/group_0".
 
     A metric that all groups have and reduce alike (as by the mean) is also reduced over groups, at "name".
     """
@@ -140,10 +139,10 @@ def _reduced_over(reduction: str, each: Array) -> Array:
 
 
 def player_names(num_agents: int | None) -> tuple[str, ...]:
-    """Return the names in logs of an agent's players: "agent_0", "agent_1", ...
+    """Return the names in logs of an agent's players: "agent_0", "agent_1", ...; () for one player or none.
 
-    It is () for no player, and for more than NAMED, the largest number of players that logs show singly. A player is an
-    agent of an environment.
+    It is also () for more than NAMED players, the largest number that logs show singly. A player is an agent of an
+    environment.
     """
     return default_names(num_agents) if num_agents and num_agents <= NAMED else ()
 

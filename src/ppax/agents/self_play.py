@@ -184,7 +184,7 @@ class SelfPlay:
 
     @property
     def sharing(self) -> str:
-        """Parameter sharing: "independent" if all agents have parameters of their own, "shared" if a group shares some."""
+        """Parameter sharing: "independent" if all agents have parameters of their own, otherwise "shared"."""
         return self.agent.sharing
 
     def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:
@@ -381,7 +381,10 @@ def with_own_games(own: SelfPlayState, learner: SelfPlayState, copied: Array) ->
 
 
 def win_chance(learner: SelfPlayState, name: str) -> Array:
-    """Return the win probability [P] of each past self of the group `name` against the other groups' current learners."""
+    """Return the win probability [P] of each past self of the group `name` against the other groups' learners.
+
+    These are the current learners, with the mean of their ratings.
+    """
     others = [elo for other, elo in learner.elo.items() if other != name]
     return win_probability(learner.past_elo[name], jnp.stack(others).mean())
 
@@ -475,8 +478,7 @@ def current_agents(blocks: Sequence[Block], num_envs: int, num_agents: int) -> n
 
 
 def margin_weights(blocks: Sequence[Block], num_envs: int, num_agents: int) -> np.ndarray:
-    """Return weights [E, A] of a game's returns [A]: the weighted sum is above 0 if the past self won, below 0 if it
-    lost.
+    """Return weights [E, A] of a game's returns; the weighted sum is above 0 if the past self won, below 0 if it lost.
 
     The past self wins if its group's mean return is higher than that of the other agents. The weights of both means are
     multiplied by both sizes: they are whole numbers, so that equal returns cancel.

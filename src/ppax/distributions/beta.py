@@ -34,10 +34,9 @@ class Beta:
         return jnp.clip(jax.random.beta(key, self.alpha, self.beta), MARGIN, 1.0 - MARGIN)
 
     def log_prob(self, action: Array) -> Array:
-        """Return the log-density [...] of an action in the box, given as x = `action` [..., d] in (0, 1), before
-        scaling.
+        """Return the log-density [...] of a beta-distributed action in the box, given as x = `action` in (0, 1).
 
-        It is that of the beta distribution, the sum over dimensions.
+        `action` is [..., d], before scaling to the box; the log-density is the sum over dimensions.
         """
         a, b = self.alpha, self.beta
         x = jnp.clip(action, MARGIN, 1.0 - MARGIN)  # invalid rows hold 0; their gradient must be finite too
@@ -69,10 +68,9 @@ class Beta:
         return into_box(low * (1.0 - action) + high * action, self.low, self.high, self.shape, self.dtype)
 
     def metrics(self) -> dict[str, Array]:
-        """Return `policy_std` [...] of a beta distribution: the mean over dimensions of the standard deviation of x in
-        (0, 1).
+        """Return `policy_std` [...] of a beta distribution: the mean standard deviation of the dimensions of x.
 
-        That of a uniform distribution is 0.29.
+        x is in (0, 1); a uniform distribution has 0.29.
         """
         total = self.alpha + self.beta
         variance = self.alpha * self.beta / (total**2 * (total + 1.0))

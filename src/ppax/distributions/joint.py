@@ -85,9 +85,7 @@ class Joint:
         return self._sum(lambda component, own: component.kl(own), other.components)
 
     def env_action(self, action: PyTree) -> PyTree:
-        """Return the action for the environment: that of each component's part of `action`, a dict or tuple like the
-        components.
-        """
+        """Return the environment's action: that of each component, a dict or tuple like the components."""
         return self._each(lambda component, own: component.env_action(own), action)
 
     def metrics(self) -> dict[str, Array]:
@@ -98,10 +96,9 @@ class Joint:
         return {name: jnp.stack([table[name] for table in tables if name in table]).mean(axis=0) for name in names}
 
     def _each(self, function: Callable[..., Any], *others: Any) -> Any:
-        """Return the results of `function(component, *entries)` for all components, in a dict or tuple like the
-        components.
+        """Return the results of `function(component, *entries)` for all components, in a dict or tuple.
 
-        `entries` are the component's entries in `others`, which have the same structure.
+        `entries` are the component's entries in `others`, which have the structure of the components.
         """
         if isinstance(self.components, dict):
             return {name: function(c, *(o[name] for o in others)) for name, c in self.components.items()}

@@ -147,13 +147,17 @@ class BallNormal(DiagonalNormal):
     radius: float = static()
 
     def log_prob(self, action: Array) -> Array:
-        """Return the log-density [...] of the action squashed into a ball, given before squashing as u = `action` [...,
-        d].
+        """Return the log-density [...] of the action squashed into a ball, given before squashing as u = `action`.
+
+        `action` is [..., d].
         """
         return self.normal_log_prob(action) - log_det_radial(action) - self._log_scale
 
     def entropy(self) -> Array:
-        """Return the differential entropy [...] of the action squashed into a ball, by the integrals of `radial_means`."""
+        """Return the differential entropy [...] of the action squashed into a ball.
+
+        It is computed by the integrals of `radial_means`.
+        """
         dims, means = len(self.low), radial_means(self.mean, self.log_std)
         log_det = (dims - 1) * means.log_sinhc - (dims + 1) * means.log_cosh
         return self.normal_entropies().sum(axis=-1) + log_det + self._log_scale
@@ -192,7 +196,7 @@ class RadialMeans(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """Quadrature rule for the expectations of log cosh and log(sinh r / r): K nodes s, and weights for each of the two."""
+    """Quadrature rule for the expectations of log cosh r and log(sinh r / r): K nodes s, and two sets of weights."""
 
     s: np.ndarray
     cosh: np.ndarray
@@ -268,11 +272,10 @@ SMALLEST = 1e-6  # added to the variance, so that features of 0 have a density; 
 
 
 def log_std_of(features: Array, log_std: Array) -> Array:
-    """Return the log standard deviations [d] of gSDE's noise for the features [F], from the parameters `log_std` [F,
-    d].
+    """Return gSDE's log standard deviations of the noise, [d], for features [F] and parameters `log_std` [F, d].
 
-    These are the log standard deviations of the entries of the noise's matrix. As in Stable-Baselines3, features are
-    constants here: the size of the noise does not train them.
+    The parameters are the log standard deviations of the entries of the noise's matrix. As in Stable-Baselines3,
+    features are constants here: the size of the noise does not train them.
     """
     z = jax.lax.stop_gradient(features)
     return 0.5 * jnp.log(z**2 @ jnp.exp(2.0 * log_std) + SMALLEST)

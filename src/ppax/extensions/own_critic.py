@@ -43,9 +43,7 @@ from ppax.ppo.forward import in_float32
 
 
 class OwnCriticState(NamedTuple):
-    """State of the extension OwnCritic: its intrinsic reward's state, and its critic's parameters, optimiser,
-    statistics.
-    """
+    """State of the extension OwnCritic: its intrinsic reward's state, and its critic with optimiser and statistics."""
 
     reward: PyTree
     critic: Params
@@ -130,12 +128,11 @@ class OwnCritic(Extension):
         return Before(state._replace(key=key), reward, targets.advantage, inner.streams, {**inner.metrics, **own})
 
     def targets(self, targets: Targets, extras: Array) -> Targets:
-        """Return PPO's targets with the advantages of intrinsic rewards, `extras`, added; value targets stay the same."""
+        """Return PPO's targets with `extras`, the advantages of intrinsic rewards, added; value targets are unchanged."""
         return targets._replace(advantage=targets.advantage + extras)
 
     def _values_of(self, network: Network, state: OwnCriticState, rollout: Rollout) -> tuple[Array, Array]:
-        """Return the own critic's V of the observation of each step, and of the observation after each step, [T, B]
-        each.
+        """Return the own critic's V of the observation of each step, and of the observation after it, [T, B] each.
 
         Where the observation after a step is not known, both are V of the step's own observation. With `episodic`, it
         counts as not known if it is already one of the next episode.

@@ -91,8 +91,7 @@ class PPG(Extension):
         return self.rollouts > 1
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return PPG's first state: a random auxiliary value head, and an optimiser of the head and the agent's
-        network.
+        """Return PPG's first state: a random auxiliary value head, and an optimiser of it and the agent's network.
 
         Raises ConfigError where a phase would learn from rollouts collected before the previous phase.
         """
@@ -186,8 +185,7 @@ class PPG(Extension):
     def _loss(
         self, agent: Any, learner: LearnerState, batch: Batch, params: Params, drawn: Any, valid: Array
     ) -> LossOutput:
-        """Return the phase's loss L_joint + L_value, a mean over the rows of the sequences `drawn` where `valid` [m,
-        L].
+        """Return the phase's loss L_joint + L_value, a mean over rows of the sequences `drawn` where `valid` [m, L].
 
         `drawn` is (indices, weights or None).
         """

@@ -109,7 +109,7 @@ class RND(Extension):
         return Before(state, reward + own, (), trace, metrics)
 
     def _train(self, network: Network, state: RNDState, obs: PyTree, valid: Array, key: Key) -> tuple[RNDState, Array]:
-        """Return RND's state after training the predictor on `valid` rows [N], and its mean loss over gradient steps."""
+        """Return RND's state after training the predictor on `valid` rows [N], and the mean loss of gradient steps."""
 
         def errors(params: Params, obs: PyTree, index: Array) -> Array:
             return self._errors(network, state, params, obs)

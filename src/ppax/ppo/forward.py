@@ -133,8 +133,8 @@ def cast(tree: PyTree, dtype: jnp.dtype) -> PyTree:
 def remembered(carry: PyTree) -> PyTree:
     """Return the network's memory from `carry`, which is the state that an agent's policy keeps from step to step.
 
-    States of extensions that act, which a carry may also hold, are left out; those of several groups of agents, in a
-    tree, too.
+    States of extensions that act, which a carry may also hold, are left out. The carry may be a tree of the carries of
+    several groups of agents.
     """
     return jax.tree.map(
         lambda x: x.memory if isinstance(x, Acting) else x, carry, is_leaf=lambda x: isinstance(x, Acting)

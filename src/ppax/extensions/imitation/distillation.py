@@ -103,8 +103,7 @@ class Distillation(Extension):
         return initial_memory(self.memory, num_streams)
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Return the distributions of the teacher's actions in the steps of a rollout, [T, B], and its memory after
-        them.
+        """Return the distributions of the teacher's actions in a rollout's steps [T, B], and its memory after them.
 
         Rewards are returned as they are; the distributions are inputs of `terms`.
         """

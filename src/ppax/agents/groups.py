@@ -122,7 +122,8 @@ class Groups:
     def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:
         """Return V and the log-probability of the stored action, both [T, B], of the steps [T, B] of a rollout.
 
-        `learner` has the groups' learners, each of which is used for the streams of its group.
+        B is the number of streams (one agent in one environment). `learner` has a learner for each group, which is used
+        for the group's streams.
         """
         pairs = {
             name: agent.evaluate_rollout(learner[name], self.steps(name, steps)) for name, agent in self._members()
@@ -151,7 +152,7 @@ class Groups:
     def init_streams(self, num_streams: int) -> PyTree:
         """Return the initial states that extensions keep for each stream, by group and then by the extension's name.
 
-        A stream is one player (agent of an environment) in one environment.
+        A stream is one agent in one environment.
         """
         envs = num_streams // self.num_agents
         return {name: self.agents[name].init_streams(envs * size) for name, size in self.sizes}
@@ -165,9 +166,10 @@ class Groups:
         return math.gcd(*(agent.sequence_length(num_steps) for agent in recurrent)) or num_steps
 
     def annealed(self, progress: Array, env_steps: Array) -> Groups:
-        """Return this agent with each group's numbers as its schedule has them at `progress` of training, in [0, 1].
+        """Return this agent with each group's numbers, such as the learning rate, as the group's schedule has them.
 
-        `env_steps` is the number of valid environment steps so far.
+        The schedules are at `progress` of training, in [0, 1]; `env_steps` is the number of valid environment steps so
+        far.
         """
         agents = {name: agent.annealed(progress, env_steps) for name, agent in self._members()}
         return dataclasses.replace(self, agents=agents)
@@ -227,7 +229,8 @@ class Groups:
     def apart(self, x: Array, axis: int = 0) -> dict[str, Array]:
         """Return `x` [..., B, ...] of all streams split into the groups' [..., E * A_g, ...], a dict by group.
 
-        The axis `axis` is that of the streams; E is the number of environments, and A_g that of group g's agents.
+        A stream is one agent in one environment. The axis `axis` is that of the B streams; E is the number of
+        environments, and A_g that of group g's agents.
         """
         before, after = x.shape[:axis], x.shape[axis + 1 :]
         x, begin, parts = x.reshape(*before, -1, self.num_agents, *after), 0, {}
@@ -248,9 +251,10 @@ class Groups:
         )
 
     def steps(self, name: str, steps: Transition) -> Transition:
-        """Return the steps [T, E * A_g] of the group `name` from the steps [T, B] of all streams.
+        """Return the steps [T, E * A_g] of the group `name` from the steps [T, B] of all groups.
 
-        E is the number of environments, and A_g that of the group's agents.
+        E is the number of environments, and A_g that of the group's agents; B is the number of all agents in all
+        environments.
         """
         flat = {field: getattr(steps, field) for field in FLAT}
         own: dict[str, Any] = {k: None if x is None else self.apart(x, 1)[name] for k, x in flat.items()}

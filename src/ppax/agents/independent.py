@@ -120,7 +120,8 @@ class Independent:
     def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
         """Return V and the log-probability of the stored action, both [T, B], of the steps [T, B] of a rollout.
 
-        `learner` has the players' learners, each of which is used for the streams of its player.
+        B is the number of streams (one player, an agent of an environment, in one environment). `learner` has a learner
+        for each player, which is used for the player's streams.
         """
         evaluated: tuple[Array, Array] = jax.vmap(PPO.evaluate_rollout)(self.players(), learner, self.own(steps))
         return self.together(evaluated)
@@ -135,7 +136,8 @@ class Independent:
     def start_carry(self, num_streams: int) -> PyTree:
         """Return what the players' policies carry from step to step, as it is at the start of collection, [B, ...].
 
-        It is the network's memory, and where extensions change actions, states of the extensions, too.
+        A player is an agent of an environment. The carry is the network's memory, and where extensions change actions,
+        states of the extensions, too.
         """
         return self.agent.start_carry(num_streams)
 
@@ -147,13 +149,17 @@ class Independent:
         return self.agent.init_streams(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
-        """Return the number of steps of a sequence, the same for all players, for rollouts of `num_steps`."""
+        """Return the number of steps of a sequence for rollouts of `num_steps`; it is the same for all players.
+
+        A player is an agent of an environment, with its own PPO.
+        """
         return self.agent.sequence_length(num_steps)
 
     def annealed(self, progress: Array, env_steps: Array) -> Independent:
-        """Return this agent with every player's numbers as the schedule has them at `progress` of training, in [0, 1].
+        """Return this agent with every player's numbers, such as the learning rate, as its schedule has them.
 
-        `env_steps` is the number of valid environment steps so far.
+        A player is an agent of an environment. The schedule is at `progress` of training, in [0, 1]; `env_steps` is the
+        number of valid environment steps so far.
         """
         agents = jax.vmap(PPO.annealed, (0, None, None))(self.players(), progress, env_steps)
         return dataclasses.replace(self, agent=agents)
@@ -161,7 +167,8 @@ class Independent:
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
         """Return the first player's PPO, in the place of all players', with one player's share of the `num_streams`.
 
-        Callers read sizes and options from it in which players do not differ.
+        A player is an agent of an environment. Callers read from the PPO only sizes and options in which players do not
+        differ.
         """
         return ((self.player(0), num_streams // self.num_agents),)
 
@@ -183,7 +190,7 @@ class Independent:
             jax.tree.map(float, self.player(player)).check()
 
     def player(self, index: int) -> PPO:
-        """Return the PPO of the player with this index, with that player's scalar hyperparameters."""
+        """Return the PPO of the player (agent of an environment) with this index, with scalar hyperparameters."""
         player: PPO = jax.tree.map(lambda x: x if np.ndim(x) == 0 else x[index], self.agent)
         return player
 
@@ -194,18 +201,19 @@ class Independent:
 
     @property
     def num_epochs(self) -> int:
-        """Number of epochs of one update, the same for all players."""
+        """Number of epochs of one update, the same for all players (agents of an environment)."""
         return self.agent.num_epochs
 
     @property
     def program(self) -> Program:
-        """Layout of the compiled training program (`ppax.devices.layout.Program`), the same for all players."""
+        """Layout of the compiled training program (`ppax.devices.layout.Program`), the same for all agents' PPOs."""
         return self.agent.program
 
     def players(self) -> PPO:
-        """Return the PPO with every hyperparameter as an array [A], one value for each player.
+        """Return the PPO with every hyperparameter as an array [A], one value for each of A players.
 
-        A hyperparameter that is one number is repeated. Raises ConfigError for an array of another shape than [A].
+        A player is an agent of an environment. A hyperparameter that is one number is repeated. Raises ConfigError for
+        an array of another shape than [A].
         """
 
         def broadcast(path: Any, x: Any) -> Array:
@@ -219,30 +227,35 @@ class Independent:
         return players
 
     def own(self, steps: Tree) -> Tree:
-        """Return steps of all streams [T, B, ...] split by player, [A, T, E, ...], for A players in E environments."""
+        """Return steps [T, B, ...] of all players in all environments, split by player, [A, T, E, ...].
+
+        A is the number of players (agents of an environment), E that of environments, and B = E * A.
+        """
         return jax.tree.map(lambda x: jnp.moveaxis(self._apart(x, 1), 2, 0), steps)
 
     def together(self, steps: Tree) -> Tree:
-        """Return steps split by player, [A, T, E, ...], joined to steps of all streams, [T, B, ...].
+        """Return steps split by player, [A, T, E, ...], joined to those of all players in all environments, [T, B,
+        ...].
 
-        It is the inverse of `own`, for A players in E environments.
+        A is the number of players (agents of an environment), E that of environments, and B = E * A. It is the inverse
+        of `own`.
         """
         return jax.tree.map(
             lambda x: jnp.moveaxis(x, 0, 2).reshape(x.shape[1], x.shape[2] * x.shape[0], *x.shape[3:]), steps
         )
 
     def _apart(self, x: Array, axis: int) -> Array:
-        """Return `x` [..., B, ...] of all streams as [..., E, A, ...], by environment and player.
+        """Return `x` [..., B, ...] as [..., E, A, ...], by environment and player (agent of an environment).
 
-        The axis `axis` is that of the streams.
+        The axis `axis` is that of B = E * A, all players in all environments.
         """
         num_envs = x.shape[axis] // self.num_agents  # not -1: a window of one step has a carry without numbers
         return x.reshape(*x.shape[:axis], num_envs, self.num_agents, *x.shape[axis + 1 :])
 
     def _each(self, verb: Callable[..., Any], learner: LearnerState, arguments: PyTree) -> Any:
-        """Return the results of PPO's method `verb`, called for every player on its streams.
+        """Return the results of PPO's method `verb`, called for every player (agent of an environment) on its streams.
 
-        Arguments and results are [B, ...], for all streams.
+        A stream is one player in one environment. Arguments and results are [B, ...], for all streams.
         """
         apart = jax.tree.map(lambda x: self._apart(x, 0), arguments)
         mapped: Callable[..., Any] = jax.vmap(lambda agent, learner, own: verb(agent, learner, *own), (0, 0, 1), 1)

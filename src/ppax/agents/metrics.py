@@ -88,7 +88,7 @@ def annealed_numbers(agent: Agent, progress: Array, env_steps: Array) -> dict[st
     """Return the numbers that schedules change, such as the learning rate, as they are at `progress` of training.
 
     Keys are dotted paths such as "loss.clip_eps"; `progress` is in [0, 1], and `env_steps` is the number of valid
-    environment steps so far. For independent players the numbers are the first player's; for groups they are at
+    environment steps so far. For independent agents the numbers are those of the first agent; for groups they are at
     "path/group", with the mean over groups at "path".
     """
     groups = [name for name, _ in agent.requires.sizes]
@@ -113,7 +113,7 @@ def of_players(metrics: Mapping[str, Array], num_agents: int) -> Table:
 
 
 def of_groups(metrics: Mapping[str, Mapping[str, Array]]) -> Table:
-    """Return the metrics of all groups in one table: a group's at "name/group", those of its players at "name/group_0".
+    """Return the metrics of all groups in one table: a group's at "name/group", those of its agents at "name/group_0".
 
     A metric that all groups have and reduce alike (as by the mean) is also reduced over groups, at "name".
     """
@@ -133,7 +133,7 @@ def of_groups(metrics: Mapping[str, Mapping[str, Array]]) -> Table:
 
 
 def _reduced_over(reduction: str, each: Array) -> Array:
-    """Return a metric of n players or groups, [n], reduced to one number by `reduction`: max, min or otherwise mean."""
+    """Return a metric of n agents or groups, [n], reduced to one number by `reduction`: max, min or otherwise mean."""
     over: dict[str, Callable[[Array], Array]] = {"mean": jnp.mean, "max": jnp.max, "min": jnp.min}
     return over.get(reduction, jnp.mean)(each)
 

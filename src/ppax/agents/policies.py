@@ -15,7 +15,7 @@ from ppax.ppo.ppo import PPO
 
 
 class SinglePolicy(NamedTuple):
-    """One policy out of an agent that has several, with its part of a rollout."""
+    """One policy out of an agent that has several, with its learner, memory, environment and share of a rollout."""
 
     name: str  # of its group or player
     agent: Any
@@ -37,7 +37,7 @@ class PolicyEnv(NamedTuple):
 def single_policies(
     agent: Any, env: Any, learner: Any, carry: Any, rollout: Rollout, num_envs: int
 ) -> Iterator[SinglePolicy]:
-    """Yield each policy of a Groups or an Independent agent, with its part of a rollout in `env`.
+    """Yield each policy of a Groups or an Independent agent, with its share of a rollout in `env`.
 
     `carry` is the memory at the rollout's start. In each result, the field `env` has spaces and sizes of `num_envs`
     environments as this policy sees them.

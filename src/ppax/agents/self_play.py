@@ -179,7 +179,7 @@ class SelfPlay:
 
     @property
     def requires(self) -> Requirements:
-        """Requirements of self-play on the environment: its groups, and the number of environments."""
+        """Requirements of self-play on the environment: its groups of agents, and the number of environments."""
         return self.agent.requires._replace(num_envs=self.num_envs)
 
     @property
@@ -231,9 +231,10 @@ class SelfPlay:
             )
 
     def annealed(self, progress: Array, env_steps: Array) -> SelfPlay:
-        """Return this agent with each group's numbers as its schedule has them at `progress` of training, in [0, 1].
+        """Return this agent with each group's numbers, such as the learning rate, as the group's schedule has them.
 
-        `env_steps` is the number of valid environment steps so far.
+        The schedules are at `progress` of training, in [0, 1]; `env_steps` is the number of valid environment steps so
+        far.
         """
         return dataclasses.replace(self, agent=self.agent.annealed(progress, env_steps))
 
@@ -372,10 +373,10 @@ def with_snapshot(pool: Pool, learner: SelfPlayState, names: Sequence[str], key:
 
 
 def with_own_games(own: SelfPlayState, learner: SelfPlayState, copied: Array) -> SelfPlayState:
-    """Return the state of self-play `learner` with the running games of `own`, which belong to its environments.
+    """Return the state of self-play `learner` with the running games (episodes) of the state `own`.
 
-    If `copied` is True, running games that began with other opponents than those of `learner` do not count for the
-    ratings.
+    A sweep's run that goes on with another run's `learner` keeps the games of its own environments. If `copied` is True
+    (the learner is another run's), running games do not count for the ratings, as they began with other opponents.
     """
     return learner._replace(returns=own.returns, counts=own.counts & ~copied)
 
@@ -427,7 +428,7 @@ def without_streams(rollout: Rollout, rows: slice) -> Rollout:
 
 
 def with_streams(before: Mapping[str, Rollout], learned: Update, rows: Mapping[str, slice]) -> dict[str, PyTree]:
-    """Return the states that extensions keep for each stream after an update, a dict by group.
+    """Return the states that extensions keep for each stream (one agent in one environment) after an update, by group.
 
     In the streams `rows`, which past selves play, they are as `before` the update; `learned` has those of all other
     streams.
@@ -534,7 +535,7 @@ def game_score(margin: Any, rounding: Any) -> Array:
 
 
 def win_probability(elo: Array, other: Array) -> Array:
-    """Return the win probability of a player rated `elo` against one rated `other`.
+    """Return the win probability of an agent with the Elo rating `elo` against one with the rating `other`.
 
     Elo, "The rating of chessplayers", 1978.
     """

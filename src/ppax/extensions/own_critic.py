@@ -54,7 +54,7 @@ class OwnCriticState(NamedTuple):
 
 @part
 class OwnCritic(Extension):
-    """Own critic of an intrinsic reward (two value streams). Burda et al. 2018, https://arxiv.org/abs/1810.12894
+    """Own critic of an intrinsic reward, besides PPO's. Burda et al. 2018, https://arxiv.org/abs/1810.12894
 
     Its advantages, by GAE over intrinsic rewards alone, are added to those of the environment's rewards.
     """
@@ -128,7 +128,7 @@ class OwnCritic(Extension):
         return Before(state._replace(key=key), reward, targets.advantage, inner.streams, {**inner.metrics, **own})
 
     def targets(self, targets: Targets, extras: Array) -> Targets:
-        """Return PPO's targets with `extras`, the advantages of intrinsic rewards, added; value targets are unchanged."""
+        """Return PPO's targets with `extras`, the advantages of intrinsic rewards, added; value targets stay the same."""
         return targets._replace(advantage=targets.advantage + extras)
 
     def _values_of(self, network: Network, state: OwnCriticState, rollout: Rollout) -> tuple[Array, Array]:

@@ -29,8 +29,8 @@ class NextObservation(Extension):
     """Prediction of the next observation from features and action. Oh et al. 2015, https://arxiv.org/abs/1507.08750
 
     One step ahead, as an auxiliary task like those of Jaderberg et al. 2017, https://arxiv.org/abs/1611.05397. The term
-    of the loss is coef * mean squared error over the numbers of the observation, as the network gets them; bytes are in
-    units of 255, and categories are left out.
+    of the loss is coef * mean squared error over the elements of the observation, as the network gets them; bytes are
+    in units of 255, and categories are left out.
     """
 
     coef: Scalar = number("weight of the mean squared error of the predicted observation", default=0.5, low=0.0)

@@ -157,9 +157,10 @@ def scale_rewards(
 ) -> Scaled:
     """Return `reward` [T, B] divided by the running standard deviation of its discounted sum.
 
-    It is section 2.4 of the paper on RND. The returned statistics are `stats` with these steps. `trace` [B] is each
-    stream's sum before these steps. If `episodic`, the sum begins anew with each episode, also if the reset was between
-    two rollouts; otherwise it goes on. Steps that are not valid have no reward and are left out.
+    It is section 2.4 of the paper on RND. The returned statistics are `stats` with these steps. `trace` [B] is the
+    discounted sum before these steps in each stream (one agent in one environment). If `episodic`, the sum begins anew
+    with each episode, also if the reset was between two rollouts; otherwise it goes on. Steps that are not valid have
+    no reward and are left out.
     """
     sums = jax.vmap(discounted_so_far, (0, 1, 1, 1, None, None), (0, 1))
     trace, traces = sums(trace, reward, steps.valid, steps.first, gamma, episodic)

@@ -163,18 +163,18 @@ def repeated(tree: PyTree, count: int) -> PyTree:
 
 
 class Following(NamedTuple):
-    """Observation after each step of a rollout, and whether it is known."""
+    """Observation after each step of a rollout, and a mask of the steps after which it is known."""
 
     obs: PyTree  # [T, B, ...]; 0 where it is not known
     known: Array  # [T, B]
 
 
 def following(rollout: Rollout) -> Following:
-    """Return the observation after each step [T, B] of a rollout; after an episode's last step, its final observation.
+    """Return the observation after each step [T, B] of a rollout, and a mask of where it is known.
 
-    Where a host environment resets in the same step, the observation after an episode's last step is the first one of
-    the next episode. The observation is marked as not known after steps that are not `valid` (autoreset steps), and
-    where it has entries that are not finite, which PPO tolerates after a termination.
+    After an episode's last step it is the final observation; where a host environment resets in the same step, it is
+    the first one of the next episode. It is not known after steps that are not `valid` (autoreset steps), and where it
+    has entries that are not finite, which PPO tolerates after a termination.
     """
     steps = rollout.steps
     obs = jax.tree.map(lambda x, last: jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)
@@ -185,10 +185,10 @@ def following(rollout: Rollout) -> Following:
 
 
 def following_in_episode(rollout: Rollout) -> Following:
-    """Return the observation after each step [T, B], and whether it is known; never one of the next episode.
+    """Return the observation after each step [T, B] of a rollout, and a mask of where it is known.
 
-    As `following`, but where environments reset in the same step, the observation after an episode's last step is
-    marked as not known.
+    As `following`, but never one of the next episode: where environments reset in the same step, the observation after
+    an episode's last step counts as not known.
     """
     steps, (obs, known) = rollout.steps, following(rollout)
     if steps.final_value is None:

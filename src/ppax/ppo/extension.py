@@ -111,7 +111,10 @@ class Choice(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """Result of the hook `Extension.act`: the action of every stream, and the extension's next state."""
+    """Result of the hook `Extension.act`: the action of every stream, and the extension's next state of each stream.
+
+    A stream is one agent in one environment.
+    """
 
     acting: PyTree  # [B, ...] next state of each stream while acting
     action: PyTree  # [B, ...] as the policy's distribution samples it
@@ -428,7 +431,10 @@ class Chain:
         return Prepared(learner._replace(extensions=states), steps, reward, streams, metrics)
 
     def targets(self, targets: Targets, steps: Transition) -> Targets:
-        """Return advantages and value targets with what the extensions add to them."""
+        """Return advantages and value targets with what all extensions add to them, one after the other.
+
+        `steps` are the steps of the targets, which hold the extensions' further inputs.
+        """
         for name, extension in self.by_name.items():
             targets = extension.targets(targets, extras_of(steps, name))
         return targets
@@ -446,7 +452,7 @@ class Chain:
         return Terms(losses, metrics)
 
     def begin(self, learner: LearnerState) -> dict[str, PyTree]:
-        """Return each extension's state inside an update, by name, before the first gradient step."""
+        """Return each extension's state inside an update, by name, as it is before the first gradient step."""
         return {name: one.begin(learner.extensions[name].state) for name, one in self.by_name.items()}
 
     def adapt(self, agent: Agent, inner: Mapping[str, PyTree]) -> Agent:
@@ -529,7 +535,7 @@ class Finished(NamedTuple):
 
 
 def extras_of(steps: Transition, name: str) -> PyTree:
-    """Return the further inputs of the rows `steps` that the extension `name` has made; () if there are none."""
+    """Return the further inputs of the rows `steps` that the extension `name` has made; () if it has made none."""
     return steps.extras[name] if steps.extras and name in steps.extras else ()
 
 

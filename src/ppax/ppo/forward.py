@@ -30,7 +30,7 @@ def forward(
     first: Array,
     action_mask: PyTree | None,
 ) -> ForwardPass:
-    """Return the network's outputs over sequences [M, L, ...], each run from its initial `carry` [M, ...].
+    """Return the network's outputs over sequences [M, L, ...], each run from its recurrent state `carry` [M, ...].
 
     `first` [M, L] marks first steps of episodes, at which the memory is reset. Parameters and observation statistics
     are those of `learner`. Observations, features and results are float32; `compute_dtype` is the precision of the
@@ -159,9 +159,10 @@ def sample(policy: ForwardPass, key: Key) -> PyTree:
 
 
 def decision_of(policy: ForwardPass, action: PyTree) -> Decision:
-    """Return the decision to take `action` in every stream: with its log-probability, V and the policy's next carry.
+    """Return the decision to take `action` in every stream: with its log-probability, V and the policy's next memory.
 
-    `action` [B, ...] is as the policy's distribution samples it, before squashing and clipping for the environment.
+    A stream is one agent in one environment. `action` [B, ...] is as the policy's distribution samples it, before
+    squashing and clipping for the environment.
     """
     distribution = policy.distribution
     return Decision(policy.carry, action, distribution.env_action(action), distribution.log_prob(action), policy.value)

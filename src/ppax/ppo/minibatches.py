@@ -76,7 +76,7 @@ def permutation(key: Key, size: int) -> Array:
     keys = _hash(_hash(data[0] + jnp.arange(ROUNDS, dtype=jnp.uint32)) + data[-1])
 
     def scramble(x: Array) -> Array:
-        """Return numbers `x` below 2^bits, permuted among all of them by a Feistel network.
+        """Return integers `x` below 2^bits, permuted among all such integers by a Feistel network.
 
         Each round xors one half of the bits with a hash of the other half.
         """
@@ -207,8 +207,8 @@ class Prioritised:
     def probabilities(self, advantage: Array, valid: Array) -> Array:
         """Return the sampling probability of each sequence, [M], from advantages [M, L] where `valid` [M, L].
 
-        It is 0 for sequences with an advantage that is not finite, and uniform over the others if all their advantages
-        are 0.
+        It is 0 for sequences with an advantage that is not finite. If all other sequences have advantages of 0, it is
+        uniform over these.
         """
         total = jnp.abs(jnp.where(valid, advantage, 0.0)).sum(axis=1)
         finite = jnp.isfinite(total)

@@ -245,7 +245,7 @@ _FACTORIES: dict[type, Factory] = {}  # factory by class
 
 
 def Optax(factory: Factory, **options: Any) -> Any:  # noqa: N802  # as a class of parts
-    """Return an optimiser part made of an optax factory and its options, as `Optax(optax.lion, b1=0.9)`.
+    """Return an optimiser for PPO made of an optax factory and its options, as `Optax(optax.lion, b1=0.9)`.
 
     The learning rate is an option of the agent. Raises ConfigError for a factory or an option that cannot be used.
     """
@@ -275,9 +275,10 @@ def Optax(factory: Factory, **options: Any) -> Any:  # noqa: N802  # as a class 
 
 @functools.lru_cache(maxsize=256)
 def optax_class(factory: Factory) -> type:
-    """Return the part class of an optimiser from an optax factory, such as `optax.lion`; its options become fields.
+    """Return a class of PPO's optimisers, made of an optax factory such as `optax.lion`; its options become fields.
 
-    Raises ConfigError unless PPO can call the factory with a traced learning rate.
+    The class is a part (a swappable frozen dataclass). Raises ConfigError unless PPO can call the factory with a traced
+    learning rate.
     """
     name = _name_of(factory)
     options = _options_of(factory, name)

@@ -163,10 +163,10 @@ class PPO:
     def act(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> types.Decision:
-        """Return a sampled action for every stream, with its log-probability, V and the next carry, [B, ...] each.
+        """Return a sampled action for every stream, with its log-probability, V and the next memory, [B, ...] each.
 
-        A stream is one agent in one environment. `carry` is the memory, `first` marks the first steps of episodes, and
-        `key` is one key, or one for each stream [B].
+        A stream is one agent in one environment. `carry` is the memory so far, `first` marks the first steps of
+        episodes, and `key` is one key, or one for each stream [B].
         """
         policy = self.policy(learner, carry, obs, first, action_mask)
         action = sample(policy, key)
@@ -346,9 +346,10 @@ class PPO:
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
     ) -> types.ForwardPass:
-        """Return the policy's distribution, V and next carry for the current observation of every stream, [B, ...].
+        """Return the policy's distribution, V and next memory for the current observation of every stream, [B, ...].
 
-        A stream is one agent in one environment. `carry` is the memory, and `first` marks the first steps of episodes.
+        A stream is one agent in one environment. `carry` is the memory so far, and `first` marks the first steps of
+        episodes.
         """
         inputs = jax.tree.map(lambda x: x[:, None], (obs, first, action_mask))
         return forward(self.network, self.critic, self.compute_dtype, learner, carry, *inputs)
@@ -386,9 +387,9 @@ class PPO:
         return self.seq_len or (num_steps if whole else 1)
 
     def annealed(self, progress: Array, env_steps: Array) -> PPO:
-        """Return this agent with its numbers as the schedule has them at `progress` of training, in [0, 1].
+        """Return this agent with its numbers, such as the learning rate, as its schedule has them at this time.
 
-        `env_steps` is the number of valid environment steps so far.
+        Time is `progress` of training, in [0, 1], or `env_steps`, the number of valid environment steps so far.
         """
         return anneal_parts(self.schedule(self, progress, env_steps), progress)
 
@@ -400,7 +401,7 @@ class PPO:
         return ((self, num_streams),)
 
     def discount(self, num_streams: int) -> Scalar:
-        """Return the discount factor of rewards: one number [], as it is the same for all streams."""
+        """Return the discount factor of rewards, one number []: it is the same for all agents and environments."""
         return self.gamma
 
     def check(self) -> None:

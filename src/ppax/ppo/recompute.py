@@ -79,9 +79,9 @@ class Recomputation(NamedTuple):
 
 
 class Recompute:
-    """Base class of the parts that say when to recompute targets. Here all methods do what no recomputation needs.
+    """Base class of the options when to recompute an update's targets from current parameters. Here: never.
 
-    The subclasses `Epoch` and `Minibatch`, which recompute, override some of them.
+    The subclasses `Epoch` and `Minibatch`, which recompute, override its methods.
     """
 
     whole_streams: ClassVar[bool] = False  # whether a sequence is by default a stream's whole rollout

@@ -59,7 +59,10 @@ class Linear:
     end: Scalar = number("ratio of the final value to the initial value", default=0.0, low=0.0)
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
-        """Return the agent with the numbers in `leaves` scaled as they are at `progress` of training, in [0, 1]."""
+        """Return the agent with the numbers in `leaves` scaled, linearly with `progress` of training, in [0, 1].
+
+        The scale is 1 at progress 0, and `end` at 1.
+        """
         return scale(agent, self.leaves, 1.0 - jnp.clip(progress, 0.0, 1.0) * (1.0 - self.end))
 
 
@@ -77,7 +80,10 @@ class Cosine:
     exponent: Scalar = number("exponent of the half cosine: above 1 the numbers fall earlier", default=1.0, above=0.0)
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
-        """Return the agent with the numbers in `leaves` scaled as they are at `progress` of training, in [0, 1]."""
+        """Return the agent with the numbers in `leaves` scaled, along half a cosine over `progress` of training.
+
+        The scale is 1 at progress 0, and `end` at 1.
+        """
         wave = 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
         return scale(agent, self.leaves, self.end + (1.0 - self.end) * wave**self.exponent)
 
@@ -98,10 +104,10 @@ class Steps:
     )
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
-        """Return the agent with the numbers in `leaves` set to their values at this time.
+        """Return the agent with the numbers in `leaves` set to the value of the last position in `at` that is reached.
 
-        Time is `progress` of training in [0, 1], or the number `env_steps` of valid steps so far; the option `by` says
-        which.
+        Positions are `progress` of training in [0, 1], or numbers `env_steps` of valid steps so far; the option `by`
+        says which.
         """
         return piecewise(self, agent, progress, env_steps, _last_reached)
 
@@ -125,10 +131,10 @@ class Interpolated:
     )
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
-        """Return the agent with the numbers in `leaves` set to their values at this time.
+        """Return the agent with the numbers in `leaves` set to the value between the points (at[i], values[i]).
 
-        Time is `progress` of training in [0, 1], or the number `env_steps` of valid steps so far; the option `by` says
-        which.
+        Positions are `progress` of training in [0, 1], or numbers `env_steps` of valid steps so far; the option `by`
+        says which.
         """
         return piecewise(self, agent, progress, env_steps, jnp.interp)
 
@@ -181,8 +187,9 @@ def knots(schedule: Any) -> tuple[Array, Array]:
 def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = "") -> Any:
     """Return a copy of a part with `change` applied to the number at a dotted `path`, such as "loss.clip_eps".
 
-    Raises ConfigError if there is no number at `path`. If `tree` is itself a field of the agent, such as `loss`,
-    `above` is its path with a dot, "loss.", which the message puts before `path`.
+    A part is a frozen dataclass, such as an agent or its loss. Raises ConfigError if there is no number at `path`. If
+    `tree` is itself a field of the agent, such as `loss`, `above` is its path with a dot, "loss.", which the message
+    puts before `path`.
     """
     name, _, rest = path.partition(".")
     if dataclasses.is_dataclass(tree) and name in slot_chains(type(tree)):
@@ -205,9 +212,9 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = 
 
 
 def _replace_in_chain(agent: Any, field: str, path: str, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of an agent with `change` applied to a number of one of the parts in its field `field`.
+    """Return a copy of an agent with `change` applied to a number in its field `field`, which holds several parts.
 
-    A field such as `extensions` holds several parts in order; `path` is the name of one and of its number, as
+    Parts are frozen dataclasses in order, such as `extensions`; `path` is the name of one and of its number, as
     "rnd.coef".
     """
     name, _, rest = path.partition(".")
@@ -260,8 +267,8 @@ def anneal_parts(agent: Any, progress: Array) -> Any:
 def annealed(part: Any, progress: Array) -> Any:
     """Return the part with each number moved linearly to its end value, where its field declares one.
 
-    A field declares it by `anneal_to`, the name of another field, which holds the end value. `progress` of training is
-    in [0, 1]: at 0 numbers are unchanged, at 1 they are at their ends.
+    A part is a frozen dataclass of options. A field declares it by `anneal_to`, the name of another field, which holds
+    the end value. `progress` of training is in [0, 1]: at 0 numbers are unchanged, at 1 they are at their ends.
     """
     fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
     ends = {field.name: field.metadata["anneal_to"] for field in fields if "anneal_to" in field.metadata}
@@ -273,10 +280,11 @@ def annealed(part: Any, progress: Array) -> Any:
 
 
 def changed_numbers(before: Any, after: Any) -> dict[str, Any]:
-    """Return those numbers of `after` that a schedule has changed, by their dotted paths.
+    """Return those numbers (learning rate and others) of `after` that a schedule has changed, by dotted paths.
 
-    A number is changed if it is another object than in `before`. If the schedule has replaced whole parts of the agent
-    by others, the result is {}.
+    `before` and `after` are the agent without and with its schedule applied. A number is changed if it is another
+    object than in `before`. If the schedule has replaced a component of the agent by one of another kind, the result is
+    {}.
     """
     # a schedule of the user may replace parts
     if jax.tree.structure(before) != jax.tree.structure(after):  # type: ignore[operator]

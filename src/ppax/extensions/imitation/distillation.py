@@ -178,8 +178,9 @@ class Teacher:
     """Policy that a student imitates, read at its first use. Teachers with equal checksums compare equal.
 
     Its weights are constants of the compiled program, which is compiled for one teacher. They are no leaves of the
-    agent, because sweeps and independent players map over those. Its memory of each stream (one agent in one
-    environment) is a tuple of arrays [B, ...], whose shapes and types are known before the policy is read.
+    agent as a JAX tree, because a sweep, or agents with separate parameters, map over those. Its memory of each stream
+    (one agent in one environment) is a tuple of arrays [B, ...], whose shapes and types are known before the policy is
+    read.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ class NoMemory:
         return size
 
     def initial_carry(self, size: int) -> PyTree:
-        """Return the empty carry (), as a feedforward network carries nothing."""
+        """Return (), as a feedforward network carries no state from step to step."""
         return ()
 
     def project_in(self, params: Params, x: Array) -> PyTree:
@@ -61,7 +61,7 @@ class NoMemory:
         return x
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return the carry () and the features unchanged: there is no memory."""
+        """Return an empty recurrent state () and the features unchanged: there is no memory."""
         return Memory(carry, x)
 
     def project_out(self, params: Params, y: PyTree) -> Array:

@@ -18,8 +18,8 @@ from ppax.networks.products import matmul
 def linear_recurrence(a: Array, b: Array, carry: Array, first: Array) -> Memory:
     """Return the last state and all states of the recurrence h_t = a_t h_{t-1} + b_t, for a and b [L, width].
 
-    At the start, h_{t-1} is `carry` [width]. Wherever `first` [L] is True, it is 0 instead, also at the start.
-    Sequential on a CPU, parallel on accelerators (devices/platforms.py).
+    At the start, h_{t-1} is `carry` [width]. Wherever `first` [L] is True, it is 0 instead, also at the start. It is
+    computed in sequence on a CPU, in parallel on accelerators (devices/platforms.py).
     """
     a = jnp.where(first[:, None], 0.0, a)  # a reset is a step with a = 0: it costs no more than any other
     carry = jnp.where(first[0], 0.0, carry)

@@ -20,7 +20,7 @@ from ppax.networks.memories.window import Window
 
 @part
 class Stack:
-    """Memory of layers of one kind of memory on top of each other, each with parameters and a carry of its own.
+    """Memory of several layers of one kind of memory on top of each other; each has its own parameters and state.
 
     Residual connections (He et al. 2016, https://arxiv.org/abs/1512.03385) and a layer norm before each layer, as in
     transformers (Xiong et al. 2020, https://arxiv.org/abs/2002.04745), are options.

@@ -34,7 +34,7 @@ class Window:
         return self.hidden[-1] if self.hidden else self.steps * size
 
     def initial_carry(self, size: int) -> Recent:
-        """Return an empty window of the `steps` - 1 steps before the current one."""
+        """Return a window memory's empty carry, of the `steps` - 1 steps before the current one."""
         return empty_window(self.steps - 1, size)
 
     def project_in(self, params: Params, x: Array) -> Array:
@@ -69,7 +69,7 @@ class Recent(NamedTuple):
 
 
 class Past(NamedTuple):
-    """Sequence of L steps with the K - 1 steps before it, joined along the time axis."""
+    """Sequence of L steps with the K - 1 steps before it, joined along the time axis, for windows of K steps."""
 
     steps: PyTree  # [K - 1 + L, ...]
     episode: Array  # [K - 1 + L] episode number, counted from the sequence's start; -1: padding
@@ -86,10 +86,9 @@ def empty_window(length: int, size: int) -> Recent:
 
 
 def prepend_recent(recent: Recent, x: Array, first: Array) -> Past:
-    """Return the steps of a window memory's carry `recent` and the sequence `x` [L, size], joined.
+    """Return the steps that a window memory carries, `recent`, joined with the sequence `x` [L, size] after them.
 
-    `first` [L] is True where an episode begins; if that is the first step of `x`, the steps of the carry become
-    padding.
+    `first` [L] is True where an episode begins; if that is the first step of `x`, the steps in `recent` become padding.
     """
     real = recent.real & ~first[0]
     episode = jnp.concatenate([jnp.where(real, 0, -1), jnp.cumsum(first, dtype=jnp.int32)])

@@ -234,8 +234,7 @@ class Independent:
         return jax.tree.map(lambda x: jnp.moveaxis(self._apart(x, 1), 2, 0), steps)
 
     def together(self, steps: Tree) -> Tree:
-        """Return steps split by player, [A, T, E, ...], joined to those of all players in all environments, [T, B,
-        ...].
+        """Return steps split by player, [A, T, E, ...], joined to those of all players and environments, [T, B, ...].
 
         A is the number of players (agents of an environment), E that of environments, and B = E * A. It is the inverse
         of `own`.

@@ -375,8 +375,8 @@ def with_snapshot(pool: Pool, learner: SelfPlayState, names: Sequence[str], key:
 def with_own_games(own: SelfPlayState, learner: SelfPlayState, copied: Array) -> SelfPlayState:
     """Return the state of self-play `learner` with the running games (episodes) of the state `own`.
 
-    A sweep's run that goes on with another run's `learner` keeps the games of its own environments. If `copied` is True
-    (the learner is another run's), running games do not count for the ratings, as they began with other opponents.
+    A run of a sweep that goes on with another run's `learner` keeps the games of its own environments. If `copied` is
+    True (`learner` is another run's), running games do not count for the ratings, as they began with other opponents.
     """
     return learner._replace(returns=own.returns, counts=own.counts & ~copied)
 

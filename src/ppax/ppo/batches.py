@@ -163,7 +163,7 @@ def repeated(tree: PyTree, count: int) -> PyTree:
 
 
 class Following(NamedTuple):
-    """Observation after each step of a rollout, and a mask of the steps after which it is known."""
+    """Observation after each step of a rollout, and a mask that is True where this observation is known."""
 
     obs: PyTree  # [T, B, ...]; 0 where it is not known
     known: Array  # [T, B]

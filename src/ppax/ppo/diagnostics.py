@@ -61,7 +61,7 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
 
 
 def ends_of_episodes(steps: Transition) -> Table:
-    """Return the metrics `terminations` and `truncations`: the numbers of the steps [M, L] that ended an episode so.
+    """Return the metrics `terminations` and `truncations`: at how many of the steps [M, L] an episode ended so.
 
     A step with both flags is counted as a termination only.
     """

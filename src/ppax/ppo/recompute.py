@@ -33,7 +33,7 @@ class RecomputeInputs(NamedTuple):
 
 
 class Recomputation(NamedTuple):
-    """Computation of an update's targets (advantages, value targets) from current parameters, not those that acted."""
+    """Computation of an update's targets anew: advantages and value targets from the current parameters."""
 
     agent: Any  # PPO
     extensions: Chain

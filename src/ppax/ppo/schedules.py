@@ -106,8 +106,8 @@ class Steps:
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
         """Return the agent with the numbers in `leaves` set to the value of the last position in `at` that is reached.
 
-        Positions are `progress` of training in [0, 1], or numbers `env_steps` of valid steps so far; the option `by`
-        says which.
+        Positions are of `progress` of training, in [0, 1], or of `env_steps`, the number of valid environment steps so
+        far; the option `by` says which.
         """
         return piecewise(self, agent, progress, env_steps, _last_reached)
 
@@ -133,8 +133,8 @@ class Interpolated:
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
         """Return the agent with the numbers in `leaves` set to the value between the points (at[i], values[i]).
 
-        Positions are `progress` of training in [0, 1], or numbers `env_steps` of valid steps so far; the option `by`
-        says which.
+        Positions `at` are of `progress` of training, in [0, 1], or of `env_steps`, the number of valid environment
+        steps so far; the option `by` says which.
         """
         return piecewise(self, agent, progress, env_steps, jnp.interp)
 
@@ -164,8 +164,8 @@ def piecewise(schedule: Any, agent: Any, progress: Array, env_steps: Array, valu
 def knots(schedule: Any) -> tuple[Array, Array]:
     """Return positions and values, [k] each, of a piecewise schedule.
 
-    Raises ConfigError if positions do not start at 0 and rise, if there are not as many as values, or if progress would
-    pass 1.
+    Raises ConfigError if positions do not start at 0 and rise, if there are not as many as values, or if positions in
+    progress, which ends at 1, exceed it.
     """
     at, values = schedule.at, schedule.values
     if len(at) != len(values) or not at:

@@ -152,10 +152,10 @@ def distill(
 
     `teacher` is the path of a run directory or bundle, which `ppax.load` reads, "hf://OWNER/NAME", or a `ppax.Policy`.
     With `beta`, each step's action is the teacher's with this probability (DAgger), which needs
-    `loss=ppax.losses.NoPolicyLoss()`. A path is kept in the run file, so that a run can be continued from its directory
-    alone; a policy has to be passed again. With a `checksum`, the teacher is read only when it is first needed, and
-    must have this checksum and the arrays `memory`. Raises ConfigError, naming the field, for a teacher that is missing
-    or another, has other spaces, or has several agents.
+    `loss=ppax.losses.NoPolicyLoss()`. A path is kept in the run file, and read again when the run is continued; a
+    policy has to be passed again. With a `checksum`, the teacher is read only when it is first needed, and must have
+    this checksum and the arrays `memory`. Raises ConfigError, naming the field, for a teacher that is missing or
+    another, has other spaces, or has several agents.
     """
     if isinstance(teacher, str) and not teacher:
         raise ConfigError(f'distillation.teacher = "": must be {REMEDY}')

@@ -26,11 +26,13 @@ class Window:
     activation: str = static("activation function of these layers", default="tanh", choices=tuple(ACTIVATIONS))
 
     def init(self, key: Key, size: int) -> Params:
-        """Return new parameters of the dense layers over the window, for features [size]."""
+        """Return new parameters of the window memory's dense layers, for features [size]."""
         return init_layers(key, self.steps * size, self.hidden)
 
     def output_size(self, size: int) -> int:
-        """Return the width of the last dense layer over the window; without layers, `steps * size`."""
+        """Return the length of the window memory's output: the width of its last dense layer, or `steps * size` without
+        layers.
+        """
         return self.hidden[-1] if self.hidden else self.steps * size
 
     def initial_carry(self, size: int) -> Recent:

@@ -30,8 +30,8 @@ class Window:
         return init_layers(key, self.steps * size, self.hidden)
 
     def output_size(self, size: int) -> int:
-        """Return the length of the window memory's output: the width of its last dense layer, or `steps * size` without
-        layers.
+        """Return the length of the window memory's output: its last dense layer's width; without layers, `steps *
+        size`.
         """
         return self.hidden[-1] if self.hidden else self.steps * size
 

@@ -30,9 +30,7 @@ class Window:
         return init_layers(key, self.steps * size, self.hidden)
 
     def output_size(self, size: int) -> int:
-        """Return the length of the window memory's output: its last dense layer's width; without layers, `steps *
-        size`.
-        """
+        """Return the window memory's output size: its last dense layer's width, or `steps * size` without layers."""
         return self.hidden[-1] if self.hidden else self.steps * size
 
     def initial_carry(self, size: int) -> Recent:

@@ -86,8 +86,8 @@ class RunDirectory:
         """Create the directory of a new run, write its configuration, and return it, locked.
 
         Of several `paths` the first free one is used. `policy` is the specification of the run's policy, as plain data.
-        With `overwrite` a trained run that the directory holds is moved aside. Raises ConfigError where the directory
-        already holds a run, OSError where it cannot be written.
+        If the directory already holds a trained run, `overwrite` moves that aside; without it, ConfigError. Raises
+        OSError where the directory cannot be written.
         """
         path = absolute(_first_free(paths))
         try:
@@ -111,10 +111,10 @@ class RunDirectory:
     def vacant(cls, path: Path, overwrite: bool, remains: Sequence[str]) -> RunDirectory:
         """Lock the existing directory `path` for a new run or sweep, and return it without the run that it held before.
 
-        A start that has trained nothing makes room: its files are removed, or, if it has log rows of iterations, the
-        directory is moved aside. With `overwrite` a trained run or sweep is moved aside, too. Raises ConfigError for
-        other contents that would be taken for the new run's: entries named in `remains`, in a directory without a run
-        file.
+        An earlier start that has trained nothing makes room: its files are removed, or, if it has log rows of
+        iterations, the directory is moved aside. A trained run or sweep is moved aside with `overwrite`; without it,
+        ConfigError. Raises ConfigError, too, for contents that would be taken for the new run's: entries named in
+        `remains`, in a directory without a run file.
         """
         directory = cls(path)
         try:
@@ -153,7 +153,7 @@ class RunDirectory:
     def record_start(self, start: dict[str, Any]) -> None:
         """Append one start of the run (versions, hardware, time) to about.json.
 
-        The first start and the newest STARTS ones stay.
+        Of all starts, the first one and the newest STARTS (100) are kept.
         """
         about = read_about(self.path)
         starts = [*about.get("starts", []), start]
@@ -272,9 +272,9 @@ def refuse_unusual(path: Path) -> None:
 
 
 def _first_free(paths: Path | Iterable[Path]) -> Path:
-    """Return the single path, created if missing; of several, the first that did not exist, now created.
+    """Return the directory for a new run: `paths` if it is one path, else the first path that does not exist yet.
 
-    Raises FileExistsError if all of several exist.
+    The directory is created if it is missing. Raises FileExistsError if all of several paths exist.
     """
     if isinstance(paths, Path):
         paths.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ def draw(result: SweepResult) -> list[Path]:
 
 
 def curves(result: SweepResult, figure: Any) -> Any:
-    """Draw the learning curve of each member, coloured by its score, and return `figure`.
+    """Draw the learning curve of each member (run) of a sweep, coloured by its score, into `figure`, and return that.
 
     A dot ends the curve of a member that the search has stopped.
     """
@@ -75,9 +75,9 @@ def curves(result: SweepResult, figure: Any) -> Any:
 
 
 def parallel(result: SweepResult, figure: Any) -> Any:
-    """Draw a line for each member through its swept values to its score, and return `figure`.
+    """Draw a line for each member (run) of a sweep through its swept values to its score into `figure`, and return it.
 
-    Beside them are bars of the options' importance.
+    Beside the lines are bars of the options' importance.
     """
     paths, colour = list(result.members[0].values), _Colours(result.members)
     axes, bars = figure.subplots(1, 2, width_ratios=[0.9 + 0.9 * len(paths), 1.5])
@@ -110,7 +110,7 @@ def parallel(result: SweepResult, figure: Any) -> Any:
 
 
 def _bars(axes: Any, shares: dict[str, float]) -> None:
-    """Draw a bar for the importance of each option, the largest on top; `shares` are in [0, 1] by option, or NaN."""
+    """Draw a bar for the importance of each option, the largest on top; `shares` has it by option, in [0, 1] or NaN."""
     ordered = sorted(shares, key=lambda path: shares[path] if math.isfinite(shares[path]) else -1.0)
     for y, path in enumerate(ordered):
         share = shares[path] if math.isfinite(shares[path]) else 0.0
@@ -128,7 +128,7 @@ def _bars(axes: Any, shares: dict[str, float]) -> None:
 
 
 class _Colours:
-    """Colours of a sweep's members by their scores; grey for members without a score."""
+    """Colours of a sweep's members (runs) by their scores; grey for members without a score."""
 
     def __init__(self, members: Sequence[MemberResult]):
         from matplotlib import colormaps

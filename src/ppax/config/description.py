@@ -50,7 +50,8 @@ def describe_run(agent: Agent, env: Env, run: Run) -> Config:
 def describe(part: Any, each: bool = False) -> Config:
     """Return an agent, run settings or a part, with all nested parts, as plain data; ConfigError for an invalid number.
 
-    With `each`, numbers may be arrays with one value per player (agent inside the environment).
+    A part is a swappable object, such as a loss. With `each`, its numbers may be arrays with one value per player
+    (agent inside the environment).
     """
     if isinstance(part, Independent):
         return describe(part.agent, each=True)
@@ -92,7 +93,10 @@ def describe_part(part: Any, choices: Choices) -> Config:
 
 
 def _part(part: Any, choices: Choices, each: bool) -> Config:
-    """Return the table of one part; only its plain numbers and strings where a run file cannot hold or name it."""
+    """Return the table of one part (a swappable object, such as a loss) with its name and all fields.
+
+    If no run file can name its class or hold its fields, the table has the name, and the plain numbers and strings.
+    """
     name = choices.name_of(part)
     if name in choices:
         return {"part": name} | describe(part, each)
@@ -106,7 +110,7 @@ def _part(part: Any, choices: Choices, each: bool) -> Config:
 
 
 def _of_list(part: Any, choices: Choices, name: str) -> Config:
-    """Return the table of one part in the list `name`; ConfigError for a class that no run file can name."""
+    """Return the table of one part in the list `name`, such as a logger; ConfigError if no file can name its class."""
     own = choices.name_of(part)
     if own not in choices and not imports.is_path(own):
         raise ConfigError(
@@ -135,10 +139,10 @@ def _number(value: Any) -> Any:
 def own_environment(env: Env) -> Config:
     """Return the options `env` and `env_params` that name a user's environment by import path; {} where none can.
 
-    A compiled environment must be a frozen dataclass, with or without `TimeLimit`. What its options lack, such as
-    an array in a field, is found by `run/python_objects.py`, which compares the objects. Host environments must
-    come from one class or function, or a `functools.partial` of one, all of whose arguments a run file gives back
-    as they are.
+    A compiled environment must be a frozen dataclass, with or without `TimeLimit`. What the options lack, such as an
+    array in a field, is not noticed here, but by `run/python_objects.py`, which compares the objects. Host environments
+    must come from one class or function, or a `functools.partial` of one, and a run file must give back all its
+    arguments as they are.
     """
     if env.settings.by_name:
         return {}
@@ -183,7 +187,7 @@ def _of_function(source: Callable[..., Any]) -> tuple[str, Config] | None:
 def _of_part(env: Any) -> tuple[str, Config] | None:
     """Return import path and parameters of a compiled environment; None unless it is a dataclass that can be imported.
 
-    A parameter is left out where it has the value that the class gives it by default.
+    Parameters that have the default of the class are left out.
     """
     while isinstance(env, (*params.AROUND, params.Randomised)):  # options of a run, and ranges among its env_params
         env = env.env
@@ -226,7 +230,7 @@ def _equal(value: Any, usual: Any, name: str) -> bool:
 def as_data(value: Any, default: Any) -> Any:
     """Return the argument `value` as a run file holds it; the mark ABSENT where reading it back would change it.
 
-    A tuple becomes a list where the parameter's `default` is a tuple, which turns the list back.
+    A tuple becomes a list if the parameter's `default` is a tuple: reading then turns the list back into a tuple.
     """
     data = plain_value(value)
     if isinstance(default, tuple) and isinstance(data, tuple):

@@ -110,7 +110,10 @@ SIZES = (Smaller(1, 1), Smaller(2, 1), Smaller(2, 2), Smaller(4, 2), Smaller(4, 
 
 
 def film_of(run: str | Path | TrainedRun, name: str) -> EpisodeFilm:
-    """Return an episode of the last policy of the run `name`, small enough for a page; or why there is none."""
+    """Return an episode of the last policy of the run, small enough for a page, or the reason why there is none.
+
+    `name` is the run's name in the caption.
+    """
     try:
         require_video(Path("episode.gif"))
         played = _play(run)

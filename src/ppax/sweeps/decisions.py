@@ -33,7 +33,7 @@ AGENT = "agent."  # numbers of an agent can follow a schedule
 
 
 class Searching:
-    """Search of one sweep while its members (runs) train: when it decides, from which scores, and its recorded decisions."""
+    """Search of one sweep while its members (runs) train: when it decides, from which scores, and what it decided."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ def _known(rows: Sequence[Row], name: str) -> list[float]:
 
 @dataclasses.dataclass(frozen=True)
 class SearchDecision:
-    """Decision of a search for one member (run) of a sweep at one iteration: it goes on, stops, or copies another one."""
+    """Decision of a search for one member (run) of a sweep at one iteration: to go on, stop, or copy another one."""
 
     iteration: int
     member: int  # number in the sweep

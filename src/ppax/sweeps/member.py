@@ -203,7 +203,7 @@ class MemberRun:
             shutil.rmtree(path, ignore_errors=True)
 
     def finish(self, state: TrainState, kind: str, why: str = "") -> None:
-        """Save the member's last state and record the end of its run: `kind`, as "done" or "fault", and reason `why`."""
+        """Save the member's last state, and record the end of its run: `kind`, as "done" or "fault", and `why`."""
         self.save(state)
         self.monitor.record(self.path, state, kind, why)
         self.prune(int(state.iteration))  # last: until then a resume may need an earlier one

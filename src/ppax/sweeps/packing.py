@@ -48,7 +48,7 @@ class Pack(NamedTuple):
 
     @property
     def compiled(self) -> bool:
-        """Whether the members' environments are stepped inside the compiled program; on the host a pack has one member."""
+        """Whether the members' environments are stepped inside the compiled program; if not, a pack has one member."""
         return backend_of(self.tasks[0].env).name == COMPILED
 
 

@@ -148,7 +148,7 @@ class PBT:
         return iteration - iteration % every + every
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return a copy of one of the best members (runs) into each of the worst; [] if none of the best has a score."""
+        """Return a copy of one of the best members (runs) into each of the worst; [] if no best one has a score."""
         order = ranked(standings.scores)
         count = min(max(1, round(self.fraction * len(order))), len(order) // 2)
         best = [number for number in order[:count] if not math.isnan(standings.scores[number])]

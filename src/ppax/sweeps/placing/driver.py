@@ -42,7 +42,7 @@ LOOK_SECONDS = 0.5  # interval at which signals and progress are polled
 
 
 class Room(NamedTuple):
-    """Numbers of a sweep's programs for which there is room at one time: on the whole cluster, on its largest machine."""
+    """Numbers of a sweep's programs that can run at the same time: on the whole cluster, on its largest machine."""
 
     programs: int
     together: int
@@ -95,7 +95,7 @@ class Places:
 
 @dataclasses.dataclass
 class Placed:
-    """Program of a sweep on the cluster: its members (runs), its worker (an actor of Ray), and counts of its progress."""
+    """Program of a sweep on the cluster: its members (runs), its worker (an actor of Ray), and its progress."""
 
     tasks: list[Task]
     largest: int  # members of the largest program of these sizes; 0 on the host

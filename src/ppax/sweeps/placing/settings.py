@@ -40,7 +40,7 @@ OPTIONS = {
 
 
 class Cluster(NamedTuple):
-    """Ray cluster, by its address, and the resources of each of a sweep's programs on it; fields are those in OPTIONS."""
+    """Ray cluster, by its address, and the resources of each of a sweep's programs on it; the fields are OPTIONS."""
 
     address: str
     cpus: int

@@ -31,7 +31,10 @@ STEPS, SECONDS = 5000, 10.0  # limits on collecting rollouts until ENDS episodes
 
 
 class Replay(NamedTuple):
-    """Outputs of the policy, recomputed step by step on a stored rollout, [T, B, ...] for T steps of B streams."""
+    """Outputs of the policy, recomputed step by step on a stored rollout: [T, B, ...], T steps of B streams.
+
+    A stream is one agent in one environment.
+    """
 
     carry: PyTree  # before the step
     log_prob: Array

@@ -183,15 +183,15 @@ def choices_of(cls: type) -> dict[str, Choices]:
 def fields_holding(*holders: str) -> set[str]:
     """Return the names of all fields, of PPO and the parts of the catalogue, that hold parts in one of the given ways.
 
-    The ways are "slot" (one part), "slot_list" (a list), "slot_table" (parts by key) and "slot_chain" (parts by name,
-    in their order).
+    A part is a swappable object, such as a loss. The ways are "slot" (one part), "slot_list" (a list), "slot_table"
+    (parts by key) and "slot_chain" (parts by name, in their order).
     """
     classes = (PPO, *(cls for kind in PARTS.values() for cls in kind.values()))
     return {name for cls in classes for name, field in part_fields(cls).items() if field.holds in holders}
 
 
 def constructor(cls: type, env: Any) -> Callable[..., Any]:
-    """Return a callable that makes a part of class `cls` from its options.
+    """Return a callable that makes a part (a swappable object) of class `cls` from its options.
 
     Where the class is made for the spaces of an environment, the callable has `env` as its first argument already.
     """

@@ -187,7 +187,7 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
 def _parts(field: PartField, value: Any, env: Any, name: str) -> Any:
     """Build what the field `name` of a part holds, from `value`, its table or tables: one part, or a tuple of parts.
 
-    In a field with parts by key, the tuple has pairs (key, part).
+    A part is a swappable object, such as a loss. In a field with parts by key, the tuple has pairs (key, part).
     """
     choices = field.choices
     if field.holds == ONE:

@@ -72,7 +72,7 @@ def describe(part: Any, each: bool = False) -> Config:
 
 
 def _parts(field: PartField, value: Any, name: str, each: bool) -> Config:
-    """Return {`name`: what a field holds} as plain data; {} for an empty table of parts.
+    """Return {`name`: what a field holds} as plain data; {} for an empty table of parts (swappable objects).
 
     `value` is the part, or the parts, in the field.
     """
@@ -88,7 +88,10 @@ def _parts(field: PartField, value: Any, name: str, each: bool) -> Config:
 
 
 def describe_part(part: Any, choices: Choices) -> Config:
-    """Return the table of a part that belongs to no run, such as a search; `build_part` makes an equal part from it."""
+    """Return the table of a part (a swappable object) that belongs to no run, such as a search.
+
+    `build_part` makes an equal part from it.
+    """
     return _part(part, choices, False)
 
 
@@ -122,7 +125,7 @@ def _of_list(part: Any, choices: Choices, name: str) -> Config:
 
 
 def _numbers(part: Any) -> Config:
-    """Return the fields of a user-defined part that are numbers or strings, checked against their limits."""
+    """Return the fields of a user's part (a swappable object) that are numbers or strings, their limits checked."""
     fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
     values = {field.name: _number(getattr(part, field.name)) for field in fields if field.metadata}
     limits: dict[str, Any] = {field.name: dict(field.metadata) for field in fields}

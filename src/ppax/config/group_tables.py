@@ -70,7 +70,7 @@ def independent_tables(config: Config) -> set[str]:
 def own_options(name: str) -> list[Option]:
     """Return the options `players` and `agents` of the table [groups.NAME], which are outside of its table `agent`.
 
-    `name` is the name of the group.
+    `name` is the name of the group; players are the agents inside the environment that are in it.
     """
     players = Option(
         path=f"groups.{name}.players",
@@ -121,8 +121,9 @@ def require_groups(config: Config) -> None:
 def _merged(base: Any, own: Any, cls: type | None) -> Any:
     """Return the table `base` of a part of class `cls` (None: unknown), overridden by the table `own`.
 
-    A nested table of `own` that names another part than `base` has replaces that part with all its options. A nested
-    table without `part` stands for the default part in `base`, and for the part that `base` has in `own`.
+    A part is a swappable object, such as a loss. A nested table of `own` that names another part than `base` has
+    replaces that part with all its options. A nested table without `part` stands for the default part in `base`, and
+    for the part that `base` has in `own`.
     """
     if not isinstance(base, Mapping) or not isinstance(own, Mapping):
         return own
@@ -142,7 +143,7 @@ def _merged(base: Any, own: Any, cls: type | None) -> Any:
 
 
 def _merged_chain(base: Any, own: Any, choices: Choices) -> Any:
-    """Return the tables of parts by name `base`, overridden by those of `own`.
+    """Return the tables of parts (swappable objects) by name `base`, overridden by those of `own`.
 
     They are in the order of `own` if it names all parts of `base`, else in the order of `base`, new ones last.
     """

@@ -37,7 +37,7 @@ OF_PPO = {field.name for field in dataclasses.fields(PPO)}
 def import_paths(config: Config) -> dict[str, str]:
     """Return the import paths in a configuration by the option that has each: of parts, environment, stop condition.
 
-    Paths in optax are left out, because ppax imports it anyway.
+    A part is a swappable object, such as a loss. Paths in optax are left out, because ppax imports it anyway.
     """
     return {place: path for place, path in _import_paths(config) if package_of(path) != OPTAX}
 
@@ -86,8 +86,8 @@ def plain(config: Config, of: Callable[[str], bool] = lambda place: True) -> Con
 def without_parts(values: Config, places: Iterable[str]) -> Config:
     """Return `values`, by dotted path, without the options of the parts that the options `places` name.
 
-    A place is such as "agent.loss.part". At "agent.part", which names a subclass of PPO, only the options that PPO does
-    not have are removed.
+    A part is a swappable object; a place is such as "agent.loss.part". At "agent.part", which names a subclass of PPO,
+    only the options that PPO does not have are removed.
     """
     slots = [place.removesuffix("part") for place in places]
     of_agents = [slot for slot in slots if AGENT.fullmatch(slot)]

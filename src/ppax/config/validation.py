@@ -41,7 +41,7 @@ FREE = ("env_params", "eval.env_params")  # tables with free names, which the en
 class WrongTable(ConfigError):
     """ConfigError for a value at `path` that should be a table and is none, or a table that names an unknown part.
 
-    The options below `path` are then unknown.
+    A part is a swappable object, such as a loss. Which options there are below `path` is then unknown.
     """
 
     def __init__(self, path: str, text: str):
@@ -77,7 +77,10 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
 
 
 def _options_of_parts(held: PartField, field: dataclasses.Field[Any], config: Config, path: str) -> Iterator[Option]:
-    """Yield the options of the parts that the field at dotted path `path` holds; `config` is the table around it."""
+    """Yield the options of the parts (swappable objects) that the field at dotted path `path` holds.
+
+    `held` says in which way it holds them, and `config` is the table around the field.
+    """
     choices = held.choices
     if held.holds == ONE:
         yield from part_options(choices, _table(config, field.name, path, ".part"), path)
@@ -96,7 +99,10 @@ def _options_of_parts(held: PartField, field: dataclasses.Field[Any], config: Co
 
 
 def _no_parts(field: dataclasses.Field[Any], choices: Choices, path: str) -> Option:
-    """Return the option at `path` that stands for an empty list of parts; its limits name the parts it might have."""
+    """Return the option at `path` that stands for an empty list of parts; its limits name the parts it might have.
+
+    A part is a swappable object, such as a logger.
+    """
     limits = {"choices": tuple(choices)}
     return Option(path, str, many=True, default=(), doc=field.metadata["doc"], limits=limits)
 
@@ -104,7 +110,8 @@ def _no_parts(field: dataclasses.Field[Any], choices: Choices, path: str) -> Opt
 def part_options(choices: Choices, section: Config, path: str, default: str | None = None) -> Iterator[Option]:
     """Yield the options of one part, whose table is `section` at dotted path `path`; the first is its name, `part`.
 
-    A table without a name is that of the part `default` (None: the first of `choices`).
+    A part is a swappable object, such as a loss. A table without a name is that of the part `default` (None: the first
+    of `choices`).
     """
     default = next(iter(choices), "") if default is None else default
     part = Option(f"{path}.part", str, default=default, doc="name of the part")
@@ -117,7 +124,8 @@ def part_options(choices: Choices, section: Config, path: str, default: str | No
 def keyed_tables(tables: Config, path: str) -> Iterator[tuple[str, Config]]:
     """Yield (key, table) of each part in a table of parts; the key of a nested entry has dots, as "sensors.camera".
 
-    Raises WrongTable, with the dotted path `path` of the outer table, for an entry that is no table.
+    A part is a swappable object, such as an encoder. Raises WrongTable, with the dotted path `path` of the outer table,
+    for an entry that is no table.
     """
     for key, table in tables.items():
         if not isinstance(table, dict):
@@ -130,7 +138,10 @@ def keyed_tables(tables: Config, path: str) -> Iterator[tuple[str, Config]]:
 
 
 def _named_tables(given: Any, path: str) -> Config:
-    """Return the tables of parts by name, {} for an empty list; WrongTable for anything else and for invalid names."""
+    """Return the tables of parts by name, {} for an empty list; WrongTable for anything else and for invalid names.
+
+    A part is a swappable object, such as an extension. `path` is the dotted path of `given`.
+    """
     if given in ([], ()):
         return {}
     if not isinstance(given, dict):
@@ -145,7 +156,10 @@ def _named_tables(given: Any, path: str) -> Config:
 
 
 def _list_options(field: dataclasses.Field[Any], choices: Choices, given: Any, path: str) -> Iterator[Option]:
-    """Yield the options of each part in the list `given`, whose dotted path is `path`; one option for an empty list."""
+    """Yield the options of each part in the list `given`, whose dotted path is `path`; one option for an empty list.
+
+    A part is a swappable object, such as a logger.
+    """
     tables = numbered(given)
     if tables in ([], ()):
         yield _no_parts(field, choices, path)
@@ -160,7 +174,10 @@ def _list_options(field: dataclasses.Field[Any], choices: Choices, given: Any, p
 
 
 def _part_class(choices: Choices, option: Option, given: Any) -> type:
-    """Return the class of the part called `given`; for an unknown name WrongTable, which tells how to write a part."""
+    """Return the class of the part (a swappable object) called `given`, which `option` names.
+
+    Raises WrongTable, which tells how to write a part of one's own, for an unknown name.
+    """
     try:
         return choices.find(check_value(option, given), option.path)
     except imports.Untrusted:
@@ -171,14 +188,18 @@ def _part_class(choices: Choices, option: Option, given: Any) -> type:
 
 
 def is_section(hint: Any) -> bool:
-    """Return True if a field of type `hint` is a table of fixed options without a choice of parts, such as `[log]`."""
+    """Return True if a field of type `hint` is a table of fixed options, such as `[log]`, and names no part.
+
+    A part is a swappable object, such as a loss, that a table chooses by its name.
+    """
     return dataclasses.is_dataclass(hint)
 
 
 def _table(config: Config, name: str, path: str, key: str = "") -> Config:
     """Return the table `name` of `config`, {} by default; WrongTable where it is no table.
 
-    `path` is its dotted path, and `key`, such as ".part", the option in it that a string was probably meant for.
+    `path` is its dotted path. `key`, such as ".part", is the option in it for which a string was probably meant, for
+    the error message.
     """
     section: Config = config.get(name, {})
     if not isinstance(section, dict):
@@ -260,9 +281,9 @@ def _raise(problems: Sequence[str]) -> None:
 
 
 def other_parts(path: str, known: Mapping[str, Option]) -> list[str]:
-    """Return the names of parts that have the option `path`, which is unknown to the part that its table names.
+    """Return the names of other parts, possible in the same table, that have the option `path`; [] if none has it.
 
-    Only parts that the table could name instead are returned, [] if none.
+    A part is a swappable object, such as a loss; the option is unknown to the part that the table names.
     """
     table, _, name = path.rpartition(".")
     part = known.get(f"{table}.part")
@@ -288,7 +309,7 @@ def _is_table(path: str, known: Iterable[str]) -> bool:
 def resolve_part(choices: Choices, table: Config, path: str) -> Config:
     """Return the table of one part that belongs to no run, with all its options: given values checked, and defaults.
 
-    `path` is the dotted path of the table, for error messages, which are those of `resolve`.
+    A part is a swappable object, such as a search. `path` is the dotted path of the table, for error messages.
     """
     require_trusted_parts({path: table}, parts_only=True)
     known = {option.path: option for option in part_options(choices, table, path)}
@@ -302,7 +323,8 @@ def resolve_part(choices: Choices, table: Config, path: str) -> Config:
 def overridden(base: Config, changes: Config) -> Config:
     """Return `base` with the values of `changes`; where these name another part, the former part's options are removed.
 
-    If they name an agent of another class, options that all agents have are kept.
+    A part is a swappable object, such as a loss. If they name an agent of another class, options that all agents have
+    are kept.
     """
     flat, own = dict(flatten(base)), dict(flatten(changes))
     parts = {option.path: option.default for option in options(base) if option.path.endswith(".part")}

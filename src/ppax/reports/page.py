@@ -446,7 +446,10 @@ def section(title: str, intro: str, *content: object) -> Markup:
 
 
 def marked(text: str, setting: Setting) -> Markup:
-    """Return `text` after a short sample of the line that the setting has in charts."""
+    """Return `text` after a short sample of the line that the setting has in charts.
+
+    A setting is runs that differ by their seed alone.
+    """
     return joined((swatch(setting.place), text))
 
 

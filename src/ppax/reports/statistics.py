@@ -75,7 +75,10 @@ def statistics_of(scores: Sequence[float]) -> Statistics:
 
 
 class Standing(NamedTuple):
-    """Standing of a setting, by which settings are ranked: compared field by field, the larger one is better."""
+    """Standing of a setting (runs that differ by their seed alone), by which settings are ranked.
+
+    Standings are compared field by field; the larger one is better.
+    """
 
     iqm: float  # seeds without a score count as the worst, -inf
     scored: int  # minus the number of seeds without a score

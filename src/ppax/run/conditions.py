@@ -34,7 +34,10 @@ class _OnMetric(ABC):
         return (self.key,)
 
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """Return the condition's state after a log row; its state `before` it, unchanged, if the metric is NaN."""
+        """Return the condition's state after a log row, from its state `before` that row.
+
+        `before` is returned unchanged if the metric is NaN in the row.
+        """
         value = row[self.key]
         return before if math.isnan(value) else self._after(before, value)
 
@@ -392,7 +395,7 @@ class _Parser:
         return self.tokens.pop(0)
 
     def takes(self, word: str) -> bool:
-        """Return whether the parser's next token is `word`; if it is, advance."""
+        """Return True, and advance, if the parser's next token is `word`; else return False."""
         return self.token == word and bool(self.take())
 
     def error(self, expected: str, choices: tuple[str, ...] = ()) -> ConfigError:

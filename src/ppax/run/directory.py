@@ -340,7 +340,7 @@ def _what_next(path: Path) -> str:
 
 
 def _trained(run: Path) -> bool:
-    """Return whether `run` has a checkpoint or best policy of iteration 1 or later, or a record that it ended there."""
+    """Return True if `run` has a checkpoint or best policy of iteration 1 or later, or a record that it ended there."""
     folders = (run / name for name in FOLDERS if (run / name).is_dir())
     saved = [one.name for folder in folders for one in folder.iterdir()]
     ended = untrusted.read_table(run / STOPPED, TABLE_LIMIT).get("iteration", 0)
@@ -348,13 +348,16 @@ def _trained(run: Path) -> bool:
 
 
 def _logged(run: Path) -> bool:
-    """Return whether the run directory `run` has a log row of iteration 1 or later."""
+    """Return True if the run directory `run` has a log row of iteration 1 or later."""
     rows = run / ROWS
     return rows.exists() and rows.stat().st_size > 0 and last_row(rows).get("iteration") != 0
 
 
 def _clear(path: Path, earlier: Earlier) -> None:
-    """Remove from `path` the files of an `earlier` start that has trained nothing, its run file first; others stay."""
+    """Remove from `path` the files of an `earlier` start that has trained nothing, its run file first.
+
+    Files that are not of a run or sweep stay.
+    """
     (path / earlier.file).unlink()
     of_run = earlier.file == RUN_FILE
     for name in (*OF_START, *FOLDERS) if of_run else (RECORD, *OF_SWEEP):

@@ -58,7 +58,7 @@ class Evaluations:
         return min(iteration - iteration % self._every + self._every, self._total)
 
     def due(self, iteration: int) -> bool:
-        """Return whether the policy is evaluated after `iteration` iterations."""
+        """Return True if the policy is to be evaluated after `iteration` iterations."""
         return self._every is not None and (iteration % self._every == 0 or iteration == self._total)
 
     def columns(self, state: TrainState) -> Row:

@@ -1,4 +1,4 @@
-"""Log rows of a run, and its loggers: the user's, the console, files of the run directory, parts of the settings."""
+"""Log rows of a run, and its loggers: the user's, the console, files of the run directory, those of the settings."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ CHUNK_STEPS = 2**18  # maximum env-steps between two rows, so that a signal stop
 
 
 def row_intervals(run: Run, total_iterations: int, steps: int) -> tuple[int, int]:
-    """Return the iterations between log rows and those between checkpoints.
+    """Return two numbers of iterations: those between log rows, and those between checkpoints.
 
     `steps` is the number of environment steps in one iteration.
     """

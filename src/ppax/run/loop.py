@@ -37,7 +37,7 @@ CTRL_C = "Ctrl-C; fit(..., run_dir=PATH) makes runs that can be resumed"
 
 
 class TrainedChunk(NamedTuple):
-    """Result of one chunk: the iterations between two log rows."""
+    """Result of one chunk, the iterations between two log rows: the state after them, and their row."""
 
     state: TrainState
     row: Row  # {} if no iteration was completed
@@ -70,7 +70,7 @@ class RunLoop:
     def compile(self, state: TrainState) -> Any:
         """Return the compiled program that trains all chunks of the run; `state` may consist of shapes.
 
-        The iteration count is traced, so results do not depend on chunk sizes.
+        A chunk is the iterations between two log rows. Their number is traced, so results do not depend on it.
         """
         if self.run.log.console:
             self.console = Console(self.total_iterations)  # before compilation, which may take long
@@ -153,7 +153,7 @@ class RunLoop:
         return TrainedChunk(state, untrained_row(program.metric_names), 0.0, None, 0.0)
 
     def _evaluated(self, chunk: TrainedChunk) -> TrainedChunk:
-        """Return the chunk with an evaluation's columns in its row: NaN if none is due or an environment failed."""
+        """Return the chunk with an evaluation's columns in its log row: NaN if none is due or an environment failed."""
         if not chunk.row:
             return chunk
         try:
@@ -209,7 +209,7 @@ class RunLoop:
         self.monitor.record(self.path, state, "done" if self._all_done(state) else "signal")
 
     def _raise_interrupted(self, state: TrainState, save_error: OSError | None, history: list[Row]) -> None:
-        """Raise Interrupted, with the command that resumes the run, or else `save_error`, that of the last save.
+        """Raise the error of the last save, if any, else Interrupted, with the command that resumes the run.
 
         For a run without directory nothing is raised, and `train` returns its result, or KeyboardInterrupt if `history`
         is empty.

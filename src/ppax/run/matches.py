@@ -331,7 +331,10 @@ def _group_of_each(env: Env | PolicySpec) -> list[str]:
 
 
 def in_groups_of(policy: Policy, env: Env) -> Env:
-    """Return `env` with the groups that a policy was trained for; unchanged if it has groups or the policy has none."""
+    """Return `env` with the groups that a policy was trained for; unchanged if `env` or the policy has none to give it.
+
+    An environment that has groups already keeps them, and a policy may have been trained without groups.
+    """
     if not policy.spec.sizes or env.sizes:
         return env
     streams = _streams(policy, env, range(env.num_agents), "the policy")

@@ -118,7 +118,7 @@ def to_act(run_config: Config) -> Config:
 
 
 def without_learning(run_config: Config) -> Config:
-    """Return the configuration with default parts in place of those given by import path that acting does not need.
+    """Return the configuration in which default parts replace those by import path that acting does not need.
 
     Parts are swappable objects of an agent; acting needs no loss, for example.
     """
@@ -190,7 +190,7 @@ def _of_env(env: Any, run_config: Config) -> list[str]:
 def _without_agents(run_config: Config) -> Config:
     """Return a configuration without its agents, which may be of classes that no file can build.
 
-    Groups keep only their players, the agents of the environment that are in them.
+    Groups keep only their `players`, the agents inside the environment that are in them.
     """
     groups = {name: {"players": table.get("players")} for name, table in run_config.get("groups", {}).items()}
     return {name: x for name, x in run_config.items() if name != "agent"} | ({"groups": groups} if groups else {})
@@ -272,7 +272,7 @@ def _is_number(x: Any) -> bool:
 
 
 def _of_library(function: Callable[..., Any]) -> bool:
-    """Return whether a function that makes an environment is of ppax or of a library such as gymnasium."""
+    """Return True if a function that makes an environment is of ppax or of a library such as gymnasium."""
     if isinstance(function, partial):
         inner = [function.func, *(x for x in (*function.args, *function.keywords.values()) if callable(x))]
         return all(map(_of_library, inner))

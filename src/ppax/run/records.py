@@ -118,7 +118,7 @@ def read(path: Path) -> Record:
 
 
 def run_dirs_at(run: str | Path) -> list[Path]:
-    """Return [`run`], or, if it is the directory of a sweep, the run directories of all its members."""
+    """Return [`run`], or, if it is the directory of a sweep, the run directories of all its members (runs)."""
     path = to_path(run, "run")
     if (path / RUN_FILE).is_file() or not (path / MEMBERS).is_dir():
         return [path]

@@ -293,7 +293,10 @@ def _initial_states(agent: Agent, env: Any, run: Run, seeds: Sequence[int]) -> A
 
 
 def _of(learners: PyTree, member: int) -> PyTree:
-    """Return the learner of run number `member` of a sweep, on the first device, so that one program evaluates all."""
+    """Return the learner of run number `member` among several trained together, on the first device.
+
+    One program can then evaluate all of them.
+    """
     return jax.device_put(jax.tree.map(lambda x: x[member], learners), jax.local_devices()[0])
 
 

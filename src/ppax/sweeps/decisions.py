@@ -63,7 +63,7 @@ class Searching:
         return 0 < iteration < self.total and self.next_after(iteration - 1) == iteration
 
     def stages(self) -> Iterator[int]:
-        """Yield the iterations up to which all members train before any goes on: those of decisions, and the last one.
+        """Yield the iterations up to which all members (runs) train before any goes on: decisions, then the last one.
 
         A search that perturbs members (population-based training) decides inside each compiled program: only the last
         iteration is yielded.
@@ -78,7 +78,7 @@ class Searching:
         return self.decisions.values(member.number, member.values, before=iteration)
 
     def decide(self, iteration: int, run_dirs: Mapping[int, Path]) -> dict[int, SearchDecision]:
-        """Return the decision at `iteration` for each member in `run_dirs`, by number: as recorded, else a new one.
+        """Return the decision at `iteration` for each member (run) in `run_dirs`, by number: as recorded, else new.
 
         New decisions are recorded. `run_dirs` are the run directories of the members that still train, by number.
         Raises ConfigError where the search stops members although it is of the kind that copies them, or the other way
@@ -115,7 +115,7 @@ class Searching:
 
 
 def _decision(iteration: int, number: int, score: float, made: Stop | Copy | None) -> SearchDecision:
-    """Return the record of a search's decision over member `number`: `made`, a stop or a copy; None: it goes on.
+    """Return the record of a search's decision over member (run) `number`: `made`, a stop or a copy; None: it goes on.
 
     `score` is the score from which the decision was made.
     """
@@ -187,20 +187,26 @@ class Decisions:
         safe_files.write_text(self._path, "".join(json.dumps(row.to_row()) + "\n" for row in ordered))
 
     def at(self, iteration: int) -> dict[int, SearchDecision]:
-        """Return the decisions at `iteration` by the member's number; {} where none was made."""
+        """Return the decisions at `iteration` by number of the member (run); {} where none was made."""
         return {member: row for (when, member), row in self._rows.items() if when == iteration}
 
     def stops(self) -> dict[int, SearchDecision]:
-        """Return the decisions that stopped a member of the sweep, by its number; {} if none was stopped."""
+        """Return the decisions that stopped a member (run) of the sweep, by its number; {} if none was stopped."""
         return {row.member: row for row in self._rows.values() if row.decision == STOP}
 
     def copies(self, member: int, before: float = math.inf) -> list[SearchDecision]:
-        """Return the decisions that copied another learner into member `member`, below iteration `before`, in order."""
+        """Return the decisions that copied another learner into `member`, a member's number, in order.
+
+        `before` is the iteration above them: those at this iteration or later are left out.
+        """
         rows = (row for row in self._rows.values() if row.member == member and row.decision == COPY)
         return sorted((row for row in rows if row.iteration < before), key=lambda row: row.iteration)
 
     def values(self, member: int, first: Config, before: float = math.inf) -> Config:
-        """Return the swept values of `member` after decisions below iteration `before`; without any, `first`."""
+        """Return the swept values of member (run) number `member` after decisions below iteration `before`.
+
+        Without such decisions they are `first`, the values with which the member began.
+        """
         copies = self.copies(member, before)
         return {**first, **(copies[-1].values or {})} if copies else first
 
@@ -302,7 +308,7 @@ def _nudged(value: float, low: float, high: float) -> float:
 
 
 class Stage(NamedTuple):
-    """Stage of a learner's training: from an iteration on, member number `member` trains it with these swept values."""
+    """Stage of a learner's training: from an iteration on, member (run) `member` trains it with these swept values."""
 
     iteration: int
     member: int
@@ -312,8 +318,8 @@ class Stage(NamedTuple):
 def lineage_of(decisions: Decisions, member: int, first: Mapping[int, Config]) -> tuple[Stage, ...]:
     """Return the training stages, earliest first, of the learner that `member` has at the end.
 
-    A stage is a member and its swept values; population-based training copies learners between members, so that the
-    stages may be those of several. `first` are the swept values of each member before training, by number.
+    A stage is a member (run) and its swept values; population-based training copies learners between members, so that
+    the stages may be those of several. `first` are the swept values of each member before training, by number.
     """
     stages: list[Stage] = []
     before = math.inf

@@ -57,7 +57,7 @@ class Recorded(NamedTuple):
 
 
 def member_dir(path: Path, one: Member) -> Path:
-    """Return the run directory of the member `one` in the sweep directory `path`."""
+    """Return the run directory of the member (run) `one` in the sweep directory `path`."""
     return path / MEMBERS / f"{one.number:0{DIGITS}d}"
 
 

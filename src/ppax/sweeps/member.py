@@ -76,9 +76,9 @@ def stop(path: Path, iteration: int, why: str) -> None:
 
 
 def require_recorded(task: Task, path: Path, changing: Collection[str] = ()) -> None:
-    """Raise ConfigError if `path`, the run directory of an unfinished member `task`, has the run file of another run.
+    """Raise ConfigError if `path`, the run directory of an unfinished member (run), has another run's run file.
 
-    Options whose names are in `changing` may differ.
+    `task` is the member, with its settings. Options whose names are in `changing` may differ.
     """
     if (path / RUN_FILE).is_file() and not is_complete(path):
         require_unchanged(read_run_config(path), task_config(task), path / RUN_FILE, changing)
@@ -91,10 +91,10 @@ class MemberRun:
     """
 
     def __init__(self, task: Task, path: Path, shapes: TrainState, stack: ExitStack, changing: Collection[str] = ()):
-        """Open the run directory at `path`, or create it; `shapes` are the shapes of the member's state.
+        """Open the run directory of the member (run) at `path`, or create it.
 
-        Options in `changing` are those that a search changes while the member trains. Raises ConfigError where the
-        directory is that of another run.
+        `shapes` are the shapes of the member's state. Options in `changing` are those that a search changes while the
+        member trains. Raises ConfigError where the directory is that of another run.
         """
         require_recorded(task, path, changing)
         self.task, self.path, self.shapes = task, path, shapes
@@ -127,7 +127,7 @@ class MemberRun:
         return [int(path.name) for path in checkpoint.list_checkpoints(self.directory.checkpoints)]
 
     def ended_before(self, iteration: int) -> bool:
-        """Return True if this member had ended already when the other members of its program reached `iteration`.
+        """Return True if this member (run) had ended when the other members of its program reached `iteration`.
 
         A member dropped at iteration i, because the iteration after it was not finite, still counts as training at i.
         """
@@ -174,7 +174,7 @@ class MemberRun:
         checkpoint.save(self.directory.checkpoints, state, None, origin=origin)
 
     def take_values(self, values: Config) -> None:
-        """Train the member with these values of the swept options, by dotted path, from now on.
+        """Train the member (run) with these values of the swept options, by dotted path, from now on.
 
         Evaluations and log rows have them at once, the run file from the next checkpoint on.
         """

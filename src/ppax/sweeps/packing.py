@@ -48,7 +48,7 @@ class Pack(NamedTuple):
 
     @property
     def compiled(self) -> bool:
-        """Whether the members' environments are stepped inside the compiled program; if not, a pack has one member."""
+        """Whether the pack's environments are stepped inside the compiled program; if not, it has a single member."""
         return backend_of(self.tasks[0].env).name == COMPILED
 
 
@@ -83,7 +83,7 @@ def planned_of(member: Member) -> int:
 
 
 def _built(member: Member, made: dict[str, Env]) -> Task:
-    """Return the member with the agent, environment and run settings built for it; ConfigError where they are invalid.
+    """Return the member (run) with agent, environment and run settings built for it; ConfigError if they are invalid.
 
     `made` keeps one environment of each kind: members whose environments differ only in numbers get theirs from it.
     """
@@ -128,7 +128,7 @@ def _checked(tasks: Sequence[Task]) -> Pack:
 
 
 def _static_parts(task: Task) -> tuple[Any, ...] | None:
-    """Return a member's static parts, equal for members that can share a compiled program; None on the host.
+    """Return a member's static parts, equal for members (runs) that can share a compiled program; None on the host.
 
     They are the lengths of the run, the shapes and dtypes of all numbers, and the tree of agent and environment.
     """
@@ -148,7 +148,7 @@ def alike(one: Task, other: Task) -> bool:
 
 
 def with_values(task: Task, values: Config) -> Task:
-    """Return the member `task` with other values of swept options, by dotted path.
+    """Return the member (run) `task` with other values of swept options, by dotted path.
 
     The options must be numbers that can change without another compiled program.
     """
@@ -159,5 +159,5 @@ def with_values(task: Task, values: Config) -> Task:
 
 
 def task_config(task: Task) -> Config:
-    """Return the content of a member's run file, the same as `ppax.fit` would write."""
+    """Return the content of a member's (run's) run file, the same as `ppax.fit` would write."""
     return config.describe_run(task.agent, task.env, task.run)

@@ -144,7 +144,7 @@ class _Colours:
         self.best = max(ended, key=lambda member: member.score, default=None)
 
     def of(self, member: MemberResult) -> Any:
-        """Return the colour of a member: by its score, or grey without one."""
+        """Return the colour of a member (run): by its score, or grey without one."""
         return self._map(self._norm(member.score)) if math.isfinite(member.score) else GREY
 
     def emphasis(self, member: MemberResult) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class _Colours:
         return {"path_effects": seam, "alpha": 1.0, "zorder": 900}
 
     def worst_first(self) -> list[MemberResult]:
-        """Return the members in the order in which they are drawn: without a score first, the best one last, on top."""
+        """Return the members (runs) in the order of drawing: those without a score first, the best one last, on top."""
         return sorted(self._members, key=lambda x: (x is self.best, x.score if math.isfinite(x.score) else -math.inf))
 
     def bar(self, figure: Any, axes: Any) -> None:

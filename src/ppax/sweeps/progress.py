@@ -38,7 +38,7 @@ class Progress:
     """Progress over the iterations of all members (runs) of a sweep together, shown and logged; a context manager."""
 
     def __init__(self, path: Path, total: int, console: bool):
-        """Continue sweep.jsonl in the sweep directory `path`; all members together have `total` iterations to do."""
+        """Continue sweep.jsonl in the sweep directory `path`; all members (runs) together have `total` iterations."""
         self._rows = JsonLines(path / PROGRESS, 2**63)
         self._done, self._total = 0, total
         self._reached: dict[int, int] = {}  # iteration of each member, by number

@@ -44,7 +44,7 @@ class MemberResult(NamedTuple):
 
 
 class SettingResult(NamedTuple):
-    """Result of one setting of a sweep (a combination of swept values): its members, one for each seed, and a mean."""
+    """Result of one setting of a sweep (a combination of swept values): members, one for each seed, and their mean."""
 
     values: Config
     members: tuple[MemberResult, ...]
@@ -195,7 +195,8 @@ def _result(run_dir: Path, member: Member, decisions: Decisions) -> MemberResult
 class _Place(NamedTuple):
     """Setting of a sweep with the key by which it is ranked: first its iteration, then the standing of its scores.
 
-    The iteration is the one that its longest-trained members reached, infinity for the end; a later one ranks higher.
+    The iteration is the one that its longest-trained members (runs) reached, infinity for the end; a later one ranks
+    higher.
     """
 
     iteration: float  # that its longest-trained members reached; infinity: the end
@@ -266,7 +267,10 @@ def _design(values: Sequence[Any]) -> np.ndarray:
 
 
 def _share(design: np.ndarray, scores: np.ndarray) -> float:
-    """Return the adjusted R^2, at least 0, of a linear fit of `scores` [members] by `design` [members, terms]."""
+    """Return the adjusted R^2, at least 0, of a linear fit of `scores` [members] by `design` [members, terms].
+
+    A member is one run of a sweep.
+    """
     members, terms = design.shape
     if members <= terms:
         return 0.0

@@ -157,7 +157,7 @@ class SweepDryRun(NamedTuple):
     demands: tuple[tuple[int, Demand], ...]  # members of each kind of program, with the sizes of one of them
 
     def to_toml(self) -> str:
-        """Return the text of the sweep's run file, with its members and the sizes of the training as comments above."""
+        """Return the text of the sweep's run file, with its runs and the sizes of the training as comments above."""
         settings = {one.setting: plan.described_values(one.values) for one in self.recorded.members}
         lines = [self.described, *(f"setting {number}: {text}" for number, text in settings.items() if text)]
         for count, demand in self.demands:
@@ -165,7 +165,7 @@ class SweepDryRun(NamedTuple):
         return commented(lines) + self.recorded.to_toml()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the dry run's result as plain data for JSON: configuration, members, and sizes of the programs."""
+        """Return the dry run's result as plain data for JSON: configuration, members (runs), and sizes of programs."""
         members = [{"number": one.number, "seed": one.seed, **one.values} for one in self.recorded.members]
         demands = [{"members": count, **demand.to_dict()} for count, demand in self.demands]
         tables = self.recorded.run_config | self.recorded.plan.to_tables()
@@ -248,7 +248,7 @@ def _finished(path: Path, recorded: Recorded) -> bool:
 
 
 def _concluded_again(path: Path, recorded: Recorded) -> SweepResult:
-    """Return the result of a finished sweep, made anew from the files of its members; nothing is compiled."""
+    """Return the result of a finished sweep, made anew from the files of its members (runs); nothing is compiled."""
     total = planned_of(recorded.members[0]) if recorded.plan.search.perturbs else 0
     result = conclude(path, recorded.plan, recorded.members, total)
     if not (path / pictures.MEMBERS).exists():
@@ -263,11 +263,11 @@ def _require_one_process() -> None:
 
 
 def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Cluster | None) -> SweepResult:
-    """Train all packs of a sweep (members that one program can train), write the result into `path`, and return it.
+    """Train all packs of a sweep, write its result into `path`, and return it.
 
-    Recorded programs are trained as they are; other members get new ones. For a study of Optuna, which proposes
-    settings as it goes, `packs` are those of one setting that it might propose. Raises Interrupted where a signal has
-    stopped it.
+    A pack is the members (runs) that one compiled program can train. Recorded programs are trained as they are; other
+    members get new ones. For a study of Optuna, which proposes settings as it goes, `packs` are those of one setting
+    that it might propose. Raises Interrupted where a signal has stopped it.
     """
     total, console = checked_total(recorded.plan, packs), packs[0].tasks[0].run.log.console
     search, best = recorded.plan.search, None

@@ -76,11 +76,11 @@ class Session:
     train: Callable[[Session, Sequence[Pack], Searching, int], None]
 
     def run_dirs(self) -> dict[int, Path]:
-        """Return the run directories of all members of the sweep, by number."""
+        """Return the run directories of all members (runs) of the sweep, by number."""
         return {one.number: member_dir(self.path, one) for one in self.recorded.members}
 
     def record(self, **changed: Any) -> None:
-        """Replace fields of the sweep's record, such as its members or programs, and write it."""
+        """Replace fields of the sweep's record, such as its members (runs) or programs, and write it."""
         self.recorded = self.recorded._replace(**changed)
         directory.write_programs(self.path, self.recorded)
 
@@ -284,7 +284,7 @@ class ProgramTraining:
 
     @property
     def training(self) -> list[int]:
-        """Places (indices) in the program of the members that still train."""
+        """Places (indices) in the program of the members (runs) that still train."""
         return [place for place, run in enumerate(self.runs) if not run.end]
 
     def train(self, stop: threading.Event, until: int) -> None:
@@ -324,7 +324,7 @@ class ProgramTraining:
         self._end(done, states, until, stop.is_set())
 
     def restore(self) -> tuple[int, Sequence[TrainState]]:
-        """Return the iteration from which the program continues, and the members' states there.
+        """Return the iteration from which the program continues, and the states of its members (runs) there.
 
         Members that have ended keep their last state. In population-based training, which copies learners between
         members, one that ended after this iteration is trained to its end again.
@@ -359,7 +359,7 @@ class ProgramTraining:
         return run.load(iteration) if iteration in saved else run.initial()
 
     def _warn_of_changes(self) -> None:
-        """Warn, once for all members, where devices or versions differ from those that saved their checkpoints."""
+        """Warn, once for all members (runs), where devices or versions are not those that saved their checkpoints."""
         found: dict[str, list[str]] = {}
         for place in self.training:
             run = self.runs[place]
@@ -369,13 +369,13 @@ class ProgramTraining:
             warnings.warn(f"members {', '.join(names)}: {text}", stacklevel=3)
 
     def _take_values(self, iteration: int) -> None:
-        """Set the swept values with which the program's members reach `iteration`, before decisions made there."""
+        """Set the swept values with which the members (runs) reach `iteration`, before decisions made there."""
         for place, run in enumerate(self.runs):
             self._set(place, self._searching.values(run.task.member, iteration))
         self._program.set_members(*agents_and_envs(self._tasks, self._program.members))
 
     def _set(self, place: int, values: Config) -> None:
-        """Set the swept values of the member at index `place` of the program, if the search changes values."""
+        """Set the swept values of the member (run) at index `place` of the program, if the search changes values."""
         if self._searching.search.perturbs:
             self.runs[place].take_values(values)
             self._tasks[place] = self.runs[place].task
@@ -434,7 +434,7 @@ class ProgramTraining:
         self.runs[place].finish(state, kind)
 
     def _save_if_due(self, iteration: int, states: Sequence[TrainState]) -> None:
-        """Save all members of the program that still train, if a checkpoint is due.
+        """Save all members (runs) of the program that still train, if a checkpoint is due.
 
         Raises OSError if writes have failed for PATIENCE seconds.
         """
@@ -463,9 +463,10 @@ class ProgramTraining:
         self._saved_at = time.monotonic()
 
     def _end(self, done: int, states: Sequence[TrainState], until: int, stopped: bool) -> None:
-        """Save all members of the program, and evaluate those that have ended.
+        """Save all members (runs) of the program, and evaluate those that have ended.
 
-        `done` is the iteration that `states` have reached. Raises Stopped if `stopped` (by a signal) before `until`.
+        `done` is the iteration that `states` have reached. Raises Stopped if a signal has stopped training (`stopped`)
+        before iteration `until`.
         """
         self._save(done, states)
         if self.training and done < until and stopped:

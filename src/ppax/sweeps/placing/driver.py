@@ -143,7 +143,7 @@ def plan_programs(ray: Any, session: Session, packs: Sequence[Pack], cluster: Cl
 
 
 def placed_of(session: Session, packs: Sequence[Pack]) -> list[Placed]:
-    """Return all programs of the packs, groups of members that share programs, as they are placed on the cluster.
+    """Return all programs of the packs, groups of members (runs) that share programs, as placed on the cluster.
 
     A member whose environments are on the host makes a program of its own.
     """
@@ -317,14 +317,14 @@ class MergedProgress:
         self._changed, self._env_steps, self._rows = False, 0, list[Row]()
 
     def add(self, env_steps: int, rows: Sequence[Row]) -> None:
-        """Add the environment steps and newest log rows of one program's members; the next `show` counts them."""
+        """Add the environment steps and newest log rows of one program's members (runs); `show` counts them."""
         self._changed, self._env_steps = True, self._env_steps + env_steps
         self._rows += rows
 
     def show(self, reached: Mapping[int, int]) -> None:
         """Add to the sweep's progress what `add` has collected since the last call; do nothing if that is nothing.
 
-        `reached` has the iterations of the members that still train, by number.
+        `reached` has the iterations of the members (runs) that still train, by number.
         """
         if self._changed:
             now = time.monotonic()

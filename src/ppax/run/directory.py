@@ -288,7 +288,7 @@ def _first_free(paths: Path | Iterable[Path]) -> Path:
 
 
 class Earlier(NamedTuple):
-    """Run or sweep that a directory holds already."""
+    """Run or sweep that a directory holds already: its kind, its run file, and whether it must be kept."""
 
     kind: str  # "a run" or "a sweep"
     file: str  # its run file
@@ -340,7 +340,10 @@ def _what_next(path: Path) -> str:
 
 
 def _trained(run: Path) -> bool:
-    """Return True if `run` has a checkpoint or best policy of iteration 1 or later, or a record that it ended there."""
+    """Return True if the run directory `run` holds what was trained.
+
+    That is a checkpoint or best policy of iteration 1 or later, or a record that the run ended at such an iteration.
+    """
     folders = (run / name for name in FOLDERS if (run / name).is_dir())
     saved = [one.name for folder in folders for one in folder.iterdir()]
     ended = untrusted.read_table(run / STOPPED, TABLE_LIMIT).get("iteration", 0)
@@ -378,7 +381,7 @@ def _names_aside(path: Path) -> Iterator[Path]:
 def _require_movable(path: Path) -> None:
     """Raise ConfigError for a directory that must not be renamed.
 
-    It is a link, has the current directory inside, belongs to another user, or holds further runs.
+    It must not if it is a link, has the current directory inside, belongs to another user, or holds further runs.
     """
     there = Path(os.path.realpath(path))
     inside = (one for one in path.iterdir() if one.is_dir() and one.name != MEMBERS)

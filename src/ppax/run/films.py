@@ -32,7 +32,7 @@ from ppax.training.loop import make_key
 
 
 class Film(NamedTuple):
-    """Video file of whole episodes, with the return of each agent."""
+    """Video file of played episodes: its path, and the returns and lengths of the episodes."""
 
     path: Path
     frames: int  # one for every state, first and final ones included
@@ -119,7 +119,7 @@ def _player(
 
 
 class RenderedEpisodes(NamedTuple):
-    """Rendered episodes, one after the other, with the returns of all agents."""
+    """Rendered episodes: the frames of all, one after the other, and the returns of all agents."""
 
     frames: list[np.ndarray]  # [H, W, 3] each; one for every state, first and final ones included
     returns: np.ndarray  # [episodes, A]

@@ -89,8 +89,8 @@ class RunLoop:
     def train(self, state: TrainState, program: Any = None) -> TrainedRun:
         """Train from `state` until all iterations are done or something ends the run, and return the trained run.
 
-        A signal, a stop condition, a callback or a fault may end it. `program` is the result of `compile`; None: it is
-        compiled here.
+        A signal, a stop condition or a callback may end it; a fault raises an exception. `program` is the result of
+        `compile`; None: it is compiled here.
         """
         if self._all_done(state) or self.monitor.stop_reason:
             self.monitor.record(self.path, state, "done")

@@ -64,9 +64,9 @@ class RunMonitor:
         self._saved: Row | None = None  # row of the best policy on disk
 
     def check(self, agent: Agent, env: Env, state: TrainState, evaluated: Collection[str] = ()) -> None:
-        """Raise ConfigError for a metric of a condition that the run will not log; `state` may be shapes.
+        """Raise ConfigError if a stop condition, or the best policy's choice, reads a metric that the run will not log.
 
-        `evaluated` are the columns of evaluations during training. Compiles nothing.
+        `state` may consist of shapes. `evaluated` are the columns of evaluations during training. Compiles nothing.
         """
         if any(condition.metrics for condition in self.conditions):
             names = (*OWN_ROWS, *evaluated, *backend_of(env).metric_names(agent, state))

@@ -369,6 +369,6 @@ def _steps(path: str, leaf: str, stages: Sequence[Stage], total: int) -> Config:
 
 
 def _all(parts: Sequence[Config]) -> Config:
-    """Return the table of one schedule that applies the given ones (at least one) in turn."""
+    """Return the table of one schedule that applies the schedules with the tables `parts`, at least one, in turn."""
     first, *others = parts
     return {"part": "both", "first": first, "second": _all(others)} if others else dict(first)

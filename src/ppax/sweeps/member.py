@@ -38,7 +38,7 @@ LIMIT = 2**20  # bytes read of stopped.json
 
 
 class End(NamedTuple):
-    """End of a run, as its file stopped.json records it."""
+    """End of a run, as its file stopped.json records it: the kind of end, the iteration and the environment steps."""
 
     kind: str = ""  # of ENDS; "" while the run goes on or can be resumed
     iteration: int = 0
@@ -68,7 +68,7 @@ def reached(path: Path, iteration: int) -> bool:
 def stop(path: Path, iteration: int, why: str) -> None:
     """Record in the run directory `path` that the sweep's search has stopped this run at `iteration`, because of `why`.
 
-    The directory must have a checkpoint of that iteration, and must not be open.
+    The directory must not be open, and, unless `iteration` is 0, must have a checkpoint of that iteration.
     """
     steps = [row["env_steps"] for row in rows_until(path / ROWS, iteration) if type(row.get("env_steps")) is int]
     numbers = {"iteration": iteration, "env_steps": steps[-1] if steps else 0}

@@ -83,7 +83,7 @@ class Progress:
             self._console.log(row)
 
     def take_back(self, env_steps: int) -> None:
-        """Subtract environment steps from the count that will be done again, as their machine was lost."""
+        """Subtract `env_steps` from the count: they will be done again, as the machine that did them was lost."""
         self._env_steps -= env_steps
 
     def __enter__(self) -> Progress:

@@ -273,7 +273,7 @@ def read(table: Any) -> Search:
 
 
 def outside_of(table: Any) -> dict[str, Outside]:
-    """Return the addresses outside of the run's files that a table `[search]` names, by dotted path of the option."""
+    """Return the addresses, such as a database's, that a table `[search]` names, by dotted path of the option."""
     return config.outside_values(dict(flatten(checked_search(table), f"{SEARCH}.")), search_options(table))
 
 

@@ -62,7 +62,10 @@ class Places:
             self._refuse()
 
     def room(self) -> Room:
-        """Return for how many programs the cluster has room, including those that run already."""
+        """Return for how many programs there is room, on the whole cluster and on its largest machine.
+
+        Programs that run already are counted in.
+        """
         each = [self._on(node["Resources"]) for node in self._nodes()]
         return Room(sum(each), max(each, default=0))
 

@@ -67,9 +67,9 @@ class Agent(Protocol):
 
     @property
     def program(self) -> Any:
-        """Layout of this agent's compiled program, a `devices.layout.Program`.
+        """How this agent's training program is compiled: number of devices, chunks of a minibatch, unrolling.
 
-        An agent of groups returns that of its first group.
+        It is a `devices.layout.Program`. An agent made of several groups of agents returns that of its first group.
         """
 
     @property
@@ -131,10 +131,7 @@ class Agent(Protocol):
         """
 
     def sequence_length(self, num_steps: int) -> int:
-        """Return the number of steps from one carry (state of the memory) that a rollout stores to the next.
-
-        `num_steps` is the length of the rollout.
-        """
+        """Return L: a rollout of `num_steps` steps stores the carry (state of the memory) once every L steps."""
 
     def discount(self, num_streams: int) -> Scalar:
         """Return the discount factor of rewards, [] for all of the B streams or [B] for each.

@@ -65,9 +65,9 @@ def regular(handle: int, path: Path) -> int:
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Return the text of a file in UTF-8 of at most `limit` bytes.
+    """Return the text of a UTF-8 file of at most `limit` bytes.
 
-    Raises OSError for a larger one, ValueError for other bytes.
+    Raises OSError if it is larger, ValueError if it is not UTF-8.
     """
     return read(path, limit).decode()
 

@@ -237,7 +237,10 @@ def _has_ends(env: Any) -> bool:
 
 
 def _names(env: Any, schedule: AdaptiveRanges) -> tuple[str, ...]:
-    """Return the shortest names of the parameters in the schedule's `leaves`; ConfigError for one that `env` lacks."""
+    """Return the parameters in the schedule's `leaves` by the shortest names that are unique in `env`, such as "mass".
+
+    Raises ConfigError for one that `env` lacks.
+    """
     lacking = [leaf for leaf in schedule.leaves if not leaf.startswith(ROOT)]
     if lacking or not schedule.leaves:
         received, example = ", ".join(map(repr, lacking)) or "no number", next(iter(parameters(env)), "x")

@@ -106,7 +106,8 @@ class IndependentHead:
 class NormalHead:
     """Head of Box spaces: a mean and a log standard deviation for each element of the action.
 
-    The log standard deviation is a free parameter, or with `state_std` an output of the network through a softplus.
+    The log standard deviation is a free parameter. With `state_std` the standard deviation is instead the softplus of
+    an output of the network.
     """
 
     bounds: Bounds = static()

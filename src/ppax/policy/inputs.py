@@ -20,7 +20,10 @@ from ppax.policy.spec import PolicySpec
 
 
 class Read(NamedTuple):
-    """Observations of a user as arrays of B streams, with the form that the actions must take."""
+    """Observations that the caller passed in, as arrays of B streams, and the form in which actions are handed back.
+
+    A stream is one agent in one environment. The form is single or batched, and one agent or a dict by agent.
+    """
 
     leaves: list[np.ndarray]  # [B, ...] each, in JAX's order
     units: int  # number of observations: environments, or streams of a policy that all agents share
@@ -123,9 +126,9 @@ class Inputs:
         return flags[None] if self._own or self._spec.sizes else flags
 
     def _reduced(self, obs: Any, group: str = "") -> Any:
-        """Return an observation without what acting does not read.
+        """Return those entries of an observation that the policy reads to act.
 
-        It is that of one agent in `group`; if `group` is "", it is an element of the whole observation space.
+        `obs` is the observation of one agent in `group`; if `group` is "", an element of the whole observation space.
         """
         if not self._unread:
             return obs
@@ -207,7 +210,10 @@ class Inputs:
         return given
 
     def _action_of(self, own: dict[str, list[tuple[np.ndarray, Leaf]]], group: str, place: int) -> Any:
-        """Return the action of the agent at `place` in `group`; `own` has the actions of all, by group."""
+        """Return the action of the agent at index `place` of `group`.
+
+        `own` has the actions of each group's agents as arrays [agents, ...], one for each leaf of the action space.
+        """
         return element_of(self._spaces[group][1], (_shaped(x[place : place + 1], (), kind) for x, kind in own[group]))
 
     def _stack_masks(self, mask: Any, read: Read) -> dict[str, Any]:

@@ -85,8 +85,9 @@ class DPO:
     beta: Scalar = number("drift scale for A < 0: soft upper bound of log(w) A", default=0.6, above=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return DPO's loss and the log-ratio of each row, [N] each; the metric `policy_loss` includes the drift.
+        """Return the loss of discovered policy optimisation and the log-ratio of each row, [N] each.
 
+        The loss, and so the metric `policy_loss`, includes the drift, a penalty on leaving the policy of the rollout.
         `distribution` is the current policy's over the N rows of `batch`.
         """
         steps, advantage = batch.steps, batch.targets.advantage
@@ -113,8 +114,8 @@ class SPO:
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
         """Return SPO's loss and the log-ratio of each row, [N] each, and metrics.
 
-        The metric `clip_fraction` is the share of ratios beyond the loss's minima. `distribution` is the current
-        policy's over the N rows of `batch`.
+        The metric `clip_fraction` is the share of ratios further than `clip_eps` from 1, beyond the minimum of their
+        row's loss. `distribution` is the current policy's over the N rows of `batch`.
         """
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)

@@ -428,7 +428,10 @@ def gradient_steps_per_update(record: ExaminedRun) -> float:
 
 
 def planned_of_run(record: ExaminedRun) -> float:
-    """Return the number of iterations of the whole run, estimated from the steps of those done; NaN where unknown."""
+    """Return the number of iterations that the whole run has; NaN where it is unknown.
+
+    It is `total_steps` divided by the steps of an iteration, as the iterations so far have them.
+    """
     valid = median(record.column("valid_fraction"))
     rows = record.column("env_steps")[-1] / (valid if valid > 0.0 else 1.0)
     return float(record.column("iteration")[-1] * record.of_run("total_steps") / rows) if rows > 0.0 else math.nan

@@ -210,7 +210,7 @@ def non_finite_leaves(state: TrainState) -> list[str]:
 def arrays_not_finite(learner: Mapping[str, Any]) -> list[str]:
     """Return names of a learner's arrays (by name) that are not finite.
 
-    In optimiser states, whose bounds may be infinite, only NaN counts.
+    In optimiser states only NaN counts: a state may hold infinity on purpose, such as a limit that is not set yet.
     """
     return [
         name

@@ -94,10 +94,11 @@ def film(
 def _player(
     source: str | Path | TrainedRun | Policy, env: Env | None, best: bool, step: int | None
 ) -> tuple[Agent, Env, Any]:
-    """Return agent, environment and learner with which `source` plays: a run directory, a trained run or a policy.
+    """Return agent, environment and learner (trained weights and statistics) to play with, taken from `source`.
 
-    `best` and `step` choose the policy of a run: its best one, or the one after so many environment steps. `env` None
-    stands for that of the run's evaluations. Raises ConfigError where there is no such policy or environment.
+    `source` is a run directory, a trained run or a policy. `best` and `step` choose the policy of a run: its best one,
+    or the one after so many environment steps. `env` None stands for that of the run's evaluations. Raises ConfigError
+    where there is no such policy or environment.
     """
     if isinstance(source, str | Path):
         if env is None:

@@ -295,7 +295,7 @@ def _initial_states(agent: Agent, env: Any, run: Run, seeds: Sequence[int]) -> A
 def _of(learners: PyTree, member: int) -> PyTree:
     """Return the learner of run number `member` among several trained together, on the first device.
 
-    One program can then evaluate all of them.
+    So the same compiled program can evaluate one after the other.
     """
     return jax.device_put(jax.tree.map(lambda x: x[member], learners), jax.local_devices()[0])
 

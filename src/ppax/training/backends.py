@@ -52,7 +52,7 @@ def backend_of(env: Env) -> Backend:
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """Backend of a VectorEnv, which is stepped inside compiled programs."""
+    """Backend for environments in JAX (a VectorEnv): training and evaluation step them inside compiled programs."""
 
     env: VectorEnv
     name = "compiled"
@@ -145,7 +145,7 @@ class OnHost:
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
         """Return a function of (learner, actor, key) that collects a rollout of `state.num_steps` steps.
 
-        If the environments are not in the state of the given actor, it resets them first.
+        If the environments have moved on since the given actor state, for example after a resume, it resets them first.
         """
         return Rollouts(agent, self.env, state)
 

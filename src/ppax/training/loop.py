@@ -221,7 +221,10 @@ class IterationInputs(NamedTuple):
 
 
 def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Array) -> IterationInputs:
-    """Return the agent annealed to the training progress of `state`, and the iteration's random keys."""
+    """Return the agent with its annealed numbers, such as the learning rate, and the iteration's random keys.
+
+    The numbers are those for the iteration of `state` out of `total_iterations`.
+    """
     keys = jax.random.split(state.key, 2 + agent.num_epochs)
     key, collect_key, update_keys = keys[0], keys[1], keys[2:]
     progress = state.iteration / total_iterations

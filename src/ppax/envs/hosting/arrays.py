@@ -227,7 +227,7 @@ class Arrays(NamedTuple):
 
 
 class HostSpec(NamedTuple):
-    """Spaces and sizes of host environments of one kind, read from one of them."""
+    """Spaces, agents and sizes of arrays of host environments of one kind, read from one of them."""
 
     observation_space: spaces.Space  # of one stream
     action_space: spaces.Space

@@ -94,7 +94,7 @@ class Seen(NamedTuple):
 
 
 class TensorCollection:
-    """Stepping loop of a simulator on the device, in which every environment has one agent."""
+    """Collection of rollouts from a simulator whose arrays stay on the device, with one agent in each environment."""
 
     def __init__(self, env: HostEnv, actions: PyTree):
         self._spec, self._streams, self._actions = env.host.spec, env.num_streams, actions

@@ -274,6 +274,11 @@ def test_catalogue_line_of_the_memory(monkeypatch):
     assert config.build({"agent": {"network": {"memory": {"part": "trace"}}}}).agent.network.memory == made()
 
 
+def test_the_page_on_ppo_quotes_the_sum_of_the_loss():
+    (line,) = re.findall(r"```py\n(loss = .*)\n```", (ROOT / "docs" / "ppo.md").read_text())
+    assert line in (ROOT / "src" / "ppax" / "ppo" / "losses.py").read_text()
+
+
 def test_generated_pages_are_up_to_date():
     command = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

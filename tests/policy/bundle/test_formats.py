@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.policy import bundle
 from ppax.policy.bundle import numpy_format
+from ppax.policy.bundle.writing import FORMATS
 from support import exported
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
@@ -65,7 +65,7 @@ def require_same_everywhere(cases, tmp_path):
         wanted[folder] = exported.own_actions(policy, inputs)
         require_equal(loaded_actions(folder / "bundle.zip", inputs), wanted[folder])
         folders.append(folder)
-    for kind in bundle.FORMATS:
+    for kind in FORMATS:
         read_alone(kind, folders)
         for folder in folders:
             require_equal(dict(np.load(folder / f"{kind}.npz")), wanted[folder])

@@ -1,7 +1,7 @@
 """Service that acts for clients over HTTP: one policy, requests answered in batches, a bounded queue.
 
 python examples/serve.py runs/mine --port 8000        # a run directory, a bundle, or hf://OWNER/NAME
-curl localhost:8000/act -d '{"observation": [0.0, 0.1, 0.0, -0.1]}'    # with --return-value also V: {"action": 1, "value": 98.7}
+curl localhost:8000/act -d '{"observation": [0.0, 0.1, 0.0, -0.1]}'   # {"action": 1}; with --return-value also V
 
 GET /health is 200 when the policy is compiled. POST /act is 422 for an observation that does not fit, 503 when too many
 requests wait. Needs pip install "ppax[serve]".

@@ -106,7 +106,7 @@ class Inputs:
         """Return actions, leaves [B, ...], in the form of the observations `read` and the dtypes of the space."""
         each, parts = iter(leaves), dict[str, Any]()
         if read.named:
-            own = {group: [(next(each), leaf) for leaf in kinds] for group, kinds in self._action_leaves.items()}
+            own = {group: [(next(each), leaf) for leaf in self._action_leaves[group]] for group in self._axes}
             return {name: self._action_of(own, *self._place(name)) for name in read.names}
         for name, axis in self._axes.items():
             lead = (read.units, *axis) if read.batch else axis
@@ -125,7 +125,7 @@ class Inputs:
         lead = (read.units,) if read.batch else ()
         own = np.array(value[: read.units * self.streams_per_unit])  # a copy: the program reuses its arrays
         if not self._spec.sizes:
-            return own.reshape(*lead, *self._axes[""])[()]
+            return own.reshape((*lead, *self._axes[""]))[()]
         ends = np.cumsum([size for _, size in self._spec.sizes])
         parts = np.split(own.reshape(*lead, self._spec.num_agents), ends[:-1], axis=-1)
         return {name: part for (name, _), part in zip(self._spec.sizes, parts, strict=True)}

@@ -50,8 +50,8 @@ def push_to_hub(
     """Upload a policy to the repository `repo`, OWNER/NAME, of the Hugging Face Hub; return its address.
 
     The repository is created if missing, `private` or as the owner's settings say, and gets the bundle that
-    `Policy.export` writes (in `formats`, with `return_value`) and a model card: what the policy takes and gives, scores,
-    learning curve and configuration, as far as its run directory has them. `message` is that of the commit.
+    `Policy.export` writes (in `formats`, with `return_value`) and a model card: what the policy takes and gives,
+    scores, learning curve and configuration, as far as its run directory has them. `message` is that of the commit.
     `ppax.load("hf://OWNER/NAME")` loads the policy. Needs the extra `hub`, and `token`, or that of `hf auth login`.
     """
     hub, source = require_hub(), policy.source

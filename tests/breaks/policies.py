@@ -12,8 +12,8 @@ VALUES = "tests/policy/test_values.py::"
 MUTATIONS = [
     Mutation(
         "V is that of other observations",
-        "acting.inputs.values(out.value, read)",
-        "acting.inputs.values(out.value[::-1], read)",
+        "acting.inputs.values(np.asarray(out.value), read)",
+        "acting.inputs.values(np.asarray(out.value)[::-1], read)",
         (VALUES + "test_v_is_that_of_the_critic_by_hand[True]",),
         "policy/policy.py",
     ),

@@ -183,9 +183,7 @@ def test_v_of_agents_by_name_and_in_arrays(kind):
         if name in named:
             np.testing.assert_allclose(out.value[name], wanted[1, i], rtol=1e-5, atol=1e-6)
     with pytest.raises(ConfigError, match=r"needs 'joint', which only the critic reads"):
-        policy.act(
-            {name: {k: x for k, x in one.items() if k != "joint"} for name, one in named.items()}, return_value=True
-        )
+        policy.act({name: {"own": one["own"], "agent": one["agent"]} for name, one in named.items()}, return_value=True)
 
 
 def test_v_of_groups_in_the_order_of_the_groups():

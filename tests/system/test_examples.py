@@ -9,16 +9,8 @@ import pytest
 
 SERVED = {"serve"}  # runs until it is stopped: test_serve.py
 EXAMPLES = sorted(path for path in (Path(__file__).parents[2] / "examples").glob("*.py") if path.stem not in SERVED)
-LONG = {
-    "hunters",
-    "match",
-    "mpe",
-    "navigators",
-    "pursuit",
-    "serve_mlflow",
-    "simulator_tensors",
-    "tic_tac_toe",
-}  # long compilation
+# long compilation, or a long import
+LONG = {"hunters", "match", "mpe", "navigators", "pursuit", "serve_mlflow", "simulator_tensors", "tic_tac_toe"}
 OPTIONAL = {
     "hunters": "mpe2",
     "mpe": "jaxmarl",

@@ -135,7 +135,7 @@ class Policy:
         acting.memory.keep(out.carry, acting.inputs.present(read))
         self._with_value = return_value
         action = acting.inputs.actions(out.action, read)
-        return action if out.value is None else ActionValue(action, acting.inputs.values(out.value, read))
+        return action if out.value is None else ActionValue(action, acting.inputs.values(np.asarray(out.value), read))
 
     def reset(self, where: Any = None, *, seed: int | None = None) -> None:
         """Begin new episodes: forget the memory of all N observations, or of those for which `where` [N] is True.

@@ -24,7 +24,7 @@ class Called(NamedTuple):
 
     carry: list[Any]  # [B, ...] each; NumPy or JAX arrays
     action: list[np.ndarray]  # [B, ...] each, as the environment takes it
-    value: np.ndarray | None  # [B]; None: not asked for
+    value: Any  # [B]; NumPy or JAX array; None: not asked for
 
 
 # Policy for a fixed number of streams; arguments: leaves of the memory, and those of observations, `first` and masks
@@ -83,8 +83,7 @@ class InJax:
         """Return actions and memory of all streams; arguments are the arrays of the memory and of the other inputs."""
         seed = np.uint32(0 if self._rng is None else self._rng.integers(2**32, dtype=np.uint32))
         out = self._program(*self._parameters, [*carry, *rest], seed)
-        value = None if out.value is None else np.asarray(out.value)
-        return Called(out.carry, [np.asarray(x) for x in out.action], value)
+        return Called(out.carry, [np.asarray(x) for x in out.action], out.value)
 
 
 def make_program(

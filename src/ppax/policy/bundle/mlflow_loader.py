@@ -31,14 +31,19 @@ class MLflowPolicy:
     def predict(self, model_input: dict[str, Any], params: dict[str, Any] | None = None) -> dict[str, np.ndarray]:
         """Return the outputs for the inputs by name, [b, ...] each; MLflow's `params` are not used.
 
-        Raises ValueError as `NumpyPolicy` does.
+        Raises MlflowException, whose message alone a server passes on, where `NumpyPolicy` raises ValueError.
         """
         given = dict(model_input)
         if not self._memory and given:
             batch = len(next(iter(given.values())))
             lead = next(x["shape"][1:] for x in self._inputs if x["name"] == "first")
             given["first"] = np.ones((batch, *lead), bool)
-        return self._step(given)
+        try:
+            return self._step(given)
+        except ValueError as error:
+            from mlflow.exceptions import MlflowException
+
+            raise MlflowException.invalid_parameter_value(str(error)) from error
 
 
 def with_jax(bundle: zipfile.ZipFile) -> Any:

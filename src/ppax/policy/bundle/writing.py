@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".zip"
 FORMATS = ("numpy", "stablehlo", "onnx")
+OF_FLOAT32 = ("numpy", "onnx")  # NumPy has no bfloat16, and few ONNX runtimes multiply in it; StableHLO does
 ROWS, STEPS = 64, 3  # size of the comparison of every format with the policy
 TOLERANCE = 1e-4  # relative error of numbers above 1; float32 rounds to about 1e-6, less exactly where logits are large
 TIES = 0.02  # largest share of rows in which rounding may choose another of two equally likely actions
@@ -64,12 +65,14 @@ def write_bundle(
     require_place(path, f"policy{SUFFIX}")
     if path.suffix != SUFFIX:
         raise ConfigError(f"{path}: a bundle is a zip file; nearest valid name: {path.with_suffix(SUFFIX)}")
-    interfaces = _interfaces(policy, return_value)
+    own = in_float32 = Interface(policy, return_value=return_value)
+    if acting_dtypes(policy.agent, policy.spec.num_agents) != {"float32"}:
+        in_float32 = Interface(policy.in_float32(), return_value=return_value)  # with the same inputs and outputs
     made: dict[str, Format] = {}
     left_out: dict[str, str] = {}
     for name in _checked(formats):
         try:
-            made[name] = MAKERS[name](interfaces[name], policy.learner)
+            made[name] = MAKERS[name](in_float32 if name in OF_FLOAT32 else own, policy.learner)
         except (ConfigError, ImportError) as error:
             if formats is not None:
                 raise
@@ -80,29 +83,15 @@ def write_bundle(
         files |= one.files
         if one.constants:
             files[archive.WEIGHTS] = safetensors.numpy.save(arrays | dict(one.constants))
-    rounded = tuple(name for name in made if interfaces[name] is not interfaces["stablehlo"])
-    description = _description(policy, interfaces["stablehlo"], made, scores)
-    for name in rounded:
+    description = _description(policy, own, made, scores)
+    changed = tuple(name for name in made if name in OF_FLOAT32 and in_float32 is not own)
+    for name in changed:
         description["formats"][name]["products"] = "float32"
     data = archive.archive_bytes(description | {"value": return_value}, files)
-    same = [name for name in made if name not in rounded]
-    differences = compared(interfaces["stablehlo"], policy.learner, data, files, same)
-    differences |= compared(interfaces["numpy"], policy.learner, data, files, rounded)
+    differences = compared(own, policy.learner, data, files, [name for name in made if name not in changed])
+    differences |= compared(in_float32, policy.learner, data, files, changed)
     safe_files.write(path, data)
-    return Exported(path, {name: differences[name] for name in made}, left_out, rounded)
-
-
-def _interfaces(policy: Policy, return_value: bool) -> dict[str, Interface]:
-    """Return the step of a policy that each format is made from, by the format's name.
-
-    StableHLO multiplies as the policy does. NumPy has no bfloat16, and few ONNX runtimes multiply in it: both get the
-    policy in float32, which has the same inputs and outputs.
-    """
-    own = Interface(policy, return_value=return_value)
-    if acting_dtypes(policy.agent, policy.spec.num_agents) == {"float32"}:
-        return dict.fromkeys(FORMATS, own)
-    precise = Interface(policy.in_float32(), return_value=return_value)
-    return dict.fromkeys(FORMATS, precise) | {"stablehlo": own}
+    return Exported(path, {name: differences[name] for name in made}, left_out, changed)
 
 
 def compared(

@@ -241,6 +241,7 @@ def test_evaluate_is_deterministic_and_writes_nothing(trained, capsys):
     unknown = {"steps_per_second", "train_seconds", "started_at", "compile_seconds", "stopped"}
     assert unknown & first.keys() == set(), "nothing was trained here"
     assert evaluate("--seed", 5)["mean_return"] != first["mean_return"]
+    assert evaluate("--env-params.max-steps", 4)["mean_return"] == 4.0, "in an environment with another parameter"
     sampled = evaluate("--sampled")
     assert sampled["mean_return"] != first["mean_return"]
     assert {p: p.stat().st_mtime_ns for p in directory.rglob("*")} == before, "evaluating changes nothing"
@@ -270,6 +271,12 @@ def test_export_and_evaluate_of_the_bundle(trained, tmp_path, capsys):
     for option, given in (("--to", valued), ("--formats", "numpy")):
         assert call("export", directory, "--mlflow", tmp_path / "model", option, given) == 2
         assert f"leave out {option}" in capsys.readouterr().err
+    assert call("evaluate", bundle, "--json", "--env-params.max_steps=4") == 0
+    assert json.loads(capsys.readouterr().out)["mean_return"] == 4.0
+    assert call("evaluate", bundle, "--env-params.gravty", 4) == 2
+    assert "did you mean 'gravity'" in capsys.readouterr().err
+    assert call("evaluate", bundle, "--eval.env-params.gravity", 4) == 2
+    assert "--eval.env-params.gravity" in capsys.readouterr().err
     assert call("evaluate", bundle, "--best") == 2
     assert call("export", directory, "--to", bundle, "--formats", "numpy,onx") == 2
     assert "nearest: onnx" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def fail(error: object, code: int) -> int:
 
 
 def require_command(arguments: list[str]) -> None:
-    """Raise ConfigError, which names the most likely one, where the first argument is no command."""
+    """Raise ConfigError, which names the most likely command, if the first argument is no command."""
     first = arguments[0]
     if first in COMMANDS:
         return
@@ -97,7 +97,7 @@ def refused(unknown: Sequence[str], options: argparse.Namespace) -> str:
 
 
 def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> str:
-    """Return the error text for options of a run that `ppax resume` was given, with the line that changes them.
+    """Return the error text for a run's options that `ppax resume` was given: how to train with them instead.
 
     It is "" for arguments that are no options of the run. `run` is the directory of the run or sweep.
     """
@@ -127,9 +127,9 @@ def flagged(option: str, value: str) -> str:
 
 @contextmanager
 def resumable(run_dir: Callable[[], Path]) -> Iterator[None]:
-    """Context that adds to a KeyboardInterrupt the command that resumes the run.
+    """Yield; a KeyboardInterrupt inside gets, as its text, the command that resumes the run.
 
-    It adds nothing where `run_dir()`, the run directory, has no run file yet.
+    It gets none where `run_dir()`, the run directory, has no run file yet.
     """
     try:
         yield

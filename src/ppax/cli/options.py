@@ -84,7 +84,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
     """Formatter of the help that removes control characters, which a stranger's run file may have in its values."""
 
     def format_help(self) -> str:
-        """Return the whole text of the help."""
+        """Return the whole text of the help, without control characters."""
         return printable(super().format_help(), "\n")
 
 
@@ -220,9 +220,10 @@ def _parser_of(command: str) -> argparse.ArgumentParser:
 def _add_options(
     parser: argparse.ArgumentParser, known: dict[str, Option], defaults: Config, topic: str | None
 ) -> None:
-    """Add all options of the run to the parser; only those of `topic` are in the help.
+    """Add all options of the run to the parser, of which the help shows only those of `topic`.
 
-    `defaults` has the default of each option by path. `topic` is "" for the usual options, None without help.
+    `known` are the options by path, and `defaults` has their default values. `topic` is the path of a part or option,
+    "" for the usual options, or None without help.
     """
     groups: dict[str, Any] = {}
     order = sorted(known, key=lambda path: USUAL.index(path) if path in USUAL else len(USUAL)) if topic == "" else known
@@ -286,9 +287,9 @@ def _purpose(cls: type) -> str:
 
 
 def _other_part(topic: str, option: Option, defaults: Config, command: str) -> str:
-    """Return a sentence with the command that shows the options of another part in the slot `topic`; "" if none exists.
+    """Return a sentence with the command that shows the options of another part at the path `topic`; "" if none exists.
 
-    A slot is a field that holds a part; `option` is the one that names the part.
+    A part is a swappable component, such as a loss; `option` is the option that chooses it.
     """
     chosen, flag = defaults[option.path], "--" + renamed_option(option.path, "_", "-")
     other = next((name for name in reversed(option.limits["choices"]) if name != chosen), None)

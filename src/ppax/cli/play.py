@@ -38,6 +38,13 @@ def add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--best", action="store_true", help="play the best policy of the run, not the last")
     parser.add_argument("--step", type=int, help="play the checkpoint after this number of environment steps")
     parser.add_argument("--sampled", action="store_true", help="sample actions instead of taking the mode")
+    add_env_params(parser)
+
+
+def add_env_params(parser: argparse.ArgumentParser) -> None:
+    """Add `--env-params.NAME VALUE` to the help; `split_free` reads them, as they depend on the environment."""
+    text = "parameter of the environment, such as gravity, for this alone (default: that of the run's evaluations)"
+    parser.add_argument("--env-params.NAME", dest="_", metavar="VALUE", help=text)
 
 
 def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
@@ -54,6 +61,7 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
         deterministic=not options.sampled,
         best=options.best,
         step=options.step,
+        env_params=options.env_params,
     )
     for episode, length in enumerate(made.lengths):
         say(f"return {made.returns_text(episode)} in {length} steps")
@@ -130,7 +138,7 @@ def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     settings = config.settings(policy.spec.config).eval
     episodes = settings.episodes if options.episodes is None else options.episodes
     deterministic = settings.deterministic and not options.sampled
-    with for_evaluation(config.build_env(policy.spec.config), settings.env_params) as env:
+    with for_evaluation(config.build_env(policy.spec.config), settings.env_params, options.env_params) as env:
         evaluation = policy.evaluate(env, episodes, deterministic, options.seed)
     say(evaluation_text(evaluation, deterministic))
     return evaluation.scores | {"bundle": str(options.run)}

@@ -68,8 +68,8 @@ def build(config: Config, env: Env | None = None) -> Built:
 def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
     """Build the agent of a configuration for the spaces, players and groups of `env`, an environment or a PolicySpec.
 
-    Players are the agents inside the environment. If `self_play` is on, the agent is trained against its past selves,
-    for which `env` must have `num_envs`.
+    Players are the agents inside an environment. If `self_play` is on, groups of players train against their past
+    selves, and `env` must have `num_envs`.
     """
     config = resolve(config)
     require_asked_options(config, "agent", "groups")
@@ -78,7 +78,10 @@ def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
 
 
 def _agents(config: Config, env: Any, self_play: Pool) -> Agent:
-    """Build the agent of a resolved configuration for `env`; one for each group of players, if there are groups."""
+    """Build the agent of a resolved configuration for `env`, which has an agent for each group of players, if any.
+
+    Players are the agents inside an environment.
+    """
     tables = group_tables.checked_tables(config, dict(env.sizes))
     if not env.sizes:
         group_tables.require_groups(config)
@@ -102,7 +105,7 @@ def _require_no_objects(config: Config) -> None:
 
 
 def build_env(config: Config) -> Env:
-    """Build the environment that a configuration names, with its arguments, its schedule and its groups of players."""
+    """Build the environment that a configuration names, with its arguments, its schedule and its groups of agents."""
     config = resolve(config)
     require_asked_of_env(config)
     arguments = {name: config[name] for name in envs.ARGUMENTS if name in config} | {"schedule": _schedule(config)}
@@ -112,7 +115,7 @@ def build_env(config: Config) -> Env:
 def configured(env: Env, config: Config) -> Env:
     """Return `env`, which the user made, with `env_params` and `schedule` of the configuration.
 
-    A schedule that it has already stays.
+    If `env` has a schedule already, that stays.
     """
     require_asked_of_env(config)
     has = own_environment(env).get("env_params", {})
@@ -153,7 +156,7 @@ def _run(config: Config) -> Run:
 
 
 def build_part(choices: Choices, table: Config, path: str) -> Any:
-    """Build a part that belongs to no run, such as that of `[search]`, from its table.
+    """Build a part (a swappable object) that belongs to no run, such as the search of `[search]`, from its table.
 
     `path` is the name of the table, for error messages. Raises ConfigError for unknown options and invalid values.
     """
@@ -161,7 +164,10 @@ def build_part(choices: Choices, table: Config, path: str) -> Any:
 
 
 def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
-    """Return the constructor arguments of the part or section `cls` from its options `config`, nested parts built."""
+    """Return the constructor arguments of `cls` from its options `config`, with nested parts built.
+
+    `cls` is the class of a part (a swappable object, such as a loss) or of a section, such as [log].
+    """
     arguments: dict[str, Any] = {}
     fields = {field.name: field for field in dataclasses.fields(cls)}
     hints, of_parts = hints_of(cls), part_fields(cls)
@@ -179,9 +185,9 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
 
 
 def _parts(field: PartField, value: Any, env: Any, name: str) -> Any:
-    """Build what the field `name` of a part holds, from its `value` in a configuration: one part, or a tuple of parts.
+    """Build what the field `name` of a part holds, from `value`, its table or tables: one part, or a tuple of parts.
 
-    In a field with parts by key, the tuple has pairs (key, part).
+    A part is a swappable object, such as a loss. In a field with parts by key, the tuple has pairs (key, part).
     """
     choices = field.choices
     if field.holds == ONE:
@@ -194,12 +200,12 @@ def _parts(field: PartField, value: Any, env: Any, name: str) -> Any:
 
 
 def _named(extension: Extension, name: str) -> Extension:
-    """Return an extension that bears the name of its table in the run file."""
+    """Return the extension with the name of its table in the run file."""
     return extension if name_of(extension) == name else dataclasses.replace(extension, name=name)
 
 
 def _part(choices: Choices, table: Config, env: Any, field: str) -> Any:
-    """Build one part from its resolved table; `field` is the path of the table, for error messages."""
+    """Build one part (a swappable object) from its resolved table, whose path `field` is for error messages."""
     name = table["part"]
     cls = choices.find(name, f"{field}.part")
     arguments = _arguments(cls, {key: value for key, value in table.items() if key != "part"}, env)

@@ -27,8 +27,8 @@ def outside(config: Config) -> dict[str, Outside]:
 def outside_values(values: Mapping[str, Any], known: Iterable[Option]) -> dict[str, Outside]:
     """Return those of `values` that are paths or addresses, by dotted path; `known` are the options of `values`.
 
-    Defaults and files with a checksum beside them are left out; of parameters of the environment, a text that may name
-    a file is in.
+    Left out are defaults, and files with a checksum beside them. Among parameters of the environment, every text that
+    may name a file is included.
     """
     declared = {option.path: option for option in known if "outside" in option.limits}
     found: dict[str, Outside] = {}
@@ -42,7 +42,7 @@ def outside_values(values: Mapping[str, Any], known: Iterable[Option]) -> dict[s
 
 
 def _identified(place: str, values: Mapping[str, Any]) -> bool:
-    """Return whether the value at `place`, among `values` by dotted path, is a local path with a checksum beside it."""
+    """Return True if the value at `place`, among `values` by dotted path, is a local path with a checksum beside it."""
     checksum = f"{place.rpartition('.')[0]}.{CHECKSUM}"
     return bool(values.get(checksum)) and not imports.REMOTE.match(str(values[place]))
 

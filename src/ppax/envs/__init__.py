@@ -25,6 +25,7 @@ from ppax.envs.wrappers.clip_actions import ClipActions
 from ppax.envs.wrappers.resets import PoolResets
 from ppax.envs.wrappers.time import ActionRepeat, TimeLimit
 from ppax.envs.wrappers.views import PartialView, TeamView
+from ppax.envs.wrappers.wrapper import Wrapper
 
 __all__ = [
     "ARGUMENTS",
@@ -48,6 +49,7 @@ __all__ = [
     "TensorBatch",
     "TimeLimit",
     "VectorEnv",
+    "Wrapper",
     "builtin",
     "check_schedule",
     "ended",

@@ -30,7 +30,10 @@ from ppax.envs.wrappers.views import TeamView
 
 
 class VectorState(NamedTuple):
-    """States of all E environments, and which agents wait for the reset."""
+    """States of all E environments, and which agents' episodes have ended, [E, A].
+
+    Where all agents of an environment have ended, the next step resets it.
+    """
 
     env: PyTree  # [E, ...]
     ended: Array  # [E, A] the agent's episode has ended, and its environment has not been reset yet
@@ -101,7 +104,7 @@ class VectorEnv:
 
     @property
     def groups(self) -> dict[str, Group]:
-        """Spaces and number of agents of each group; {} if all agents have the same spaces."""
+        """Spaces and number of agents of each group, by the group's name; {} if all agents have the same spaces."""
         return agent_groups_of(self)
 
     @property
@@ -167,21 +170,28 @@ class VectorEnv:
         )
 
     def _to_streams(self, tree: PyTree) -> PyTree:
-        """Return a tree [E, A, ...] (or [E, ...] without an agent axis) as [B, ...], a row for each agent."""
+        """Return a tree [E, A, ...] (or [E, ...] without an agent axis) as [B, ...], with a row for each stream.
+
+        A stream is one agent in one environment: B is E * A, or E.
+        """
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), tree)
 
     def _to_metric(self, x: Array) -> Array:
-        """Return a metric of the environments as [B] in float32.
+        """Return a metric of the environments as float32 [B], with a number for each stream (agent in an environment).
 
-        A metric [E] without agent axis counts for all agents.
+        In a metric [E] without an agent axis an environment's number counts for all of its agents.
         """
         rows = x.reshape(self.num_envs, -1).astype(jnp.float32)
         return jnp.broadcast_to(rows, (self.num_envs, self.num_agents)).reshape(self.num_streams)
 
     def _to_masks(self, mask: PyTree | None) -> PyTree | None:
-        """Return the environments' action masks as [B, n], in the layout of arrays/masks.py; None if there are none."""
+        """Return the environments' action masks as [B, n], in the layout of arrays/masks.py; None if there are none.
+
+        B is the number of streams (one agent in one environment each). With groups of agents the masks are a dict by
+        group.
+        """
         flat = self._to_streams(mask)
         if flat is None or not self.sizes:
             return masks.complete(self.action_space, flat, self.num_streams)
@@ -191,7 +201,10 @@ class VectorEnv:
         }
 
     def _to_envs(self, tree: PyTree) -> PyTree:
-        """Return a tree [B, ...] as [E, A, ...]; unchanged without an agent axis."""
+        """Return a tree [B, ...] of B streams (one agent in one environment each) as [E, A, ...].
+
+        It is unchanged if the environment has no agent axis.
+        """
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(self.num_envs, -1, *x.shape[1:]), tree)

@@ -26,7 +26,7 @@ class NNX:
     make: Callable[[Any], Any] = static()
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return the module's own initial parameters.
+        """Return the initial parameters of the wrapped flax.nnx module.
 
         Raises ConfigError where it has other state, such as running statistics.
         """
@@ -37,7 +37,7 @@ class NNX:
         return nnx.to_pure_dict(params)
 
     def __call__(self, params: Params, x: PyTree) -> Array:
-        """Return the module's output for one observation, without batch axis."""
+        """Return the output of the wrapped flax.nnx module for one observation, without batch axis."""
         with _extra("flax"):
             from flax import nnx
         structure = nnx.graphdef(nnx.eval_shape(lambda: self.make(nnx.Rngs(0))))
@@ -51,7 +51,7 @@ class Linen:
     module: Any = static()
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return the module's own initial parameters.
+        """Return the initial parameters of the wrapped flax.linen module, made for the shapes of `example`.
 
         Raises ConfigError where it has other state, such as running statistics.
         """
@@ -63,7 +63,7 @@ class Linen:
         return params
 
     def __call__(self, params: Params, x: PyTree) -> Array:
-        """Return the module's output for one observation, without batch axis."""
+        """Return the output of the wrapped flax.linen module for one observation, without batch axis."""
         features: Array = self.module.apply({"params": params}, x)
         return features
 
@@ -75,12 +75,15 @@ class Equinox:
     make: Callable[[Any], Any] = static()
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return the floating-point arrays of a new Equinox module, by their paths in it; the rest is not trained."""
+        """Return the floating-point arrays of a new Equinox module, by their paths in it.
+
+        Nothing else of the module is trained.
+        """
         leaves = jax.tree_util.tree_leaves_with_path(self.make(key))
         return {_name(path): leaf for path, leaf in leaves if _is_number(leaf)}
 
     def __call__(self, params: Params, x: PyTree) -> Array:
-        """Return the module's output for one observation, without batch axis."""
+        """Return the output of the wrapped Equinox module for one observation, without batch axis."""
         with _extra("equinox"):
             import equinox
         module = equinox.filter_eval_shape(self.make, jax.random.key(0))
@@ -92,7 +95,7 @@ class Equinox:
 
 @contextlib.contextmanager
 def _extra(extra: str) -> Iterator[None]:
-    """Yield once; an ImportError inside of this context is raised again with the extra of ppax to install."""
+    """Context in which an ImportError is raised again with advice to install ppax with the extra named `extra`."""
     try:
         yield
     except ImportError as error:

@@ -46,7 +46,7 @@ class Source(NamedTuple):
 
 
 class ActingState(NamedTuple):
-    """What calls of `Policy.act` need: the actor, the reader of its inputs, and its memory between calls."""
+    """Actor of a policy, the reader of its inputs, and its memory between calls of `Policy.act`."""
 
     actor: Actor
     inputs: Inputs
@@ -231,7 +231,7 @@ class Policy:
 
     @functools.cached_property
     def _acting_with_value(self) -> ActingState:
-        """What calls with `return_value` need; the memory is that of other calls, unless the critic has its own."""
+        """Actor, reader and memory for calls with `return_value`; the memory is shared, unless the critic has its own."""
         actor = self.actor_critic
         inputs = Inputs(self.spec, unread_entries(actor, self.spec.observation_space))
         shared = actor.memory.read == self.actor.memory.read
@@ -286,7 +286,7 @@ class Policy:
 
 
 def _padded(leaves: list[np.ndarray], units: int, wanted: int) -> list[np.ndarray]:
-    """Return arrays of `units` observations, zero-padded to `wanted` observations."""
+    """Return arrays of `units` observations, padded with zeros to `wanted` observations."""
     if units == wanted:
         return leaves
     return [np.concatenate([x, np.zeros((len(x) // units * (wanted - units), *x.shape[1:]), x.dtype)]) for x in leaves]
@@ -345,7 +345,10 @@ class StreamMemory:
         return self._carry, self._first
 
     def keep(self, carry: list[Any], present: np.ndarray | None) -> None:
-        """Keep the memory `carry` after a step, of all streams (None) or of those `present` [B]."""
+        """Keep `carry`, the memory after a step, for all streams; if `present` [B] is given, only where it is True.
+
+        A stream is one agent in one environment.
+        """
         if not self.needed:
             return
         if present is None:

@@ -118,14 +118,14 @@ def model_card(policy: Policy, repo: str, curve: str | None, scores: dict[str, f
 
 
 def code(text: str) -> str:
-    """Return text as a span of code on one line, in which Markdown means nothing."""
+    """Return text as a span of code in Markdown, on one line, so that nothing in it is taken for Markdown."""
     text = " ".join(text.split()) or " "
     fence = "`" * (_longest_ticks(text) + 1)
     return f"{fence} {text} {fence}"
 
 
 def block(text: str, language: str = "") -> str:
-    """Return text as a block of code, whose fence is longer than any in it."""
+    """Return text as a block of code in Markdown, with a fence longer than any inside the text."""
     fence = "`" * max(3, _longest_ticks(text) + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 

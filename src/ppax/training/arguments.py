@@ -57,7 +57,7 @@ def require_arguments(agent: Agent, env: Env) -> None:
 
 
 def require_fit(agent: Agent, env: Env) -> None:
-    """Raise ConfigError unless `env` has the agents, groups and number of environments that `agent` requires."""
+    """Raise ConfigError unless agents, groups of agents and number of environments of `env` are as `agent` requires."""
     where, kind, (num_agents, sizes, num_envs) = env.name or "the environment", type(agent).__name__, agent.requires
     if bool(sizes) != bool(env.sizes):
         listed = ", ".join(f"{group} ({size})" for group, size in env.sizes)
@@ -84,8 +84,8 @@ def require_fit(agent: Agent, env: Env) -> None:
 def require_overlap(agent: Agent, env: Env, overlap: int, iterations_per_env_reset: int | None) -> None:
     """Raise ConfigError where `overlap` = 1, by which rollouts are collected during updates, cannot work.
 
-    It needs an environment on the host, and neither self-play, nor forced resets, nor an extension that compares with
-    the latest policy. With 0 nothing is checked.
+    It needs an environment on the host, and excludes self-play, forced resets, and extensions that compare the current
+    policy with the latest one, as the policy that acts is then one update old. With `overlap` = 0 nothing is checked.
     """
     if not overlap:
         return
@@ -110,7 +110,7 @@ def require_overlap(agent: Agent, env: Env, overlap: int, iterations_per_env_res
 
 
 def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
-    """Warn if minibatches have one row (one step of one stream): training runs, but its gradients are noise."""
+    """Warn if minibatches have one row (one step of one agent): training runs, but its gradients are noise."""
     for learner, streams in agent.learners(env.num_streams):
         length = learner.sequence_length(num_steps)
         if num_steps % length == 0 and length * learner.minibatch.size(num_steps * streams // length) == 1:
@@ -141,7 +141,7 @@ def is_env(env: Any) -> bool:
 
 
 def require_env(env: Any) -> None:
-    """Raise ConfigError unless `env` is a VectorEnv or a HostEnv; the message has the call that makes one.
+    """Raise ConfigError unless `env` is a VectorEnv or a HostEnv; the message shows the call that makes one.
 
     It is also raised if JAX finds no device.
     """
@@ -237,9 +237,10 @@ def require_ppo(agent: Any, name: str) -> None:
 
 
 def require_static(tree: Any, name: str) -> None:
-    """Raise ConfigError if a static field of a part, or of a part in it, is an array; `name` is the path to the part.
+    """Raise ConfigError if a static field of the part `tree`, or of a part inside it, is an array.
 
-    Static fields are compiled into the program, and cannot be swept.
+    A part is a swappable component of the agent, a frozen dataclass. Its static fields are compiled into the program,
+    and cannot be swept. `name` is the path of the part in the message.
     """
     for field in dataclasses.fields(tree):
         value, path = getattr(tree, field.name), f"{name}.{field.name}"

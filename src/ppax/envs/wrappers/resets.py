@@ -17,11 +17,11 @@ def fresh_resets(env: Environment, needed: Array, key: Key) -> EnvReset:
 
 @part
 class PoolResets:
-    """Resets from a pool: `size` new ones in each step, assigned in turn to the environments that need one.
+    """Resets from a pool: `size` new initial states in each step, assigned in turn to environments that need one.
 
-    For environments whose reset costs as much as many steps. If more than `size` environments reset in the same step,
-    some share an initial state; the next step has new ones. With several devices each has its own pool, so that initial
-    states, unlike everything else, depend on the number of devices.
+    It is for environments whose reset costs as much as many steps. If more than `size` environments reset in the same
+    step, some share an initial state; the next step has new ones. With several devices each has its own pool, so that
+    initial states, unlike everything else, depend on the number of devices.
     """
 
     size: int = static("number of resets that are computed in each step", default=8, low=1)

@@ -43,7 +43,7 @@ class InterfaceArray(NamedTuple):
 
 
 class Interface:
-    """Step of a policy as a pure function (learner, inputs by name) -> outputs by name, with the shapes of both."""
+    """Deterministic step of a policy, a pure function (learner, inputs by name) -> outputs by name, and its shapes."""
 
     def __init__(self, policy: Policy, *, return_value: bool = False):
         """Find names and shapes of a policy's inputs and outputs; ConfigError where two would have the same name.
@@ -65,9 +65,9 @@ class Interface:
                 raise ConfigError(f"{kind} {double!r}: two entries have this name; rename one of the space's entries")
 
     def __call__(self, learner: PyTree, inputs: Arrays) -> Arrays:
-        """Return the outputs for a batch [b, ...]: modes, their log-probabilities, the memory after the step, V."""
+        """Return the outputs by name for a batch [b, ...]: actions (modes), their log-probabilities, next memory, V."""
         paths, structure = jax.tree_util.tree_flatten_with_path(self._template)
-        flat = [self._to_streams(inputs[_name(path)], path) for path, _ in paths]
+        flat = [self._to_streams(inputs[_name(path)]) for path, _ in paths]
         given = jax.tree.unflatten(structure, flat)
         # without memory a carry has no arrays, but with groups it is a dict by group all the same
         carry = given["carry"] if "carry" in given else self._actor.initial_carry(self._spec.num_agents)
@@ -83,7 +83,7 @@ class Interface:
         return {leaf.name: _shape(leaf, batch) for leaf in self.inputs}
 
     def examples(self, rows: int, seed: int) -> Arrays:
-        """Return observations sampled from the spaces, random masks and a zero carry, [rows, ...] each."""
+        """Return example inputs by name, [rows, ...] each: sampled observations, random masks and a memory of zeros."""
         rng, out = np.random.default_rng(seed), {}
         self._spec.observation_space.seed(seed)
         for leaf in self.inputs:
@@ -96,9 +96,9 @@ class Interface:
         return out
 
     def _put(self, out: Arrays, sample: Any, row: int, agent: int) -> None:
-        """Write a sampled observation into the arrays `out` by name, at `row` and, if agents are apart, at `agent`.
+        """Write a sampled observation into the arrays `out` at `row` and, if they have an axis of agents, at `agent`.
 
-        An agent beyond its group's size is left out.
+        The keys of `out` are the inputs' names. With groups, it is left out of arrays of a group with fewer agents.
         """
         sample = without_critic_entries(_plain(sample), self._spec.observation_space, self._unread)
         for path, x in jax.tree_util.tree_flatten_with_path({"obs": sample})[0]:
@@ -123,12 +123,18 @@ class Interface:
             tree["carry"] = jax.tree.map(lambda x: _struct(x.shape if self._apart else x.shape[1:], x.dtype), carry)
         return tree
 
-    def _to_streams(self, x: Any, path: Any) -> Any:
-        """Return an input with batch and agents in one axis: [b, agents, ...] becomes [b * agents, ...]."""
+    def _to_streams(self, x: Any) -> Any:
+        """Return an input with batch and agents in one axis: [b, agents, ...] becomes [b * agents, ...].
+
+        Without an axis of agents it is unchanged.
+        """
         return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]) if self._apart else x
 
     def _from_streams(self, x: Array, path: Any, batch: Any) -> Array:
-        """Return an output with batch and agents apart: [b * agents, ...] becomes [b, agents, ...]."""
+        """Return an output with batch and agents in two axes: [b * agents, ...] becomes [b, agents, ...].
+
+        It is unchanged if the interface has no axis of agents. `path` is the output's, and `batch` is b.
+        """
         if not self._apart:
             return x
         sizes = dict(self._spec.sizes)
@@ -139,7 +145,7 @@ class Interface:
 
 
 def _plain(sample: Any) -> Any:
-    """Return a sample with dicts for the ordered dicts of Gymnasium: they are different pytrees."""
+    """Return a sample of a space with plain dicts in place of Gymnasium's ordered dicts, which are other pytrees."""
     if isinstance(sample, dict):
         return {name: _plain(x) for name, x in sample.items()}
     return tuple(map(_plain, sample)) if isinstance(sample, tuple) else sample

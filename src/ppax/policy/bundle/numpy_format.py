@@ -161,7 +161,7 @@ def _plain_params(name: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(x: Any) -> Any:
-    """Return a parameter of an operation as JSON has it.
+    """Return a parameter of an operation as plain data, which JSON can store.
 
     Raises NoNumpyVersion for other objects, and for sizes that are no multiple of the batch size b.
     """

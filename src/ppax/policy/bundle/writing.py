@@ -97,7 +97,7 @@ def write_bundle(
 def compared(
     interface: Interface, learner: Any, data: bytes, files: Mapping[str, bytes], formats: Collection[str]
 ) -> dict[str, float]:
-    """Return the largest difference of each format from a policy's step; ConfigError where it is not rounding.
+    """Return the largest difference of each format from a policy's step; ConfigError where it exceeds rounding.
 
     The step is `interface` with the parameters `learner`. `data` is the whole bundle, `files` are the files in it;
     `formats` are the names of those to compare.
@@ -130,7 +130,7 @@ def _steps(interface: Interface, learner: Any) -> Iterator[tuple[Arrays, Arrays]
 
 
 def _difference(name: str, found: Arrays, wanted: Arrays) -> float:
-    """Return the largest difference between two outputs of one step; ConfigError where it is not rounding.
+    """Return the largest difference between two outputs of one step; ConfigError where it exceeds rounding.
 
     Numbers are compared relative to max(1, their size). `name` is the format that gave `found`.
     """

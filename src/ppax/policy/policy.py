@@ -231,7 +231,7 @@ class Policy:
 
     @functools.cached_property
     def _acting_with_value(self) -> ActingState:
-        """Actor, reader and memory of calls with `return_value`; the memory is that of other calls, where that suffices."""
+        """Actor, reader and memory of calls with `return_value`; the memory is shared where the critic has none."""
         actor = self.actor_critic
         inputs = Inputs(self.spec, unread_entries(actor, self.spec.observation_space))
         shared = actor.memory.read == self.actor.memory.read

@@ -262,6 +262,15 @@ def test_export_and_evaluate_of_the_bundle(trained, tmp_path, capsys):
     assert description["spec"]["config"] == tomllib.loads((directory / "run.toml").read_text())
     assert call("evaluate", bundle, "--json") == 0
     assert json.loads(capsys.readouterr().out)["mean_return"] == result["mean_return"]
+    valued = tmp_path / "valued.zip"
+    assert call("export", directory, "--to", valued, "--formats", "numpy", "--return-value", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["in_float32"] == []
+    with zipfile.ZipFile(valued) as files:
+        outputs = [x["name"] for x in json.loads(files.read("policy.json"))["outputs"]]
+    assert outputs == [*(x["name"] for x in description["outputs"]), "value"]
+    for option, given in (("--to", valued), ("--formats", "numpy")):
+        assert call("export", directory, "--mlflow", tmp_path / "model", option, given) == 2
+        assert f"leave out {option}" in capsys.readouterr().err
     assert call("evaluate", bundle, "--json", "--env-params.max_steps=4") == 0
     assert json.loads(capsys.readouterr().out)["mean_return"] == 4.0
     assert call("evaluate", bundle, "--env-params.gravty", 4) == 2

@@ -47,6 +47,17 @@ def decide_dtype(agent: Tree, dtype: str = "") -> Tree:
     return changed
 
 
+def in_float32(agent: Tree) -> Tree:
+    """Return `agent` with all products in float32, whatever its compute_dtype is."""
+    changed: Tree = _of_learners(lambda node: dataclasses.replace(node, compute_dtype="float32"), agent)
+    return changed
+
+
+def acting_dtypes(agent: Any, num_streams: int) -> set[str]:
+    """Return the dtypes of the products of an agent that acts in `num_streams` streams, such as {"float32"}."""
+    return {product_dtype(learner.compute_dtype) for learner, _ in agent.learners(num_streams)}
+
+
 def in_training(agent: Tree) -> Tree:
     """Return `agent` with compute_dtype replaced by the dtype of its matrix products in training on this machine.
 

@@ -25,22 +25,34 @@ class Stepped(NamedTuple):
     carry: PyTree  # [B, ...] memory after this observation; () if the policy has none
     action: PyTree  # [B, ...] as the environment takes it: clipped or squashed, with the starts of Discrete
     log_prob: Array  # [B] log-probability of the action as sampled, before clipping
+    value: Array | None = None  # [B] V of the observation, in the scale in which it was learned; None: not asked for
 
 
 def step(
-    agent: Agent | Actor, learner: Any, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None, key: Key | None
+    agent: Agent | Actor,
+    learner: Any,
+    carry: PyTree,
+    obs: PyTree,
+    first: Array,
+    mask: PyTree | None,
+    key: Key | None,
+    *,
+    return_value: bool = False,
 ) -> Stepped:
     """Act for all streams [B, ...] (one agent in one environment each), and return actions and memory.
 
     Without `key` the action is the mode of the distribution, else a sample; `key` is [] or [B]. The other arguments are
-    those of `Agent.act`; with groups they are dicts by group, except for `first` [B].
+    those of `Agent.act`; with groups they are dicts by group, except for `first` [B]. `return_value` adds V, which is
+    right where `agent` is a whole agent, or an `Actor` that reads what V depends on.
     """
     if key is None:
         out = agent.policy(learner, carry, obs, first, mask)
         action = out.distribution.mode()
-        return Stepped(out.carry, out.distribution.env_action(action), out.distribution.log_prob(action))
+        env_action, log_prob = out.distribution.env_action(action), out.distribution.log_prob(action)
+        return Stepped(out.carry, env_action, log_prob, out.value if return_value else None)
     decision = agent.act(learner, carry, obs, first, mask, key)
-    return Stepped(decision.carry, decision.env_action, decision.log_prob)
+    value = decision.value if return_value else None
+    return Stepped(decision.carry, decision.env_action, decision.log_prob, value)
 
 
 class ActingAgent(NamedTuple):
@@ -102,7 +114,8 @@ class Actor:
     """Agent that acts and does nothing else; observations and memory lack the arrays that only its critic reads.
 
     Methods are those of an agent (`protocols.Agent`), with observations and carries (states of the memory) that lack
-    these arrays.
+    these arrays. One that also gives V (`actor_of(..., return_value=True)`) lacks only the arrays that neither actions
+    nor V depend on.
     """
 
     agent: Agent
@@ -152,8 +165,11 @@ class Actor:
         return self.memory.complete(carry, units), self.obs.complete(obs, units)
 
 
-def actor_of(agent: Agent, learner: Any, spec: Any) -> Actor:
-    """Return the actor of an agent with the inputs of `spec`, a PolicySpec; of `learner` only shapes are read."""
+def actor_of(agent: Agent, learner: Any, spec: Any, *, return_value: bool = False) -> Actor:
+    """Return the actor of an agent with the inputs of `spec`, a PolicySpec; of `learner` only shapes are read.
+
+    With `return_value` it reads what V depends on, too.
+    """
     unit = spec.num_agents if apart(spec) else 1
     obs, structure = jax.tree.flatten(by_group(spec, spec.observation_space, (unit,), observation_shapes))
     carry = jax.eval_shape(lambda: agent.initial_carry(unit))
@@ -162,7 +178,7 @@ def actor_of(agent: Agent, learner: Any, spec: Any) -> Actor:
     mask = by_group(spec, spec.action_space, (unit,), mask_shapes) if spec.masked else None
     read = [True] * (len(memory) + len(obs))
     if memory or len(obs) > max(1, len(spec.sizes)):
-        read = _read(agent, learner, carry, jax.tree.unflatten(structure, obs), first, mask)
+        read = _read(agent, learner, carry, jax.tree.unflatten(structure, obs), first, mask, return_value)
     of_obs = _something(spec, read[len(memory) :])
     return Actor(
         agent,
@@ -172,15 +188,24 @@ def actor_of(agent: Agent, learner: Any, spec: Any) -> Actor:
     )
 
 
-def _read(agent: Agent, learner: Any, carry: PyTree, obs: PyTree, first: Any, mask: PyTree | None) -> list[bool]:
+def _read(
+    agent: Agent,
+    learner: Any,
+    carry: PyTree,
+    obs: PyTree,
+    first: Any,
+    mask: PyTree | None,
+    return_value: bool = False,
+) -> list[bool]:
     """Return flags, True for the arrays of memory and observation that the actions of an episode depend on.
 
-    They are in JAX's order, the memory's first. Arguments are shapes for a step of all streams, [B, ...].
+    With `return_value`, those that V depends on count as well. They are in JAX's order, the memory's first. Arguments
+    are shapes for a step of all streams, [B, ...].
     """
 
     def policy(carry: PyTree, obs: PyTree, learner: Any, first: Array, mask: PyTree | None) -> tuple[PyTree, PyTree]:
         out = agent.policy(learner, carry, obs, first, mask)
-        return out.carry, out.distribution
+        return out.carry, (out.distribution, out.value if return_value else None)
 
     traced = jax.make_jaxpr(renewed(policy))(carry, obs, learner, first, mask)
     size, inputs = len(jax.tree.leaves(carry)), len(jax.tree.leaves((carry, obs)))

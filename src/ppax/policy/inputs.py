@@ -109,13 +109,29 @@ class Inputs:
         """Return actions, leaves [B, ...], in the form of the observations `read` and the dtypes of the space."""
         each, parts = iter(leaves), dict[str, Any]()
         if read.named:
-            own = {group: [(next(each), leaf) for leaf in kinds] for group, kinds in self._action_leaves.items()}
+            own = {group: [(next(each), leaf) for leaf in self._action_leaves[group]] for group in self._axes}
             return {name: self._action_of(own, *self._place(name)) for name in read.names}
         for name, axis in self._axes.items():
             lead = (read.units, *axis) if read.batch else axis
             shaped = [_shaped(next(each), lead, leaf) for leaf in self._action_leaves[name]]
             parts[name] = element_of(self._spaces[name][1], iter(shaped))
         return {name: parts[name] for name, _ in self._spec.sizes} if self._spec.sizes else parts[""]
+
+    def values(self, value: np.ndarray, read: Read) -> Any:
+        """Return V of all streams, [B], in the form of the observations `read`: a number for each agent in them.
+
+        One observation of one agent has a NumPy scalar, groups have a dict of arrays [..., agents], agents by name a
+        dict of scalars.
+        """
+        if read.named:
+            return {name: value[i] for name, i in zip(read.names, self._streams(read.names), strict=True)}
+        lead = (read.units,) if read.batch else ()
+        own = np.array(value[: read.units * self.streams_per_unit])  # a copy: the program reuses its arrays
+        if not self._spec.sizes:
+            return own.reshape((*lead, *self._axes[""]))[()]
+        ends = np.cumsum([size for _, size in self._spec.sizes])
+        parts = np.split(own.reshape(*lead, self._spec.num_agents), ends[:-1], axis=-1)
+        return {name: part for (name, _), part in zip(self._spec.sizes, parts, strict=True)}
 
     def where(self, where: Any) -> Any:
         """Return the argument `where` of `Policy.reset` as an array; a dict by agent becomes one over all agents."""

@@ -1,9 +1,10 @@
 """Deterministic step of a policy as a function of named arrays, with the same names in every exported format.
 
 Inputs: `obs`, `first`, with masks `mask`, with a memory `carry`; outputs: `action`, `log_prob` (of the mode, before
-clipping), with a memory `next_carry`. Entries of a Dict have names such as `obs.position`, of a Tuple `action.0`.
-Leading axes are [b] for agents that share a policy, [b, agents] for independent agents and groups; b is free.
-Entries of observations and arrays of memory that only the critic reads are neither inputs nor outputs.
+clipping), with a memory `next_carry`, and on demand `value`, V of the observation. Entries of a Dict have names such as
+`obs.position`, of a Tuple `action.0`. Leading axes are [b] for agents that share a policy, [b, agents] for independent
+agents and groups; b is free. Entries of observations and arrays of memory that only the critic reads are neither inputs
+nor outputs, unless there is `value`.
 """
 
 from __future__ import annotations
@@ -44,9 +45,13 @@ class InterfaceArray(NamedTuple):
 class Interface:
     """Deterministic step of a policy, a pure function (learner, inputs by name) -> outputs by name, and its shapes."""
 
-    def __init__(self, policy: Policy):
-        """Find names and shapes of a policy's inputs and outputs; ConfigError where two would have the same name."""
-        self._actor, self._spec = policy.actor, policy.spec
+    def __init__(self, policy: Policy, *, return_value: bool = False):
+        """Find names and shapes of a policy's inputs and outputs; ConfigError where two would have the same name.
+
+        With `return_value` the output `value` is one of them.
+        """
+        self._actor, self._spec = policy.actor_critic if return_value else policy.actor, policy.spec
+        self._return_value = return_value
         self._apart, self._unread = apart(self._spec), unread_entries(self._actor, self._spec.observation_space)
         self._space = reduced_space(self._spec.observation_space, self._unread)
         self._template = self._input_template()
@@ -60,14 +65,15 @@ class Interface:
                 raise ConfigError(f"{kind} {double!r}: two entries have this name; rename one of the space's entries")
 
     def __call__(self, learner: PyTree, inputs: Arrays) -> Arrays:
-        """Return the outputs by name for a batch [b, ...]: actions (modes), their log-probabilities, next memory."""
+        """Return the outputs by name for a batch [b, ...]: actions (modes), their log-probabilities, next memory, V."""
         paths, structure = jax.tree_util.tree_flatten_with_path(self._template)
         flat = [self._to_streams(inputs[_name(path)]) for path, _ in paths]
         given = jax.tree.unflatten(structure, flat)
         # without memory a carry has no arrays, but with groups it is a dict by group all the same
         carry = given["carry"] if "carry" in given else self._actor.initial_carry(self._spec.num_agents)
-        out = step(self._actor, learner, carry, given["obs"], given["first"], given.get("mask"), None)
-        tree = {"action": out.action, "log_prob": out.log_prob, "next_carry": out.carry}
+        mask, return_value = given.get("mask"), self._return_value
+        out = step(self._actor, learner, carry, given["obs"], given["first"], mask, None, return_value=return_value)
+        tree = {"action": out.action, "log_prob": out.log_prob, "next_carry": out.carry, "value": out.value}
         leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
         batch = inputs["first"].shape[0]
         return {_name(path): self._from_streams(x, path, batch) for path, x in leaves}
@@ -132,7 +138,9 @@ class Interface:
         if not self._apart:
             return x
         sizes = dict(self._spec.sizes)
-        size = sizes[path[1].key] if sizes and path[0].key != "log_prob" else self._spec.num_agents
+        size = self._spec.num_agents
+        if sizes and path[0].key not in ("log_prob", "value"):  # which are of all agents, in the order of `sizes`
+            size = sizes[path[1].key]
         return x.reshape(batch, size, *x.shape[1:])
 
 

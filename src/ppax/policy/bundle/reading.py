@@ -131,7 +131,7 @@ def _require_formats(
 
     `weights` are the names of the bundle's arrays.
     """
-    interface = Interface(policy)
+    interface = Interface(policy, return_value=description.get("value") is True)
     for key, leaves in (("inputs", interface.inputs), ("outputs", interface.outputs)):
         expected = [{"name": leaf.name, "shape": ["b", *leaf.shape], "dtype": leaf.dtype} for leaf in leaves]
         if description.get(key) != expected:

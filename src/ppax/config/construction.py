@@ -28,8 +28,9 @@ from ppax.config.outside_names import require_asked_of_env, require_asked_option
 from ppax.config.run_settings import NO_POOL, Run, in_iterations
 from ppax.config.user_parts import require_tree, require_trusted_parts
 from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve, resolve_part
+from ppax.core import imports
 from ppax.core.options import Config, hints_of, option_of
-from ppax.core.parts import name_of
+from ppax.core.parts import Table, name_of
 from ppax.core.protocols import Agent, Schedule
 from ppax.core.types import ConfigError
 from ppax.envs import Env
@@ -170,6 +171,10 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
             arguments[name] = _parts(of_parts[name], value, env, name)
         elif is_section(hints[name]):
             arguments[name] = hints[name](**_arguments(hints[name], value, env))
+        elif fields[name].metadata.get("code") and value:
+            arguments[name] = imports.load(value, name)
+        elif isinstance(value, dict):
+            arguments[name] = Table(value)
         elif isinstance(value, list):
             leaf = option_of(fields[name], hints[name], name).leaf
             arguments[name] = np.array(value, np.float32) if leaf else tuple(value)

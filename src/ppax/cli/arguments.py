@@ -135,7 +135,7 @@ def split_free(arguments: Iterable[Argument], known: dict[str, Option]) -> tuple
     for argument in arguments:
         name = argument.flag
         path = option_path(name)
-        if not config.is_free(path, tables):
+        if not config.is_free(path, tables) and f"{path}." not in tables:
             rest.append(argument)
             continue
         if not argument.words:

@@ -19,7 +19,8 @@ from ppax.core.parts import Table, name_of
 from ppax.core.types import ConfigError
 
 Config = dict[str, Any]
-LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside", "interval")  # keys of the metadata of a field
+# Keys of the metadata of a field
+LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside", "interval", "code")
 NONE = "none"  # spelling of None in TOML and on the command line
 DEEPEST = 32  # limit of nested tables; a run needs four
 SMALLEST, LARGEST = 1.1754944e-38, 3.4028234e38  # normal numbers of float32, in which programs compute
@@ -107,6 +108,8 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
         if not isinstance(value, dict):
             raise ConfigError(f"{option.path} = {value!r}: must be a table, [{option.path}]")
         return dict(value)
+    if option.limits.get("code") and value and not imports.is_path(value):
+        raise ConfigError(f'{option.path} = {value!r}: must be an import path, as "my_package.module:Name"')
     if option.leaf and isinstance(value, list | tuple):
         if not each:
             raise ConfigError(

@@ -83,7 +83,7 @@ class ModuleNetwork:
         given = {name: box[name] for name in BoxOptions._fields if name in box}
         head = head_for(env.action_space, **given)
         made = cls(EntryReader(seen, adapted), head, adapted.module, adapted.arguments, **box)
-        jax.eval_shape(made.init, jax.random.key(0))  # raises ConfigError for output of a wrong shape
+        made.output_shapes(jax.eval_shape(made.init_module, jax.random.key(0)))  # raises ConfigError where it is wrong
         return made
 
     @property
@@ -103,8 +103,8 @@ class ModuleNetwork:
         outputs that the critic needs.
         """
         module_key, policy_key, value_key = jax.random.split(key, 3)
-        params = {"module": self.reader.encoder.init(module_key, self.reader.example())}
-        output = self._output(jax.eval_shape(lambda: self.reader.encoder(params["module"], self.reader.example())))
+        params = {"module": self.init_module(module_key)}
+        output = self.output_shapes(params["module"])
         if output.features is not None:
             (size,) = output.features.shape
             params["policy"] = init_dense(policy_key, size, self.head.size, POLICY_GAIN)
@@ -117,6 +117,18 @@ class ModuleNetwork:
         if self.head.log_std_size and output.log_std is None:
             params["log_std"] = jnp.full(self.head.log_std_size, self.log_std_init, jnp.float32)
         return params
+
+    def init_module(self, key: Key) -> Params:
+        """Return new parameters of the module alone; ConfigError where it has other state or cannot be made."""
+        params: Params = self.reader.encoder.init(key, self.reader.example())
+        return params
+
+    def output_shapes(self, params: Params) -> ModuleOutput:
+        """Return the shapes of the module's output with these parameters; ConfigError where they do not fit."""
+        output: ModuleOutput = jax.eval_shape(
+            lambda params: self._output(self.reader.encoder(params, self.reader.example())), params
+        )
+        return output
 
     def initial_carry(self) -> PyTree:
         """Return (), as these networks have no memory."""
@@ -172,24 +184,23 @@ class ModuleNetwork:
             )
         policy, *log_std, value = given
         size, free = self.head.size, self.head.log_std_size
-        self._require(policy, [(size,)], f"{size} numbers for {self.head}")
-        for own in log_std:
-            if not free:
-                raise ConfigError(
-                    f"{self._label} returns a log_std, and {self.head} has no free standard deviations: must be "
-                    "(policy, value)"
-                )
-            self._require(own, [(free,)], f"{free} log standard deviations")
+        self._require(policy, size, f"the policy must be {size} numbers, the parameters of the action distribution")
+        if log_std and not free:
+            raise ConfigError(
+                f"{self._label} returns a log_std, and these actions have no standard deviation that does not depend "
+                "on the observation: must be (policy, value)"
+            )
+        if log_std:
+            self._require(log_std[0], free, f"log_std must be {free} numbers, one for each element of the action")
         if not hasattr(value, "shape") or len(value.shape) > 1:
             raise ConfigError(f"{self._label} returns the value as {_form(value)}: must be a number, [] or [1]")
-        rows = (
-            jax.eval_shape(jnp.atleast_1d, value) if isinstance(value, jax.ShapeDtypeStruct) else jnp.atleast_1d(value)
-        )
-        return ModuleOutput(policy=policy, log_std=log_std[0] if log_std else None, value=rows)
+        own = log_std[0] if log_std else None
+        return ModuleOutput(policy=policy, log_std=own, value=jnp.atleast_1d(value))
 
-    def _require(self, x: Any, shapes: list[tuple[int, ...]], what: str) -> None:
-        if getattr(x, "shape", None) not in shapes:
-            raise ConfigError(f"{self._label} returns {_form(x)}: must be {what}, shape {list(shapes[0])}")
+    def _require(self, x: Any, size: int, text: str) -> None:
+        """Raise ConfigError, which ends in `text`, unless `x` is a vector of `size` numbers."""
+        if getattr(x, "shape", None) != (size,):
+            raise ConfigError(f"{self._label} returns {_form(x)}: {text}, shape [{size}]")
 
 
 @part

@@ -17,7 +17,7 @@ from ppax.core import imports
 from ppax.core.parts import Table
 from ppax.envs import VectorEnv, builtin
 from ppax.networks import adapters, memories, network
-from ppax.ppo.critics import PopArt, TwoHot
+from ppax.ppo.critics import PopArt, Quantile, TwoHot
 from ppax.training.arguments import warn_of_units
 from support import modules
 from support.worlds import QUICK
@@ -27,6 +27,7 @@ CARTPOLE, PENDULUM = ppax.make("CartPole-v1", 4), ppax.make("Pendulum-v1", 4)
 TORSOS = {"nnx": modules.NNXTorso, "linen": modules.LinenTorso, "equinox": modules.EquinoxTorso}
 MADE = {"nnx": ppax.networks.nnx, "linen": ppax.networks.linen, "equinox": ppax.networks.equinox}
 ADAPTERS = {"nnx": adapters.NNX, "linen": adapters.Linen, "equinox": adapters.Equinox}
+KEY = jax.random.key(0)
 SMALL = {"env": "CartPole-v1", "num_envs": 4, "num_steps": 8, "total_steps": 96}
 
 
@@ -275,12 +276,14 @@ def test_an_observation_that_the_module_cannot_read_is_in_the_error():
 def test_critics_that_need_more_of_a_whole_module_are_refused():
     net = built(**table("nnx", "NNXActorCritic"))
     with pytest.raises(ppax.ConfigError, match=r"its value is \[1\], and this critic needs 11 numbers"):
-        ppax.start(ppax.PPO(net, critic=TwoHot(num_bins=11)), CARTPOLE, 8, jax.random.key(0))
+        ppax.start(ppax.PPO(net, critic=Quantile(num_quantiles=11)), CARTPOLE, 8, jax.random.key(0))
     wide = built(**table("linen", "Output", shapes=[[2], [11]]))
-    state = ppax.start(ppax.PPO(wide, critic=TwoHot(num_bins=11)), CARTPOLE, 8, jax.random.key(0))
+    state = ppax.start(ppax.PPO(wide, critic=Quantile(num_quantiles=11)), CARTPOLE, 8, jax.random.key(0))
     assert state.learner.params == {"module": {}}
     with pytest.raises(ppax.ConfigError, match=r"its value is \[11\], and this critic needs 1 numbers"):
         ppax.start(ppax.PPO(wide), CARTPOLE, 8, jax.random.key(0))
+    with pytest.raises(ppax.ConfigError, match="this critic rescales the last layer of the value"):
+        ppax.start(ppax.PPO(built(**table("linen", "Output", shapes=[[2], [101]])), critic=TwoHot()), CARTPOLE, 8, KEY)
     agent = ppax.PPO(net, critic=PopArt())
     with pytest.raises(ppax.ConfigError, match="this critic rescales the last layer of the value"):
         ppax.train(agent, CARTPOLE, ppax.start(agent, CARTPOLE, 8, jax.random.key(0)), 1)

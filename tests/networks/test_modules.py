@@ -382,10 +382,11 @@ def test_the_command_line_trains_plays_and_sweeps(tmp_path, capsys, monkeypatch)
 
 def test_arguments_on_the_command_line_may_be_called_like_parts_or_be_one_table(capsys):
     imports._trusted.clear()
-    words = ["train", "CartPole-v1", "--agent.network", "linen", "--agent.network.module", "support.modules:LinenTorso"]
-    words += ["--trust", "support", "--dry-run"]
-    assert main([*words, "--agent.network.arguments.memory", "3"]) == 2
-    assert "unexpected keyword argument 'memory'; it takes width" in capsys.readouterr().err
+    words = ["train", "CartPole-v1", "--trust", "support", "--dry-run", "--agent.network", "linen"]
+    named = [*words, "--agent.network.module", "support.modules:linen_memory", "--agent.network.arguments.memory", "3"]
+    assert main(named) == 0
+    assert "memory = 3" in capsys.readouterr().out
+    words += ["--agent.network.module", "support.modules:LinenTorso"]
     assert main([*words, "--agent.network.arguments", json.dumps({"width": 7})]) == 0
     assert "width = 7" in capsys.readouterr().out
     with pytest.raises(SystemExit):
@@ -398,15 +399,16 @@ def test_a_sweep_of_a_module_that_no_file_can_name_says_what_to_do():
 
     class Inside(modules.LinenTorso): ...
 
-    for net in (
-        ppax.networks.linen(CARTPOLE, Inside),
-        ppax.networks.linen(CARTPOLE, modules.LinenTorso, {"name": None}),
-        network(CARTPOLE, encoder=adapters.Linen(Inside), hidden=()),
+    for net, place in (
+        (ppax.networks.linen(CARTPOLE, Inside), r"agent\.network \(LinenNetwork\); name"),
+        (
+            ppax.networks.linen(CARTPOLE, modules.LinenTorso, {"name": None}),
+            r"agent\.network\.arguments \(Table\); name",
+        ),
+        (network(CARTPOLE, encoder=adapters.Linen(Inside), hidden=()), r"agent\.network\.encoder \(Linen\); name"),
     ):
         given = ppax.build(SMALL, agent={"network": net})
-        with pytest.raises(
-            ppax.ConfigError, match="classes and functions of a module that can be imported, with numbers"
-        ):
+        with pytest.raises(ppax.ConfigError, match=place + " them by classes and functions of a module that can be"):
             ppax.sweeps.plan.config_of(given)
     given = ppax.build(SMALL, agent={"network": ppax.networks.linen(CARTPOLE, modules.LinenTorso, {"width": 3})})
     assert ppax.sweeps.plan.config_of(given)["agent"]["network"]["arguments"] == {"width": 3}

@@ -43,6 +43,11 @@ def linen_function(width):
     return LinenTorso(width)
 
 
+def linen_memory(memory):
+    """Its argument is called like a part of ppax's networks."""
+    return LinenTorso(memory)
+
+
 def nnx_function(source, width=6):
     """Its parameter for randomness has a name of its own."""
     return NNXTorso(width, rngs=source)

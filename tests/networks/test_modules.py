@@ -191,16 +191,6 @@ def test_a_module_is_an_encoder_before_a_memory(library):
     assert weights(params["critic"]["encoder"]["obs"], library)[0].shape == (2, 6)
 
 
-def test_an_instance_of_linen_is_recorded_by_class_and_fields():
-    """Its fields are the arguments: a run file holds these, and not the instance."""
-    given = ppax.networks.linen(PENDULUM, modules.LinenActorCritic(widths=(4, 5)))
-    described = config.describe(ppax.PPO(given))["network"]
-    assert (described["module"], described["arguments"]) == ("support.modules:LinenActorCritic", {"widths": [4, 5]})
-    assert jax.tree.structure(
-        config.build_agent({"agent": {"network": described}}, PENDULUM).network
-    ) == jax.tree.structure(given)
-
-
 def test_tables_that_differ_in_a_type_alone_are_different():
     assert Table({"x": 1}) == Table({"x": 1})
     assert Table({"x": [1, [2]]}) == Table({"x": (1, (2,))})

@@ -88,7 +88,8 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
     be written for a number, such as {"all": 0}; `interval` is for a number of iterations, for which "50k steps" may
     stand; `outside`, PATH or ADDRESS, says that the text names a file or a server, which a run file chooses only with
     the user's trust; `code` says that the field holds a class, a function or an object, which run files name by its
-    import path. A field of type `Table` is a table of run files with free names.
+    import path; `convert` is a function that the constructor calls with the given value. A field of type `Table` is a
+    table of run files with free names.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 
@@ -209,15 +210,28 @@ def _equal(value: Any, default: Any) -> bool:
         return False
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 def _explained(cls: type) -> Any:
-    """Return the constructor of `cls`, with a TypeError for an unknown option that says what to write instead."""
-    construct, known = cls.__init__, [field.name for field in dataclasses.fields(cls)]  # type: ignore[misc]
+    """Return the constructor of `cls`, with a TypeError for an unknown option that says what to write instead.
+
+    It also converts the values of fields that have a function for that.
+    """
+    construct, fields = cls.__init__, dataclasses.fields(cls)  # type: ignore[misc,arg-type]
+    known = [field.name for field in fields]
+    converted = {field.name: field.metadata["convert"] for field in fields if "convert" in field.metadata}
 
     @functools.wraps(construct)
     def checked(self: Any, *values: Any, **options: Any) -> None:
         unknown = next((name for name in options if name not in known), None)
         if unknown is not None:
             raise TypeError(f"{cls.__name__} has no option {unknown}: {_remedy(cls, unknown)}")
+        if converted:
+            named = zip(known, values, strict=False)
+            values = (*(converted.get(name, _same)(x) for name, x in named), *values[len(known) :])
+            options = {name: converted.get(name, _same)(x) for name, x in options.items()}
         construct(self, *values, **options)
 
     return checked

@@ -11,7 +11,6 @@ acting and learning differ: the ratio of probabilities that PPO clips would not 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
 import functools
 import inspect
@@ -52,10 +51,7 @@ class NNX:
     module: Code = static(
         "import path of a class, function or instance of flax.nnx, my_package:Torso", default="", code=True
     )
-    arguments: Table = static("arguments of the class or function", default=Table())
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "arguments", Table(self.arguments))
+    arguments: Table = static("arguments of the class or function", default=Table(), convert=Table)
 
     def init(self, key: Key, example: PyTree) -> Params:
         """Return the module's own initial parameters.
@@ -91,14 +87,7 @@ class Linen:
     module: Code = static(
         "import path of a class, function or instance of flax.linen, my_package:Torso", default="", code=True
     )
-    arguments: Table = static("arguments of the class or function", default=Table())
-
-    def __post_init__(self) -> None:
-        found = _class_and_arguments(self.module)
-        if found is not None and not self.arguments:
-            object.__setattr__(self, "module", type(self.module))
-            object.__setattr__(self, "arguments", found)
-        object.__setattr__(self, "arguments", Table(self.arguments))
+    arguments: Table = static("arguments of the class or function", default=Table(), convert=Table)
 
     def init(self, key: Key, example: PyTree) -> Params:
         """Return the module's own initial parameters.
@@ -130,6 +119,11 @@ class Linen:
         return _made(self.module, self.arguments, linen.Module, "a module of flax.linen")
 
 
+def _hashable(code: Any) -> Any:
+    """Return a class, a function or an import path as it is; an instance, whose arrays have no hash, in a holder."""
+    return code if _makes(code) or isinstance(code, str | Held) else Held(code)
+
+
 @part
 class Equinox:
     """Encoder that wraps an Equinox module: its class, or a function, called with `key` and the arguments.
@@ -138,14 +132,12 @@ class Equinox:
     """
 
     module: Code = static(
-        "import path of a class, function or instance of Equinox, my_package:Torso", default="", code=True
+        "import path of a class, function or instance of Equinox, my_package:Torso",
+        default="",
+        code=True,
+        convert=_hashable,
     )
-    arguments: Table = static("arguments of the class or function", default=Table())
-
-    def __post_init__(self) -> None:
-        if not (_makes(self.module) or isinstance(self.module, str | Held)):  # its arrays cannot be compared
-            object.__setattr__(self, "module", Held(self.module))
-        object.__setattr__(self, "arguments", Table(self.arguments))
+    arguments: Table = static("arguments of the class or function", default=Table(), convert=Table)
 
     def init(self, key: Key, example: PyTree) -> Params:
         """Return the floating-point arrays of a new Equinox module, by their paths in it.
@@ -246,32 +238,6 @@ def _require_taken(
         hint = f"; nearest: {nearest[0]}" if nearest else ""
         listed = ", ".join(own) or "none"
         raise ConfigError(f"arguments of module {label}: {error}; it takes {listed}{hint}") from error
-
-
-def _class_and_arguments(module: Any) -> Table | None:
-    """Return the fields, other than defaults, of an instance of a dataclass, as a linen module is; None for others.
-
-    With them its class makes an equal one, and a run file can hold them, unlike the instance. So None for an instance
-    that has an import path, for a class that has none, and for fields that are no plain data.
-    """
-    if isinstance(module, type) or not dataclasses.is_dataclass(module):
-        return None
-    if imports.import_path(module) is not None or imports.import_path(type(module)) is None:
-        return None
-    fields = [field for field in dataclasses.fields(module) if field.init and field.name != "parent"]
-    values = {field.name: getattr(module, field.name) for field in fields}
-    changed = {field.name: values[field.name] for field in fields if not _is_default(values[field.name], field)}
-    return Table(changed) if all(map(_is_data, changed.values())) else None
-
-
-def _is_default(value: Any, field: dataclasses.Field[Any]) -> bool:
-    return value is field.default or (_is_data(value) and type(value) is type(field.default) and value == field.default)
-
-
-def _is_data(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return all(map(_is_data, value))
-    return isinstance(value, bool | int | float | str)
 
 
 def label_of(code: Any) -> str:

@@ -52,7 +52,7 @@ class ModuleNetwork:
         default="",
         code=True,
     )
-    arguments: Table = static("arguments of the class or function", default=Table())
+    arguments: Table = static("arguments of the class or function", default=Table(), convert=Table)
     log_std_init: float = static("initial log standard deviation of Box actions", default=0.0)
     distribution: str = static(
         "distribution of Box actions: normal (clipped to the box), squashed (tanh), beta, or ball (tanh of the norm); "

@@ -464,6 +464,10 @@ def allowed(option: Any) -> str:
         return ", ".join(f"`{choice}`" for choice in limits["choices"])
     signs = {"low": ">=", "above": ">", "high": "<="}
     bounds = [f"{sign}&nbsp;{bound(limits[name])}" for name, sign in signs.items() if limits.get(name) is not None]
+    if "code" in limits:
+        return "import path"
+    if issubclass(option.kind, dict):  # with free names
+        return "table"
     kind = option.kind.__name__ + (" list" if option.many else "") + (f" or {option.none}" if option.optional else "")
     return ", ".join([kind, *bounds])
 

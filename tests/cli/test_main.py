@@ -433,8 +433,8 @@ def test_help_of_a_part_ends_with_the_command_for_another_part(capsys):
     text = capsys.readouterr().out
     assert "--agent.advantage.rho-clip" in text
     assert "--agent.advantage.part vtrace; those of another part" in text
-    assert call("train", "--help", "agent.network") == 0
-    assert "those of another part" not in capsys.readouterr().out  # there is one network only
+    assert call("train", "--help", "agent.gradient") == 0
+    assert "those of another part" not in capsys.readouterr().out  # there is one only
 
 
 def test_without_arguments_it_lists_commands_and_version(capsys):

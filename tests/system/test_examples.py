@@ -41,6 +41,7 @@ RESULTS = {
     "navigators": lambda share: share >= 0.5,
     "own_environment_gymnasium": lambda score: score >= 9.9,  # below 2; staying left pays 3
     "own_environment_jax": lambda score: score >= 0.85,  # drifting: -0.5; at most 0.91
+    "own_network_actor_critic": lambda score: score >= 60.0,  # 22
     "own_network_entities": lambda score: score >= 2.0,  # 0 without training
     "own_network_equinox": lambda score: score >= 60.0,  # 22
     "own_network_linen": lambda score: score >= 60.0,

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from ppax import config
 from ppax.config import group_tables
-from ppax.config.catalogue import CHAIN, ONE, TABLE, fields_holding
+from ppax.config.catalogue import CHAIN, ONE, TABLE, fields_holding, free_fields
 from ppax.core import imports, untrusted
-from ppax.core.options import LISTS, NONE, Config, Option, flatten, unflatten
+from ppax.core.options import LISTS, NONE, Config, Option, flatten, free_tables, unflatten
 from ppax.core.types import ConfigError
 
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -123,18 +123,22 @@ def booleans(arguments: Iterable[Argument], known: dict[str, Option]) -> Iterato
         yield from argument.further()
 
 
-def split_free(arguments: Iterable[Argument], table: str = "") -> tuple[list[Argument], Config]:
+def split_free(
+    arguments: Iterable[Argument], known: dict[str, Option], table: str = ""
+) -> tuple[list[Argument], Config]:
     """Return the arguments without options of undeclared type, and the values of such options by dotted path.
 
-    They are parameters of the environment, as `--env-params.gravity 12`; only those in `table`, if it is named, such as
-    "env_params".
+    They are parameters of the environment, as `--env-params.gravity 12`, and those in tables with free names
+    among the options `known`, as `--agent.network.arguments.width 64`; only those in `table`, if
+    it is named, such as "env_params".
     """
+    tables = free_tables(known.values())
     rest: list[Argument] = []
     free: Config = {}
     for argument in arguments:
         name = argument.flag
-        path = name.removeprefix("--").replace("-", "_")
-        if not config.is_free(path) or not path.startswith(table):
+        path = option_path(name)
+        if not path.startswith(table) or not (config.is_free(path, tables) or f"{path}." in tables):
             rest.append(argument)
             continue
         if not argument.words:
@@ -175,6 +179,7 @@ def dashed(flag: str) -> str:
     *outer, last = flag.split(".")
     of_part = last in fields_holding(ONE) or (bool(outer) and outer[-1] in fields_holding(TABLE, CHAIN))
     of_part |= last == "agent" and len(outer) == 2  # of a group
+    of_part &= not free_fields() & set(outer)  # an argument of a module may be called memory
     if flag in ("--agent", "--schedule") or (flag.startswith(("--agent.", "--groups.", "--schedule.")) and of_part):
         flag += ".part"
     return f"{flag}.run" if flag == "--init-from" else flag

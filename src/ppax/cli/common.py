@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from ppax import config
 from ppax.cli.arguments import dashed, option_path, renamed_option
 from ppax.core import imports, unknown_names
-from ppax.core.options import Option, meant
+from ppax.core.options import Option, free_tables, meant
 from ppax.core.types import ConfigError, printable
 from ppax.devices import processes
 from ppax.envs import BUILTIN, HOST_SUITES, SUITES
@@ -107,8 +107,9 @@ def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> st
     run_config = config.plain(split_sweep(config.read(file))[0])  # without code that would have to be trusted
     argument = dashed(arguments[0].partition("=")[0])
     option = option_path(argument)
-    known = {one.path for one in config.options(run_config)}
-    if option not in known and not config.is_free(option):
+    options = list(config.options(run_config))
+    known = {one.path for one in options}
+    if option not in known and not config.is_free(option, free_tables(options)):
         return f"unknown option {argument!r}{meant(option, known, flagged)}" if unknown_names.meaning(option) else ""
     given = shlex.join(arguments) + ("" if total_steps is None else f" --total-steps {total_steps}")
     if file.name == SWEEP_FILE:

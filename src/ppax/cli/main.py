@@ -130,7 +130,7 @@ def _dispatch(arguments: list[str]) -> int:
         return with_run_options[arguments[0]](arguments[1:])
     env_params: Config = {}
     if arguments[0] in ("evaluate", "play"):
-        given, env_params = split_free(split_arguments(arguments), "env_params")
+        given, env_params = split_free(split_arguments(arguments), {}, "env_params")
         arguments = join_arguments(given)
     options, unknown = _parser().parse_known_args(arguments)
     if unknown:

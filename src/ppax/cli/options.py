@@ -38,6 +38,7 @@ from ppax.cli.common import add_cluster, add_processes, refusal
 from ppax.config import PARTS, group_tables
 from ppax.core import imports
 from ppax.core.options import LISTS, NONE, Config, Option, flatten, interval, nearest, unflatten
+from ppax.core.parts import Table
 from ppax.core.types import ConfigError, printable
 from ppax.devices import sharding
 
@@ -186,7 +187,7 @@ def _parse(
     _add_options(parser, known, defaults, topic)
     if topic is not None:
         _print_help(parser, known, defaults, topic, command)
-    arguments, free = split_free(booleans(arguments, known))
+    arguments, free = split_free(booleans(arguments, known), known)
     options, unknown = parser.parse_known_args(join_arguments(arguments))
     if options.target != target:  # the target decides which options exist
         raise ConfigError(f"write the target first: ppax {command} {options.target} ...")
@@ -237,7 +238,8 @@ def _add_options(
             )
         if section not in groups:
             groups[section] = parser.add_argument_group(section)
-        add_option(groups[section], known[path], defaults[path], shown, topic is not None)
+        default = {} if known[path].kind is Table else defaults[path]
+        add_option(groups[section], known[path], default, shown, topic is not None)
 
 
 def _print_help(
@@ -311,6 +313,12 @@ def add_option(group: Any, option: Option, default: Any, visible: bool = True, i
     text = f"{option.doc} (default: {str(shown).lower() if option.kind is bool else shown})"
     text = text.replace("%", "%%")
     common = {"dest": option.path, "default": argparse.SUPPRESS, "help": text if visible else argparse.SUPPRESS}
+    if option.kind is Table:  # for the help: `split_free` takes the values
+        help_on_table = f"{option.doc}, each with its name" if visible else argparse.SUPPRESS
+        group.add_argument(
+            f"{flag}.NAME", metavar="VALUE", dest=option.path, default=argparse.SUPPRESS, help=help_on_table
+        )
+        return
     if option.kind is bool:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         return

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from ppax.config.user_parts import user_class, user_class_name
 from ppax.core import imports
-from ppax.core.options import check_limits
+from ppax.core.options import check_limits, options_of
+from ppax.core.parts import Table
 from ppax.core.protocols import MadeForSpaces
 from ppax.extensions import (
     PPG,
@@ -29,7 +30,7 @@ from ppax.extensions import (
 )
 from ppax.extensions.imitation import BehaviourCloning, Distillation, clone, distill
 from ppax.loggers import MLflow, TensorBoard, WandB
-from ppax.networks import Composed, encoders, memories, network
+from ppax.networks import Composed, adapters, encoders, memories, modules, network
 from ppax.ppo import recompute
 from ppax.ppo.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.ppo.critics import PopArt, Quantile, Regression, TwoHot
@@ -42,13 +43,21 @@ from ppax.ppo.schedules import Both, Constant, Cosine, Interpolated, Linear, Ste
 
 # Parts of each kind by their names in a run file; the first is the default. `slot` declares a field that holds one.
 PARTS: dict[str, dict[str, type]] = {
-    "network": {"composed": Composed},
+    "network": {
+        "composed": Composed,
+        "nnx": modules.NNXNetwork,
+        "linen": modules.LinenNetwork,
+        "equinox": modules.EquinoxNetwork,
+    },
     "encoder": {
         "auto": encoders.Auto,
         "nature_cnn": encoders.NatureCNN,
         "impala_cnn": encoders.ImpalaCNN,
         "small_cnn": encoders.SmallCNN,
         "flat": encoders.Flat,
+        "nnx": adapters.NNX,
+        "linen": adapters.Linen,
+        "equinox": adapters.Equinox,
     },
     "memory": {
         "none": memories.NoMemory,
@@ -188,6 +197,12 @@ def fields_holding(*holders: str) -> set[str]:
     """
     classes = (PPO, *(cls for kind in PARTS.values() for cls in kind.values()))
     return {name for cls in classes for name, field in part_fields(cls).items() if field.holds in holders}
+
+
+def free_fields() -> set[str]:
+    """Return the names of all fields, in the parts of the catalogue, that hold a table with free names."""
+    classes = [cls for kind in PARTS.values() for cls in kind.values()]
+    return {name for cls in classes for name, option in options_of(cls).items() if option.kind is Table}
 
 
 def constructor(cls: type, env: Any) -> Callable[..., Any]:

@@ -28,8 +28,9 @@ from ppax.config.outside_names import require_asked_of_env, require_asked_option
 from ppax.config.run_settings import NO_POOL, Run, in_iterations
 from ppax.config.user_parts import require_tree, require_trusted_parts
 from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve, resolve_part
+from ppax.core import imports
 from ppax.core.options import Config, hints_of, option_of
-from ppax.core.parts import name_of
+from ppax.core.parts import Table, name_of
 from ppax.core.protocols import Agent, Schedule
 from ppax.core.types import ConfigError
 from ppax.envs import Env
@@ -152,7 +153,7 @@ def settings(config: Config) -> Run:
 
 def _run(config: Config) -> Run:
     """Build the run settings of a resolved configuration; its tables of agents and groups are ignored."""
-    return Run(**_arguments(Run, {name: x for name, x in config.items() if name not in NOT_OF_RUN}, None))
+    return Run(**_arguments(Run, {name: x for name, x in config.items() if name not in NOT_OF_RUN}, None, ""))
 
 
 def build_part(choices: Choices, table: Config, path: str) -> Any:
@@ -163,19 +164,24 @@ def build_part(choices: Choices, table: Config, path: str) -> Any:
     return _part(choices, resolve_part(choices, table, path), None, path)
 
 
-def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
-    """Return the constructor arguments of `cls` from its options `config`, with nested parts built.
+def _arguments(cls: type, config: Config, env: Any, path: str) -> dict[str, Any]:
+    """Return the constructor arguments of the part or section `cls` from its options `config`, nested parts built.
 
-    `cls` is the class of a part (a swappable object, such as a loss) or of a section, such as [log].
+    `path` is the dotted path of these options, for error messages; "" for those of the run.
     """
     arguments: dict[str, Any] = {}
     fields = {field.name: field for field in dataclasses.fields(cls)}
     hints, of_parts = hints_of(cls), part_fields(cls)
     for name, value in config.items():
+        place = f"{path}.{name}" if path else name
         if name in of_parts:
-            arguments[name] = _parts(of_parts[name], value, env, name)
+            arguments[name] = _parts(of_parts[name], value, env, place)
         elif is_section(hints[name]):
-            arguments[name] = hints[name](**_arguments(hints[name], value, env))
+            arguments[name] = hints[name](**_arguments(hints[name], value, env, place))
+        elif fields[name].metadata.get("code") and value:
+            arguments[name] = imports.load(value, place)
+        elif isinstance(value, dict):
+            arguments[name] = Table(value)
         elif isinstance(value, list):
             leaf = option_of(fields[name], hints[name], name).leaf
             arguments[name] = np.array(value, np.float32) if leaf else tuple(value)
@@ -184,19 +190,19 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
     return arguments
 
 
-def _parts(field: PartField, value: Any, env: Any, name: str) -> Any:
-    """Build what the field `name` of a part holds, from `value`, its table or tables: one part, or a tuple of parts.
+def _parts(field: PartField, value: Any, env: Any, path: str) -> Any:
+    """Build what a field of a part holds, from its `value` in a configuration: one part, or a tuple of parts.
 
-    A part is a swappable object, such as a loss. In a field with parts by key, the tuple has pairs (key, part).
+    In a field with parts by key, the tuple has pairs (key, part). `path` is the dotted path, for error messages.
     """
     choices = field.choices
     if field.holds == ONE:
-        return _part(choices, value, env, name)
+        return _part(choices, value, env, path)
     if field.holds == LIST:
-        return tuple(_part(choices, table, env, name) for table in value)
+        return tuple(_part(choices, table, env, path) for table in value)
     if field.holds == CHAIN:
-        return tuple(_named(_part(choices, one, env, f"{name}.{key}"), key) for key, one in dict(value).items())
-    return tuple((key, _part(choices, one, env, f"{name}.{key}")) for key, one in keyed_tables(value, name))
+        return tuple(_named(_part(choices, one, env, f"{path}.{key}"), key) for key, one in dict(value).items())
+    return tuple((key, _part(choices, one, env, f"{path}.{key}")) for key, one in keyed_tables(value, path))
 
 
 def _named(extension: Extension, name: str) -> Extension:
@@ -208,7 +214,7 @@ def _part(choices: Choices, table: Config, env: Any, field: str) -> Any:
     """Build one part (a swappable object) from its resolved table, whose path `field` is for error messages."""
     name = table["part"]
     cls = choices.find(name, f"{field}.part")
-    arguments = _arguments(cls, {key: value for key, value in table.items() if key != "part"}, env)
+    arguments = _arguments(cls, {key: value for key, value in table.items() if key != "part"}, env, field)
     if name in choices:
         return constructor(cls, env)(**arguments)
     try:

@@ -34,6 +34,7 @@ STREAMS, ROWS, NOISE = "streams", "minibatch rows", "initial std of all actions 
 LARGEST_DIVISOR = 2**22  # of the sequences of a rollout that is looked for
 MINIBATCHES = "agent.minibatch.num_minibatches"
 LOG_STD, DISTRIBUTION = "agent.network.log_std_init", "agent.network.distribution"
+OF_BOX = (LOG_STD, DISTRIBUTION)  # options of Box actions
 NORMAL_FAMILIES = ("normal", "squashed", "ball")  # with a standard deviation
 PRESET = "preset"  # option of a run
 # Parts that all kinds have: their options exist before the kind is known
@@ -215,7 +216,8 @@ def _of_kind(given: Config, kind: Kind) -> Completed:
     for slot, parts in choices_of(PPO).items():  # options of one part do not fit another
         place = f"agent.{slot}.part"
         if place in flat and flat[place] != chosen.get(place, next(iter(parts))):
-            chosen = {path: value for path, value in chosen.items() if not path.startswith(f"agent.{slot}.")}
+            kept = OF_BOX if slot == "network" and flat[place] in parts else ()  # all networks of ppax have these
+            chosen = {path: x for path, x in chosen.items() if path in kept or not path.startswith(f"agent.{slot}.")}
     merged = chosen | flat
     if flat.get("agent.minibatch.part", "shuffle") == "shuffle" and MINIBATCHES not in flat:
         merged[MINIBATCHES] = num_minibatches(merged, kind.agents, rows, kind.sizes)

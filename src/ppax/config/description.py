@@ -17,10 +17,11 @@ from ppax.agents.self_play import SelfPlay
 from ppax.config.catalogue import AGENT, CHAIN, LIST, ONE, Choices, PartField, part_fields
 from ppax.config.run_files import to_toml
 from ppax.config.run_settings import Run
+from ppax.config.user_parts import unimportable
 from ppax.config.validation import is_section
 from ppax.core import imports, untrusted
 from ppax.core.options import Config, check_limits, check_value, flatten, hints_of, is_option, option_of, unflatten
-from ppax.core.parts import name_of
+from ppax.core.parts import Held, Table, name_of
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError
 from ppax.envs import Env, TimeLimit, require_native
@@ -65,6 +66,12 @@ def describe(part: Any, each: bool = False) -> Config:
             config[field.name] = describe(value, each)
         elif field.name == "env_params" and value:
             config[field.name] = unflatten(dict(flatten(value)))
+        elif field.metadata.get("code"):
+            code = value.value if isinstance(value, Held) else value
+            config[field.name] = imports.import_path(code) or unimportable(code)
+        elif isinstance(value, Table):
+            arguments = {name: as_data(x, ()) for name, x in value.items()}
+            config[field.name] = {name: x for name, x in arguments.items() if x is not ABSENT}
         elif is_option(field, hints[field.name]):
             option = option_of(field, hints[field.name], field.name)
             config[field.name] = check_value(option, _number(value), each)

@@ -9,7 +9,7 @@ from ppax.config import group_tables
 from ppax.config.validation import is_free, options
 from ppax.core import imports
 from ppax.core.imports import TEXT, Outside, may_name_a_file
-from ppax.core.options import NONE, Config, Option, flatten
+from ppax.core.options import NONE, Config, Option, flatten, free_tables
 
 CHECKSUM = "checksum"  # option beside a path: the sender of the configuration has what has this SHA-256
 
@@ -27,13 +27,14 @@ def outside(config: Config) -> dict[str, Outside]:
 def outside_values(values: Mapping[str, Any], known: Iterable[Option]) -> dict[str, Outside]:
     """Return those of `values` that are paths or addresses, by dotted path; `known` are the options of `values`.
 
-    Left out are defaults, and files with a checksum beside them. Among parameters of the environment, every text that
-    may name a file is included.
+    Defaults and files with a checksum beside them are left out; of parameters of the environment and of arguments of
+    modules, a text that may name a file is in.
     """
-    declared = {option.path: option for option in known if "outside" in option.limits}
+    known = list(known)
+    declared, tables = {one.path: one for one in known if "outside" in one.limits}, free_tables(known)
     found: dict[str, Outside] = {}
     for place, value in values.items():
-        if is_free(place):
+        if is_free(place, tables):
             found |= {own: Outside(TEXT, x) for own, x in _texts(value, place) if may_name_a_file(x)}
         elif place in declared and not _identified(place, values):
             kind, default = declared[place].limits["outside"], declared[place].default

@@ -28,7 +28,7 @@ METHODS: dict[str, tuple[str, ...]] = {kind: methods for kind, (methods, _) in C
     "logger": ("require", "open", "stores"),
     "search": ("check", "next_after", "decide"),
 }
-ENDS = (".part", ".distribution")  # endings of the paths of options that name code
+ENDS = (".part", ".distribution", ".module")  # endings of the paths of options that name code
 SETTINGS = ("logger", "search")  # kinds of parts that are plain settings, not pytrees
 AGENT = re.compile(r"agent\.|groups\.[^.]+\.agent\.")  # prefix of the options of an agent, of the run or of a group
 OF_PPO = {field.name for field in dataclasses.fields(PPO)}
@@ -130,8 +130,16 @@ def user_class_name(part: Any) -> str:
     Otherwise it is module and class with a dot between, which no run file can use.
     """
     made_of = optimizers.factory_of(type(part)) or type(part)
-    public = optimizers.public_name(made_of) or imports.import_path(made_of)
-    return public or f"{made_of.__module__}.{made_of.__qualname__}"
+    return optimizers.public_name(made_of) or imports.import_path(made_of) or unimportable(made_of)
+
+
+def unimportable(code: Any) -> str:
+    """Return the name of a class, function or object that cannot be imported: module and class with a dot between.
+
+    It tells a reader what was there; no run file can use it.
+    """
+    named = code if hasattr(code, "__qualname__") else type(code)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _checked(found: Any, kind: str, text: str) -> type:

@@ -22,6 +22,7 @@ from ppax.core.options import (
     Option,
     check_value,
     flatten,
+    free_tables,
     hints_of,
     laid_over,
     meant,
@@ -35,7 +36,8 @@ from ppax.core.types import ConfigError, printable
 OBJECTS = "objects"
 SWEEP, SEARCH = "sweep", "search"  # keys of the tables that only `ppax sweep` reads (sweeps/plan.py)
 GROUP = re.compile(r"\bgroups\.[^.\s]+\.agent\.")  # the table of a group's agent
-FREE = ("env_params", "eval.env_params")  # tables with free names, which the environment checks
+# Tables with free names, which the environment checks; those of parts are fields of type `Table`
+FREE = ("env_params", "eval.env_params")
 
 
 class WrongTable(ConfigError):
@@ -222,7 +224,8 @@ def resolve(config: Config) -> Config:
     # a table of parts without one, as [agent.extensions] alone, is an empty list
     given = {path: [] if x == {} and path in known and known[path].many else x for path, x in given.items()}
     objects = {OBJECTS: given.pop(OBJECTS)} if given.get(OBJECTS) else {}
-    free = {path: value for path, value in given.items() if is_free(path)}
+    tables = free_tables(known.values())
+    free = {path: value for path, value in given.items() if is_free(path, tables)}
     for path in given:
         if path.partition(".")[0] in (SWEEP, SEARCH):
             problems.append(f"{path}: the table [{path.partition('.')[0]}] is of `ppax sweep`, not of one run")
@@ -314,8 +317,9 @@ def resolve_part(choices: Choices, table: Config, path: str) -> Config:
     require_trusted_parts({path: table}, parts_only=True)
     known = {option.path: option for option in part_options(choices, table, path)}
     given = dict(flatten(table, f"{path}."))
-    problems = [_unknown(own, known) for own in given if own not in known]
-    values = dict(_checked_values(known, given, (), problems))
+    free = {own: x for own, x in given.items() if is_free(own, free_tables(known.values()))}
+    problems = [_unknown(own, known) for own in given if own not in known and own not in free]
+    values = dict(_checked_values(known, given, (), problems)) | free
     _raise(problems)
     return unflatten({own.removeprefix(f"{path}."): value for own, value in values.items()})
 
@@ -343,6 +347,9 @@ def objects_of(config: Config) -> list[str]:
     return list(map(printable, places))  # messages quote them
 
 
-def is_free(path: str) -> bool:
-    """Return True if the option `path` is a parameter of the environment, which is not checked here but there."""
-    return path.startswith(tuple(f"{name}." for name in FREE))
+def is_free(path: str, tables: tuple[str, ...] = ()) -> bool:
+    """Return whether the option `path` is in a table with free names, which is checked where it is used and not here.
+
+    Such are parameters of the environment, and what is in `tables`, the result of `core.options.free_tables`.
+    """
+    return path.startswith((*(f"{name}." for name in FREE), *tables))

@@ -40,6 +40,7 @@ _trusted: set[str] = set()
 _beside: set[str] = set()  # those of a command line; packages among them may also lie in the current directory
 _arguments: set[str] = set()  # directories that this command line names, without links
 _holding: set[str] = set()  # directories of the files that are read: paths inside come from the same hand
+_objects: dict[str, Any] = {}  # those that `load` has found, by path: unlike classes they do not know their names
 
 
 class Untrusted(ConfigError):
@@ -256,6 +257,8 @@ def load(path: str, place: str) -> Any:
     require_trusted({place: path})
     found = _imported(module, f"{place} = {path!r}", lambda found: getattr(found, name))
     _require_own(found, f"{place} = {path!r}")
+    if not hasattr(found, "__qualname__"):
+        _objects[path] = found
     return found
 
 
@@ -337,7 +340,13 @@ def _entry_points(search: tuple[str, ...]) -> dict[str, dict[str, str]]:
 
 
 def import_path(x: Any) -> str | None:
-    """Return the import path "module:Name" of a class or function; None where other processes could not import it."""
+    """Return the import path "module:Name" of a class, a function, or an object that `load` has found by such a path.
+
+    It is None where other processes could not import it.
+    """
+    known = next((path for path, found in _objects.items() if found is x), None)
+    if known is not None:
+        return known
     module, name = str(getattr(x, "__module__", "")), str(getattr(x, "__qualname__", ""))
     package = module.partition(".")[0]
     if package in NEVER or getattr(sys.modules.get(module), name, None) is not x or _spec(package) is None:

@@ -11,18 +11,19 @@ import functools
 import math
 import re
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 
 from ppax.core import imports, unknown_names
-from ppax.core.parts import name_of
+from ppax.core.parts import Table, name_of
 from ppax.core.types import ConfigError
 
 Config = dict[str, Any]
-LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside", "interval")  # keys of the metadata of a field
+# Keys of the metadata of a field
+LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside", "interval", "code")
 NONE = "none"  # spelling of None in TOML and on the command line
 DEEPEST = 32  # limit of nested tables; a run needs four
 SMALLEST, LARGEST = 1.1754944e-38, 3.4028234e38  # normal numbers of float32, in which programs compute
@@ -33,7 +34,7 @@ class Option(NamedTuple):
     """Setting of a configuration: its dotted path, type, default, description and limits."""
 
     path: str
-    kind: type  # int, float, bool or str
+    kind: type  # int, float, bool or str; Table for a table with free names
     many: bool = False  # a list of values
     optional: bool = False  # None is allowed
     default: Any = None
@@ -74,7 +75,7 @@ def is_option(field: dataclasses.Field[Any], hint: Any) -> bool:
     if default is dataclasses.MISSING or "named" in field.metadata:  # set from the environment, or by the table's name
         return False
     if field.metadata.get("static"):
-        return option_of(field, hint, "").kind in (bool, int, float, str)
+        return option_of(field, hint, "").kind in (bool, int, float, str, Table)
     args = typing.get_args(hint)
     is_number = isinstance(default, int | float) and not isinstance(default, bool)
     return is_number or float in args or typing.get_origin(hint) is tuple
@@ -112,6 +113,12 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
 
     With `each`, a number may also be a list with one value per player (an agent inside a multi-agent environment).
     """
+    if option.kind is Table:
+        if not isinstance(value, dict):
+            raise ConfigError(f"{option.path} = {value!r}: must be a table, [{option.path}]")
+        return dict(value)
+    if option.limits.get("code") and value and not imports.is_path(value):
+        raise ConfigError(f'{option.path} = {value!r}: must be an import path, as "my_package.module:Name"')
     if option.leaf and isinstance(value, list | tuple):
         if not each:
             raise ConfigError(
@@ -222,6 +229,11 @@ def _numbers_in(value: Any) -> Iterator[Any]:
             yield from _numbers_in(inner)
     elif value is not None and not isinstance(value, jax.core.Tracer):
         yield value
+
+
+def free_tables(known: Iterable[Option]) -> tuple[str, ...]:
+    """Return the tables with free names among the options `known`, as prefixes of paths: "agent.network.arguments."."""
+    return tuple(f"{option.path}." for option in known if option.kind is Table)
 
 
 def nearest(path: str, known: Collection[str]) -> str:

@@ -19,11 +19,54 @@ from ppax.core import unknown_names
 T = TypeVar("T")
 if TYPE_CHECKING:
     Interval = Any  # a number of iterations, or "50k steps" until the sizes of a run are known
+    Code = Any  # a class, a function or an object; in run files its import path
 else:
     Interval = int
+    Code = str
 # Kinds of fields that name something outside of a configuration: a file or directory that is read; a server, an
 # account, a database or a cluster
 PATH, ADDRESS = "path", "address"
+
+
+class Table(dict[str, Any]):
+    """Table of a run file with free names, such as the arguments of a class: a hashable dict, lists in it are tuples.
+
+    It is for static fields, and must not be changed.
+    """
+
+    def __init__(self, values: Mapping[str, Any] = MappingProxyType({})):
+        super().__init__({name: _hashable(x) for name, x in values.items()})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Table) or not super().__eq__(other):
+            return False
+        return all(repr(x) == repr(other[name]) for name, x in self.items())  # 1, 1.0 and True differ
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(sorted(self)))
+
+
+def _hashable(value: Any) -> Any:
+    """Return a value of a table with tuples in place of lists, and hashable tables in place of dicts."""
+    if isinstance(value, Mapping):
+        return Table(value)
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
+class Held:
+    """Holder of an object in a static field, for objects that can be neither hashed nor compared, as trees of arrays.
+
+    Two holders are equal if they hold the same object.
+    """
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Held) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
 def number(doc: str = "", *, default: Any, anneal_to: str | None = None, **limits: float) -> Any:
@@ -40,11 +83,13 @@ def number(doc: str = "", *, default: Any, anneal_to: str | None = None, **limit
 def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) -> Any:
     """Return the declaration of a static field, a size or a choice. A new value compiles a new program.
 
-    `doc` is its description. `limits` are `low`, `high` (inclusive) and `choices`, which `options.py` checks. Further
-    entries: `none` is another spelling of None in run files; with `paths` an import path may replace a choice; `words`
-    is a dict of words that may be written for a number, such as {"all": 0}; `interval` is for a number of iterations,
-    for which "50k steps" may stand; `outside`, PATH or ADDRESS, says that the text names a file or a server, which a
-    run file chooses only with the user's trust.
+    `limits` are `low`, `high` (inclusive) and `choices`, which `options.py` checks. Further entries: `none` is another
+    spelling of None in run files; with `paths` an import path may replace a choice; `words` is a dict of words that may
+    be written for a number, such as {"all": 0}; `interval` is for a number of iterations, for which "50k steps" may
+    stand; `outside`, PATH or ADDRESS, says that the text names a file or a server, which a run file chooses only with
+    the user's trust; `code` says that the field holds a class, a function or an object, which run files name by its
+    import path; `convert` is a function that the constructor calls with the given value. A field of type `Table` is a
+    table of run files with free names.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 
@@ -165,15 +210,28 @@ def _equal(value: Any, default: Any) -> bool:
         return False
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 def _explained(cls: type) -> Any:
-    """Return the constructor of `cls`, which for an unknown option raises a TypeError that says what to write."""
-    construct, known = cls.__init__, [field.name for field in dataclasses.fields(cls)]  # type: ignore[misc]
+    """Return the constructor of `cls`, with a TypeError for an unknown option that says what to write instead.
+
+    It also converts the values of fields that have a function for that.
+    """
+    construct, fields = cls.__init__, dataclasses.fields(cls)  # type: ignore[misc,arg-type]
+    known = [field.name for field in fields]
+    converted = {field.name: field.metadata["convert"] for field in fields if "convert" in field.metadata}
 
     @functools.wraps(construct)
     def checked(self: Any, *values: Any, **options: Any) -> None:
         unknown = next((name for name in options if name not in known), None)
         if unknown is not None:
             raise TypeError(f"{cls.__name__} has no option {unknown}: {_remedy(cls, unknown)}")
+        if converted:
+            named = zip(known, values, strict=False)
+            values = (*(converted.get(name, _same)(x) for name, x in named), *values[len(known) :])
+            options = {name: converted.get(name, _same)(x) for name, x in options.items()}
         construct(self, *values, **options)
 
     return checked

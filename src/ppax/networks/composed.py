@@ -17,6 +17,7 @@ from ppax.networks.encoders import Auto, EntryReader, Flat, named_encoders, read
 from ppax.networks.heads import FAMILIES, BoxOptions, Head, head_for, require_features_for_noise, same_actions
 from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense, init_dense, init_layers, layers, rescaled_dense
 from ppax.networks.memories import AT_ONCE, OWN, MemoryPart, NoMemory, Stack, rematerialised
+from ppax.networks.modules import ModuleNetwork
 from ppax.networks.observations import Entry, entries, observation_space_of, select
 
 SAME = "same"  # spelling in run files of what a tower leaves to the network
@@ -434,7 +435,7 @@ def require_made_for(network: Any, env: Any, field: str, name: str) -> None:
 
     `field` names the network and `name` the environment in the error. A user's own network is not checked.
     """
-    if not isinstance(network, Composed):
+    if not isinstance(network, Composed | ModuleNetwork):
         return
     if jax.tree_util.all_leaves([network.head]):
         kind = type(network.head).__name__

@@ -192,7 +192,9 @@ def _readers(encoder: Any, available: tuple[Entry, ...]) -> tuple[EntryReader, .
     if isinstance(encoder, Flat):
         return tuple(EntryReader((entry,), encoder) for entry in available)
     if not isinstance(encoder, CONVOLUTIONS):
-        return (EntryReader(available, encoder),)
+        reader = EntryReader(available, encoder)
+        reader.size()  # a user's encoder that cannot read this observation is refused here, before anything is trained
+        return (reader,)
     if not any(entry.image for entry in available):
         shapes = ", ".join(f"{entry.name} {list(entry.shape)}" for entry in available)
         advice = next((advice for entry in available if (advice := _with_three_axes(entry))), "use flat")

@@ -155,9 +155,9 @@ def recorded(run_config: Config) -> Config:
     """
     flat = {path: value for path, value in flatten(run_config) if path != OBJECTS}
     user_defined = [
-        path
+        f"{path.rpartition('.')[0]}.part"
         for path, value in flat.items()
-        if path.endswith(".part") and "." in str(value) and not imports.is_path(value)
+        if path.endswith((".part", ".module")) and "." in str(value) and not imports.is_path(value)
     ]
     return unflatten(config.without_parts(flat, user_defined))
 

@@ -213,8 +213,9 @@ def config_of(target: Target) -> Config:
         objects = python_objects.objects(target.agent, target.env, described)
         if objects:
             raise ConfigError(
-                f"sweep: members are built from a configuration, which cannot hold {', '.join(objects)}; write them in "
-                "a module that can be imported, or sweep objects with ppax.start_sweep and ppax.sweep"
+                f"sweep: members are built from a configuration, which cannot hold {', '.join(objects)}; name them by "
+                "classes and functions of a module that can be imported, with numbers, texts and lists of them as "
+                "arguments, or sweep objects with ppax.start_sweep and ppax.sweep"
             )
         return described
     return dict(target) if isinstance(target, Mapping) else config.find(str(target))

@@ -27,6 +27,7 @@ from ppax.envs.suites.registry import require_adapted
 from ppax.envs.vector import VectorEnv
 from ppax.networks.composed import Composed, require_made_for
 from ppax.networks.heads import off_scale
+from ppax.networks.modules import ModuleNetwork
 from ppax.ppo.extension import Chain, Extension
 from ppax.ppo.ppo import PPO
 
@@ -124,7 +125,7 @@ def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
 def warn_of_units(agent: Agent, env: Env) -> None:
     """Warn if actions have bounds that a normal distribution, which begins around 0 with std 1, hardly reaches."""
     for learner, _ in agent.learners(env.num_streams):
-        bounds = off_scale(learner.network.head) if isinstance(learner.network, Composed) else ""
+        bounds = off_scale(learner.network.head) if isinstance(learner.network, Composed | ModuleNetwork) else ""
         if bounds:
             warnings.warn(
                 f"{env.name}: actions in {bounds}, where the normal distribution, which begins around 0 with standard "

@@ -18,7 +18,7 @@ MUTATIONS: list[Mutation] = [
         "        if is_free(place, tables):\n            found |=",
         "        if is_free(place):\n            found |=",
         (MODULES + "test_arguments_that_may_name_a_file_are_asked_for",),
-        "config/outside_names.py",
+        "config/construction.py",
     ),
     Mutation(
         "an instance forgets its import path",

@@ -96,7 +96,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the carry of another policy acts",
-        "        self._require_carry(carry, first.shape[0])\n",
+        "        self._require_carry(acting.actor, carry, first.shape[0], return_value)\n",
         "",
         (INPUTS + "test_a_carry_of_another_batch_or_policy_is_refused",),
         "policy/policy.py",

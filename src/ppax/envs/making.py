@@ -22,11 +22,10 @@ from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import TIMEOUT, EnvSettings, checked_num_envs
 from ppax.envs.suites import registry
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
-from ppax.envs.vector import VectorEnv
+from ppax.envs.vector import PoolResets, VectorEnv, fresh_resets
 from ppax.envs.wrappers import agent_groups, params
 from ppax.envs.wrappers.clip_actions import clip_actions as clipped_to
 from ppax.envs.wrappers.params import by_short_name, parameters, unknown_parameter
-from ppax.envs.wrappers.resets import PoolResets, fresh_resets
 from ppax.envs.wrappers.time import ActionRepeat, TimeLimit
 from ppax.envs.wrappers.views import PartialView, team_view
 

@@ -1,10 +1,4 @@
-"""Many copies of one environment as streams, with next-step autoreset.
-
-The step after an episode's end ignores the action and returns the first observation of the next episode; that step is
-not `valid`. So the final observation of an episode is the next observation of its last step, and the bootstrap value
-needs no special case. An agent whose episode has ended while other agents of the environment go on is absent: its steps
-are not valid either, until the environment resets.
-"""
+"""Many copies of one environment as streams, with next-step autoreset."""
 
 from __future__ import annotations
 
@@ -25,8 +19,37 @@ from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, VectorS
 from ppax.envs.hosting.arrays import in_32_bits, leaves_of
 from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group, Grouped, agent_groups_of, count_agents, default_names, own_names
-from ppax.envs.wrappers.resets import fresh_resets
 from ppax.envs.wrappers.views import TeamView
+
+# Resets within a step of many environments: one for each environment, or a small pool that they share.
+
+
+def fresh_resets(env: Environment, needed: Array, key: Key) -> EnvReset:
+    """Return a new episode for every environment, [E, ...], each from its own key; `needed` is not read."""
+    return jax.vmap(env.reset)(key)
+
+
+@part
+class PoolResets:
+    """Resets from a pool: `size` new initial states in each step, assigned in turn to environments that need one.
+
+    It is for environments whose reset costs as much as many steps. If more than `size` environments reset in the same
+    step, some share an initial state; the next step has new ones. With several devices each has its own pool, so that
+    initial states, unlike everything else, depend on the number of devices.
+    """
+
+    size: int = static("number of resets that are computed in each step", default=8, low=1)
+
+    def __call__(self, env: Environment, needed: Array, key: Key) -> EnvReset:
+        """Return initial states [E, ...] from the pool; only those where `needed` [E] is True have meaning.
+
+        `key` has one key for each environment, [E].
+        """
+        size = min(self.size, needed.shape[0])
+        resets = jax.vmap(env.reset)(key[:size])
+        place = (jnp.cumsum(needed) - 1) % size  # [E]
+        assigned: EnvReset = jax.tree.map(lambda x: x[place], resets)
+        return assigned
 
 
 class VectorState(NamedTuple):

@@ -28,7 +28,7 @@ class Suite(NamedTuple):
     """Description of a suite of environments, which is available without importing the suite."""
 
     library: str  # module that the extra installs
-    expensive_resets: bool = False  # a reset costs as much as many steps: use a pool (wrappers/resets.py)
+    expensive_resets: bool = False  # a reset costs as much as many steps: use a pool (envs/vector.py)
     follows_params: bool = False  # spaces depend on parameters that are set afterwards: `with_spaces` of the adapter
 
 

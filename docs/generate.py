@@ -9,12 +9,15 @@ python docs/generate.py --check    # exit code 1 where a page on disk differs
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import json
 import re
 import shutil
 import statistics
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -461,6 +464,10 @@ def allowed(option: Any) -> str:
         return ", ".join(f"`{choice}`" for choice in limits["choices"])
     signs = {"low": ">=", "above": ">", "high": "<="}
     bounds = [f"{sign}&nbsp;{bound(limits[name])}" for name, sign in signs.items() if limits.get(name) is not None]
+    if "code" in limits:
+        return "import path"
+    if issubclass(option.kind, dict):  # with free names
+        return "table"
     kind = option.kind.__name__ + (" list" if option.many else "") + (f" or {option.none}" if option.optional else "")
     return ", ".join([kind, *bounds])
 
@@ -651,6 +658,28 @@ def first_sentence(what: Any) -> str:
     return " ".join(paragraph.split()).replace("|", "\\|")
 
 
+EXPLAINED = "ppo.md"
+
+
+def explained() -> str:
+    """Return ppo.md with the code that it explains, taken from the source: `<!-- code: module:function -->`."""
+
+    def block(match: re.Match[str]) -> str:
+        module, _, path = match[1].partition(":")
+        found: Any = importlib.import_module(module)
+        for name in path.split("."):
+            found = getattr(found, name)
+        source = textwrap.dedent(inspect.getsource(found))
+        (node,) = ast.parse(source).body
+        assert isinstance(node, ast.FunctionDef)
+        statements = node.body[1:] if ast.get_docstring(node) else node.body
+        lines = source.splitlines()[statements[0].lineno - 1 :]
+        return f"<!-- code: {match[1]} -->\n```py\n{textwrap.dedent(chr(10).join(lines))}\n```\n<!-- end of code -->"
+
+    page = (DOCS / EXPLAINED).read_text()
+    return re.sub(r"<!-- code: (\S+) -->.*?<!-- end of code -->", block, page, flags=re.DOTALL)
+
+
 PAGES = {
     "options.md": options,
     "api.md": api,
@@ -659,6 +688,8 @@ PAGES = {
     "images/rooms.svg": pictures.rooms,
     "images/iteration.svg": pictures.iteration,
     "images/front.svg": pictures.speed,
+    "images/clip.svg": pictures.clip,
+    EXPLAINED: explained,
     EVIDENCE: evidence,
     README: readme,
     RECORDED: recorded,

@@ -1,13 +1,14 @@
 """Pictures of the documents.
 
-Drawings as SVG, which docs/generate.py writes: rooms of ppax by level, one training iteration, and training speed.
-Pictures of real runs for README.md: `python docs/pictures.py` trains them, three minutes on two cores, and writes
-images/landing.png and images/rates.png (pip install -e ".[plot,box2d]").
+Drawings as SVG, which docs/generate.py writes: rooms of ppax by level, one training iteration, training speed, and the
+clipped objective. Pictures of real runs: `python docs/pictures.py` trains them, five minutes on two cores, and writes
+images/landing.png and images/rates.png for README.md, images/clip_runs.png for ppo.md (pip install -e ".[plot,box2d]").
 """
 
 from __future__ import annotations
 
 import ast
+import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -113,6 +114,52 @@ def speed() -> str:
     elements.append(f'<path class="d" d="M{left + unit:.1f} 34V{bottom}"/>')
     elements.append(text(round(left + unit), bottom + 16, "equal speed", "s", "middle"))
     return svg(bottom + 26, "Training steps per second of ppax relative to the faster of rejax and PureJaxRL", elements)
+
+
+def clip() -> str:
+    """Draw the clipped objective of one row over the probability ratio, for an advantage of 1 and of -1."""
+    elements = []
+    for place, advantage in enumerate((1.0, -1.0)):
+        left, panel, top, high = 44 + place * 282, 220, 44, 150
+        lowest = -2.0 if advantage < 0 else 0.0
+        across, up = panel / 2.0, high / 2.0  # pixels of a ratio of 1, and of an objective of 1
+
+        def at(ratio: float, y: float, left=left, across=across, top=top, high=high, lowest=lowest, up=up) -> str:
+            return f"{left + ratio * across:.1f} {top + high - (y - lowest) * up:.1f}"
+
+        clipped, unclipped = clipped_objective(advantage), [(x, x * advantage) for x in (0.0, 2.0)]
+        title = "A > 0: more likely, up to 1.2" if advantage > 0 else "A < 0: less likely, down to 0.8"
+        elements.append(text(left, 24, html.escape(title)))
+        for edge in (0.8, 1.0, 1.2):
+            elements.append(f'<path class="d" d="M{at(edge, lowest)}L{at(edge, lowest + 2.0)}" style="opacity:.35"/>')
+            elements.append(text(round(left + edge * across), top + high + 18, f"{edge:g}", "s", "middle"))
+        elements.append(f'<path d="M{at(0.0, lowest)}H{left + panel}" style="stroke:#134"/>')
+        elements.append(f'<path class="d" d="M{"L".join(at(*point) for point in unclipped)}" style="stroke:#9aa"/>')
+        elements.append(f'<path d="M{"L".join(at(*point) for point in clipped)}" style="stroke-width:3"/>')
+        elements.append(text(left + panel, top + high + 38, "ratio w of the probabilities, new / old", "s", "end"))
+    elements.append(
+        text(44, 254, "solid: min(w A, clip(w, 0.8, 1.2) A), without gradient where flat; dashed: w A", "s")
+    )
+    return svg(
+        268, "The clipped objective of PPO over the probability ratio, for both signs of the advantage", elements
+    )
+
+
+def clipped_objective(advantage: float) -> list[tuple[float, float]]:
+    """Return points (ratio, objective) of ppax's own clipped surrogate, for one advantage."""
+    from types import SimpleNamespace
+
+    import jax.numpy as jnp
+    import numpy as np
+
+    import ppax
+
+    ratio = np.array([0.02, 0.4, 0.8, 1.0, 1.2, 1.6, 2.0], np.float32)
+    new = SimpleNamespace(log_prob=lambda _: jnp.log(ratio))
+    steps = SimpleNamespace(action=None, log_prob=jnp.zeros(len(ratio)))
+    batch = SimpleNamespace(steps=steps, targets=SimpleNamespace(advantage=jnp.full(len(ratio), advantage)))
+    objective = -np.asarray(ppax.losses.ClippedSurrogate(clip_eps=0.2)(new, batch).loss)
+    return [(round(float(x), 2), round(float(y), 2)) for x, y in zip(ratio, objective, strict=True)]
 
 
 def width(name: str) -> int:
@@ -232,6 +279,52 @@ def rates() -> None:
     print(f"rates.png: best {values[int(returns[-1].argmax())]:.1e}")
 
 
+def clip_runs() -> None:
+    """Draw why PPO clips: CartPole with one gradient step an update, and with forty, with and without the clip."""
+    import dataclasses
+
+    import jax
+    import jax.numpy as jnp
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    import ppax
+
+    env, seeds, rows = ppax.make("CartPole-v1", num_envs=8), 16, 50
+
+    def trained(num_epochs: int, num_minibatches: int, clips: Sequence[float]) -> Any:
+        """Return episode returns [rows, clips, seeds], a row for every two iterations, of one program for all."""
+        minibatch = ppax.minibatches.Shuffle(num_minibatches)
+        agent = ppax.PPO(ppax.networks.mlp(env), learning_rate=1e-3, num_epochs=num_epochs, minibatch=minibatch)
+        loss = ppax.losses.ClippedSurrogate(clip_eps=jnp.repeat(jnp.array(clips), seeds))
+        keys = jnp.tile(jax.random.split(jax.random.key(0), seeds), len(clips))
+        agents = dataclasses.replace(agent, loss=loss)
+        states, found = ppax.start_sweep(agents, env, 128, keys), []
+        sweep = jax.jit(ppax.sweep, static_argnums=3)
+        for _ in range(rows):
+            states, metrics = sweep(agents, env, states, 2)
+            found.append(np.asarray(metrics["episode_return"]).reshape(len(clips), seeds))
+        return np.stack(found)
+
+    one, many = trained(1, 1, [0.2]), trained(10, 4, [0.2, 1e6])
+    steps = (np.arange(rows) + 1) * 2 * 8 * 128 / 1000
+    figure, axes = plt.subplots(figsize=(8, 3.9), layout="constrained")
+    curves = {
+        "40 gradient steps an update, clipped at 0.2 (PPO)": (many[:, 0], TEAL),
+        "1 gradient step an update (policy gradient)": (one[:, 0], DARK),
+        "40 gradient steps an update, not clipped": (many[:, 1], "#c0504d"),
+    }
+    for label, (returns, colour) in curves.items():
+        low, middle, high = np.nanquantile(returns, [0.25, 0.5, 0.75], axis=1)
+        axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+        axes.plot(steps, middle, color=colour, linewidth=2, label=label)
+        print(f"clip_runs.png: {label}: median {middle[-1]:.0f} at the end")
+    axes.set(xlabel="thousand environment steps", ylabel="episode return", xlim=(0, steps[-1]), ylim=(0, 520))
+    figure.legend(frameon=False, loc="outside upper left", fontsize=9, ncols=1)
+    plain(axes)
+    save(figure, "clip_runs.png")
+
+
 def plain(axes: Any) -> None:
     """Axes without a frame at the top and at the right."""
     axes.spines[["top", "right"]].set_visible(False)
@@ -246,3 +339,4 @@ def save(figure: Any, name: str) -> None:
 if __name__ == "__main__":
     landing()
     rates()
+    clip_runs()

@@ -1,9 +1,9 @@
 """JaxMARL's particle environments: simple_spread with one policy, with a central critic; two tasks with groups."""
 
 import jax
+from ppax.protocols import Agent
 
 import ppax
-from ppax.core.protocols import Agent
 from ppax.envs import VectorEnv
 from ppax.networks import network
 

@@ -5,12 +5,11 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 from jax import Array
+from ppax.types import ActorState, LearnerState
 
 import ppax
-from ppax.core.types import ActorState, LearnerState
 from ppax.envs import VectorEnv
 from ppax.run import films
-from ppax.run.films import write_video
 from ppax.training.collection import start_actor
 from ppax.training.episodes import act_and_step
 
@@ -49,8 +48,8 @@ def main() -> float:
         print(f"after {quarter * ITERATIONS // 4} iterations: reward of a step {float(metrics['reward_mean']):.3f}")
     share = float(jax.jit(arrived)(agent, env, state.learner, jax.random.key(2)))
     print(f"{share:.0%} end within one radius of their targets")
-    played = films(agent, env, state.learner, jax.random.key(1))
-    print(f"{write_video(FILM, played.frames[::2], 15)} pictures: {FILM}")
+    played = films.play(agent, env, state.learner, jax.random.key(1))
+    print(f"{films.write_video(FILM, played.frames[::2], 15)} pictures: {FILM}")
     return share
 
 

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from jax import Array
+from ppax.types import EnvReset, EnvStep, Scalar, number, part
 
 import ppax
-from ppax.core.types import EnvReset, EnvStep, Scalar, number, part
 from ppax.envs import TimeLimit, VectorEnv
 
 ITERATIONS = 50

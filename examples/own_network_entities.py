@@ -5,9 +5,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from gymnasium import spaces
+from ppax.types import EnvReset, EnvStep, Memory, Outputs, part, static
 
 import ppax
-from ppax.core.types import EnvReset, EnvStep, Memory, Outputs, part, static
 from ppax.distributions import Categorical
 from ppax.envs import TimeLimit, VectorEnv
 from ppax.networks.layers import dense, init_dense

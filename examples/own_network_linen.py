@@ -23,7 +23,7 @@ class Torso(linen.Module):
 def main() -> float:
     """Train on CartPole and return the mean episode return."""
     env = ppax.make("CartPole-v1", num_envs=16)
-    network = ppax.networks.network(env, encoder=adapters.Linen(Torso()), hidden=())
+    network = ppax.networks.network(env, encoder=adapters.Linen(Torso), hidden=())
     agent = ppax.PPO(network, learning_rate=1e-3)
     state = ppax.start(agent, env, num_steps=128, key=jax.random.key(0))
     _, metrics = jax.jit(ppax.train)(agent, env, state, ITERATIONS)

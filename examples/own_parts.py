@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
+from ppax.types import EnvReset, EnvStep, Scalar, Targets, number, part, static
 
 import ppax
-from ppax.core.types import EnvReset, EnvStep, Scalar, Targets, number, part, static
 
 ITERATIONS = 40
 RUN_FILE = """

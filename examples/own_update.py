@@ -10,12 +10,12 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
+from ppax.advantages import GAE
+from ppax.protocols import Advantage, LossGradient
+from ppax.types import Scalar, Targets, number, part
 
 import ppax
-from ppax.core.protocols import Advantage, LossGradient
-from ppax.core.types import Scalar, Targets, number, part
 from ppax.extensions import Extension, Terms
-from ppax.ppo.advantages import GAE
 
 ITERATIONS = 40
 

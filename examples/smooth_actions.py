@@ -10,9 +10,9 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ppax.types import ConfigError, Scalar, number, part
 
 import ppax
-from ppax.core.types import ConfigError, Scalar, number, part
 from ppax.extensions import Before, Extension, Terms, following_in_episode
 
 ITERATIONS = 60

@@ -114,6 +114,7 @@ def test_every_part_of_ppo_is_checked_before_tracing(field):
         text = the_message(lambda wrong=wrong: ppax.fit(with_field(agent, **{field: wrong}), env))
         assert text.startswith(f"agent.{field}: ")
         assert "write " in text
+        assert "JAX cannot trace" not in text
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,7 @@ def test_every_learner_of_many_is_decided_and_a_given_dtype_stays(machine):
     independent = precision.in_training(ppax.Independent(agent, 2))
     assert independent.agent.compute_dtype == "bfloat16"
     exact = dataclasses.replace(agent, compute_dtype="float32")
+    assert precision.decide_dtype(exact) == exact
     assert precision.in_training(exact) == exact
     assert precision.products_of(ppax.Independent(exact, 2), 16) == "float32"
 

@@ -29,8 +29,8 @@ MUTATIONS = [
     ),
     Mutation(
         "options of the replaced part of a slot are kept",
-        'if not path.startswith(f"agent.{slot}.")}',
-        "if True}",
+        'if path in kept or not path.startswith(f"agent.{slot}.")}',
+        "}",
         (TESTS + "test_options_of_a_part_leave_with_it",),
         DEFAULTS_FILE,
     ),

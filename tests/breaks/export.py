@@ -8,8 +8,73 @@ HOSTILE = "tests/policy/bundle/test_hostile.py::test_a_hostile_bundle_is_refused
 OPERATIONS = "tests/training/host/test_operations.py::test_numpy_gives_the_numbers_of_xla"
 
 ACTOR = "tests/policy/test_actor.py::"
+VALUES = "tests/policy/test_values.py::"
+MLFLOW = "tests/policy/test_mlflow_model.py::"
 
 MUTATIONS: list[Mutation] = [
+    Mutation(
+        "V: what only the critic reads counts as unread",
+        "return out.carry, (out.distribution, out.value if return_value else None)",
+        "return out.carry, (out.distribution, None)",
+        (VALUES + "test_v_of_a_critic_that_sees_more_has_a_memory_of_its_own[none]",),
+        "policy/actor.py",
+    ),
+    Mutation(
+        "V of a policy is exported without being asked for",
+        "mask, None, return_value=return_value)",
+        "mask, None, return_value=True)",
+        (VALUES + "test_without_being_asked_no_format_has_v_nor_needs_what_it_reads",),
+        "bundle/interface.py",
+    ),
+    Mutation(
+        "V of many agents in exported formats is split as an action",
+        'if sizes and path[0].key not in ("log_prob", "value"):',
+        'if sizes and path[0].key != "log_prob":',
+        (VALUES + "test_formats_of_many_agents_give_v_of_each[groups]",),
+        "bundle/interface.py",
+    ),
+    Mutation(
+        "a bundle with V cannot be loaded",
+        'return_value=description.get("value") is True)',
+        "return_value=False)",
+        (VALUES + "test_every_format_takes_what_the_critic_reads_and_gives_v",),
+        "bundle/reading.py",
+    ),
+    Mutation(
+        "NumPy and ONNX get the policy in bfloat16",
+        "        in_float32 = Interface(policy.in_float32(), return_value=return_value)",
+        "        in_float32 = Interface(policy, return_value=return_value)",
+        (VALUES + "test_a_policy_in_bfloat16_has_every_format",),
+        "bundle/writing.py",
+    ),
+    Mutation(
+        "StableHLO does not multiply in bfloat16",
+        "(in_float32 if name in OF_FLOAT32 else own, policy.learner)",
+        "(in_float32, policy.learner)",
+        (VALUES + "test_a_policy_in_bfloat16_has_every_format",),
+        "bundle/writing.py",
+    ),
+    Mutation(
+        "an MLflow model takes the memory away from its policy",
+        "        if not self._memory and given:",
+        "        if given:",
+        (MLFLOW + "test_a_loaded_model_gives_actions_and_v_of_the_policy",),
+        "bundle/mlflow_loader.py",
+    ),
+    Mutation(
+        "an MLflow model needs ppax",
+        "return text.replace(READER_IMPORT, reader_text().partition(FUTURE)[2])",
+        "return text",
+        (MLFLOW + "test_a_loaded_model_gives_actions_and_v_of_the_policy",),
+        "bundle/numpy_format.py",
+    ),
+    Mutation(
+        "an MLflow model is written into a directory that exists",
+        '        raise ConfigError(f"{path}: exists; must be a new directory',
+        '        ConfigError(f"{path}: exists; must be a new directory',
+        (MLFLOW + "test_a_model_is_not_written_over_anything",),
+        "policy/mlflow_model.py",
+    ),
     Mutation(
         "acting: a memory that actions depend on only later is not read",
         "        of_memory = [a or b for a, b in zip(of_memory, read[:size], strict=True)]",

@@ -827,7 +827,7 @@ HOSTED = [
 
 BUILTIN = "tests/envs/test_builtin.py::"
 WORLDS = "tests/envs/test_predecessors.py::"
-RESETS = "tests/envs/wrappers/test_resets.py::"
+RESETS = "tests/envs/test_resets.py::"
 CHECK_ENV = "tests/checks/test_check_env.py::"
 PLAY = "tests/run/films/test_play.py::"
 
@@ -911,7 +911,7 @@ LATER = [
     ),
     Mutation(
         "evaluation with the numbers of training",
-        "        env = for_evaluation(self.env, settings.env_params)\n",
+        "        env = for_evaluation(self.env, settings.env_params, env_params or {})\n",
         "        env = self.env\n",
         (PARAMS + "test_a_run_records_env_params_and_evaluation_has_its_own",),
     ),

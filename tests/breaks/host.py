@@ -81,8 +81,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "steps of errors are counted from the creation of the environments",
-        '"""Reset all environments."""\n        self.steps = 0\n',
-        '"""Reset all environments."""\n',
+        'write the results into its arrays."""\n        self.steps = 0\n',
+        'write the results into its arrays."""\n',
         ("tests/envs/hosting/test_mask_values.py::test_steps_of_errors_are_counted_from_the_reset",),
         "hosting/batch.py",
     ),

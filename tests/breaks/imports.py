@@ -99,8 +99,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a run made in Python is recorded without import paths",
-        "    public = optimizers.public_name(made_of) or imports.import_path(made_of)",
-        "    public = optimizers.public_name(made_of)",
+        "optimizers.public_name(made_of) or imports.import_path(made_of) or unimportable(made_of)",
+        "optimizers.public_name(made_of) or unimportable(made_of)",
         (OWN + "test_a_run_made_in_python_is_recorded_by_import_path",),
         "config/user_parts.py",
     ),

@@ -167,7 +167,7 @@ MUTATIONS: list[Mutation] = [
     Mutation(
         "a field holds the parts of its name",
         "kind = field.metadata[holds]",
-        "kind = field.name",
+        "kind = field.name if field.name in PARTS else field.metadata[holds]",
         ("tests/config/test_config.py::test_fields_with_a_slot_hold_parts_whatever_their_names",),
         "config/catalogue.py",
     ),

@@ -166,10 +166,40 @@ MUTATIONS = [
     ),
     Mutation(
         "a film of a run plays in the run's environment alone",
-        "        env = source.env if env is None else env",
-        "        env = source.env",
+        "        env = for_evaluation(source.env, source.eval_settings.env_params) if env is None else env",
+        "        env = for_evaluation(source.env, source.eval_settings.env_params)",
         (FILM + "test_the_best_policy_and_another_environment_are_played",),
         "run/films.py",
+    ),
+    Mutation(
+        "films of a run are played with the parameters of training",
+        "env = for_evaluation(source.env, source.eval_settings.env_params) if",
+        "env = source.env if",
+        (FILM + "test_films_show_the_environment_of_evaluations",),
+    ),
+    Mutation(
+        "films of a run directory are played with the parameters of training",
+        "return agent, for_evaluation(env, run.eval.env_params), learner",
+        "return agent, env, learner",
+        (FILM + "test_films_show_the_environment_of_evaluations",),
+    ),
+    Mutation(
+        "films during training are played with the parameters of training",
+        "env if self._every is None else for_evaluation(env, run.eval.env_params)",
+        "env",
+        (FILM + "test_films_show_the_environment_of_evaluations",),
+    ),
+    Mutation(
+        "parameters of the call have no priority in films",
+        "env = for_evaluation(env, env_params or {})",
+        "env = for_evaluation(env, {})",
+        (FILM + "test_films_show_the_environment_of_evaluations",),
+    ),
+    Mutation(
+        "ppax evaluate leaves parameters of the environment out",
+        "options.env_params = unflatten(env_params).get",
+        "options.env_params = {}.get",
+        ("tests/cli/test_main.py::test_evaluate_is_deterministic_and_writes_nothing",),
     ),
     Mutation(
         "a policy is filmed in an environment of other spaces",

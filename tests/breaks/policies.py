@@ -7,7 +7,65 @@ INPUTS = "tests/policy/test_inputs.py::"
 AGENTS = "tests/policy/test_many_agents.py::"
 LOADING = "tests/run/test_loading.py::"
 
+VALUES = "tests/policy/test_values.py::"
+
 MUTATIONS = [
+    Mutation(
+        "V is that of other observations",
+        "acting.inputs.values(np.asarray(out.value), read)",
+        "acting.inputs.values(np.asarray(out.value)[::-1], read)",
+        (VALUES + "test_v_is_that_of_the_critic_by_hand[True]",),
+        "policy/policy.py",
+    ),
+    Mutation(
+        "sampled actions have no V",
+        "return out.carry, action, out.value if return_value else None",
+        "return out.carry, action, None",
+        (VALUES + "test_v_is_that_of_the_critic_by_hand[False]",),
+        "policy/programs.py",
+    ),
+    Mutation(
+        "V may be asked for after steps that the critic's memory has not seen",
+        "            self._require_one_memory()\n",
+        "            pass\n",
+        (VALUES + "test_a_critic_with_a_memory_of_its_own_sees_every_step_or_none",),
+        "policy/policy.py",
+    ),
+    Mutation(
+        "a shared memory is two memories",
+        "        shared = actor.memory.read == self.actor.memory.read",
+        "        shared = False",
+        (VALUES + "test_a_shared_memory_gives_v_in_any_call",),
+        "policy/policy.py",
+    ),
+    Mutation(
+        "a reset does not reach the critic's memory",
+        "        acting = self._acting_with_value if self._with_value else self._acting  # the other",
+        "        acting = self._acting  # the other",
+        (VALUES + "test_v_of_a_critic_that_sees_more_has_a_memory_of_its_own[gru]",),
+        "policy/policy.py",
+    ),
+    Mutation(
+        "V of groups in the order of their names",
+        "        return {name: part for (name, _), part in zip(self._spec.sizes, parts, strict=True)}",
+        "        return {name: part for (name, _), part in zip(sorted(self._spec.sizes), parts, strict=True)}",
+        (VALUES + "test_v_of_groups_in_the_order_of_the_groups",),
+        "policy/inputs.py",
+    ),
+    Mutation(
+        "V of agents by name is that of other agents",
+        "zip(read.names, self._streams(read.names), strict=True)}",
+        "zip(read.names, range(len(read.names)), strict=True)}",
+        (VALUES + "test_v_of_agents_by_name_and_in_arrays[shared]",),
+        "policy/inputs.py",
+    ),
+    Mutation(
+        "actions of agents by name are of groups in another order",
+        "for leaf in self._action_leaves[group]] for group in self._axes}",
+        "for leaf in self._action_leaves[group]] for group in self._action_leaves}",
+        (VALUES + "test_v_of_groups_in_the_order_of_the_groups",),
+        "policy/inputs.py",
+    ),
     Mutation(
         "unknown categories act",
         "    if not wrong.any():\n        return\n",
@@ -38,7 +96,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the carry of another policy acts",
-        "        self._require_carry(carry, first.shape[0])\n",
+        "        self._require_carry(acting.actor, carry, first.shape[0], return_value)\n",
         "",
         (INPUTS + "test_a_carry_of_another_batch_or_policy_is_refused",),
         "policy/policy.py",

@@ -104,7 +104,7 @@ MUTATIONS = [
         "return bool(values.get(checksum)) and not imports.REMOTE.match(str(values[place]))",
         "return bool(values.get(checksum))",
         (NAMES + "test_a_checksum_stands_for_trust_in_a_local_file_alone",),
-        "config/outside_names.py",
+        "config/construction.py",
     ),
     Mutation(
         "links out of a trusted directory are followed",
@@ -132,7 +132,7 @@ MUTATIONS = [
         "    elif isinstance(value, Mapping | list | tuple):",
         "    elif isinstance(value, Mapping):",
         (f"{STRANGERS}[run file, argument of the environment in a list]",),
-        "config/outside_names.py",
+        "config/construction.py",
     ),
     Mutation(
         "directories of the command line are searched for packages",

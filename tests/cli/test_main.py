@@ -241,6 +241,7 @@ def test_evaluate_is_deterministic_and_writes_nothing(trained, capsys):
     unknown = {"steps_per_second", "train_seconds", "started_at", "compile_seconds", "stopped"}
     assert unknown & first.keys() == set(), "nothing was trained here"
     assert evaluate("--seed", 5)["mean_return"] != first["mean_return"]
+    assert evaluate("--env-params.max-steps", 4)["mean_return"] == 4.0, "in an environment with another parameter"
     sampled = evaluate("--sampled")
     assert sampled["mean_return"] != first["mean_return"]
     assert {p: p.stat().st_mtime_ns for p in directory.rglob("*")} == before, "evaluating changes nothing"
@@ -261,6 +262,21 @@ def test_export_and_evaluate_of_the_bundle(trained, tmp_path, capsys):
     assert description["spec"]["config"] == tomllib.loads((directory / "run.toml").read_text())
     assert call("evaluate", bundle, "--json") == 0
     assert json.loads(capsys.readouterr().out)["mean_return"] == result["mean_return"]
+    valued = tmp_path / "valued.zip"
+    assert call("export", directory, "--to", valued, "--formats", "numpy", "--return-value", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["in_float32"] == []
+    with zipfile.ZipFile(valued) as files:
+        outputs = [x["name"] for x in json.loads(files.read("policy.json"))["outputs"]]
+    assert outputs == [*(x["name"] for x in description["outputs"]), "value"]
+    for option, given in (("--to", valued), ("--formats", "numpy")):
+        assert call("export", directory, "--mlflow", tmp_path / "model", option, given) == 2
+        assert f"leave out {option}" in capsys.readouterr().err
+    assert call("evaluate", bundle, "--json", "--env-params.max_steps=4") == 0
+    assert json.loads(capsys.readouterr().out)["mean_return"] == 4.0
+    assert call("evaluate", bundle, "--env-params.gravty", 4) == 2
+    assert "did you mean 'gravity'" in capsys.readouterr().err
+    assert call("evaluate", bundle, "--eval.env-params.gravity", 4) == 2
+    assert "--eval.env-params.gravity" in capsys.readouterr().err
     assert call("evaluate", bundle, "--best") == 2
     assert call("export", directory, "--to", bundle, "--formats", "numpy,onx") == 2
     assert "nearest: onnx" in capsys.readouterr().err
@@ -417,8 +433,8 @@ def test_help_of_a_part_ends_with_the_command_for_another_part(capsys):
     text = capsys.readouterr().out
     assert "--agent.advantage.rho-clip" in text
     assert "--agent.advantage.part vtrace; those of another part" in text
-    assert call("train", "--help", "agent.network") == 0
-    assert "those of another part" not in capsys.readouterr().out  # there is one network only
+    assert call("train", "--help", "agent.gradient") == 0
+    assert "those of another part" not in capsys.readouterr().out  # there is one only
 
 
 def test_without_arguments_it_lists_commands_and_version(capsys):

@@ -19,6 +19,7 @@ from gymnasium import spaces
 import ppax
 from ppax import config
 from ppax.cli.main import main
+from ppax.core import imports
 from ppax.core.options import unflatten
 from ppax.core.parts import slot_tables, slots
 from ppax.core.types import ConfigError, EnvReset, EnvStep, part, static
@@ -103,7 +104,11 @@ VALUES = {
     "critic_max_grad_norm": 1e-4,
     "critic.low": -2.0,
     "critic.high": 30.0,
+    "module": "support.modules:Nothing",  # refused
+    "arguments": {"width": 3},
 }
+# Modules of networks and encoders of other libraries, by the name of the part
+MODULES = {"nnx": "NNXTorso", "linen": "LinenTorso", "equinox": "EquinoxTorso"}
 # Other options that must be set for an option to have an effect
 BESIDE = {
     **{f"ppg.{name}": {"extensions.ppg.every": 2} for name in ("beta_clone", "learning_rate", "num_epochs")},
@@ -186,7 +191,8 @@ def walked(world, given, prefix="agent."):
                 yield given, option
             for name in () if inner else option.limits["choices"]:
                 if name != option.default and not (world != "image" and name.endswith("cnn")):
-                    yield from walked(world, given | {option.path: name}, slot)
+                    module = {f"{slot}module": f"support.modules:{MODULES[name]}"} if name in MODULES else {}
+                    yield from walked(world, given | {option.path: name} | module, slot)
         else:
             yield given, option
 
@@ -211,7 +217,8 @@ def changes(option):
 
 
 def beside(given, path):
-    there = {option.path for option in config.options(unflatten(given))}
+    with imports.trusting(["support"]):
+        there = {option.path for option in config.options(unflatten(given))}
     found = [extra for end, extra in BESIDE.items() if path.endswith(f".{end}")]
     return {f"agent.{name}": value for extra in found for name, value in extra.items() if f"agent.{name}" in there}
 
@@ -243,9 +250,12 @@ def two_iterations(agent, env, num_steps, key):
 @functools.cache
 def numbers(world, text):
     """Return metrics and parameters after two iterations, or the error message."""
-    given = unflatten({"num_steps": 8} | BASE | json.loads(text))
+    own = json.loads(text)
+    base = {path: x for path, x in BASE.items() if path != "agent.network.hidden" or "agent.network.part" not in own}
+    given = unflatten({"num_steps": 8} | base | own)
     try:
-        agent = config.build(given, WORLDS[world]).agent
+        with imports.trusting(["support"]):
+            agent = config.build(given, WORLDS[world]).agent
         agent.check()
         state, metrics = two_iterations(agent, WORLDS[world], 8, jax.random.key(3))
     except ConfigError as error:
@@ -271,7 +281,8 @@ def named(case):
     return " ".join([world, *(f"{path[6:-5]}={name}" for path, name in given.items()), option.path])
 
 
-ALL = cases()
+with imports.trusting(["support"]):
+    ALL = cases()
 DRAWN = random.Random(1).sample(ALL, 1)
 # Options that once had no effect
 ALWAYS = [case for case in ALL if case[0] == "discrete" and not case[1] and case[2].path.endswith("log_std_init")]
@@ -373,7 +384,16 @@ def test_every_option_of_every_part_is_covered():
         for cls in choices.values() if slot != "logger" else ():
             names = {field.name for field in dataclasses.fields(cls) if field.metadata}
             names -= {"name", "policy", "data"}  # no options: of the table, and what imitation reads from a path
-            names -= {"actor", "critic", "actor_readers", "critic_readers", "head", *slots(cls), *slot_tables(cls)}
+            names -= {
+                "actor",
+                "critic",
+                "actor_readers",
+                "critic_readers",
+                "reader",
+                "head",
+                *slots(cls),
+                *slot_tables(cls),
+            }
             assert names <= seen, (slot, cls, names - seen)
     assert len({named(case) for case in ALL}) == len(ALL)
     known = {option.path for option in config.options({})}

@@ -11,8 +11,8 @@ from ppax.checks import environment
 from ppax.core.types import EnvReset, EnvStep
 from ppax.envs import BUILTIN, builtin
 from ppax.envs.vector import VectorEnv
-from ppax.envs.wrappers.rendering import render
 from ppax.envs.wrappers.time import TimeLimit
+from ppax.envs.wrappers.wrapper import render
 
 PROBES = [
     builtin.ConstantProbe(),

@@ -7,7 +7,7 @@ import pytest
 import ppax
 from ppax.envs.builtin.drawing import AMBER, BLUE, COLOURS, INK
 from ppax.envs.suites import pictures
-from ppax.envs.wrappers.rendering import render
+from ppax.envs.wrappers.wrapper import render
 
 MODEL = """<mujoco><worldbody><geom type="plane" size="9 9 1"/><body pos="0 0 1"><freejoint/><geom size="0.2"/>
 <body pos="0.5 0 0"><joint type="hinge" axis="0 1 0"/>

@@ -16,6 +16,7 @@ import ppax
 from ppax import ConfigError
 from ppax.cli.main import main
 from ppax.core import imports
+from ppax.policy.bundle import NumpyPolicy
 from ppax.policy.hub import Address, address_of
 from ppax.reports import upload
 from ppax.run import records
@@ -62,9 +63,12 @@ def test_a_policy_goes_to_the_hub_and_comes_back(hub, run_dir):
 
 def test_the_command_export_uploads(hub, run_dir, monkeypatch, capsys):
     monkeypatch.setenv("HF_TOKEN", "hf_test")
-    assert main(["export", str(run_dir), "--to", "hf://me/other", "--formats", "numpy", "--json", "--no-cache"]) == 0
+    options = ["--formats", "numpy", "--return-value", "--json", "--no-cache"]
+    assert main(["export", str(run_dir), "--to", "hf://me/other", *options]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"address": f"{hub.url}/me/other"}
     assert hub.repos["me/other"].keys() == {"policy.zip", "README.md", "curve.png"}
+    outputs = NumpyPolicy(io.BytesIO(hub.repos["me/other"]["policy.zip"])).outputs
+    assert [x["name"] for x in outputs] == ["action", "log_prob", "value"]
 
 
 def test_the_model_card_tells_the_run(hub, run_dir):

@@ -3,10 +3,13 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
+import ppax
 from ppax import config
+from ppax.core.types import part, static
 from ppax.policy import Policy, PolicySpec
 from ppax.policy.bundle.interface import Interface
 
@@ -57,6 +60,19 @@ SPACES: dict[str, tuple[spaces.Space, bool, dict[str, Any]]] = {
 }
 
 
+@part
+class Sorted:
+    """A network of the user's: an MLP on sorted observations, with an operation that NumPy programs do not have."""
+
+    inner: ppax.networks.Composed = static()
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def encode(self, params, obs):
+        return self.inner.encode(params, jnp.sort(obs))
+
+
 def policy(network: str, space: str, normalize: bool) -> Policy:
     """Return a policy with random numbers for weights and statistics, of the size that they have in training."""
     (obs, options), (action, masked, more) = NETWORKS[network], SPACES[space]
@@ -68,7 +84,8 @@ def random_policy(spec: PolicySpec) -> Policy:
     """Return a policy with random weights, and the statistics of random observations."""
     agent = config.build_agent(spec.config, spec)
     shapes = jax.eval_shape(lambda key: agent.init(spec.observation_space, key), jax.random.key(0))
-    seen, rng = Interface(Policy(agent, jax.tree.map(_zeros, shapes), spec)).examples(100, 3), np.random.default_rng(1)
+    interface = Interface(Policy(agent, jax.tree.map(_zeros, shapes), spec), return_value=True)
+    seen, rng = interface.examples(100, 3), np.random.default_rng(1)
 
     def fill(path, x):
         before, found, after = jax.tree_util.keystr(path, simple=True, separator=".").partition("obs_stats")
@@ -90,9 +107,11 @@ def _zeros(x):
     return np.zeros(x.shape, x.dtype)
 
 
-def observed(policy: Policy, steps: int = STEPS, batch: int = BATCH) -> dict[str, np.ndarray]:
+def observed(
+    policy: Policy, steps: int = STEPS, batch: int = BATCH, return_value: bool = False
+) -> dict[str, np.ndarray]:
     """Return observations, masks and beginnings of episodes by name, [steps, batch, ...] each."""
-    interface, rng = Interface(policy), np.random.default_rng(2)
+    interface, rng = Interface(policy, return_value=return_value), np.random.default_rng(2)
     rows = [interface.examples(batch, seed=t) for t in range(steps)]
     out = {name: np.stack([row[name] for row in rows]) for name in rows[0] if not name.startswith("carry")}
     out["first"] = rng.random(out["first"].shape) < 0.2
@@ -101,7 +120,7 @@ def observed(policy: Policy, steps: int = STEPS, batch: int = BATCH) -> dict[str
 
 
 def own_actions(policy: Policy, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return `action...` and `log_prob` [steps, batch, ...] from the agent itself, for one agent without names."""
+    """Return `action...`, `log_prob` and `value` [steps, batch, ...] from the agent itself, without names of agents."""
     agent, learner, spec = policy.agent, policy.learner, policy.spec
     steps, batch = inputs["first"].shape
 
@@ -110,7 +129,7 @@ def own_actions(policy: Policy, inputs: dict[str, np.ndarray]) -> dict[str, np.n
         mask = _tree(spec.action_space, "mask", row) if spec.masked else None
         out = agent.policy(learner, carry, obs, row["first"], mask)
         mode = out.distribution.mode()
-        return out.carry, (out.distribution.env_action(mode), out.distribution.log_prob(mode))
+        return out.carry, (out.distribution.env_action(mode), out.distribution.log_prob(mode), out.value)
 
     carry, rows = agent.initial_carry(batch), []
     learner = jax.tree.map(jax.numpy.asarray, learner)
@@ -118,8 +137,8 @@ def own_actions(policy: Policy, inputs: dict[str, np.ndarray]) -> dict[str, np.n
     for t in range(steps):
         carry, row = jitted(learner, carry, {name: x[t] for name, x in inputs.items()})
         rows.append(jax.device_get(row))
-    action, log_prob = jax.tree.map(lambda *x: np.stack(x), *rows)
-    leaves, _ = jax.tree_util.tree_flatten_with_path({"action": action, "log_prob": log_prob})
+    action, log_prob, value = jax.tree.map(lambda *x: np.stack(x), *rows)
+    leaves, _ = jax.tree_util.tree_flatten_with_path({"action": action, "log_prob": log_prob, "value": value})
     return {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
 
 

@@ -128,9 +128,16 @@ def test_smoothness_of_extending_is_that_of_the_example():
     assert f"    def before({methods}\n" in text
 
 
+def test_upright_of_extending_by_hand():
+    upright = part_of("An extension", 3)["Upright"](0.5)
+    rows = dataclasses.replace(steps(*[jnp.zeros((2, 1))] * 4), obs=jnp.array([[[9.0, 9.0, -0.2, 9.0]]] * 2))
+    out = upright.before(None, (), (), ppax.core.types.Rollout(rows, None, None, None), jnp.ones((2, 1)))
+    np.testing.assert_allclose(out.reward, [[1.0 - 0.5 * 0.2]] * 2)
+
+
 def test_surprise_of_extending_by_hand():
     """The predictor is 3 tanh(x): rewards by the error before the gradient step, which lowers it."""
-    names = part_of("An extension", 3)
+    names = part_of("An extension", 4)
     surprise = names["Surprise"](0.5, learning_rate=0.1, width=1)
     params = {"in": jnp.ones((1, 1)), "out": jnp.full((1, 1), 3.0)}
     state = names["Model"](params, optax.adam(0.1).init(params))
@@ -148,7 +155,7 @@ def test_surprise_of_extending_by_hand():
 
 
 def test_progress_of_extending_continues_in_the_next_rollout():
-    progress = part_of("An extension", 4)["Progress"](2.0)
+    progress = part_of("An extension", 5)["Progress"](2.0)
     rows = steps(*[jnp.zeros((4, 1))] * 4)
     rows = dataclasses.replace(
         rows,
@@ -249,7 +256,10 @@ def test_catalogue_line_makes_a_run_file_build_the_part(slot, name, heading, cls
     assert getattr(config.build({"agent": {slot: {"part": name} | option}}).agent, slot) == made(**option)
 
 
-@pytest.mark.parametrize(("place", "cls"), enumerate(["ZLoss", "Smoothness", "PredictReward", "Surprise", "Progress"]))
+EXTENSIONS = ["ZLoss", "Smoothness", "PredictReward", "Upright", "Surprise", "Progress"]
+
+
+@pytest.mark.parametrize(("place", "cls"), enumerate(EXTENSIONS))
 def test_catalogue_line_makes_a_run_file_build_the_extension(place, cls, monkeypatch):
     made = part_of("An extension", place)[cls]
     monkeypatch.setitem(config.PARTS, "extension", config.PARTS["extension"] | {"mine": made})
@@ -262,6 +272,11 @@ def test_catalogue_line_of_the_memory(monkeypatch):
     made = part_of("Memory")["Trace"]
     monkeypatch.setitem(config.PARTS, "memory", config.PARTS["memory"] | {"trace": made})
     assert config.build({"agent": {"network": {"memory": {"part": "trace"}}}}).agent.network.memory == made()
+
+
+def test_the_page_on_ppo_quotes_the_sum_of_the_loss():
+    (line,) = re.findall(r"```py\n(loss = .*)\n```", (ROOT / "docs" / "ppo.md").read_text())
+    assert line in (ROOT / "src" / "ppax" / "ppo" / "losses.py").read_text()
 
 
 def test_generated_pages_are_up_to_date():

@@ -96,6 +96,16 @@ def test_a_request_that_is_too_large_is_refused(url):
     assert httpx.get(f"{url}/health", timeout=120.0).status_code == 200
 
 
+def test_v_is_answered_where_it_is_asked_for(run_dir):
+    policy, obs = ppax.load(run_dir), [0.1, 0.2, -0.3, 0.4]
+    testclient = pytest.importorskip("starlette.testclient")
+    with testclient.TestClient(example().application(policy, max_batch=2, return_value=True)) as client:
+        answer = client.post("/act", json={"observation": obs}).json()
+    action, value = policy.act(obs, return_value=True)
+    assert answer == {"action": int(action), "value": pytest.approx(float(value), rel=1e-5)}
+    assert abs(float(value)) > 1e-4
+
+
 class Waits:
     """Policy that waits for an event; the action is the first number of the observation."""
 
@@ -104,7 +114,7 @@ class Waits:
         space = spaces.Box(-9.0, 9.0, (2,), np.float32)
         self.spec = SimpleNamespace(observation_space=space, memory={}, masked=False, num_agents=1, env="waits")
 
-    def act(self, obs, deterministic):
+    def act(self, obs, deterministic, return_value):
         self.batches.append(len(obs))
         self.go.wait(60.0)
         if (obs < 0).any():
@@ -186,7 +196,7 @@ def test_dicts_of_arrays_are_served():
         {"a": inner, "b": spaces.Dict({"c": spaces.Box(0, 255, (3, 1), np.uint8)})}
     )
     shapes = []
-    policy.act = lambda obs, deterministic: (
+    policy.act = lambda obs, deterministic, return_value: (
         shapes.append((obs["a"].shape, obs["b"]["c"].shape, obs["b"]["c"].dtype))
         or obs["a"][:, 0] + obs["b"]["c"][:, 2, 0]
     )

@@ -39,8 +39,9 @@ FLAT = tuple(field.name for field in dataclasses.fields(Transition) if field.nam
 class Groups:
     """Agent with one agent for each group of players: a PPO that the group shares, or an Independent of one PPO each.
 
-    `sizes` is `env.sizes`. The learner is a dict of the groups' learners. A stream is one player in one environment;
-    the streams [B] are ordered by environment, then by group in the order of `sizes`, then by player.
+    A player is an agent of the environment. `sizes` is `env.sizes`. The learner is a dict of the groups' learners. A
+    stream is one player in one environment; the streams [B] are ordered by environment, then by group in the order of
+    `sizes`, then by player.
     """
 
     agents: dict[str, PPO | Independent]
@@ -48,7 +49,10 @@ class Groups:
     pool: ClassVar[None] = None
 
     def init(self, observation_space: Any, key: Key) -> Any:
-        """Return new learners, a dict by group; `observation_space` is a Dict space of the groups' observations."""
+        """Return new learners of all groups, a dict by group.
+
+        `observation_space` is a Dict space of the groups' observations.
+        """
         keys = jax.random.split(key, len(self.sizes))
         return {
             name: self.agents[name].init(observation_space[name], key)
@@ -58,9 +62,11 @@ class Groups:
     def act(
         self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
-        """Return sampled actions of all groups, with log-probabilities and V [B] and the next carries.
+        """Return sampled actions and next carries of all groups, dicts by group, with log-probabilities and V [B].
 
-        `first` is [B], `key` is [B] or one key; carry, obs, mask and actions are dicts of [E * A_g, ...] by group.
+        B is the number of streams (one agent in one environment), of all groups. `first` is [B], `key` is [B] or one
+        key. `carry` (the memories), `obs` and `action_mask` are dicts by group of [E * A_g, ...], for E environments
+        and A_g agents of group g.
         """
         key = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
         firsts, keys = self.apart(first), self.apart(key)
@@ -76,9 +82,11 @@ class Groups:
         return Decision(each("carry"), each("action"), each("env_action"), log_prob, value)
 
     def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
-        """Return action distributions and next carries by group, and V [B], for the current observations of all groups.
+        """Return action distributions and next carries of all groups, dicts by group, and V [B].
 
-        Carry, obs and mask are dicts of [E * A_g, ...] by group; `first` [B] marks first steps of episodes.
+        B is the number of streams (one agent in one environment), of all groups. `carry` (the memories), `obs` and
+        `action_mask` are dicts by group of [E * A_g, ...], for E environments and A_g agents of group g; `first` [B]
+        marks first steps of episodes.
         """
         firsts = self.apart(first)
         out = {
@@ -91,17 +99,17 @@ class Groups:
         return ForwardPass({name: one.carry for name, one in out.items()}, parts, value_outputs, value)
 
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
-        """Return the learners after each group has learned from its own streams of the rollout, and the metrics.
+        """Return the groups' learners after each has learned from its own streams of the rollout, and the metrics.
 
-        `key` is one key, or a key for each epoch [num_epochs].
+        A stream is one agent in one environment. `key` is one key, or a key for each epoch [num_epochs].
         """
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         return self.learn(learner, {name: self.rollout(name, rollout) for name, _ in self.sizes}, key)
 
     def learn(self, learner: Any, rollouts: Mapping[str, Rollout], key: Key) -> Update:
-        """Return the learners after each group has learned from its rollout in `rollouts`, and the metrics.
+        """Return the groups' learners after each has learned from its rollout in `rollouts`, and the metrics.
 
-        `key` has a key for each epoch [num_epochs].
+        Learners and rollouts are dicts by group; `key` has a key for each epoch [num_epochs].
         """
         updates: dict[str, Update] = {}
         for place, (name, agent) in enumerate(self._members()):
@@ -112,7 +120,11 @@ class Groups:
         return Update(learners, metrics, extensions={name: update.extensions for name, update in updates.items()})
 
     def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:
-        """Return V and the log-probability of the stored action, both [T, B], of the steps [T, B] of a rollout."""
+        """Return V and the log-probability of the stored action, both [T, B], of the steps [T, B] of a rollout.
+
+        B is the number of streams (one agent in one environment). `learner` has a learner for each group, which is used
+        for the group's streams.
+        """
         pairs = {
             name: agent.evaluate_rollout(learner[name], self.steps(name, steps)) for name, agent in self._members()
         }
@@ -121,27 +133,32 @@ class Groups:
         return value, log_prob
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Return the networks' memories at the start of an episode, a dict by group of [E * A_g, ...]."""
+        """Return the networks' memories at the start of an episode, a dict by group of [E * A_g, ...].
+
+        E is the number of environments, and A_g that of group g's agents; `num_streams` is the sum over groups of E *
+        A_g.
+        """
         return remembered(self.start_carry(num_streams))
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return the carries at the start of collection, a dict by group of [E * A_g, ...].
+        """Return what the groups' policies carry from step to step, at the start of collection.
 
-        They are the networks' memories, and where extensions change actions, their states, too.
+        It is a dict by group of [E * A_g, ...], for E environments and A_g agents of group g: the networks' memories
+        and, where extensions change actions, states of the extensions.
         """
         envs = num_streams // self.num_agents
         return {name: self.agents[name].start_carry(envs * size) for name, size in self.sizes}
 
     def init_streams(self, num_streams: int) -> PyTree:
-        """Return the first states that extensions keep for each stream, by group and then by the extension's name.
+        """Return the initial states that extensions keep for each stream, by group and then by the extension's name.
 
-        A stream is one player in one environment.
+        A stream is one agent in one environment.
         """
         envs = num_streams // self.num_agents
         return {name: self.agents[name].init_streams(envs * size) for name, size in self.sizes}
 
     def sequence_length(self, num_steps: int) -> int:
-        """Return the number of steps between two carries that a rollout of `num_steps` stores.
+        """Return the number of steps between two memory states that a rollout of `num_steps` stores.
 
         It is the greatest common divisor of the sequence lengths of groups with memory; `num_steps` if there are none.
         """
@@ -149,9 +166,10 @@ class Groups:
         return math.gcd(*(agent.sequence_length(num_steps) for agent in recurrent)) or num_steps
 
     def annealed(self, progress: Array, env_steps: Array) -> Groups:
-        """Return this agent with each group's numbers as its schedule has them at `progress` of training, in [0, 1].
+        """Return this agent with each group's numbers, such as the learning rate, as the group's schedule has them.
 
-        `env_steps` is the number of valid environment steps so far.
+        The schedules are at `progress` of training, in [0, 1]; `env_steps` is the number of valid environment steps so
+        far.
         """
         agents = {name: agent.annealed(progress, env_steps) for name, agent in self._members()}
         return dataclasses.replace(self, agents=agents)
@@ -159,13 +177,16 @@ class Groups:
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
         """Return every PPO that is trained, in the order of the groups, with the number of its streams.
 
-        A stream is one player in one environment; `num_streams` is the number of all of them.
+        A stream is one player (agent of an environment) in one environment; `num_streams` is the number of all of them.
         """
         envs = num_streams // self.num_agents
         return tuple(one for name, size in self.sizes for one in self.agents[name].learners(envs * size))
 
     def discount(self, num_streams: int) -> Scalar:
-        """Return the discount factor of each stream's rewards, [B], which is that of its group."""
+        """Return the discount factor of each stream's rewards, [B], which is that of the stream's group.
+
+        A stream is one agent in one environment.
+        """
         envs = num_streams // self.num_agents
         return join_groups(
             {name: jnp.broadcast_to(self.agents[name].discount(envs * n), (envs * n,)) for name, n in self.sizes},
@@ -173,18 +194,18 @@ class Groups:
         )
 
     def check(self) -> None:
-        """Raise ConfigError where hyperparameters of a group contradict each other."""
+        """Raise ConfigError where options of a group's agent contradict each other."""
         for agent in self.agents.values():
             agent.check()
 
     @property
     def requires(self) -> Requirements:
-        """Requirements on the environment: its groups and their numbers of agents."""
+        """Requirements of grouped agents on the environment: its groups and their numbers of agents."""
         return Requirements(self.num_agents, self.sizes)
 
     @property
     def sharing(self) -> str:
-        """Parameter sharing of agents: "independent" if every group is independent within itself, else "shared"."""
+        """Parameter sharing: "independent" if all agents have parameters of their own, otherwise "shared"."""
         return "independent" if all(one.sharing == "independent" for one in self.agents.values()) else "shared"
 
     @property
@@ -194,7 +215,7 @@ class Groups:
 
     @property
     def num_epochs(self) -> int:
-        """Number of epochs of one update: the largest of any group."""
+        """Number of epochs of one update: the largest of all groups."""
         return max(agent.num_epochs for agent in self.agents.values())
 
     @property
@@ -206,7 +227,11 @@ class Groups:
         return [(name, self.agents[name]) for name, _ in self.sizes]
 
     def apart(self, x: Array, axis: int = 0) -> dict[str, Array]:
-        """Return [..., B, ...], whose axis `axis` is B, split into [..., E * A_g, ...] of each group, a dict."""
+        """Return `x` [..., B, ...] of all streams split into the groups' [..., E * A_g, ...], a dict by group.
+
+        A stream is one agent in one environment. The axis `axis` is that of the B streams; E is the number of
+        environments, and A_g that of group g's agents.
+        """
         before, after = x.shape[:axis], x.shape[axis + 1 :]
         x, begin, parts = x.reshape(*before, -1, self.num_agents, *after), 0, {}
         for name, size in self.sizes:
@@ -215,7 +240,7 @@ class Groups:
         return parts
 
     def rollout(self, name: str, rollout: Rollout) -> Rollout:
-        """Return the part of a rollout of all streams that belongs to the group `name`."""
+        """Return the group `name`'s part of a rollout of all groups."""
         last_value, reward_trace = self.apart(rollout.last_value)[name], self.apart(rollout.reward_trace, 1)[name]
         return Rollout(
             steps=self.steps(name, rollout.steps),
@@ -226,7 +251,11 @@ class Groups:
         )
 
     def steps(self, name: str, steps: Transition) -> Transition:
-        """Return the steps [T, E * A_g] of the group `name` from the steps [T, B] of all streams."""
+        """Return the steps [T, E * A_g] of the group `name` from the steps [T, B] of all groups.
+
+        E is the number of environments, and A_g that of the group's agents; B is the number of all agents in all
+        environments.
+        """
         flat = {field: getattr(steps, field) for field in FLAT}
         own: dict[str, Any] = {k: None if x is None else self.apart(x, 1)[name] for k, x in flat.items()}
         num_steps = steps.valid.shape[0]
@@ -242,32 +271,41 @@ def _of(tree: PyTree | None, name: str) -> PyTree | None:
 
 @part
 class ByGroup:
-    """Distributions of the actions of all groups, a dict by group of [E * A_g] each, used as one distribution."""
+    """Action distributions of all groups, used as one distribution: a dict by group, of E * A_g distributions each.
+
+    E is the number of environments, and A_g that of group g's agents.
+    """
 
     parts: dict[str, Any]
     sizes: tuple[tuple[str, int], ...] = static("(name, number of agents) of each group")
 
     def sample(self, key: Key) -> PyTree:
-        """Return sampled actions of all groups, a dict by group; `key` is one key."""
+        """Return sampled actions of all groups of agents, a dict by group; `key` is one key."""
         keys = jax.random.split(key, len(self.parts))
         return {name: one.sample(key) for (name, one), key in zip(self.parts.items(), keys, strict=True)}
 
     def mode(self) -> PyTree:
-        """Return the mode of each group's distribution, a dict by group."""
+        """Return the most likely actions of all groups of agents, a dict by group."""
         return {name: one.mode() for name, one in self.parts.items()}
 
     def env_action(self, action: PyTree) -> PyTree:
-        """Return the actions that the environment receives, squashed or clipped into its bounds, a dict by group.
+        """Return the groups' actions as the environment gets them: squashed or clipped into bounds, a dict by group.
 
         `action` is as `sample` returns it.
         """
         return {name: one.env_action(action[name]) for name, one in self.parts.items()}
 
     def log_prob(self, action: PyTree) -> Array:
-        """Return the log-probability of each stream's action, [B]; `action` is as `sample` returns it."""
+        """Return the log-probability of each stream's action, [B], of all groups of agents.
+
+        A stream is one agent in one environment. `action`, a dict by group, is as `sample` returns it.
+        """
         return join_groups({name: one.log_prob(action[name]) for name, one in self.parts.items()}, self.sizes)
 
 
 def join_groups(values: Mapping[str, Array], sizes: tuple[tuple[str, int], ...]) -> Array:
-    """Return values [E * A_g] of each group as one array [B], ordered by environment, then by group as in `sizes`."""
+    """Return the groups' values [E * A_g] as one array [B], ordered by environment, then by group as in `sizes`.
+
+    `sizes` has name and number A_g of agents of each group; E is the number of environments.
+    """
     return jnp.concatenate([values[name].reshape(-1, size) for name, size in sizes], axis=1).reshape(-1)

@@ -70,9 +70,10 @@ class Independent:
         action_mask: PyTree | None,
         key: Key,
     ) -> Decision:
-        """Return a sampled action for every stream, with its log-probability, V and next carry, by its player's policy.
+        """Return a sampled action for every stream, with log-probability, V and next carry, by its player's policy.
 
-        A stream is one player in one environment. Arguments are [B, ...]; `key` is one key, or one for each stream [B].
+        A stream is one player (agent of an environment) in one environment. Arguments are [B, ...]: `carry` are the
+        memories, and `first` marks first steps of episodes. `key` is one key, or one for each stream [B].
         """
         key = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
         decision: Decision = self._each(PPO.act, learner, (carry, obs, first, action_mask, key))
@@ -83,15 +84,16 @@ class Independent:
     ) -> ForwardPass:
         """Return action distribution, V and next carry for the observation of every stream, [B, ...].
 
-        A stream is one player (agent of an environment) in one environment; its own player's policy acts in it.
+        A stream is one player (agent of an environment) in one environment; the player's own policy acts in it. `carry`
+        are the memories, and `first` marks first steps of episodes.
         """
         policy: ForwardPass = self._each(PPO.policy, learner, (carry, obs, first, action_mask))
         return policy
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
-        """Return the learners after each player has learned from its own streams of the rollout, and the metrics.
+        """Return the players' learners after each has learned from its own streams of the rollout, and the metrics.
 
-        `key` is one key, or a key for each epoch [num_epochs].
+        A player is an agent of an environment. `key` is one key, or a key for each epoch [num_epochs].
         """
         own = self.rollouts(rollout)
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
@@ -102,7 +104,7 @@ class Independent:
         return Update(update.learner, of_players(update.metrics, self.num_agents), extensions=streams)
 
     def rollouts(self, rollout: Rollout) -> Rollout:
-        """Return a rollout of all streams split by player (agent of an environment): leaves are [A, ...]."""
+        """Return a rollout of all streams split by player (agent of an environment): arrays get a leading axis [A]."""
 
         def by_player(x: Array) -> Array:
             return jnp.moveaxis(self._apart(x, 0), 1, 0)
@@ -116,7 +118,11 @@ class Independent:
         )
 
     def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
-        """Return V and the log-probability of the stored action, both [T, B], of the steps [T, B] of a rollout."""
+        """Return V and the log-probability of the stored action, both [T, B], of the steps [T, B] of a rollout.
+
+        B is the number of streams (one player, an agent of an environment, in one environment). `learner` has a learner
+        for each player, which is used for the player's streams.
+        """
         evaluated: tuple[Array, Array] = jax.vmap(PPO.evaluate_rollout)(self.players(), learner, self.own(steps))
         return self.together(evaluated)
 
@@ -128,73 +134,86 @@ class Independent:
         return self.agent.initial_carry(num_streams)
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return the carry of the streams at the start of collection, [B, ...].
+        """Return what the players' policies carry from step to step, as it is at the start of collection, [B, ...].
 
-        It is the network's memory, and where extensions change actions, their states, too.
+        A player is an agent of an environment. The carry is the network's memory, and where extensions change actions,
+        states of the extensions, too.
         """
         return self.agent.start_carry(num_streams)
 
     def init_streams(self, num_streams: int) -> PyTree:
-        """Return the first states that extensions keep for each stream, [B, ...], by name.
+        """Return the initial states that extensions keep for each stream, [B, ...], by the extensions' names.
 
-        A stream is one player in one environment.
+        A stream is one player (agent of an environment) in one environment.
         """
         return self.agent.init_streams(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
-        """Return the number of steps of a sequence, the same for all players, for rollouts of `num_steps`."""
+        """Return the number of steps of a sequence for rollouts of `num_steps`; it is the same for all players.
+
+        A player is an agent of an environment, with its own PPO.
+        """
         return self.agent.sequence_length(num_steps)
 
     def annealed(self, progress: Array, env_steps: Array) -> Independent:
-        """Return this agent with every player's numbers as the schedule has them at `progress` of training, in [0, 1].
+        """Return this agent with every player's numbers, such as the learning rate, as its schedule has them.
 
-        `env_steps` is the number of valid environment steps so far.
+        A player is an agent of an environment. The schedule is at `progress` of training, in [0, 1]; `env_steps` is the
+        number of valid environment steps so far.
         """
         agents = jax.vmap(PPO.annealed, (0, None, None))(self.players(), progress, env_steps)
         return dataclasses.replace(self, agent=agents)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Return the PPO of the first player, in the place of all, with one player's share of the `num_streams`.
+        """Return the first player's PPO, in the place of all players', with one player's share of the `num_streams`.
 
-        It serves for sizes and checks, in which players do not differ.
+        A player is an agent of an environment. Callers read from the PPO only sizes and options in which players do not
+        differ.
         """
         return ((self.player(0), num_streams // self.num_agents),)
 
     def discount(self, num_streams: int) -> Array:
-        """Return the discount factor of each stream's rewards, [B], which is that of its player."""
+        """Return the discount factor of each stream's rewards, [B], which is that of the stream's player.
+
+        A stream is one player (agent of an environment) in one environment.
+        """
         gamma = jnp.broadcast_to(self.agent.gamma, (self.num_agents,))
         return jnp.tile(gamma, num_streams // self.num_agents)
 
     def check(self) -> None:
-        """Raise ConfigError for hyperparameters that contradict each other, or arrays that are not [A]."""
+        """Raise ConfigError where a player's hyperparameters contradict each other, or are arrays not of shape [A].
+
+        A is the number of players, the agents of an environment.
+        """
         self.players()
         for player in range(self.num_agents):
             jax.tree.map(float, self.player(player)).check()
 
     def player(self, index: int) -> PPO:
-        """Return the PPO of the player with this index, with scalar hyperparameters."""
+        """Return the PPO of the player (agent of an environment) with this index, with scalar hyperparameters."""
         player: PPO = jax.tree.map(lambda x: x if np.ndim(x) == 0 else x[index], self.agent)
         return player
 
     @property
     def requires(self) -> Requirements:
-        """Requirements on the environment: the number of its agents."""
+        """Requirements of independent players on the environment: the number of its agents."""
         return Requirements(num_agents=self.num_agents)
 
     @property
     def num_epochs(self) -> int:
-        """Number of epochs of one update, the same for all players."""
+        """Number of epochs of one update, the same for all players (agents of an environment)."""
         return self.agent.num_epochs
 
     @property
     def program(self) -> Program:
-        """Layout of the compiled training program (`ppax.devices.layout.Program`), the same for all players."""
+        """Layout of the compiled training program (`ppax.devices.layout.Program`), the same for all agents' PPOs."""
         return self.agent.program
 
     def players(self) -> PPO:
-        """Return the PPO with every hyperparameter broadcast to [A], one value per player; ConfigError for others.
+        """Return the PPO with every hyperparameter as an array [A], one value for each of A players.
 
-        Others are arrays that are neither scalars nor [A].
+        A player is an agent of an environment. A hyperparameter that is one number is repeated. Raises ConfigError for
+        an array of another shape than [A].
         """
 
         def broadcast(path: Any, x: Any) -> Array:
@@ -208,24 +227,34 @@ class Independent:
         return players
 
     def own(self, steps: Tree) -> Tree:
-        """Return steps of all streams [T, B, ...] split by player, [A, T, E, ...]."""
+        """Return steps [T, B, ...] of all players in all environments, split by player, [A, T, E, ...].
+
+        A is the number of players (agents of an environment), E that of environments, and B = E * A.
+        """
         return jax.tree.map(lambda x: jnp.moveaxis(self._apart(x, 1), 2, 0), steps)
 
     def together(self, steps: Tree) -> Tree:
-        """Return steps split by player, [A, T, E, ...], joined to all streams' [T, B, ...]: the inverse of `own`."""
+        """Return steps split by player, [A, T, E, ...], joined to those of all players and environments, [T, B, ...].
+
+        A is the number of players (agents of an environment), E that of environments, and B = E * A. It is the inverse
+        of `own`.
+        """
         return jax.tree.map(
             lambda x: jnp.moveaxis(x, 0, 2).reshape(x.shape[1], x.shape[2] * x.shape[0], *x.shape[3:]), steps
         )
 
     def _apart(self, x: Array, axis: int) -> Array:
-        """Return [..., B, ...], whose axis `axis` is B, as [..., E, A, ...]: by environment and player."""
+        """Return `x` [..., B, ...] as [..., E, A, ...], by environment and player (agent of an environment).
+
+        The axis `axis` is that of B = E * A, all players in all environments.
+        """
         num_envs = x.shape[axis] // self.num_agents  # not -1: a window of one step has a carry without numbers
         return x.reshape(*x.shape[:axis], num_envs, self.num_agents, *x.shape[axis + 1 :])
 
     def _each(self, verb: Callable[..., Any], learner: LearnerState, arguments: PyTree) -> Any:
-        """Return the results of PPO's method `verb`, called for every player on its streams.
+        """Return the results of PPO's method `verb`, called for every player (agent of an environment) on its streams.
 
-        Arguments and results are [B, ...], for all streams.
+        A stream is one player in one environment. Arguments and results are [B, ...], for all streams.
         """
         apart = jax.tree.map(lambda x: self._apart(x, 0), arguments)
         mapped: Callable[..., Any] = jax.vmap(lambda agent, learner, own: verb(agent, learner, *own), (0, 0, 1), 1)

@@ -31,7 +31,7 @@ def episode_metrics(
     """Return the metrics of finished episodes: of all streams, and of each agent and group ("episode_return/agent_0").
 
     A stream is one agent in one environment. `num_agents` is the number of an environment's agents; `sizes` has name
-    and number of agents of each group, () without groups.
+    and number of agents of each group, () without groups. `agent_names` are the environment's; () if it has none.
     """
     none = episodes.count == 0
     lowest, highest = jnp.where(none, jnp.inf, episodes.return_min), jnp.where(none, -jnp.inf, episodes.return_max)
@@ -61,7 +61,7 @@ def _sums(episodes: Episodes) -> list[Array]:
 
 
 class Returns(NamedTuple):
-    """Statistics of the returns of finished episodes: number, sum, squared deviations from the mean, and extremes."""
+    """Statistics of finished episodes' returns: number, sum, sum of squared deviations from the mean, and extremes."""
 
     count: Array  # type: ignore[assignment]
     total: Array
@@ -70,8 +70,9 @@ class Returns(NamedTuple):
     highest: Array
 
     def pooled(self, axis: int) -> Returns:
-        """Return the statistics of all entries along an axis as one: Chan et al. 1983,
-        https://doi.org/10.1080/00031305.1983.10483115.
+        """Return the statistics of returns with all entries along `axis` combined to one.
+
+        Chan et al. 1983, https://doi.org/10.1080/00031305.1983.10483115
         """
         count, total = self.count.sum(axis, keepdims=True), self.total.sum(axis, keepdims=True)
         apart = self.total / jnp.maximum(self.count, 1.0) - total / jnp.maximum(count, 1.0)
@@ -79,15 +80,16 @@ class Returns(NamedTuple):
         return Returns(count.squeeze(axis), total.squeeze(axis), squares, self.lowest.min(axis), self.highest.max(axis))
 
     def of(self, places: tuple[int, ...]) -> Returns:
-        """Return the statistics at these indices along the last axis."""
+        """Return the statistics of returns at the indices `places` along the last axis."""
         return Returns(*(x[..., np.array(places)] for x in self))
 
 
 def annealed_numbers(agent: Agent, progress: Array, env_steps: Array) -> dict[str, Array]:
-    """Return the numbers that schedules change, by dotted path, as they are at `progress` of training, in [0, 1].
+    """Return the numbers that schedules change, such as the learning rate, as they are at `progress` of training.
 
-    `env_steps` is the number of valid environment steps so far. For independent players they are the first player's;
-    for groups they are at "path/group", with the mean over groups at "path".
+    Keys are dotted paths such as "loss.clip_eps"; `progress` is in [0, 1], and `env_steps` is the number of valid
+    environment steps so far. For independent agents the numbers are those of the first agent; for groups they are at
+    "path/group", with the mean over groups at "path".
     """
     groups = [name for name, _ in agent.requires.sizes]
     tables = []
@@ -98,9 +100,10 @@ def annealed_numbers(agent: Agent, progress: Array, env_steps: Array) -> dict[st
 
 
 def of_players(metrics: Mapping[str, Array], num_agents: int) -> Table:
-    """Return metrics of A players, [A] each, as single numbers: over all players as `name`, of each as "name/agent_0".
+    """Return metrics of A players (agents of an environment), [A] each, as single numbers.
 
-    Over players they are reduced as they declare, by default to their mean. A player is an agent of an environment.
+    Each is at "name/agent_0" and so on, and reduced over players at "name", as the metric declares (by default the
+    mean).
     """
     kinds, players = dict(reductions_of(metrics)), player_names(num_agents)
     whole = {name: _reduced_over(kinds.get(name, "mean"), x) for name, x in metrics.items()}
@@ -110,9 +113,9 @@ def of_players(metrics: Mapping[str, Array], num_agents: int) -> Table:
 
 
 def of_groups(metrics: Mapping[str, Mapping[str, Array]]) -> Table:
-    """Return the metrics of all groups in one table: a group's as "name/group", its players' as "name/group_0".
+    """Return the metrics of all groups in one table: a group's at "name/group", those of its agents at "name/group_0".
 
-    The plain `name` is the reduction over groups, where all groups have the metric and reduce it alike.
+    A metric that all groups have and reduce alike (as by the mean) is also reduced over groups, at "name".
     """
     kinds = {group: dict(reductions_of(own)) for group, own in metrics.items()}
     every = [
@@ -130,21 +133,22 @@ def of_groups(metrics: Mapping[str, Mapping[str, Array]]) -> Table:
 
 
 def _reduced_over(reduction: str, each: Array) -> Array:
-    """Return a metric of n players or groups, [n], reduced to one number: by maximum, minimum or, by default, mean."""
+    """Return a metric of n agents or groups, [n], reduced to one number by `reduction`: max, min or otherwise mean."""
     over: dict[str, Callable[[Array], Array]] = {"mean": jnp.mean, "max": jnp.max, "min": jnp.min}
     return over.get(reduction, jnp.mean)(each)
 
 
 def player_names(num_agents: int | None) -> tuple[str, ...]:
-    """Return log names of an agent's players: "agent_0", "agent_1", ...; () for one player, or if more than NAMED.
+    """Return the names in logs of an agent's players: "agent_0", "agent_1", ...; () for one player or none.
 
-    NAMED is the largest number of players that logs show singly.
+    It is also () for more than NAMED players, the largest number that logs show singly. A player is an agent of an
+    environment.
     """
     return default_names(num_agents) if num_agents and num_agents <= NAMED else ()
 
 
 def with_names(metrics: Mapping[str, Array], num_agents: int, sizes: Sizes, names: Sequence[str]) -> Table:
-    """Return metrics with the environment's names of its agents in place of the default ones, "agent_0" and so on.
+    """Return metrics in whose keys the environment's names of its agents replace the default ones, "agent_0" and so on.
 
     `sizes` has name and number of agents of each group; `names` are the environment's, () if it has none.
     """
@@ -161,8 +165,9 @@ def with_names(metrics: Mapping[str, Array], num_agents: int, sizes: Sizes, name
 def agent_columns(num_agents: int, sizes: Sizes, names: Sequence[str] = ()) -> dict[str, tuple[int, ...]]:
     """Return the indices of each agent and each group among an environment's agents, by their names in logs.
 
-    It is {} for one agent. An agent that is alone in its group has the name of the group. Of more than NAMED agents,
-    logs show none singly.
+    `sizes` has name and number of agents of each group. An agent that is alone in its group has the name of the group.
+    The agents of an environment (or group) of more than NAMED agents are not shown singly. The result is {} for one
+    agent without groups.
     """
     names = names or default_names(dict(sizes) or num_agents)
     if not sizes:
@@ -178,7 +183,10 @@ def agent_columns(num_agents: int, sizes: Sizes, names: Sequence[str] = ()) -> d
 
 
 def require_distinct_names(sizes: Sizes, names: Sequence[str]) -> None:
-    """Raise ConfigError if a group has the same name in logs as an agent that is not alone in its group."""
+    """Raise ConfigError if a group has the same name in logs as an agent that is not alone in its group.
+
+    `sizes` has name and number of agents of each group; `names` are the agents' names.
+    """
     groups = [name for name, _ in sizes]
     for group, members in _members(sizes, names).items():
         for name in members if len(members) > 1 else ():

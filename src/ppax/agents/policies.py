@@ -15,7 +15,7 @@ from ppax.ppo.ppo import PPO
 
 
 class SinglePolicy(NamedTuple):
-    """One policy out of an agent that has several, with its part of a rollout."""
+    """One policy out of an agent that has several, with its learner, memory, environment and share of a rollout."""
 
     name: str  # of its group or player
     agent: Any
@@ -37,9 +37,10 @@ class PolicyEnv(NamedTuple):
 def single_policies(
     agent: Any, env: Any, learner: Any, carry: Any, rollout: Rollout, num_envs: int
 ) -> Iterator[SinglePolicy]:
-    """Yield each policy of a Groups or an Independent agent, with its part of a rollout in `env`.
+    """Yield each policy of a Groups or an Independent agent, with its share of a rollout in `env`.
 
-    `carry` is the memory at the rollout's start. The field `env` of each has the sizes of `num_envs` environments.
+    `carry` is the memory at the rollout's start. In each result, the field `env` has spaces and sizes of `num_envs`
+    environments as this policy sees them.
     """
     if not env.sizes:
         everything = SinglePolicy("", agent, learner, carry, rollout, _env_of(env, num_envs, env.num_agents))
@@ -59,7 +60,10 @@ def single_policies(
 
 
 def _players(one: SinglePolicy, names: Sequence[str]) -> Iterator[SinglePolicy]:
-    """Yield the policy of each player (agent of an environment) of an Independent agent; `names` are the players'."""
+    """Yield the policy of each player (agent of an environment) of `one`, which holds an Independent agent.
+
+    `names` are the players' names.
+    """
     agent: Independent = one.agent
     rollouts = agent.rollouts(one.rollout)  # [A, ...]
     carries = agent.own(jax.tree.map(lambda x: x[None], one.carry))  # [A, 1, E, ...]
@@ -75,7 +79,7 @@ def _env_of(env: Any, num_envs: int, size: int) -> PolicyEnv:
 
 
 def without_extensions(agent: Any) -> Any:
-    """Return `agent` without extensions, of which some would choose actions in its place, as in DAgger."""
+    """Return `agent` with no extensions, some of which would change its actions, as in DAgger."""
 
     def one(node: Any) -> Any:
         return dataclasses.replace(node, extensions=()) if isinstance(node, PPO) else node

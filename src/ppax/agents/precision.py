@@ -1,4 +1,4 @@
-"""Precision of matrix products in training programs: what the values of `compute_dtype` that are no dtypes stand for.
+"""Precision of matrix products in training programs: the meaning of the values of `compute_dtype` that are no dtypes.
 
 Programs that train on compiled environments round the factors of products to bfloat16 where that is faster and where
 learning curves cannot be told from those in float32 (docs/speed.md). Everything else computes in float32: acting of a
@@ -37,7 +37,7 @@ def machine_dtype() -> str:
 
 
 def decide_dtype(agent: Tree, dtype: str = "") -> Tree:
-    """Return `agent` with compute_dtype `auto` replaced by `dtype`; "" replaces it by what this machine decides."""
+    """Return `agent` with each compute_dtype `auto` replaced by `dtype`, or if that is "" by this machine's choice."""
 
     def one(node: PPO) -> PPO:
         auto = node.compute_dtype == AUTO
@@ -47,8 +47,22 @@ def decide_dtype(agent: Tree, dtype: str = "") -> Tree:
     return changed
 
 
+def in_float32(agent: Tree) -> Tree:
+    """Return `agent` with all products in float32, whatever its compute_dtype is."""
+    changed: Tree = _of_learners(lambda node: dataclasses.replace(node, compute_dtype="float32"), agent)
+    return changed
+
+
+def acting_dtypes(agent: Any, num_streams: int) -> set[str]:
+    """Return the dtypes of the products of an agent that acts in `num_streams` streams, such as {"float32"}."""
+    return {product_dtype(learner.compute_dtype) for learner, _ in agent.learners(num_streams)}
+
+
 def in_training(agent: Tree) -> Tree:
-    """Return `agent` with a compute_dtype that is a dtype: that of its products in training on this machine."""
+    """Return `agent` with compute_dtype replaced by the dtype of its matrix products in training on this machine.
+
+    `auto` and `bfloat16_where_safe` become float32 or bfloat16.
+    """
 
     def one(node: PPO) -> PPO:
         dtype = machine_dtype() if node.compute_dtype == AUTO else node.compute_dtype
@@ -61,7 +75,7 @@ def in_training(agent: Tree) -> Tree:
 
 
 def _of_learners(one: Callable[[PPO], PPO], agent: Any) -> Any:
-    """Return `agent` with every PPO in it replaced by `one` of it.
+    """Return `agent` with every PPO in it replaced by the result of the function `one` for it.
 
     Groups keep their order, which `jax.tree.map` would sort by name.
     """
@@ -77,12 +91,12 @@ def _of_learners(one: Callable[[PPO], PPO], agent: Any) -> Any:
 
 
 def may_round(network: Any) -> bool:
-    """Return whether a network's products may be in bfloat16: all its layers are ppax's, and none rounds observations.
+    """Return True if a network's products may be in bfloat16: its layers are ppax's, and none rounds observations.
 
     Even standardised observations must not be rounded: a goal and a position that differ by less than 2^-8 standard
     deviations would be equal. The first hidden layer is never rounded (networks/composed.py). Without hidden layers, a
-    memory or a head reads the observations, a window those of all its steps; short kernels are not rounded
-    (networks/products.py).
+    memory or a head reads the observations, and a window memory reads those of all its steps; products with short
+    kernels are not rounded (networks/products.py).
     """
     if not isinstance(network, Composed) or not network.own_products:
         return False
@@ -90,21 +104,22 @@ def may_round(network: Any) -> bool:
 
 
 def _longest(torso: Torso) -> int:
-    """Return the most numbers of observations that one product reads, in a network without hidden layers."""
+    """Return the largest number of observation elements that one product reads, in a network without hidden layers."""
     cell = torso.memory.cell if isinstance(torso.memory, Stack) else torso.memory
     return _width(torso.readers) * (cell.steps if isinstance(cell, Window) else 1)
 
 
 @functools.lru_cache(maxsize=256)  # once for the members of a sweep: it traces
 def _width(torso: tuple[EntryReader, ...]) -> int:
-    """Return the number of inputs of a network whose encoders all pass numbers on as they are (`Flat`)."""
+    """Return the number of inputs of a network whose encoders all pass elements on as they are (`Flat`)."""
     return sum(reader.size() for reader in torso)
 
 
 def products_of(agent: Any, num_streams: int) -> str:
-    """Return the dtype of an agent's products in training, such as "float32".
+    """Return the dtype of an agent's matrix products in training, such as "float32".
 
-    Where several learners differ in it, it has those of all in their order, separated by commas.
+    If the agent has several learners that differ in it, the result has the dtypes of all in their order, separated by
+    commas.
     """
     found = [product_dtype(learner.compute_dtype) for learner, _ in in_training(agent).learners(num_streams)]
     return found[0] if len(set(found)) == 1 else ", ".join(found)
@@ -113,7 +128,7 @@ def products_of(agent: Any, num_streams: int) -> str:
 def recorded_dtype(run_config: Config) -> str:
     """Return the compute_dtype that `auto` stood for when a run began, from its run file's options.
 
-    It is "" where its agents have other ones.
+    It is "" if no agent of the run file has such a compute_dtype.
     """
     tables = [run_config["agent"], *(group["agent"] for group in run_config.get("groups", {}).values())]
     given = {table.get("compute_dtype") for table in tables}

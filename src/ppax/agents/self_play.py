@@ -48,10 +48,10 @@ ROUNDING = 1e-6  # margin, relative to the returns, up to which a game is drawn:
 class SelfPlay:
     """Agent of groups that are trained against each other and against past selves (snapshots) of each other.
 
-    A fraction `pool.share` of the environments, the last ones, is divided among the groups. In its block, a group is
-    played by past selves, whose rows are left out of the update. A group wins an episode if its mean return is higher
-    than that of the other agents. It runs on one device, with `num_envs` of the environment, and its evaluations are
-    those of the current learners.
+    A fraction `pool.share` of the environments, the last ones, is divided into one block for each group. In its block,
+    a group is played by past selves, whose rows are left out of the update. A group wins an episode if its mean return
+    is higher than that of the other agents. Self-play runs on one device, with `num_envs` environments; evaluations are
+    of the current learners.
     """
 
     agent: Groups
@@ -59,7 +59,7 @@ class SelfPlay:
     num_envs: int = static("number of parallel environments", low=1)
 
     def init(self, observation_space: Any, key: Key) -> Any:
-        """Return the first state: new learners, and a pool whose past selves are all snapshots of them."""
+        """Return the first state of self-play: new learners, and a pool whose past selves are all snapshots of them."""
         current = self.agent.init(observation_space, key)
         names, size = [name for name, _ in self.sizes], self.pool.size
         return SelfPlayState(
@@ -77,9 +77,10 @@ class SelfPlay:
     def act(
         self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
-        """Return sampled actions of all groups; in the rows of past selves, those of the past selves' policies.
+        """Return sampled actions of all groups; in the rows of past selves, the past selves' policies choose them.
 
-        Arguments are as in `Groups.act`: `first` [B], and dicts of [E * A_g, ...] by group.
+        Log-probabilities and V are those of current learners in all rows. Arguments are as in `Groups.act`: `first`
+        [B], and dicts by group of [E * A_g, ...].
         """
         key = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
         decision = self.agent.act(learner.current, carry, obs, first, action_mask, key)
@@ -100,14 +101,17 @@ class SelfPlay:
         return decision
 
     def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
-        """Return action distributions, next carries and V [B] of the current learners; see `Groups.policy`."""
+        """Return action distributions, next carries and V [B] of the current learners, without past selves.
+
+        Arguments and results are as in `Groups.policy`.
+        """
         return self.agent.policy(learner.current, carry, obs, first, action_mask)
 
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
-        """Return the state after each group has learned from its own rows, with new Elo ratings, and the metrics.
+        """Return the state of self-play after an update, with new Elo ratings, and the metrics.
 
-        Every `pool.every` iterations, snapshots are added to the pool. `key` is one key, or a key for each epoch
-        [num_epochs].
+        Each group learns from its own rows. Every `pool.every` iterations, snapshots are added to the pool. `key` is
+        one key, or a key for each epoch [num_epochs].
         """
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         whole = {block.name: self.agent.rollout(block.name, rollout) for block in self._blocks()}
@@ -122,9 +126,9 @@ class SelfPlay:
         return Update(after, metrics, jnp.asarray(current.reshape(-1)), self.replaced(learner, after), streams)
 
     def _rate(self, learner: SelfPlayState, rollout: Rollout) -> SelfPlayState:
-        """Return the state with Elo ratings updated by the episodes that ended in a rollout.
+        """Return the state of self-play with Elo ratings updated by the episodes that ended in a rollout.
 
-        They end at autoreset steps, in which no agent acts.
+        Episodes end at autoreset steps, in which no agent acts.
         """
         steps, shape = rollout.played or rollout.steps, (self.num_envs, self.num_agents)
         reward = steps.reward if rollout.played else jnp.where(steps.valid, steps.reward, 0.0)
@@ -154,9 +158,10 @@ class SelfPlay:
         return table
 
     def replaced(self, before: SelfPlayState, after: SelfPlayState) -> dict[str, Array]:
-        """Return masks [E * A_g] of the streams in which another past self plays after an update, a dict by group.
+        """Return masks [E * A_g], a dict by group, of the streams whose past self is another one after an update.
 
-        A stream is one player in one environment.
+        A stream is one player (agent of an environment) in one environment. `before` and `after` are the states of
+        self-play before and after the update.
         """
         drawn, place = after.num_snapshots != before.num_snapshots, before.num_snapshots % self.pool.size
         masks = {}
@@ -174,12 +179,12 @@ class SelfPlay:
 
     @property
     def requires(self) -> Requirements:
-        """Requirements on the environment: its groups, and the number of environments."""
+        """Requirements of self-play on the environment: its groups of agents, and the number of environments."""
         return self.agent.requires._replace(num_envs=self.num_envs)
 
     @property
     def sharing(self) -> str:
-        """Parameter sharing of agents: "independent" if every group is independent within itself, else "shared"."""
+        """Parameter sharing: "independent" if all agents have parameters of their own, otherwise "shared"."""
         return self.agent.sharing
 
     def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:
@@ -190,9 +195,9 @@ class SelfPlay:
         return self.agent.evaluate_rollout(learner.current, steps)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Return every PPO that is trained, with its number of streams, of which those of past selves are left out.
+        """Return every PPO that self-play trains, with its number of streams; those of past selves do not count.
 
-        Their programs run on one device. `num_streams` has no effect.
+        A stream is one agent in one environment. The PPOs' programs are set to one device. `num_streams` has no effect.
         """
         learners: list[tuple[PPO, int]] = []
         for (name, size), block in zip(self.sizes, self._blocks(), strict=True):
@@ -205,7 +210,7 @@ class SelfPlay:
     def check(self) -> None:
         """Raise ConfigError for fewer than two groups, several devices, or too few environments for the opponents.
 
-        Also for hyperparameters of a group that contradict each other.
+        Also raise it where options of a group's agent contradict each other.
         """
         self.agent.check()
         if isinstance(self.pool.every, str):
@@ -226,33 +231,43 @@ class SelfPlay:
             )
 
     def annealed(self, progress: Array, env_steps: Array) -> SelfPlay:
-        """Return this agent with each group's numbers as its schedule has them at `progress` of training, in [0, 1].
+        """Return this agent with each group's numbers, such as the learning rate, as the group's schedule has them.
 
-        `env_steps` is the number of valid environment steps so far.
+        The schedules are at `progress` of training, in [0, 1]; `env_steps` is the number of valid environment steps so
+        far.
         """
         return dataclasses.replace(self, agent=self.agent.annealed(progress, env_steps))
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return the carries at the start of collection, a dict by group of [E * A_g, ...]."""
+        """Return what the groups' policies carry from step to step, at the start of collection.
+
+        It is a dict by group of [E * A_g, ...], for E environments and A_g agents of group g.
+        """
         return self.agent.start_carry(num_streams)
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Return the networks' memories at the start of an episode, a dict by group of [E * A_g, ...]."""
+        """Return the networks' memories at the start of an episode, a dict by group of [E * A_g, ...].
+
+        E is the number of environments, and A_g that of group g's agents.
+        """
         return self.agent.initial_carry(num_streams)
 
     def init_streams(self, num_streams: int) -> PyTree:
-        """Return the first states that extensions keep for each stream, by group and then by the extension's name.
+        """Return the initial states that extensions keep for each stream, by group and then by the extension's name.
 
-        A stream is one player in one environment.
+        A stream is one player (agent of an environment) in one environment.
         """
         return self.agent.init_streams(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
-        """Return the number of steps between two carries that a rollout of `num_steps` stores."""
+        """Return the number of steps between two memory states that a rollout of `num_steps` stores."""
         return self.agent.sequence_length(num_steps)
 
     def discount(self, num_streams: int) -> Scalar:
-        """Return the discount factor of each stream's rewards, [B], which is that of its group."""
+        """Return the discount factor of each stream's rewards, [B], which is that of the stream's group.
+
+        A stream is one agent in one environment.
+        """
         return self.agent.discount(num_streams)
 
     @property
@@ -267,7 +282,7 @@ class SelfPlay:
 
     @property
     def num_epochs(self) -> int:
-        """Number of epochs of one update: the largest of any group."""
+        """Number of epochs of one update: the largest of all groups."""
         return self.agent.num_epochs
 
     @property
@@ -308,9 +323,9 @@ class Pool:
     )
 
     def logits(self, wins: Array, age: Array) -> Array:
-        """Return the logits [P] by which past selves are sampled, by the option `sampling`.
+        """Return the logits [P] by which the P past selves of a pool are sampled, by the option `sampling`.
 
-        `wins` [P] are their win probabilities, and `age` [P] the number of snapshots taken since.
+        `wins` [P] are their win probabilities, and `age` [P] the number of snapshots taken since each.
         """
         if self.sampling == "recent":
             return -jnp.log1p(age.astype(jnp.float32))
@@ -332,9 +347,9 @@ class SelfPlayState(NamedTuple):
 
 
 def with_snapshot(pool: Pool, learner: SelfPlayState, names: Sequence[str], key: Key) -> SelfPlayState:
-    """Return the state with a snapshot of the learners in the pool and new opponents, if one is due.
+    """Return the state of self-play with a snapshot of the learners in the pool and new opponents, if one is due.
 
-    One is due every `pool.every` iterations; otherwise the state is unchanged. `names` are those of the groups.
+    A snapshot is due every `pool.every` iterations; otherwise the state is unchanged. `names` are the groups' names.
     """
     size = pool.size
     due = learner.iteration % (pool.every or 1) == 0
@@ -358,15 +373,19 @@ def with_snapshot(pool: Pool, learner: SelfPlayState, names: Sequence[str], key:
 
 
 def with_own_games(own: SelfPlayState, learner: SelfPlayState, copied: Array) -> SelfPlayState:
-    """Return the state `learner` with the running games of `own`, which belong to the environments that it plays in.
+    """Return the state of self-play `learner` with the running games (episodes) of the state `own`.
 
-    If `copied`, games that began with other opponents than those of `learner` do not count for the ratings.
+    A run of a sweep that goes on with another run's `learner` keeps the games of its own environments. If `copied` is
+    True (`learner` is another run's), running games do not count for the ratings, as they began with other opponents.
     """
     return learner._replace(returns=own.returns, counts=own.counts & ~copied)
 
 
 def win_chance(learner: SelfPlayState, name: str) -> Array:
-    """Return the win probability [P] of each past self of the group `name` against the others' current learners."""
+    """Return the win probability [P] of each past self of the group `name` against the other groups' learners.
+
+    These are the current learners, with the mean of their ratings.
+    """
     others = [elo for other, elo in learner.elo.items() if other != name]
     return win_probability(learner.past_elo[name], jnp.stack(others).mean())
 
@@ -382,12 +401,18 @@ def pool_of(learners: dict[str, Any], size: int) -> dict[str, Any]:
 
 
 def by_opponent(x: Array, opponents: int) -> Array:
-    """Return `x` [n, ...], the rows of K past selves one after the other, as [K, n / K, ...]."""
+    """Return `x` [n, ...], which has the rows of K past selves one after the other, as [K, n / K, ...].
+
+    `opponents` is K.
+    """
     return x.reshape(opponents, x.shape[0] // opponents, *x.shape[1:])
 
 
 def without_streams(rollout: Rollout, rows: slice) -> Rollout:
-    """Return `rollout` without the streams `rows`, one player in one environment each, which past selves play."""
+    """Return `rollout` without the streams `rows`, which past selves play.
+
+    A stream is one player (agent of an environment) in one environment.
+    """
 
     def drop(x: Array, axis: int) -> Array:
         before = jax.lax.slice_in_dim(x, 0, rows.start, axis=axis)
@@ -403,9 +428,10 @@ def without_streams(rollout: Rollout, rows: slice) -> Rollout:
 
 
 def with_streams(before: Mapping[str, Rollout], learned: Update, rows: Mapping[str, slice]) -> dict[str, PyTree]:
-    """Return the states that extensions keep for each stream after an update, a dict by group.
+    """Return the states that extensions keep for each stream (one agent in one environment) after an update, by group.
 
-    In the `rows` of past selves they are as `before` the update; `learned` has those of all other streams.
+    In the streams `rows`, which past selves play, they are as `before` the update; `learned` has those of all other
+    streams.
     """
 
     def one(old: Array, new: Array, own: slice) -> Array:
@@ -431,10 +457,10 @@ class Block(NamedTuple):
 
 
 def past_self_blocks(num_envs: int, sizes: Sequence[tuple[str, int]], share: float, opponents: int) -> Iterator[Block]:
-    """Yield each group's block: the environments in which it is played by past selves.
+    """Yield each group's block: the environments in which the group is played by past selves.
 
-    The blocks are a `share` of the environments, the last ones. The length of a block is a multiple of `opponents`, the
-    number of past selves that divide it.
+    The blocks of all groups are a `share` of the environments, the last ones. The length of a block is a multiple of
+    `opponents`, the number of past selves among which it is divided.
     """
     length = int(num_envs * share / len(sizes)) // opponents * opponents
     begin, agent = num_envs - len(sizes) * length, 0
@@ -453,10 +479,10 @@ def current_agents(blocks: Sequence[Block], num_envs: int, num_agents: int) -> n
 
 
 def margin_weights(blocks: Sequence[Block], num_envs: int, num_agents: int) -> np.ndarray:
-    """Return weights [E, A]: a game's returns times them have a sum above 0 if the past self won, below 0 if it lost.
+    """Return weights [E, A] of a game's returns; the weighted sum is above 0 if the past self won, below 0 if it lost.
 
-    It wins if its group's mean return is higher than that of the other agents. The weights are those of both means
-    times both sizes, whole numbers, so that equal returns cancel.
+    The past self wins if its group's mean return is higher than that of the other agents. The weights of both means are
+    multiplied by both sizes: they are whole numbers, so that equal returns cancel.
     """
     weights = np.zeros((num_envs, num_agents), np.float32)
     for block in blocks:
@@ -467,7 +493,7 @@ def margin_weights(blocks: Sequence[Block], num_envs: int, num_agents: int) -> n
 
 
 class Games(NamedTuple):
-    """Games (episodes) that ended in a rollout, and those that go on."""
+    """Games (episodes) of a rollout: number and scores of those that ended, and returns of those that go on."""
 
     played: Array  # [E] number of games that ended
     won: Array  # [E] sum of their scores: 1 won, 0.5 drawn, 0 lost
@@ -478,12 +504,12 @@ class Games(NamedTuple):
 def play_games(
     reward: Array, first: Array, ended: Array, margin_weights: np.ndarray, returns: Array, counts: Array
 ) -> Games:
-    """Return the games (episodes) of a rollout: how many ended in each environment, their scores, and the running ones.
+    """Return the games (episodes) of a rollout: number and scores of those that ended, and those that go on.
 
     `reward` is [T, E, A]; the sum of an episode's rewards, weighted by `margin_weights`, decides. `first` [T, E] marks
-    the first step of an episode, `ended` [T, E] the autoreset step after its last. `returns` and `counts` are those of
-    the games that were running before. An episode that starts without an autoreset step was truncated by a forced reset
-    and is not rated.
+    the first step of an episode, `ended` [T, E] the autoreset step after its last step. `returns` and `counts` are
+    those of the games that were running before. An episode that starts without an autoreset step follows one that a
+    forced reset truncated, which is not rated.
     """
 
     def step(state: tuple[Array, Array], inputs: tuple[Array, Array, Array]) -> Any:
@@ -501,7 +527,7 @@ def play_games(
 
 
 def game_score(margin: Any, rounding: Any) -> Array:
-    """Return the score of games by the margin of the returns: 1 won, 0.5 drawn, 0 lost.
+    """Return the score of games from the margin of the returns: 1 for won, 0.5 for drawn, 0 for lost.
 
     A game is drawn if its margin is at most `rounding`.
     """
@@ -509,7 +535,7 @@ def game_score(margin: Any, rounding: Any) -> Array:
 
 
 def win_probability(elo: Array, other: Array) -> Array:
-    """Return the win probability of a player rated `elo` against one rated `other`.
+    """Return the win probability of an agent with the Elo rating `elo` against one with the rating `other`.
 
     Elo, "The rating of chessplayers", 1978.
     """
@@ -517,28 +543,29 @@ def win_probability(elo: Array, other: Array) -> Array:
 
 
 def gain(played: Array, won: Array, chance: Array, elo_step: Scalar) -> Array:
-    """Return the rating points gained in `played` games with the score `won`, of which a share `chance` was expected.
+    """Return the rating points gained in `played` games with the total score `won`, where `chance` is expected of each.
 
-    Points are given for the mean score, as if of one game: `chance` is that before all of them. The sum of the games'
-    gains would overshoot: with the usual 16 points the ratings of two players diverge from 43 games an update on.
+    Points are given for the mean score, as if of one game; `chance` is the win probability before all of them. The sum
+    of the games' gains would overshoot: with the usual 16 points the ratings of two players diverge from 43 games an
+    update on.
     """
     surprise = won / jnp.maximum(played, 1.0) - chance
     return jnp.where(played > 0.0, elo_step * surprise, 0.0)
 
 
 class Ratings(NamedTuple):
-    """Elo ratings of P players, and the standard errors of these."""
+    """Elo ratings of P players, and the standard errors of these ratings."""
 
     elo: np.ndarray  # [P]
     error: np.ndarray  # [P] of the difference to the players' mean rating
 
 
 def fitted(won: np.ndarray, played: np.ndarray) -> Ratings:
-    """Return the most likely Elo ratings of P players, with mean START.
+    """Return the most likely Elo ratings of P players, with mean START, and their standard errors.
 
     Player i has the score `won[i, j]` from `played[i, j]` games with player j. The likelihood of Bradley and Terry
     1952, https://doi.org/10.1093/biomet/39.3-4.324, does not depend on the order of the games. Each pair that has met
-    is given one more game, drawn: without it, who has won all has no finite rating.
+    is given one more game, drawn: without it, a player that has won all games would have no finite rating.
     """
     met = played > 0
     won, played = won + 0.5 * met, played + 1.0 * met

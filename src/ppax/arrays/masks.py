@@ -77,7 +77,7 @@ def complete(space: spaces.Space, mask: PyTree | None, num_streams: int, name: s
 
 
 def _given(space: spaces.Space, mask: PyTree | None, num_streams: int, name: str) -> PyTree:
-    """Return the complete mask of a component of the action; for None, one that allows all actions."""
+    """Return the complete mask of one component of the action; where `mask` is None, a mask that allows all actions."""
     if mask is not None:
         return complete(space, mask, num_streams, name)
     if isinstance(space, spaces.Dict):
@@ -94,8 +94,8 @@ def allows_something(mask: PyTree) -> Array:
 
 
 def acting(steps: Transition) -> Array | None:
-    """Return which rows the policy learns from, [...]; None, without masks, for all valid rows.
+    """Return a mask, [...], of the rows from which the policy learns; None, without action masks, for all valid rows.
 
-    Those are the valid rows (no autoreset steps) with an allowed action.
+    These are the valid rows (no autoreset steps) in which some action is allowed.
     """
     return None if steps.action_mask is None else steps.valid & allows_something(steps.action_mask)

@@ -1,5 +1,7 @@
 """Metrics by name, each with its reduction over chunks of a minibatch, players, groups and iterations.
 
+A player is one agent inside a multi-agent environment.
+
 | reduction | over chunks, players and groups | over iterations |
 |---|---|---|
 | mean (the default) | mean over valid rows | mean |
@@ -38,14 +40,15 @@ Reductions = tuple[tuple[str, str], ...]  # (name, reduction) of all metrics tha
 class Table(Mapping[str, Array]):
     """Metrics by name, with the reduction (mean, max, sum, ...) of each; `|` merges two tables.
 
-    In a plain dict all reductions are means.
+    A reduction says how values are combined over minibatches and iterations. Where a plain dict of metrics is given in
+    place of a table, all its reductions are means.
     """
 
     arrays: dict[str, Array]
     reductions: Reductions = static(default=())
 
     def __getitem__(self, name: str) -> Array:
-        """Return the metric of this name."""
+        """Return the metric `name` of the table."""
         return self.arrays[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -65,7 +68,11 @@ class Table(Mapping[str, Array]):
 
 @part
 class Summary(Mapping[str, Array]):
-    """Metrics by name, packed into two arrays, so that merging takes two operations instead of two per name."""
+    """Metrics by name, packed into two arrays, so that merging takes two operations instead of two per name.
+
+    `tops` has a column for each maximum, and for each minimum, which is negated; `means` has one for every other
+    metric.
+    """
 
     means: Array  # [..., k]
     tops: Array  # [..., j] maxima, and negated minima
@@ -73,7 +80,7 @@ class Summary(Mapping[str, Array]):
     reductions: Reductions = static(default=())
 
     def __getitem__(self, name: str) -> Array:
-        """Return the metric of this name, [...], after the last reduction; NaN where it has no value."""
+        """Return the metric `name` of the summary, [...], as it is reported: NaN where it has no value."""
         index, kind = _places(self.names, self.reductions)[name]
         column: Any = (self.tops if kind in ("max", "min") else self.means)[..., index]
         where: Any = np.where if isinstance(column, np.ndarray | np.generic) else jnp.where
@@ -82,7 +89,7 @@ class Summary(Mapping[str, Array]):
             return -value if kind == "min" else value
 
     def stored(self, name: str) -> Array:
-        """Return the metric of this name, [...], as it is stored in a program, before the last reduction."""
+        """Return the metric `name` of the summary, [...], as it is stored: without NaN in place of a missing value."""
         index, kind = _places(self.names, self.reductions)[name]
         if kind not in ("max", "min"):
             return self.means[..., index]
@@ -95,15 +102,16 @@ class Summary(Mapping[str, Array]):
         return len(self.names)
 
     def kinds(self) -> dict[str, str]:
-        """Return the reductions of the columns of `means` by name, in their order."""
+        """Return the reduction of each metric in `means` by its name, in the order of the columns."""
         places = _places(self.names, self.reductions)
         return {name: kind for name, (_, kind) in places.items() if kind not in ("max", "min")}
 
 
 def reduced(reduction: str, metrics: Mapping[str, Array]) -> Table:
-    """Return `metrics` with this reduction declared, one of REDUCTIONS ("std" with the name of a metric).
+    """Return `metrics` as a table in which all have this reduction, one of REDUCTIONS.
 
-    It says how a metric is combined over minibatches, players and iterations. Raises ConfigError for any other.
+    "std" is followed by the name of the metric of the mean: "std episode_return". A reduction says how a metric is
+    combined over minibatches, players (agents of one environment) and iterations. Raises ConfigError for any other.
     """
     if reduction.partition(" ")[0] not in REDUCTIONS:
         raise ConfigError(f"reduction = {reduction!r}: must be one of {', '.join(REDUCTIONS)}")
@@ -123,7 +131,10 @@ def reductions_of(metrics: Mapping[str, Array]) -> Reductions:
 
 @functools.cache
 def _places(names: tuple[str, ...], reductions: Reductions) -> dict[str, tuple[int, str]]:
-    """Return by name each metric's column in `means`, or for max and min in `tops`, and its reduction."""
+    """Return each metric's column in a Summary and its reduction, by name.
+
+    The column is one of `tops` for the reductions max and min, and one of `means` for all others.
+    """
     kinds, places, count = dict(reductions), {}, [0, 0]
     for name in names:
         kind = kinds.get(name, "mean")
@@ -153,13 +164,16 @@ def unpack(summary: Summary) -> Table:
 
 
 def nothing(like: Summary) -> Summary:
-    """Return the neutral element of `merge` with the metrics of `like`."""
+    """Return a summary with the metrics of `like` that has no effect when merged: the neutral element of `merge`."""
     means, tops = jnp.zeros_like(like.means), jnp.full_like(like.tops, MISSING)
     return dataclasses.replace(like, means=means, tops=tops)
 
 
 def merge(one: Summary, other: Summary) -> Summary:
-    """Return two summaries of metrics merged: maxima of `tops`, sums of `means`, whose weights are applied before."""
+    """Return two summaries of the same metrics merged: maxima of `tops`, sums of `means`.
+
+    Means must be weighted before, so that their sum is the common mean.
+    """
     return dataclasses.replace(one, means=one.means + other.means, tops=jnp.maximum(one.tops, other.tops))
 
 
@@ -171,7 +185,8 @@ def each(names: Mapping[str, str], *reductions: str) -> np.ndarray:
 def counts_of(kinds: Mapping[str, str]) -> np.ndarray:
     """Return, for each metric of `kinds`, the column of the number of episodes that belongs to it, [k].
 
-    That is "episodes" with the metric's suffix, such as that of a group; column 0 where there is none.
+    `kinds` has reductions by name. The number is the metric "episodes" with the same suffix, such as that of a group;
+    column 0 where there is none.
     """
     every = list(kinds)
     episodes = ["episodes" + name.removeprefix(name.partition("/")[0]) for name in every]
@@ -179,9 +194,10 @@ def counts_of(kinds: Mapping[str, str]) -> np.ndarray:
 
 
 def between(totals: Summary, metrics: Summary) -> Array:
-    """Return what to add to squared deviations over two sets of episodes when the sets are pooled, [k].
+    """Return what to add to the sums of squared deviations of two sets of episodes when the sets are pooled, [k].
 
-    It is the sum of squares of the sets' means around the common mean; 0 for metrics that are no "std".
+    Each sum is about its own set's mean. The addition is the sum of squares of the two means around the common mean,
+    over all episodes; 0 for metrics that are no "std". `totals` and `metrics` are the two sets.
     """
     kinds, every = totals.kinds(), list(totals.kinds())
     spread = each(kinds, "std")
@@ -210,9 +226,11 @@ def add_up(totals: Summary, metrics: Summary, accepted: Array) -> Summary:
 
 
 def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
-    """Return totals of metrics divided by the number of iterations, or of episodes, as each metric declares.
+    """Return the metrics of `num_iterations` iterations from their totals, as the reduction of each declares.
 
-    A metric per episode is MISSING where no episode finished.
+    Means are divided by the number of iterations, metrics per episode by the number of episodes. A standard deviation
+    is the root of squared deviations divided by the number of episodes. Last values and sums stay as they are. A metric
+    per episode is MISSING where no episode finished.
     """
     kinds = totals.kinds()
     divisor = jnp.where(each(kinds, "per_episode", "std"), totals.means[counts_of(kinds)], num_iterations)

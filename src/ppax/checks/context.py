@@ -31,7 +31,10 @@ STEPS, SECONDS = 5000, 10.0  # limits on collecting rollouts until ENDS episodes
 
 
 class Replay(NamedTuple):
-    """Outputs of the policy, recomputed step by step on a stored rollout, [T, B, ...] for T steps of B streams."""
+    """Outputs of the policy, recomputed step by step on a stored rollout: [T, B, ...], T steps of B streams.
+
+    A stream is one agent in one environment.
+    """
 
     carry: PyTree  # before the step
     log_prob: Array
@@ -41,7 +44,7 @@ class Replay(NamedTuple):
 
 
 class CheckContext(NamedTuple):
-    """Rollout that the checks examine, the states from which it was collected, and compiled functions of it."""
+    """Rollout that the checks examine, the states from which it was collected, and compiled functions to process it."""
 
     agent: Any  # one PPO, or an agent of several (agents/policies.py)
     env: Any  # VectorEnv or HostEnv (some checks need a VectorEnv); for one policy of several, a PolicyEnv
@@ -84,10 +87,10 @@ def context_from_rollouts(
     key: Key,
     change: Callable[[CheckContext], CheckContext] = lambda context: context,
 ) -> CheckContext:
-    """Return a context with the first rollout in which ENDS episodes have ended, or with the last one of the attempts.
+    """Return a context with the first rollout in which ENDS episodes have ended, else with the last one collected.
 
     Rollouts of `num_steps` steps are collected for at most about STEPS steps or SECONDS. `change` is applied to the
-    context after the first rollout, for example an update.
+    context after the first rollout, for example an update of the learner; that rollout is not returned.
     """
     start_key, first_key, later_key = jax.random.split(key, 3)
     state = fast_compiled(lambda agent, env, key: start(agent, env, num_steps, key))(agent, env, start_key)
@@ -140,16 +143,16 @@ def replayed_rollout(context: CheckContext) -> Replay:
 
 
 def gradient(context: CheckContext, rollout: Rollout, key: Key) -> dict[str, np.ndarray]:
-    """Return the gradient of the loss on all rows of `rollout`, float64, by the path of the parameter."""
+    """Return the gradient of the agent's loss on all rows of `rollout`, float64, by the path of the parameter."""
     after = context.probe(context.learner, rollout, key).learner.params
     pairs = zip(labelled_leaves(context.learner.params), labelled_leaves(after), strict=True)
     return {path: (a.astype(np.float64) - b) / RATE for (path, a), (_, b) in pairs}
 
 
 def fewest_envs(agent: Agent, env: Env, num_steps: int) -> int:
-    """Return the smallest number of environments, a divisor of `env`'s, that gives about ROWS rows and valid sizes.
+    """Return the smallest number of environments with which a rollout has about ROWS rows and a valid size.
 
-    It is the number of `env` itself if no smaller one does.
+    It divides the number of environments in `env`, and is that number if no smaller one will do.
     """
     check_sizes(agent, env, num_steps)
     enough = -(-ROWS // (num_steps * env.num_agents))
@@ -164,7 +167,10 @@ def fewest_envs(agent: Agent, env: Env, num_steps: int) -> int:
 
 
 def fast_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function`, to be compiled with few optimisations: faster in all for programs that run once."""
+    """Return `function` compiled with few optimisations, which is faster in all for programs that run once.
+
+    It compiles when it is called first.
+    """
     return jax.jit(function, compiler_options=rules().run_once_options)
 
 
@@ -184,7 +190,7 @@ def differing_leaves(one: PyTree, other: PyTree) -> list[str]:
 def max_difference(one: PyTree, other: PyTree, valid: Any) -> float:
     """Return the largest |a - b| / (1 + |b|) over `valid` rows of two trees; infinite where a or b is not finite.
 
-    Leaves have the axes of `valid` in front. Without valid rows it is 0.
+    Leaves have the axes of `valid` in front. The result is 0 if no row is valid.
     """
     rows, worst = np.asarray(valid), 0.0
     for (_, a), (_, b) in zip(labelled_leaves(one), labelled_leaves(other), strict=True):

@@ -33,7 +33,7 @@ METHODS = {
 
 
 def check_protocol(env: VectorEnv, key: Key) -> CheckResult:
-    """Check that the environment is a part (`@ppax.part`) with methods and attributes of the `Environment` protocol."""
+    """Check that the environment is a frozen dataclass (`@ppax.part`) with all of the `Environment` protocol."""
     inner: Any = env.env
     while isinstance(inner, TimeLimit | ActionRepeat | PartialView):  # check the user's environment, not our wrappers
         inner = inner.env
@@ -132,7 +132,7 @@ def _counts(agents: Any) -> list[Any]:
 
 
 def _leaves(inner: Any) -> Iterator[str]:
-    """Yield messages about fields of an environment that are no numbers, and static fields that cannot be hashed."""
+    """Yield messages about fields of an environment that are no numbers but should be, or static but not hashable."""
     leaves, structure = jax.tree.flatten(inner)
     for leaf in leaves:
         if not isinstance(leaf, kinds.Number | np.ndarray | np.generic | jax.Array):
@@ -146,7 +146,7 @@ def _leaves(inner: Any) -> Iterator[str]:
 
 
 def _actions(space: spaces.Space) -> Iterator[str]:
-    """Yield messages about action spaces for which there are no action heads."""
+    """Yield messages about action spaces inside `space` that have no action head, or numbers with one value only."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for inner in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
             yield from _actions(inner)
@@ -193,7 +193,7 @@ def check_shapes(env: VectorEnv, key: Key) -> CheckResult:
 
 
 def checks_without_agent(env: VectorEnv, key: Key) -> list[Check]:
-    """Return the results of the checks that `selftest` makes of the environment alone."""
+    """Return the results of those checks of `selftest` that need the environment alone, and no agent."""
     checks = {"shapes": check_shapes, "keys": check_keys, "environment": check_repeats, "resets": check_resets}
     keys = jax.random.split(key, len(checks))
     return [attempt(name, check, env, key) for (name, check), key in zip(checks.items(), keys, strict=True)]
@@ -215,7 +215,7 @@ def check_keys(env: VectorEnv, key: Key) -> CheckResult:
 
 
 def check_repeats(env: VectorEnv, key: Key) -> CheckResult:
-    """Check that the same key and action give the same step, in another compiled program, too."""
+    """Check that the same key and action give the same step twice, also in another compiled program."""
     # a new function each time, so that both are traced and state kept in Python between traces shows
     one, other = (jax.jit(lambda key: reset_and_step(env, key))(jax.random.clone(key)) for _ in range(2))
     return none_of(
@@ -227,7 +227,7 @@ def check_repeats(env: VectorEnv, key: Key) -> CheckResult:
 
 
 def check_resets(env: VectorEnv, key: Key) -> CheckResult:
-    """Check that different keys give different initial states, if reset is random at all."""
+    """Check that different keys give different initial states; if reset draws no random numbers, it does not apply."""
     begin = jax.jit(jax.vmap(env.env.reset))(jax.random.split(key, RESETS))
     rows = [x.reshape(RESETS, -1) for _, x in labelled_leaves(_without_keys((begin.state, begin.obs)))]
     distinct = len({b"".join(x[i].tobytes() for x in rows) for i in range(RESETS)})
@@ -268,18 +268,18 @@ def _like_space(space: spaces.Space, axis: tuple[int, ...]) -> PyTree:
 
 
 def _narrow(tree: PyTree) -> PyTree:
-    """Return shapes and dtypes of a tree as `VectorEnv` gives them, which converts 64 bits to 32."""
+    """Return shapes and dtypes of a tree after the conversion of 64 bits to 32 that `VectorEnv` makes."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, in_32_bits(x.dtype)), tree)
 
 
 def _narrowed(env: VectorEnv, obs: PyTree) -> PyTree:
-    """Return shapes and dtypes of observations as `VectorEnv` gives them."""
+    """Return shapes and dtypes of observations as `VectorEnv` returns them, with 32 bits in place of 64."""
     shapes: PyTree = jax.eval_shape(partial(narrow, env.observation_space), obs)
     return shapes
 
 
 def _plain(tree: Any) -> Any:
-    """Return `tree` with dicts in place of its other mappings, which JAX takes for other structures."""
+    """Return `tree` with dicts in place of its other mappings, which JAX would take for different structures."""
     return {name: _plain(x) for name, x in tree.items()} if isinstance(tree, dict) else tree
 
 
@@ -302,7 +302,7 @@ def _without_keys(tree: PyTree) -> list[Array]:
 
 
 def _is_random(jaxpr: Any) -> bool:
-    """Return whether a jaxpr, or one inside it, draws random numbers."""
+    """Return True if a jaxpr (JAX's traced program), or one inside it, draws random numbers."""
     for equation in jaxpr.eqns:
         if equation.primitive.name in DRAWS:
             return True

@@ -42,7 +42,7 @@ CLOSE = 1e-5  # relative tolerance, between two runs of the same episode
 
 
 class EnvEvent(NamedTuple):
-    """Result of one reset or step of one environment, copied, as the environment may write into its arrays later."""
+    """Result of one reset or step of one environment; a copy, as the environment may write into its arrays later."""
 
     obs: Any
     info: Any
@@ -50,12 +50,12 @@ class EnvEvent(NamedTuple):
 
     @property
     def where(self) -> str:
-        """Name of the call, "reset" or "step", for messages."""
+        """Name of the call that gave the result, "reset" or "step", for messages."""
         return "reset" if self.step is None else "step"
 
     @property
     def ended(self) -> bool:
-        """Whether the episode has ended with this step, with several agents for all of them; False for a reset."""
+        """Whether the episode has ended with this step; with several agents: for all of them. False for a reset."""
         if self.step is None:
             return False
         over = self.info["over"] if "agent_first" in self.info else np.all(np.logical_or(self.step[1], self.step[2]))
@@ -71,7 +71,7 @@ class NoMask(Exception):
 
 
 class Subject:
-    """One environment under check; with several agents, or as a vector of environments, arrays have `axis` in front."""
+    """One environment under check. With several agents, and in a vector environment, arrays have `axis` in front."""
 
     def __init__(self, env: Any, number: int, factory: Any = None):
         self.env, self.number, self.factory = env, number, factory
@@ -87,14 +87,14 @@ class Subject:
         self.vector, self._mode = vector, autoreset_mode_of(env) if vector else None
 
     def reset(self, seed: int | None) -> EnvEvent:
-        """Reset the environment and return what it gave; ProtocolError where that is not (obs, info)."""
+        """Reset the environment and return the result; ProtocolError if the environment does not return (obs, info)."""
         out = self.env.reset() if seed is None else self.env.reset(seed=seed)
         if not isinstance(out, tuple) or len(out) != 2 or not isinstance(out[1], dict):
             raise ProtocolError(f"reset returns {_kind(out)}, not (obs, info), info a dict")
         return EnvEvent(copy.deepcopy(out[0]), _read(out[1]))
 
     def step(self, action: Any) -> EnvEvent:
-        """Make one step of the environment and return what it gave; ProtocolError where that is not five values."""
+        """Make one step of the environment and return the result; ProtocolError if it does not return five values."""
         out = self.env.step(copy.deepcopy(action))  # it may write into its action, which is given again
         if not isinstance(out, tuple) or len(out) != 5 or not isinstance(out[4], dict):
             raise ProtocolError(
@@ -103,9 +103,9 @@ class Subject:
         return EnvEvent(copy.deepcopy(out[0]), _read(out[4]), copy.deepcopy(tuple(out[1:4])))
 
     def reset_if_ended(self, last: EnvEvent) -> EnvEvent | None:
-        """Reset the environment where the step `last` ended an episode, and return what it gave; else None.
+        """Reset the environment if the step `last` ended an episode, and return the result; else return None.
 
-        An environment that resets itself (autoreset) is not reset: None.
+        An environment that resets itself (autoreset) is never reset here.
         """
         if self._mode is None:
             return self.reset(None) if last.ended else None
@@ -149,16 +149,16 @@ class EnvTrace(NamedTuple):
     unseeded: tuple[EnvEvent, ...]  # resets of the first subject without seed
 
     def all(self) -> Iterator[tuple[Subject, EnvEvent]]:
-        """Yield every recorded reset and step, with the environment that made it."""
+        """Yield every recorded reset and step of the trace, with the environment that made it."""
         for subject, events in zip(self.subjects, self.events, strict=True):
             yield from ((subject, event) for event in events)
         yield from ((self.subjects[0], event) for event in (*self.repeated, *self.starts, *self.unseeded))
 
 
 def subjects_of(env: HostEnv, count: int) -> tuple[tuple[Subject, ...], bool]:
-    """Return at least `count` environments to check, one of each kind, and whether they are the user's.
+    """Return at least `count` environments to check, one of each kind, and True if they are the user's own.
 
-    Those of the user are not to be closed.
+    The user's own must not be closed; if False, they were made here.
     """
     made = list(env.host.factories[: max(count, FEW)])
     if not env.host.unique:
@@ -169,7 +169,10 @@ def subjects_of(env: HostEnv, count: int) -> tuple[tuple[Subject, ...], bool]:
 
 
 def short_trace(subjects: Sequence[Subject]) -> EnvTrace:
-    """Return a record of one reset and one step of each environment; of a mask that is none, of the reset alone."""
+    """Return a record of one reset and one step of each environment.
+
+    Where a reset gives something as action mask that is none, the record has the reset alone.
+    """
     rng = np.random.default_rng(0)
     events: list[tuple[EnvEvent, ...]] = []
     for subject in subjects:
@@ -217,7 +220,7 @@ def record_trace(subjects: Sequence[Subject], steps: int, resets: int, seed: int
 
 
 def _read(info: dict[str, Any]) -> dict[str, Any]:
-    """Return copies of the entries of `info` that are checked; others may be of any type."""
+    """Return copies of those entries of `info` that are checked; all others, which may be of any type, are left out."""
     return {name: copy.deepcopy(info[name]) for name in READ if name in info}
 
 
@@ -242,7 +245,7 @@ def check_shapes(trace: EnvTrace) -> CheckResult:
 
 
 def check_types(trace: EnvTrace) -> CheckResult:
-    """Check that no type is one that NumPy casts without an error: harmless in ppax, but not in other libraries."""
+    """Check that no array has a type that NumPy would cast silently: harmless in ppax, but not in other libraries."""
     problems = _once(_mistyped(subject, event) for subject, event in trace.all())
     return none_of(
         problems,
@@ -316,7 +319,7 @@ def check_masks(trace: EnvTrace) -> CheckResult:
 
 
 def check_episode_stats(trace: EnvTrace) -> CheckResult:
-    """Check that `info["episode_stats"]` comes with every reset and step, or with none."""
+    """Check that `info["episode_stats"]` comes with every reset and step, if it comes with any."""
     given = ["episode_stats" in event.info for _, event in trace.all()]
     if not any(given):
         return skip('the environment gives no info["episode_stats"]')
@@ -352,7 +355,7 @@ def check_seeds(trace: EnvTrace) -> CheckResult:
 
 
 def check_resets(trace: EnvTrace) -> CheckResult:
-    """Check that episodes start differently, with different seeds and without seed."""
+    """Check that episodes start differently: with different seeds, and without a seed."""
     seeded, unseeded = (_distinct([event.obs for event in group]) for group in (trace.starts, trace.unseeded))
     starts = len(trace.starts)
     text = f"{starts} seeds give {seeded} different starts, {len(trace.unseeded)} resets without seed {unseeded}"
@@ -446,7 +449,7 @@ def _alike(events: tuple[EnvEvent, ...]) -> bool:
 
 
 def _around_ends(events: tuple[EnvEvent, ...]) -> Iterator[tuple[EnvEvent, EnvEvent]]:
-    """Yield the last step of each episode, with the reset after it."""
+    """Yield the last step of each episode together with the reset after it."""
     for before, event in itertools.pairwise(events):
         if before.ended and event.step is None:
             yield before, event
@@ -494,7 +497,10 @@ def _outside(name: str, space: spaces.Space, x: np.ndarray) -> Iterator[str]:
 
 
 def _once(problems: Iterator[Iterator[str]]) -> list[str]:
-    """Return the first message of each kind; messages that differ only after " = " are of one kind."""
+    """Return the first message of each kind; messages that differ only after " = " are of one kind.
+
+    `problems` has an iterator of messages for each reset or step.
+    """
     first: dict[str, str] = {}
     for messages in problems:
         for message in messages:
@@ -503,7 +509,7 @@ def _once(problems: Iterator[Iterator[str]]) -> list[str]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return whether two trees hold the same numbers, up to rounding."""
+    """Return True if two trees hold the same numbers, up to rounding."""
     if one is None or other is None:
         return one is other
     if isinstance(one, dict):
@@ -517,7 +523,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _distinct(elements: list[Any]) -> int:
-    """Return the number of distinct elements, which are trees; equal up to rounding counts as the same."""
+    """Return the number of distinct elements, which are trees; elements that are equal up to rounding count once."""
     kept: list[Any] = []
     for element in elements:
         if not any(_same(element, other) for other in kept):
@@ -576,7 +582,8 @@ def all_checks(env: HostEnv | gymnasium.Env, key: Key) -> list[Check]:
 def declared_checks(env: HostEnv) -> list[Check]:
     """Return the results of the cheap checks that `fit` makes before training; EnvError where an environment raises.
 
-    They are [] where the environments exist already: of a robot or a licence there may be one at a time.
+    [] if the environments of `env` exist already: then no second one is made, as for a robot or a licence there may be
+    none.
     """
     if env.host.running:
         return []
@@ -600,7 +607,10 @@ def declared_checks(env: HostEnv) -> list[Check]:
 
 
 def not_created(error: EnvError | ConfigError) -> list[Check]:
-    """Return the results of all checks for an environment whose constructor or first reset raised `error`."""
+    """Return the results for an environment whose constructor or first reset raised `error`: no check could be tried.
+
+    The check "interface" fails with the error.
+    """
     said, cause = str(error).partition("\n")[0], getattr(error, "cause", None)
     text = said if cause is None else f"{said}: {type(cause).__name__}: {' '.join(str(cause).split())}"
     failed = Check("interface", False, text, None, str(error) if cause is None else last_lines(cause))

@@ -25,7 +25,7 @@ class CheckResult(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Result of one check with the name of the check, a line of a report."""
+    """Result of one check together with the check's name: a line of a report."""
 
     name: str
     passed: bool | None
@@ -40,14 +40,14 @@ class Check(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Results of all checks of a self-test, and its duration; `report[name]` is one result."""
+    """Results of all checks of an agent or environment, and their duration; `report[name]` is one of the results."""
 
     checks: tuple[Check, ...]
     seconds: float
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed; checks that do not apply count as passed."""
+        """Whether no check of the report failed; checks that do not apply count as passed."""
         return all(check.passed is not False for check in self.checks)
 
     def __getitem__(self, name: Any) -> Any:
@@ -76,12 +76,18 @@ def _finite(number: float | None) -> float | None:
 
 
 def within_limit(number: float, allowed: float, text: str, advice: str) -> CheckResult:
-    """Return a result that passes if `number` is at most `allowed` (NaN fails); `text` says what it measures."""
+    """Return a check's result, which passes if `number` is at most `allowed` (NaN fails).
+
+    `text` says what the number measures, `advice` is the meaning and remedy of a failure.
+    """
     return CheckResult(number <= allowed, f"{text} {number:.2g} (allowed {allowed:.2g})", number, advice)
 
 
 def none_of(problems: list[str], text: str, advice: str) -> CheckResult:
-    """Return a result that passes, with `text`, if there are no problems; else its text has the first three."""
+    """Return a check's result, which passes, with `text`, if there are no problems; else its text has the first three.
+
+    `advice` is the meaning and remedy of a failure.
+    """
     if not problems:
         return CheckResult(True, text, 0.0)
     more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
@@ -99,7 +105,7 @@ def not_tried(name: str, why: str = "an earlier check failed") -> Check:
 
 
 def attempt(name: str, check: Callable[..., CheckResult], *arguments: Any) -> Check:
-    """Return the result of `check(*arguments)`; an exception, often from the user's code, is a failed check."""
+    """Return the result of `check(*arguments)` under its name; an exception, as in a user's code, is a failed check."""
     try:
         finding = check(*arguments)
     except (Exception, SystemExit) as error:

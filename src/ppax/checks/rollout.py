@@ -97,7 +97,7 @@ def check_replay(context: CheckContext) -> CheckResult:
 
 
 def check_memory(context: CheckContext) -> CheckResult:
-    """Check that memory is reset where an episode begins."""
+    """Check that the network's memory is reset where an episode begins."""
     agent, steps, carry = context.agent, context.rollout.steps, context.actor.carry
     if not jax.tree.leaves(agent.initial_carry(1)):
         return skip("the network has no memory")
@@ -107,7 +107,10 @@ def check_memory(context: CheckContext) -> CheckResult:
     everywhere = np.ones(steps.first.shape, bool)
 
     def change(first: Array, begin: int) -> float:
-        """Return the largest change of outputs from step `begin` on when the memory at the start is another."""
+        """Return the largest change of outputs from step `begin` on between two different memories at the start.
+
+        `first` says where episodes begin.
+        """
         one, other = (
             context.replay(context.learner, x, dataclasses.replace(steps, first=first)) for x in (junk, carry)
         )
@@ -304,9 +307,9 @@ def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _used_obs(steps: Any) -> np.ndarray:
-    """Return which observations are used, bool [T, B]: those of valid steps (no autoresets), and final ones.
+    """Return, as bool [T, B], which observations are used: those of valid steps (no autoresets), and final ones.
 
-    A final observation's value is bootstrapped from.
+    Final observations are used because their value is bootstrapped from. T are steps, B agents in all environments.
     """
     used: np.ndarray = np.array(steps.valid)
     used[1:] |= np.asarray(steps.ended)[:-1]

@@ -21,7 +21,7 @@ from ppax.training.backends import backend_of
 
 
 class EnvChecks(NamedTuple):
-    """Checks that environments of one kind (compiled or on the host) have apart from the other kind."""
+    """Checks for environments of one kind, compiled or on the host, that those of the other kind do not have."""
 
     alone: Callable[[Any, Key], list[Check]]  # of the environment without the agent
     of_policy: Mapping[str, Callable[[CheckContext], CheckResult]]  # of the policy in such environments only
@@ -50,9 +50,9 @@ def selftest(agent: Agent, env: Env, num_steps: int, key: Key) -> Report:
     """Check `agent` in `env` for common faults, with rollouts of `num_steps` steps and a few updates.
 
     The report has a line for each check. It takes well under a minute for agents that compile fast. Where a few
-    environments are enough, it steps fewer than `env` has. With Independent and Groups each policy is checked on its
-    own streams, in checks such as `ratio/prey`. Raises ConfigError where the sizes do not divide, and for self-play;
-    any other fault is a failed check of the report.
+    environments are enough, fewer than those of `env` are stepped. With Independent and Groups each policy is checked
+    on its own agents, in checks such as `ratio/prey`. Raises ConfigError for self-play, and where the steps of a
+    rollout cannot be divided into minibatches; any other fault is a failed check of the report.
     """
     begin = time.perf_counter()
     _refuse_self_play(agent)
@@ -62,9 +62,9 @@ def selftest(agent: Agent, env: Env, num_steps: int, key: Key) -> Report:
 
 
 def _checks(agent: Agent, few: Env, env: Env, num_steps: int, key: Key) -> Iterator[Check]:
-    """Yield the results of all checks; `few` is `env` with fewer environments, which are stepped.
+    """Yield the results of all checks of `agent`, made in `few`, which is `env` with fewer environments.
 
-    Those of the environment alone are left out where a check of the rollout replaces them.
+    Checks of the environment alone are left out where a check of the rollout has the same name.
     """
     keys = iter(jax.random.split(key, 16))
     contexts: list[CheckContext] = []
@@ -96,7 +96,7 @@ def _checks(agent: Agent, few: Env, env: Env, num_steps: int, key: Key) -> Itera
 def _of_members(contexts: list[CheckContext], of_env: EnvChecks, env: Env, num_steps: int, key: Key) -> Iterator[Check]:
     """Yield the results of the checks of each policy of an agent that has several.
 
-    `contexts` is [] where there is no rollout.
+    `contexts` has the context with the rollout of all policies; it is [] where no rollout could be collected.
     """
     if not contexts:
         yield not_tried("policies", "there is no rollout")
@@ -126,7 +126,7 @@ def _refuse_self_play(agent: Agent) -> None:
 
 
 def _checks_of_rollout(of_env: EnvChecks, env: Any, num_steps: int, keys: Iterator[Key]) -> dict[str, tuple[Any, ...]]:
-    """Return the checks of a rollout, by name, each with the arguments that it takes after the context."""
+    """Return the functions that check a rollout, by name, each in a tuple with the arguments after the context."""
     return {
         "finite": (rollout.check_finite,),
         "spaces": (rollout.check_inside,),

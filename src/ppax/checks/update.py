@@ -34,7 +34,7 @@ DRIFT = 0.02  # tolerance between one device and two, as a share of the update: 
 
 
 def check_targets(context: CheckContext, key: Key) -> CheckResult:
-    """Check that advantages and value targets are those of a float64 computation; for ppax's own estimators alone."""
+    """Check that advantages and value targets agree with a float64 computation, for estimators of ppax alone."""
     weights = weights_of(context.agent.advantage)
     if weights is None:
         return skip(
@@ -130,7 +130,7 @@ def check_gradients(context: CheckContext, key: Key) -> CheckResult:
 
 
 def check_empty_rows(context: CheckContext, key: Key) -> CheckResult:
-    """Check that invalid rows, the autoreset steps, have no influence on an update, whatever their values are."""
+    """Check that invalid rows (autoreset steps) have no influence on an update, whatever their values are."""
     steps, invalid = context.rollout.steps, ~context.rollout.steps.valid
     if not invalid.any():
         return skip("every row of the rollout is valid: no episode ended in it")
@@ -207,7 +207,10 @@ def check_devices(context: CheckContext, num_steps: int, key: Key) -> CheckResul
 
 
 def _with_empty(rollout: Rollout) -> Rollout:
-    """Return the rollout with a copy of all its streams behind them, in which every row is invalid."""
+    """Return the rollout with a copy of all its columns appended, in which every row is invalid.
+
+    A column is that of one agent in one environment, a row one of its steps.
+    """
     empty = dataclasses.replace(rollout.steps, valid=jnp.zeros_like(rollout.steps.valid))
     steps = jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=1), rollout.steps, empty)
     trace = jnp.concatenate([rollout.reward_trace] * 2, axis=1)
@@ -228,7 +231,7 @@ def _estimate(agent: PPO) -> Any:
 
 
 def _with_ends(context: CheckContext, key: Key) -> tuple[Transition, Array]:
-    """Return steps of the rollout with random terminations and truncations, and the next value of each step."""
+    """Return steps of the rollout, with random terminations and truncations, and the value after each step."""
     rollout: Rollout = context.rollout
     steps = jax.tree.map(lambda x: x[:STEPS, :STREAMS], dataclasses.replace(rollout.steps, carry=()))
     after = jnp.concatenate([rollout.steps.value[1:], rollout.last_value[None]])[:STEPS, :STREAMS]
@@ -252,7 +255,7 @@ def _poison(tree: PyTree, where: Array) -> PyTree:
 
 
 class Weights(NamedTuple):
-    """Coefficients of an advantage estimator where all probability ratios are 1."""
+    """Coefficients of an advantage estimator, for probability ratios that are all 1."""
 
     trace: float  # c
     step: float = 1.0  # rho
@@ -260,7 +263,7 @@ class Weights(NamedTuple):
 
 
 def weights_of(part: Any) -> Weights | None:
-    """Return the coefficients of an advantage estimator of ppax; None for any other."""
+    """Return the coefficients of an advantage estimator that comes with ppax; None for any other one."""
     if type(part) is GAE:
         return Weights(float(part.gae_lambda))
     if type(part) is TDLambda:
@@ -355,7 +358,7 @@ def _decided(agent: PPO, params: PyTree, features: PyTree, action_mask: PyTree |
 def _direction(tree: PyTree, key: Key) -> PyTree:
     """Return a random direction, a tree like `tree`, in which magnitudes of leaves differ by powers of ten.
 
-    So each leaf dominates in some direction.
+    Of many such directions, each leaf thus dominates some.
     """
     leaves, structure = jax.tree.flatten(tree)
     size_key, noise_key = jax.random.split(key)
@@ -390,9 +393,10 @@ def with_noise(params: PyTree, key: Key) -> PyTree:
 
 
 def excess(total: np.ndarray, squares: np.ndarray) -> float:
-    """Return the largest |mean score| divided by its tolerance, from sums over samples of scores and their squares.
+    """Return the largest |mean score| divided by its tolerance, from sums over samples of scores and of their squares.
 
-    The tolerance is SIGMAS standard errors + 20 / n (for rare actions never sampled).
+    A score is a derivative of log p. The tolerance is SIGMAS standard errors + 20 / n, with n samples, of which rare
+    actions may be in none.
     """
     n = DRAWS * TURNS
     mean, second = total / n, squares / n

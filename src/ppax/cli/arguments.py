@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from ppax import config
 from ppax.config import group_tables
-from ppax.config.catalogue import CHAIN, ONE, TABLE, fields_holding
+from ppax.config.catalogue import CHAIN, ONE, TABLE, fields_holding, free_fields
 from ppax.core import imports, untrusted
-from ppax.core.options import LISTS, NONE, Config, Option, flatten, unflatten
+from ppax.core.options import LISTS, NONE, Config, Option, flatten, free_tables, unflatten
 from ppax.core.types import ConfigError
 
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -39,11 +39,11 @@ class Argument(NamedTuple):
 
     @property
     def value(self) -> str:
-        """First word of the option; "" without one."""
+        """First word after the option; "" without one."""
         return self.words[0] if self.words else ""
 
     def further(self) -> list[Argument]:
-        """Return the words after the first one as an argument without an option; [] if there are none."""
+        """Return the words after the first one as an Argument that has no option; [] if there are none."""
         return [Argument("", self.words[1:])] if self.words[1:] else []
 
 
@@ -70,9 +70,9 @@ def join_arguments(arguments: Iterable[Argument]) -> list[str]:
 
 
 def without(option: str, texts: list[str]) -> tuple[list[str], list[str]]:
-    """Return the words of a command line without `option`, `--trust` or `--device`, and the list of its values.
+    """Return the words `texts` of a command line without `option` and its values, and the list of these values.
 
-    Raises ConfigError where the option has no value.
+    `option` is `--trust` or `--device`. Raises ConfigError where it has no value.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(option, dest="values", action="append", nargs="?", default=[])
@@ -93,7 +93,7 @@ def target_of(arguments: Sequence[Argument]) -> str | None:
 
 
 def split_help(arguments: list[Argument]) -> tuple[str | None, list[Argument]]:
-    """Return PART of `--help PART` with underscores, and the other arguments.
+    """Return the PART of `--help PART`, with underscores for dashes, and the arguments without it.
 
     PART is "" if it is not named, and None without `--help`.
     """
@@ -105,7 +105,7 @@ def split_help(arguments: list[Argument]) -> tuple[str | None, list[Argument]]:
 
 
 def booleans(arguments: Iterable[Argument], known: dict[str, Option]) -> Iterator[Argument]:
-    """Yield the arguments with `--log.console false` as `--no-log.console`, the only form that argparse knows.
+    """Yield the arguments with booleans in the form that argparse knows: `--log.console false` as `--no-log.console`.
 
     `known` are the options of the run by path. Raises ConfigError for a value that is no boolean.
     """
@@ -123,17 +123,22 @@ def booleans(arguments: Iterable[Argument], known: dict[str, Option]) -> Iterato
         yield from argument.further()
 
 
-def split_free(arguments: Iterable[Argument]) -> tuple[list[Argument], Config]:
-    """Return the arguments without options that have no declared type, and the values of these by dotted path.
+def split_free(
+    arguments: Iterable[Argument], known: dict[str, Option], table: str = ""
+) -> tuple[list[Argument], Config]:
+    """Return the arguments without options of undeclared type, and the values of such options by dotted path.
 
-    Such options are parameters of the environment, as `--env-params.gravity 12`.
+    They are parameters of the environment, as `--env-params.gravity 12`, and those in tables with free names
+    among the options `known`, as `--agent.network.arguments.width 64`; only those in `table`, if
+    it is named, such as "env_params".
     """
+    tables = free_tables(known.values())
     rest: list[Argument] = []
     free: Config = {}
     for argument in arguments:
         name = argument.flag
-        path = name.removeprefix("--").replace("-", "_")
-        if not config.is_free(path):
+        path = option_path(name)
+        if not path.startswith(table) or not (config.is_free(path, tables) or f"{path}." in tables):
             rest.append(argument)
             continue
         if not argument.words:
@@ -174,6 +179,7 @@ def dashed(flag: str) -> str:
     *outer, last = flag.split(".")
     of_part = last in fields_holding(ONE) or (bool(outer) and outer[-1] in fields_holding(TABLE, CHAIN))
     of_part |= last == "agent" and len(outer) == 2  # of a group
+    of_part &= not free_fields() & set(outer)  # an argument of a module may be called memory
     if flag in ("--agent", "--schedule") or (flag.startswith(("--agent.", "--groups.", "--schedule.")) and of_part):
         flag += ".part"
     return f"{flag}.run" if flag == "--init-from" else flag
@@ -203,13 +209,16 @@ def option_path(flag: str) -> str:
 
 
 def choose_preset(arguments: Iterable[Argument]) -> Config:
-    """Return the option of `--preset NAME`, which decides what the run begins from; {} where it is not given."""
+    """Return the option that `--preset NAME` sets, as {"preset": NAME}; {} if it is not given.
+
+    The settings of a run begin with those of its preset.
+    """
     given = [argument.value for argument in arguments if argument.flag == f"--{config.PRESET}" and argument.words]
     return {config.PRESET: given[-1]} if given else {}
 
 
 def choose_groups(base: Config, arguments: Iterable[Argument]) -> Config:
-    """Return the configuration `base` with empty tables for new groups that `--groups.NAME...` names.
+    """Return the configuration `base` with empty tables for new groups of agents that `--groups.NAME...` names.
 
     Groups decide which options exist.
     """
@@ -219,9 +228,10 @@ def choose_groups(base: Config, arguments: Iterable[Argument]) -> Config:
 
 
 def choose_lists(base: Config, arguments: list[Argument]) -> tuple[Config, list[Argument]]:
-    """Return `base` with the lists of parts that `--log.to NAME ...` and its like name, and the other arguments.
+    """Return `base` with the lists of parts that options such as `--log.to NAME ...` give, and the other arguments.
 
-    A part that `base` has already keeps its options; `none` is the empty list.
+    A part is a swappable component, such as a logger. One that `base` has already keeps its options; `none` is the
+    empty list.
     """
     flat, flags = dict(flatten(base)), {f"--{path}": path for path in LISTS}
     for argument in arguments:
@@ -259,11 +269,11 @@ def _tables(flat: Config, path: str) -> list[Config]:
 def choose_extensions(
     base: Config, arguments: list[Argument], topic: str | None = None
 ) -> tuple[Config, list[Argument]]:
-    """Return `base` with the extensions that `--agent.extensions NAME,...` or options name, and other arguments.
+    """Return `base` with the extensions that arguments name, and the arguments without `--agent.extensions NAME,...`.
 
-    Extensions decide which options exist. One that `base` has keeps its options; `none` removes all. One that the help
-    on `topic` is asked for is added. Raises ConfigError for a name given twice, and for an option of an extension that
-    the list leaves out.
+    Options of an extension name it, too. Extensions decide which options exist. One that `base` has keeps its options;
+    `none` removes all. An extension on which `topic` asks for help is added. Raises ConfigError for a name given twice,
+    and for an option of an extension that the list leaves out.
     """
     listed = {one.flag.removeprefix("--"): _extensions(one) for one in arguments if is_extension_list(one.flag)}
     left = [argument for argument in arguments if not is_extension_list(argument.flag)]
@@ -329,8 +339,8 @@ def _require_inherited(flat: Config, listed: dict[str, list[str]]) -> None:
 def choose_parts(base: Config, arguments: Sequence[Argument]) -> Config:
     """Return `base` with the parts that arguments such as `--agent.loss.part NAME` name.
 
-    They decide which options exist. Where `base` has another part in such a place, the options of that part are
-    dropped.
+    A part is a swappable component, and decides which options exist. Where `base` has another part in such a place, the
+    options of that part are dropped.
     """
     flat = dict(flatten(base))
     config.require_trusted_parts(unflatten(flat | dict(_named_parts(arguments))))  # of all parts at once
@@ -343,7 +353,10 @@ def choose_parts(base: Config, arguments: Sequence[Argument]) -> Config:
 
 
 def _named_parts(arguments: Iterable[Argument]) -> Iterator[tuple[str, str]]:
-    """Yield dotted path and name of each part that the arguments name."""
+    """Yield (dotted path, name) for each argument such as `--agent.loss.part NAME`, which names a part.
+
+    A part is a swappable component, such as a loss.
+    """
     sections = ("--agent.", "--groups.", "--schedule.", *(f"--{path}." for path in LISTS))
     for argument in arguments:
         if argument.flag.startswith(sections) and argument.flag.endswith(".part"):

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from ppax import config
 from ppax.cli.arguments import dashed, option_path, renamed_option
 from ppax.core import imports, unknown_names
-from ppax.core.options import Option, meant
+from ppax.core.options import Option, free_tables, meant
 from ppax.core.types import ConfigError, printable
 from ppax.devices import processes
 from ppax.envs import BUILTIN, HOST_SUITES, SUITES
@@ -53,7 +53,7 @@ def fail(error: object, code: int) -> int:
 
 
 def require_command(arguments: list[str]) -> None:
-    """Raise ConfigError, which names the most likely one, where the first argument is no command."""
+    """Raise ConfigError, which names the most likely command, if the first argument is no command."""
     first = arguments[0]
     if first in COMMANDS:
         return
@@ -97,7 +97,7 @@ def refused(unknown: Sequence[str], options: argparse.Namespace) -> str:
 
 
 def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> str:
-    """Return the error text for options of a run that `ppax resume` was given, with the line that changes them.
+    """Return the error text for a run's options that `ppax resume` was given: how to train with them instead.
 
     It is "" for arguments that are no options of the run. `run` is the directory of the run or sweep.
     """
@@ -107,8 +107,9 @@ def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> st
     run_config = config.plain(split_sweep(config.read(file))[0])  # without code that would have to be trusted
     argument = dashed(arguments[0].partition("=")[0])
     option = option_path(argument)
-    known = {one.path for one in config.options(run_config)}
-    if option not in known and not config.is_free(option):
+    options = list(config.options(run_config))
+    known = {one.path for one in options}
+    if option not in known and not config.is_free(option, free_tables(options)):
         return f"unknown option {argument!r}{meant(option, known, flagged)}" if unknown_names.meaning(option) else ""
     given = shlex.join(arguments) + ("" if total_steps is None else f" --total-steps {total_steps}")
     if file.name == SWEEP_FILE:
@@ -127,9 +128,9 @@ def flagged(option: str, value: str) -> str:
 
 @contextmanager
 def resumable(run_dir: Callable[[], Path]) -> Iterator[None]:
-    """Context that adds to a KeyboardInterrupt the command that resumes the run.
+    """Yield; a KeyboardInterrupt inside gets, as its text, the command that resumes the run.
 
-    It adds nothing where `run_dir()`, the run directory, has no run file yet.
+    It gets none where `run_dir()`, the run directory, has no run file yet.
     """
     try:
         yield

@@ -67,9 +67,10 @@ def _shown(value: Any) -> str:
 
 
 def catalogue() -> dict[str, Any]:
-    """Return the lists of environments: built in, named by installed packages, and of each installed suite.
+    """Return all environments, by how they come: "builtin", "registered" (by packages), "installed" (by suite).
 
-    Two more are suites that cannot be imported, with the error, and suites that need an extra.
+    Two more entries are "broken", the suites that cannot be imported, with the error, and "extras", the suites that
+    need an extra of ppax.
     """
     listed: dict[str, list[str]] = {}
     broken: dict[str, str] = {}
@@ -88,7 +89,7 @@ def catalogue() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def without_output() -> Iterator[None]:
-    """Context in which nothing is printed: some suites report missing optional packages when they are imported."""
+    """Yield, with nothing printed inside: some suites report missing optional packages when they are imported."""
     nowhere = io.StringIO()
     with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         yield
@@ -97,8 +98,8 @@ def without_output() -> Iterator[None]:
 def describe_env(name: str) -> dict[str, Any]:
     """Return the description of an environment: spaces, agents, time limit, resets and parameters with their defaults.
 
-    Listed under "can_be_drawn" are the parameters that a reset can draw at random. Where parameters without a default
-    are needed to make it, only parameters are described.
+    Listed under "can_be_drawn" are the parameters that a reset can draw at random. An environment that needs parameters
+    without a default cannot be made for this: only its parameters are described.
     """
     found = imported.find_env(name) if imported.is_own(name) else None
     arguments = {key: x.default for key, x in imported.parameters_of(found).items() if key != "render_mode"}

@@ -20,7 +20,7 @@ import jax
 
 import ppax_command
 from ppax import config
-from ppax.cli.arguments import DEVICE, TRUST, trusting_line, without
+from ppax.cli.arguments import DEVICE, TRUST, join_arguments, split_arguments, split_free, trusting_line, without
 from ppax.cli.bench import add_bench, run_bench
 from ppax.cli.check import add_check_env, run_check_env, run_selftest
 from ppax.cli.common import (
@@ -42,11 +42,21 @@ from ppax.cli.common import (
 from ppax.cli.envs import add_envs, run_envs
 from ppax.cli.options import Adding, add_common, add_resume, add_train, parse_run
 from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, print_plan, report_run, say
-from ppax.cli.play import add_export, add_match, add_play, evaluate_bundle, run_export, run_match, run_play
+from ppax.cli.play import (
+    add_env_params,
+    add_export,
+    add_match,
+    add_play,
+    evaluate_bundle,
+    run_export,
+    run_match,
+    run_play,
+)
 from ppax.cli.report import add_compare, add_doctor, add_report, run_compare, run_doctor, run_report
 from ppax.cli.score import add_score, run_presets, run_score, score_line
 from ppax.cli.sweep import continue_sweep, run_sweep
 from ppax.core import imports
+from ppax.core.options import Config, unflatten
 from ppax.core.types import ConfigError
 from ppax.devices import sharding
 from ppax.devices.footprint import NotEnoughMemory, explained
@@ -118,9 +128,14 @@ def _dispatch(arguments: list[str]) -> int:
     with_run_options = {"train": _train, "sweep": sweep, "bench": _bench, "selftest": _selftest}
     if arguments[0] in with_run_options:
         return with_run_options[arguments[0]](arguments[1:])
+    env_params: Config = {}
+    if arguments[0] in ("evaluate", "play"):
+        given, env_params = split_free(split_arguments(arguments), {}, "env_params")
+        arguments = join_arguments(given)
     options, unknown = _parser().parse_known_args(arguments)
     if unknown:
         raise ConfigError(refused(unknown, options))
+    options.env_params = unflatten(env_params).get("env_params", {})
     if options.command not in WITHOUT_JAX:
         _start_jax(options.cache)
     if options.command in RESULTS:
@@ -155,6 +170,7 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--best", action="store_true", help="evaluate the best policy of the run, not the last")
             sub.add_argument("--step", type=int, help="evaluate the checkpoint after this number of environment steps")
             sub.add_argument("--sampled", action="store_true", help="sample actions instead of taking the mode")
+            add_env_params(sub)
         add_common(sub)
     with_own = {name: add for name, (add, _) in RESULTS.items()} | {"score": add_score, "check-env": add_check_env}
     for command, add in with_own.items():
@@ -233,14 +249,14 @@ def _evaluate(options: argparse.Namespace) -> int:
     trained = TrainedRun(agent, env, state, [], options.run, eval_settings=run.eval)
     episodes = run.eval.episodes if options.episodes is None else options.episodes
     deterministic = run.eval.deterministic and not options.sampled
-    evaluation = trained.evaluate(episodes, deterministic, options.seed, options.max_steps)
+    evaluation = trained.evaluate(episodes, deterministic, options.seed, options.max_steps, options.env_params)
     say(options, evaluation_text(evaluation, deterministic))
     print_json(options, result_of(trained, evaluation))
     return DONE
 
 
 def _start_jax(cache: bool) -> None:
-    """Start JAX, with an error where there is no device; with `cache`, keep compiled programs on disk for later."""
+    """Start JAX, and raise ConfigError where there is no device; with `cache`, keep compiled programs on disk."""
     sharding.require_backend()
     if cache:
         keep_programs()

@@ -38,6 +38,7 @@ from ppax.cli.common import add_cluster, add_processes, refusal
 from ppax.config import PARTS, group_tables
 from ppax.core import imports
 from ppax.core.options import LISTS, NONE, Config, Option, flatten, interval, nearest, unflatten
+from ppax.core.parts import Table
 from ppax.core.types import ConfigError, printable
 from ppax.devices import sharding
 
@@ -84,7 +85,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
     """Formatter of the help that removes control characters, which a stranger's run file may have in its values."""
 
     def format_help(self) -> str:
-        """Return the whole text of the help."""
+        """Return the whole text of the help, without control characters."""
         return printable(super().format_help(), "\n")
 
 
@@ -186,7 +187,7 @@ def _parse(
     _add_options(parser, known, defaults, topic)
     if topic is not None:
         _print_help(parser, known, defaults, topic, command)
-    arguments, free = split_free(booleans(arguments, known))
+    arguments, free = split_free(booleans(arguments, known), known)
     options, unknown = parser.parse_known_args(join_arguments(arguments))
     if options.target != target:  # the target decides which options exist
         raise ConfigError(f"write the target first: ppax {command} {options.target} ...")
@@ -220,9 +221,10 @@ def _parser_of(command: str) -> argparse.ArgumentParser:
 def _add_options(
     parser: argparse.ArgumentParser, known: dict[str, Option], defaults: Config, topic: str | None
 ) -> None:
-    """Add all options of the run to the parser; only those of `topic` are in the help.
+    """Add all options of the run to the parser, of which the help shows only those of `topic`.
 
-    `defaults` has the default of each option by path. `topic` is "" for the usual options, None without help.
+    `known` are the options by path, and `defaults` has their default values. `topic` is the path of a part or option,
+    "" for the usual options, or None without help.
     """
     groups: dict[str, Any] = {}
     order = sorted(known, key=lambda path: USUAL.index(path) if path in USUAL else len(USUAL)) if topic == "" else known
@@ -236,7 +238,8 @@ def _add_options(
             )
         if section not in groups:
             groups[section] = parser.add_argument_group(section)
-        add_option(groups[section], known[path], defaults[path], shown, topic is not None)
+        default = {} if known[path].kind is Table else defaults[path]
+        add_option(groups[section], known[path], default, shown, topic is not None)
 
 
 def _print_help(
@@ -286,9 +289,9 @@ def _purpose(cls: type) -> str:
 
 
 def _other_part(topic: str, option: Option, defaults: Config, command: str) -> str:
-    """Return a sentence with the command that shows the options of another part in the slot `topic`; "" if none exists.
+    """Return a sentence with the command that shows the options of another part at the path `topic`; "" if none exists.
 
-    A slot is a field that holds a part; `option` is the one that names the part.
+    A part is a swappable component, such as a loss; `option` is the option that chooses it.
     """
     chosen, flag = defaults[option.path], "--" + renamed_option(option.path, "_", "-")
     other = next((name for name in reversed(option.limits["choices"]) if name != chosen), None)
@@ -310,6 +313,12 @@ def add_option(group: Any, option: Option, default: Any, visible: bool = True, i
     text = f"{option.doc} (default: {str(shown).lower() if option.kind is bool else shown})"
     text = text.replace("%", "%%")
     common = {"dest": option.path, "default": argparse.SUPPRESS, "help": text if visible else argparse.SUPPRESS}
+    if option.kind is Table:  # for the help: `split_free` takes the values
+        help_on_table = f"{option.doc}, each with its name" if visible else argparse.SUPPRESS
+        group.add_argument(
+            f"{flag}.NAME", metavar="VALUE", dest=option.path, default=argparse.SUPPRESS, help=help_on_table
+        )
+        return
     if option.kind is bool:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         return

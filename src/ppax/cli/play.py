@@ -20,6 +20,7 @@ from ppax.run.directory import read_evaluation, read_run_config
 from ppax.run.films import film
 from ppax.run.loading import load
 from ppax.run.matches import Sides, distinct_names, match
+from ppax.storage.paths import quoted
 
 BUNDLE = "policy.zip"  # default name, in the run directory
 
@@ -37,6 +38,13 @@ def add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--best", action="store_true", help="play the best policy of the run, not the last")
     parser.add_argument("--step", type=int, help="play the checkpoint after this number of environment steps")
     parser.add_argument("--sampled", action="store_true", help="sample actions instead of taking the mode")
+    add_env_params(parser)
+
+
+def add_env_params(parser: argparse.ArgumentParser) -> None:
+    """Add `--env-params.NAME VALUE` to the help; `split_free` reads them, as they depend on the environment."""
+    text = "parameter of the environment, such as gravity, for this alone (default: that of the run's evaluations)"
+    parser.add_argument("--env-params.NAME", dest="_", metavar="VALUE", help=text)
 
 
 def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
@@ -53,6 +61,7 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
         deterministic=not options.sampled,
         best=options.best,
         step=options.step,
+        env_params=options.env_params,
     )
     for episode, length in enumerate(made.lengths):
         say(f"return {made.returns_text(episode)} in {length} steps")
@@ -78,30 +87,49 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", type=int, help="export the checkpoint after this number of environment steps")
     text = f"formats, with commas: {','.join(FORMATS)} (default: all that the policy and this machine have)"
     parser.add_argument("--formats", help=text)
+    text = "the formats also give V of the observation, as the output `value`"
+    parser.add_argument("--return-value", action="store_true", help=text)
+    text = "instead of a bundle, write this new directory: an MLflow model, for `mlflow models serve -m DIR`"
+    parser.add_argument("--mlflow", metavar="DIR", help=text)
 
 
 def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
-    """Write the bundle of a policy, or upload it to a hub; print formats and place, and return them for JSON."""
+    """Write the bundle of a policy or an MLflow model, or upload it to a hub; print formats and place, and return them.
+
+    Raises ConfigError for options that contradict each other.
+    """
+    if options.mlflow is not None and (options.to is not None or options.formats is not None):
+        other = "--to" if options.to is not None else "--formats"
+        raise ConfigError(f"--mlflow writes an MLflow model and no bundle: leave out {other}, or export twice")
     formats = None if options.formats is None else [name.strip() for name in options.formats.split(",")]
     policy = load(options.run, best=options.best, step=options.step)
     scores = None if policy.source is None else _scores(options.run, policy.source.iteration)
     if options.to is not None and options.to.startswith(PREFIX):
-        address = push_to_hub(policy, options.to, formats=formats)
+        address = push_to_hub(policy, options.to, formats=formats, return_value=options.return_value)
         say(f"uploaded: {address}")
         return {"address": address}
-    written = policy.export(options.to or options.run / BUNDLE, formats, scores)
+    if options.mlflow is not None:
+        written = policy.export_mlflow(options.mlflow, scores, return_value=options.return_value)
+    else:
+        written = policy.export(options.to or options.run / BUNDLE, formats, scores, return_value=options.return_value)
     for name, difference in written.differences.items():
-        say(f"{name}: the same actions; numbers differ by at most {difference:.1e}")
+        precision = " as the policy in float32, not in bfloat16" if name in written.in_float32 else ""
+        say(f"{name}: the same actions{precision}; numbers differ by at most {difference:.1e}")
     for name, reason in written.left_out.items():
         say(f"{name}: left out: {reason}")
-    size = written.path.stat().st_size
-    say(f"bundle: {written.path} ({size / 1e6:.1f} MB); docs/policies.md shows how to load it")
-    return {
+    result = {
         "path": str(written.path),
-        "bytes": size,
         "formats": written.differences,
         "left_out": written.left_out,
+        "in_float32": list(written.in_float32),
     }
+    if options.mlflow is not None:
+        served = f"mlflow models serve -m {quoted(written.path)} --env-manager local"
+        say(f"MLflow model: {written.path}; serve it: {served}")
+        return result
+    size = written.path.stat().st_size
+    say(f"bundle: {written.path} ({size / 1e6:.1f} MB); docs/policies.md shows how to load it")
+    return result | {"bytes": size}
 
 
 def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
@@ -110,7 +138,7 @@ def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     settings = config.settings(policy.spec.config).eval
     episodes = settings.episodes if options.episodes is None else options.episodes
     deterministic = settings.deterministic and not options.sampled
-    with for_evaluation(config.build_env(policy.spec.config), settings.env_params) as env:
+    with for_evaluation(config.build_env(policy.spec.config), settings.env_params, options.env_params) as env:
         limit = settings.max_steps if options.max_steps is None else options.max_steps
         evaluation = policy.evaluate(env, episodes, deterministic, options.seed, max_steps=limit)
     say(evaluation_text(evaluation, deterministic))

@@ -67,7 +67,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 def parse_sweep(texts: list[str]) -> tuple[argparse.Namespace, Config, Config]:
     """Return the command's options, the configuration of the run and the table [sweep] from the arguments.
 
-    The options have the Ray cluster, or None, as `cluster`.
+    The options' attribute `cluster` has the settings of the Ray cluster, None without one.
     """
     table: Config = {}
     of_file: Any = None
@@ -116,7 +116,7 @@ def continue_sweep(options: argparse.Namespace) -> int:
 
 
 def split_swept(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[str, Any]]:
-    """Return the arguments without options that have several values or a distribution, and these values by path."""
+    """Return the arguments that give one value, and by path the values or the distribution that other options give."""
     rest: list[Argument] = []
     swept: dict[str, Any] = {}
     for argument in arguments:
@@ -132,7 +132,11 @@ def split_swept(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[str
 
 
 def split_search(arguments: Iterable[Argument]) -> tuple[list[Argument], list[Argument]]:
-    """Return the other arguments, and those of the search: `--search PART`, `--search.NAME VALUE`, `--help search`."""
+    """Return the arguments that do not belong to the search, and those that do.
+
+    The latter are `--search PART`, `--search.NAME VALUE` and `--help search`. A search decides which runs of a sweep go
+    on.
+    """
     rest: list[Argument] = []
     own: list[Argument] = []
     for argument in arguments:

@@ -1,10 +1,20 @@
 """Configurations: options, settings of a run, the catalogue of parts, conversion from and to TOML and objects."""
 
 from ppax.config.catalogue import PARTS, Choices
-from ppax.config.construction import Built, build, build_agent, build_env, build_part, configured, settings
+from ppax.config.construction import (
+    Built,
+    build,
+    build_agent,
+    build_env,
+    build_part,
+    configured,
+    outside,
+    outside_values,
+    require_asked_options,
+    settings,
+)
 from ppax.config.defaults import BY_ENVIRONMENT, PARTS_FOR_ALL, PRESET, Completed, begun, completed, num_envs_for
 from ppax.config.description import describe, describe_part, describe_run, own_environment
-from ppax.config.outside_names import outside, outside_values, require_asked_options
 from ppax.config.run_files import RUN_FILE, SWEEP_FILE, file_of, find, of_sweep, parse, preset, presets, read, to_toml
 from ppax.config.run_settings import (
     BestSettings,

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from ppax.config.user_parts import user_class, user_class_name
 from ppax.core import imports
-from ppax.core.options import check_limits
+from ppax.core.options import check_limits, options_of
+from ppax.core.parts import Table
 from ppax.core.protocols import MadeForSpaces
 from ppax.extensions import (
     PPG,
@@ -29,7 +30,7 @@ from ppax.extensions import (
 )
 from ppax.extensions.imitation import BehaviourCloning, Distillation, clone, distill
 from ppax.loggers import MLflow, TensorBoard, WandB
-from ppax.networks import Composed, encoders, memories, network
+from ppax.networks import Composed, adapters, encoders, memories, modules, network
 from ppax.ppo import recompute
 from ppax.ppo.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.ppo.critics import PopArt, Quantile, Regression, TwoHot
@@ -42,13 +43,21 @@ from ppax.ppo.schedules import Both, Constant, Cosine, Interpolated, Linear, Ste
 
 # Parts of each kind by their names in a run file; the first is the default. `slot` declares a field that holds one.
 PARTS: dict[str, dict[str, type]] = {
-    "network": {"composed": Composed},
+    "network": {
+        "composed": Composed,
+        "nnx": modules.NNXNetwork,
+        "linen": modules.LinenNetwork,
+        "equinox": modules.EquinoxNetwork,
+    },
     "encoder": {
         "auto": encoders.Auto,
         "nature_cnn": encoders.NatureCNN,
         "impala_cnn": encoders.ImpalaCNN,
         "small_cnn": encoders.SmallCNN,
         "flat": encoders.Flat,
+        "nnx": adapters.NNX,
+        "linen": adapters.Linen,
+        "equinox": adapters.Equinox,
     },
     "memory": {
         "none": memories.NoMemory,
@@ -117,7 +126,7 @@ FROM_SPACES: dict[type, Callable[..., Any]] = {Composed: network, Distillation: 
 
 
 class Choices(dict[str, type]):
-    """Dict of the classes of one kind of part, such as "loss", by their names in a run file.
+    """Dict of the classes of one kind of part (a swappable frozen dataclass), such as "loss", by names in a run file.
 
     A name that the dict lacks is looked up as the import path or registered name of a user's class.
     """
@@ -130,7 +139,7 @@ class Choices(dict[str, type]):
         return self.find(name, self.kind)
 
     def find(self, name: str, place: str) -> type:
-        """Return the class of the part `name`: one of these choices, or a user's by import path or registered name.
+        """Return the class of the part `name`: one in this dict, or a user's by import path or registered name.
 
         `place` is the path of the option that has this name, for error messages. Raises ConfigError for an unknown
         name, Untrusted for code that the user does not trust.
@@ -143,9 +152,9 @@ class Choices(dict[str, type]):
         return found
 
     def name_of(self, part: Any) -> str:
-        """Return the name of the class of `part` in run files.
+        """Return the name that run files have for the class of `part`.
 
-        Where no run file can name it, that is module and class with a dot between.
+        For a class that no run file can name, it is module and class with a dot between.
         """
         return next((name for name, cls in self.items() if cls is type(part)), None) or user_class_name(part)
 
@@ -154,14 +163,14 @@ AGENT = Choices("agent", {"ppo": PPO})  # the agent itself; by import path a sub
 
 
 class PartField(NamedTuple):
-    """Field of a dataclass that holds parts: how it holds them, and the classes that it may hold."""
+    """Field of a dataclass that holds parts (swappable frozen dataclasses): how, and of which classes they may be."""
 
     holds: str  # one of HOLDERS
     choices: Choices
 
 
 def part_fields(cls: type) -> dict[str, PartField]:
-    """Return the fields of the dataclass `cls` that hold parts, by name."""
+    """Return the fields of the dataclass `cls` that hold parts (swappable frozen dataclasses), by name."""
     found = {}
     for field in dataclasses.fields(cls):
         holds = next((one for one in HOLDERS if one in field.metadata), None)
@@ -173,22 +182,31 @@ def part_fields(cls: type) -> dict[str, PartField]:
 
 
 def choices_of(cls: type) -> dict[str, Choices]:
-    """Return the possible classes of each field of the dataclass `cls` that holds exactly one part, by field name."""
+    """Return, by field name, the classes that each field of `cls` that holds one part may have.
+
+    A part is a swappable frozen dataclass; fields with several parts are left out.
+    """
     return {name: field.choices for name, field in part_fields(cls).items() if field.holds == ONE}
 
 
 def fields_holding(*holders: str) -> set[str]:
-    """Return the names of all fields, in PPO and the parts of the catalogue, that hold parts in one of the given ways.
+    """Return the names of all fields, of PPO and the parts of the catalogue, that hold parts in one of the given ways.
 
-    The ways are "slot" (one part), "slot_list" (a list), "slot_table" (parts by key) and "slot_chain" (parts by name,
-    in their order).
+    A part is a swappable object, such as a loss. The ways are "slot" (one part), "slot_list" (a list), "slot_table"
+    (parts by key) and "slot_chain" (parts by name, in their order).
     """
     classes = (PPO, *(cls for kind in PARTS.values() for cls in kind.values()))
     return {name for cls in classes for name, field in part_fields(cls).items() if field.holds in holders}
 
 
+def free_fields() -> set[str]:
+    """Return the names of all fields, in the parts of the catalogue, that hold a table with free names."""
+    classes = [cls for kind in PARTS.values() for cls in kind.values()]
+    return {name for cls in classes for name, option in options_of(cls).items() if option.kind is Table}
+
+
 def constructor(cls: type, env: Any) -> Callable[..., Any]:
-    """Return a callable that makes a part of class `cls` from its options.
+    """Return a callable that makes a part (a swappable object) of class `cls` from its options.
 
     Where the class is made for the spaces of an environment, the callable has `env` as its first argument already.
     """

@@ -1,8 +1,9 @@
-"""Construction of agent, environment and run settings from a configuration."""
+"""Construction of agent, environment and run settings from a configuration, and trust in files and servers it names."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,30 +13,93 @@ from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import Pool, SelfPlay
 from ppax.config import group_tables
-from ppax.config.catalogue import (
-    AGENT,
-    CHAIN,
-    LIST,
-    ONE,
-    Choices,
-    PartField,
-    choices_of,
-    constructor,
-    part_fields,
-)
+from ppax.config.catalogue import AGENT, CHAIN, LIST, ONE, Choices, PartField, choices_of, constructor, part_fields
 from ppax.config.description import own_environment
-from ppax.config.outside_names import require_asked_of_env, require_asked_options
 from ppax.config.run_settings import NO_POOL, Run, in_iterations
 from ppax.config.user_parts import require_tree, require_trusted_parts
-from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve, resolve_part
-from ppax.core.options import Config, hints_of, option_of
-from ppax.core.parts import name_of
+from ppax.config.validation import (
+    OBJECTS,
+    is_free,
+    is_section,
+    keyed_tables,
+    objects_of,
+    options,
+    resolve,
+    resolve_part,
+)
+from ppax.core import imports
+from ppax.core.imports import TEXT, Outside, may_name_a_file
+from ppax.core.options import NONE, Config, Option, flatten, free_tables, hints_of, option_of
+from ppax.core.parts import Table, name_of
 from ppax.core.protocols import Agent, Schedule
 from ppax.core.types import ConfigError
 from ppax.envs import Env
 from ppax.ppo.extension import Extension
 from ppax.ppo.ppo import PPO
 from ppax.ppo.schedules import Constant
+
+# Names of files, servers, accounts and databases in a configuration, and the user's trust in them.
+
+CHECKSUM = "checksum"  # option beside a path: the sender of the configuration has what has this SHA-256
+
+
+def outside(config: Config) -> dict[str, Outside]:
+    """Return the paths and addresses that a configuration of a run names, by the dotted paths of their options.
+
+    A local file is left out where a checksum stands beside its path: who wrote the configuration then has the file
+    already. Raises Untrusted, before anything is imported, for names of code that the user does not trust.
+    """
+    config = group_tables.with_inherited(config)
+    return outside_values(dict(flatten(config)), options(config))
+
+
+def outside_values(values: Mapping[str, Any], known: Iterable[Option]) -> dict[str, Outside]:
+    """Return those of `values` that are paths or addresses, by dotted path; `known` are the options of `values`.
+
+    Defaults and files with a checksum beside them are left out; of parameters of the environment and of arguments of
+    modules, a text that may name a file is in.
+    """
+    known = list(known)
+    declared, tables = {one.path: one for one in known if "outside" in one.limits}, free_tables(known)
+    found: dict[str, Outside] = {}
+    for place, value in values.items():
+        if is_free(place, tables):
+            found |= {own: Outside(TEXT, x) for own, x in _texts(value, place) if may_name_a_file(x)}
+        elif place in declared and not _identified(place, values):
+            kind, default = declared[place].limits["outside"], declared[place].default
+            found |= {own: Outside(kind, x) for own, x in _texts(value, place) if x not in (default, "", NONE)}
+    return found
+
+
+def _identified(place: str, values: Mapping[str, Any]) -> bool:
+    """Return True if the value at `place`, among `values` by dotted path, is a local path with a checksum beside it."""
+    checksum = f"{place.rpartition('.')[0]}.{CHECKSUM}"
+    return bool(values.get(checksum)) and not imports.REMOTE.match(str(values[place]))
+
+
+def require_asked_options(config: Config, *tables: str) -> None:
+    """Raise Untrusted where a configuration names a path or address that the user does not trust.
+
+    With `tables`, only these top-level tables of it are looked at.
+    """
+    chosen = {name: x for name, x in config.items() if name in tables} if tables else config
+    imports.require_asked(outside(chosen))
+
+
+def require_asked_of_env(config: Config) -> None:
+    """Raise Untrusted where a parameter of the environment names a file that the user does not trust."""
+    imports.require_asked(outside_values({place: x for place, x in flatten(config) if is_free(place)}, ()))
+
+
+def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Yield place and text of each string in `value`, which may be nested; `place` is the dotted path of `value`."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, Mapping | list | tuple):
+        inner = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for key, one in inner:
+            yield from _texts(one, f"{place}.{key}")
+
 
 NOT_OF_RUN = ("agent", "groups", OBJECTS)  # tables of a configuration that its settings do not contain
 
@@ -68,8 +132,8 @@ def build(config: Config, env: Env | None = None) -> Built:
 def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
     """Build the agent of a configuration for the spaces, players and groups of `env`, an environment or a PolicySpec.
 
-    Players are the agents inside the environment. If `self_play` is on, the agent is trained against its past selves,
-    for which `env` must have `num_envs`.
+    Players are the agents inside an environment. If `self_play` is on, groups of players train against their past
+    selves, and `env` must have `num_envs`.
     """
     config = resolve(config)
     require_asked_options(config, "agent", "groups")
@@ -78,7 +142,10 @@ def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
 
 
 def _agents(config: Config, env: Any, self_play: Pool) -> Agent:
-    """Build the agent of a resolved configuration for `env`; one for each group of players, if there are groups."""
+    """Build the agent of a resolved configuration for `env`, which has an agent for each group of players, if any.
+
+    Players are the agents inside an environment.
+    """
     tables = group_tables.checked_tables(config, dict(env.sizes))
     if not env.sizes:
         group_tables.require_groups(config)
@@ -102,7 +169,7 @@ def _require_no_objects(config: Config) -> None:
 
 
 def build_env(config: Config) -> Env:
-    """Build the environment that a configuration names, with its arguments, its schedule and its groups of players."""
+    """Build the environment that a configuration names, with its arguments, its schedule and its groups of agents."""
     config = resolve(config)
     require_asked_of_env(config)
     arguments = {name: config[name] for name in envs.ARGUMENTS if name in config} | {"schedule": _schedule(config)}
@@ -112,7 +179,7 @@ def build_env(config: Config) -> Env:
 def configured(env: Env, config: Config) -> Env:
     """Return `env`, which the user made, with `env_params` and `schedule` of the configuration.
 
-    A schedule that it has already stays.
+    If `env` has a schedule already, that stays.
     """
     require_asked_of_env(config)
     has = own_environment(env).get("env_params", {})
@@ -149,27 +216,35 @@ def settings(config: Config) -> Run:
 
 def _run(config: Config) -> Run:
     """Build the run settings of a resolved configuration; its tables of agents and groups are ignored."""
-    return Run(**_arguments(Run, {name: x for name, x in config.items() if name not in NOT_OF_RUN}, None))
+    return Run(**_arguments(Run, {name: x for name, x in config.items() if name not in NOT_OF_RUN}, None, ""))
 
 
 def build_part(choices: Choices, table: Config, path: str) -> Any:
-    """Build a part that belongs to no run, such as that of `[search]`, from its table.
+    """Build a part (a swappable object) that belongs to no run, such as the search of `[search]`, from its table.
 
     `path` is the name of the table, for error messages. Raises ConfigError for unknown options and invalid values.
     """
     return _part(choices, resolve_part(choices, table, path), None, path)
 
 
-def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
-    """Return the constructor arguments of the part or section `cls` from its options `config`, nested parts built."""
+def _arguments(cls: type, config: Config, env: Any, path: str) -> dict[str, Any]:
+    """Return the constructor arguments of the part or section `cls` from its options `config`, nested parts built.
+
+    `path` is the dotted path of these options, for error messages; "" for those of the run.
+    """
     arguments: dict[str, Any] = {}
     fields = {field.name: field for field in dataclasses.fields(cls)}
     hints, of_parts = hints_of(cls), part_fields(cls)
     for name, value in config.items():
+        place = f"{path}.{name}" if path else name
         if name in of_parts:
-            arguments[name] = _parts(of_parts[name], value, env, name)
+            arguments[name] = _parts(of_parts[name], value, env, place)
         elif is_section(hints[name]):
-            arguments[name] = hints[name](**_arguments(hints[name], value, env))
+            arguments[name] = hints[name](**_arguments(hints[name], value, env, place))
+        elif fields[name].metadata.get("code") and value:
+            arguments[name] = imports.load(value, place)
+        elif isinstance(value, dict):
+            arguments[name] = Table(value)
         elif isinstance(value, list):
             leaf = option_of(fields[name], hints[name], name).leaf
             arguments[name] = np.array(value, np.float32) if leaf else tuple(value)
@@ -178,31 +253,31 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
     return arguments
 
 
-def _parts(field: PartField, value: Any, env: Any, name: str) -> Any:
-    """Build what the field `name` of a part holds, from its `value` in a configuration: one part, or a tuple of parts.
+def _parts(field: PartField, value: Any, env: Any, path: str) -> Any:
+    """Build what a field of a part holds, from its `value` in a configuration: one part, or a tuple of parts.
 
-    In a field with parts by key, the tuple has pairs (key, part).
+    In a field with parts by key, the tuple has pairs (key, part). `path` is the dotted path, for error messages.
     """
     choices = field.choices
     if field.holds == ONE:
-        return _part(choices, value, env, name)
+        return _part(choices, value, env, path)
     if field.holds == LIST:
-        return tuple(_part(choices, table, env, name) for table in value)
+        return tuple(_part(choices, table, env, path) for table in value)
     if field.holds == CHAIN:
-        return tuple(_named(_part(choices, one, env, f"{name}.{key}"), key) for key, one in dict(value).items())
-    return tuple((key, _part(choices, one, env, f"{name}.{key}")) for key, one in keyed_tables(value, name))
+        return tuple(_named(_part(choices, one, env, f"{path}.{key}"), key) for key, one in dict(value).items())
+    return tuple((key, _part(choices, one, env, f"{path}.{key}")) for key, one in keyed_tables(value, path))
 
 
 def _named(extension: Extension, name: str) -> Extension:
-    """Return an extension that bears the name of its table in the run file."""
+    """Return the extension with the name of its table in the run file."""
     return extension if name_of(extension) == name else dataclasses.replace(extension, name=name)
 
 
 def _part(choices: Choices, table: Config, env: Any, field: str) -> Any:
-    """Build one part from its resolved table; `field` is the path of the table, for error messages."""
+    """Build one part (a swappable object) from its resolved table, whose path `field` is for error messages."""
     name = table["part"]
     cls = choices.find(name, f"{field}.part")
-    arguments = _arguments(cls, {key: value for key, value in table.items() if key != "part"}, env)
+    arguments = _arguments(cls, {key: value for key, value in table.items() if key != "part"}, env, field)
     if name in choices:
         return constructor(cls, env)(**arguments)
     try:

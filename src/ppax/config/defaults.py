@@ -34,6 +34,7 @@ STREAMS, ROWS, NOISE = "streams", "minibatch rows", "initial std of all actions 
 LARGEST_DIVISOR = 2**22  # of the sequences of a rollout that is looked for
 MINIBATCHES = "agent.minibatch.num_minibatches"
 LOG_STD, DISTRIBUTION = "agent.network.log_std_init", "agent.network.distribution"
+OF_BOX = (LOG_STD, DISTRIBUTION)  # options of Box actions
 NORMAL_FAMILIES = ("normal", "squashed", "ball")  # with a standard deviation
 PRESET = "preset"  # option of a run
 # Parts that all kinds have: their options exist before the kind is known
@@ -193,7 +194,7 @@ def num_envs_for(given: Config, env: Env) -> int:
 
 
 def _other_length(given: Config) -> str:
-    """Return a sentence that the preset was tuned for another number of steps than the run has; "" where they agree."""
+    """Return a sentence that the preset was tuned for another number of steps than the run has; "" if it was not."""
     tuned = preset(given[PRESET])["total_steps"]
     if given["total_steps"] == tuned:
         return ""
@@ -215,7 +216,8 @@ def _of_kind(given: Config, kind: Kind) -> Completed:
     for slot, parts in choices_of(PPO).items():  # options of one part do not fit another
         place = f"agent.{slot}.part"
         if place in flat and flat[place] != chosen.get(place, next(iter(parts))):
-            chosen = {path: value for path, value in chosen.items() if not path.startswith(f"agent.{slot}.")}
+            kept = OF_BOX if slot == "network" and flat[place] in parts else ()  # all networks of ppax have these
+            chosen = {path: x for path, x in chosen.items() if path in kept or not path.startswith(f"agent.{slot}.")}
     merged = chosen | flat
     if flat.get("agent.minibatch.part", "shuffle") == "shuffle" and MINIBATCHES not in flat:
         merged[MINIBATCHES] = num_minibatches(merged, kind.agents, rows, kind.sizes)
@@ -235,11 +237,11 @@ def kind_of(env: Env) -> Kind:
 
 
 def num_minibatches(config: Config, agents: int, rows: int, sizes: Sequence[tuple[str, int]] = ()) -> int:
-    """Return the number of minibatches for which each has about `rows` rows (steps of a stream) of the largest group.
+    """Return the number of minibatches with which one has about `rows` rows of the largest group of players.
 
-    It divides the sequences in a rollout of each group of players; a stream is one player in one environment. `agents`
-    is the number of players in an environment, `sizes` are name and number of players of each group, () without groups.
-    `config` has options by dotted path.
+    A player is one agent inside an environment, a row one step of one player in one environment. The number divides the
+    sequences in a rollout of each group. `agents` is the number of players in an environment, `sizes` are name and
+    number of players of each group, () without groups. `config` has options by dotted path.
     """
     groups = dict(sizes) or {"": agents}
     lengths = {name: _sequence_length(config, name) for name in groups}
@@ -255,9 +257,9 @@ def num_minibatches(config: Config, agents: int, rows: int, sizes: Sequence[tupl
 
 
 def _sequence_length(config: Config, group: str) -> int:
-    """Return the length, in steps, of the training sequences of a group's agent; `group` is "" for that of the run.
+    """Return the length, in steps, of the sequences on which a group's agent trains; `group` is "" without groups.
 
-    An option in the group's table overrides that of the run.
+    `config` has options by dotted path; an option in the group's table overrides that of the run.
     """
 
     def option(name: str, default: Any = None) -> Any:
@@ -269,7 +271,7 @@ def _sequence_length(config: Config, group: str) -> int:
 
 
 def _line(kind: Kind, config: Config) -> str:
-    """Return a line for the user on the chosen kind of environment and the sizes and normalisation of the run."""
+    """Return a line for the user that names the kind of environment, and the run's sizes and normalisation."""
     normalised = [name for name in ("obs", "reward") if config.get(f"agent.normalize_{name}")]
     words = {"obs": "observations", "reward": "rewards"}
     scaled = f", {' and '.join(words[name] for name in normalised)} normalised" if normalised else ""

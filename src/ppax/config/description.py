@@ -17,10 +17,11 @@ from ppax.agents.self_play import SelfPlay
 from ppax.config.catalogue import AGENT, CHAIN, LIST, ONE, Choices, PartField, part_fields
 from ppax.config.run_files import to_toml
 from ppax.config.run_settings import Run
+from ppax.config.user_parts import unimportable
 from ppax.config.validation import is_section
 from ppax.core import imports, untrusted
 from ppax.core.options import Config, check_limits, check_value, flatten, hints_of, is_option, option_of, unflatten
-from ppax.core.parts import name_of
+from ppax.core.parts import Held, Table, name_of
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError
 from ppax.envs import Env, TimeLimit, require_native
@@ -50,7 +51,8 @@ def describe_run(agent: Agent, env: Env, run: Run) -> Config:
 def describe(part: Any, each: bool = False) -> Config:
     """Return an agent, run settings or a part, with all nested parts, as plain data; ConfigError for an invalid number.
 
-    With `each`, numbers may be arrays with one value per player (agent inside the environment).
+    A part is a swappable object, such as a loss. With `each`, its numbers may be arrays with one value per player
+    (agent inside the environment).
     """
     if isinstance(part, Independent):
         return describe(part.agent, each=True)
@@ -64,6 +66,12 @@ def describe(part: Any, each: bool = False) -> Config:
             config[field.name] = describe(value, each)
         elif field.name == "env_params" and value:
             config[field.name] = unflatten(dict(flatten(value)))
+        elif field.metadata.get("code"):
+            code = value.value if isinstance(value, Held) else value
+            config[field.name] = imports.import_path(code) or unimportable(code)
+        elif isinstance(value, Table):
+            arguments = {name: as_data(x, ()) for name, x in value.items()}
+            config[field.name] = {name: x for name, x in arguments.items() if x is not ABSENT}
         elif is_option(field, hints[field.name]):
             option = option_of(field, hints[field.name], field.name)
             config[field.name] = check_value(option, _number(value), each)
@@ -71,7 +79,7 @@ def describe(part: Any, each: bool = False) -> Config:
 
 
 def _parts(field: PartField, value: Any, name: str, each: bool) -> Config:
-    """Return {`name`: what a field holds} as plain data; {} for an empty table of parts.
+    """Return {`name`: what a field holds} as plain data; {} for an empty table of parts (swappable objects).
 
     `value` is the part, or the parts, in the field.
     """
@@ -87,12 +95,18 @@ def _parts(field: PartField, value: Any, name: str, each: bool) -> Config:
 
 
 def describe_part(part: Any, choices: Choices) -> Config:
-    """Return the table of a part that belongs to no run, such as a search; `build_part` makes an equal part from it."""
+    """Return the table of a part (a swappable object) that belongs to no run, such as a search.
+
+    `build_part` makes an equal part from it.
+    """
     return _part(part, choices, False)
 
 
 def _part(part: Any, choices: Choices, each: bool) -> Config:
-    """Return the table of one part; only its plain numbers and strings where a run file cannot hold or name it."""
+    """Return the table of one part (a swappable object, such as a loss) with its name and all fields.
+
+    If no run file can name its class or hold its fields, the table has the name, and the plain numbers and strings.
+    """
     name = choices.name_of(part)
     if name in choices:
         return {"part": name} | describe(part, each)
@@ -106,7 +120,7 @@ def _part(part: Any, choices: Choices, each: bool) -> Config:
 
 
 def _of_list(part: Any, choices: Choices, name: str) -> Config:
-    """Return the table of one part in the list `name`; ConfigError for a class that no run file can name."""
+    """Return the table of one part in the list `name`, such as a logger; ConfigError if no file can name its class."""
     own = choices.name_of(part)
     if own not in choices and not imports.is_path(own):
         raise ConfigError(
@@ -118,7 +132,7 @@ def _of_list(part: Any, choices: Choices, name: str) -> Config:
 
 
 def _numbers(part: Any) -> Config:
-    """Return the fields of a user-defined part that are numbers or strings, checked against their limits."""
+    """Return the fields of a user's part (a swappable object) that are numbers or strings, their limits checked."""
     fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
     values = {field.name: _number(getattr(part, field.name)) for field in fields if field.metadata}
     limits: dict[str, Any] = {field.name: dict(field.metadata) for field in fields}
@@ -135,10 +149,10 @@ def _number(value: Any) -> Any:
 def own_environment(env: Env) -> Config:
     """Return the options `env` and `env_params` that name a user's environment by import path; {} where none can.
 
-    A compiled environment must be a frozen dataclass, with or without `TimeLimit`. What its options lack, such as
-    an array in a field, is found by `run/python_objects.py`, which compares the objects. Host environments must
-    come from one class or function, or a `functools.partial` of one, all of whose arguments a run file gives back
-    as they are.
+    A compiled environment must be a frozen dataclass, with or without `TimeLimit`. What the options lack, such as an
+    array in a field, is not noticed here, but by `run/python_objects.py`, which compares the objects. Host environments
+    must come from one class or function, or a `functools.partial` of one, and a run file must give back all its
+    arguments as they are.
     """
     if env.settings.by_name:
         return {}
@@ -183,7 +197,7 @@ def _of_function(source: Callable[..., Any]) -> tuple[str, Config] | None:
 def _of_part(env: Any) -> tuple[str, Config] | None:
     """Return import path and parameters of a compiled environment; None unless it is a dataclass that can be imported.
 
-    A parameter is left out where it has the value that the class gives it by default.
+    Parameters that have the default of the class are left out.
     """
     while isinstance(env, (*params.AROUND, params.Randomised)):  # options of a run, and ranges among its env_params
         env = env.env
@@ -226,7 +240,7 @@ def _equal(value: Any, usual: Any, name: str) -> bool:
 def as_data(value: Any, default: Any) -> Any:
     """Return the argument `value` as a run file holds it; the mark ABSENT where reading it back would change it.
 
-    A tuple becomes a list where the parameter's `default` is a tuple, which turns the list back.
+    A tuple becomes a list if the parameter's `default` is a tuple: reading then turns the list back into a tuple.
     """
     data = plain_value(value)
     if isinstance(default, tuple) and isinstance(data, tuple):

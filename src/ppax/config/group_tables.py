@@ -38,7 +38,7 @@ def tables(config: Config) -> dict[str, Config]:
 
 
 def with_inherited(config: Config) -> Config:
-    """Return a configuration whose groups have, in their tables, also the options that they inherit from the run."""
+    """Return the configuration, with the options that groups inherit from the run added to the groups' tables."""
     groups = {}
     for name, table in tables(config).items():
         groups[name] = {"agents": config.get("agents", SHARED)} | table
@@ -48,7 +48,7 @@ def with_inherited(config: Config) -> Config:
 
 
 def _merged_agent(base: Any, own: Any) -> Any:
-    """Return the run's table `agent`, `base`, overridden by that of a group, `own`.
+    """Return the run's table `agent`, `base`, overridden by the table `agent` of a group, `own`.
 
     If the group's agent is of another class, it inherits only the options that all agents have.
     """
@@ -68,7 +68,10 @@ def independent_tables(config: Config) -> set[str]:
 
 
 def own_options(name: str) -> list[Option]:
-    """Return the options `players` and `agents` of the table of the group `name`: those outside its table `agent`."""
+    """Return the options `players` and `agents` of the table [groups.NAME], which are outside of its table `agent`.
+
+    `name` is the name of the group; players are the agents inside the environment that are in it.
+    """
     players = Option(
         path=f"groups.{name}.players",
         kind=int,
@@ -83,7 +86,7 @@ def own_options(name: str) -> list[Option]:
 
 
 def players_of(config: Config) -> dict[str, Any]:
-    """Return the indices or names of the players in each group, for the groups whose tables give them."""
+    """Return, by group, the indices or names of its players (agents in the environment), where its table has them."""
     given = {name: table.get("players") for name, table in tables(config).items()}
     return {name: players for name, players in given.items() if players is not None}
 
@@ -107,7 +110,7 @@ def checked_tables(config: Config, env_groups: Collection[str]) -> dict[str, Con
 
 
 def require_groups(config: Config) -> None:
-    """Raise ConfigError where a configuration has self-play; it is called for an environment without groups."""
+    """Raise ConfigError if the configuration of an environment without groups has self-play."""
     if config["self_play"]["every"] is not None:
         raise ConfigError(
             f"self_play: {config['env']} has no groups that play against each other; list the agents of each group, "
@@ -116,10 +119,11 @@ def require_groups(config: Config) -> None:
 
 
 def _merged(base: Any, own: Any, cls: type | None) -> Any:
-    """Merge the table `own` into the table `base` of a part of class `cls`, None if unknown; `own` has priority.
+    """Return the table `base` of a part of class `cls` (None: unknown), overridden by the table `own`.
 
-    A nested table of `own` that names another part than `base` has replaces that part with all its options. A table
-    without `part` stands for the default part in `base`, and for the part of `base` in `own`.
+    A part is a swappable object, such as a loss. A nested table of `own` that names another part than `base` has
+    replaces that part with all its options. A nested table without `part` stands for the default part in `base`, and
+    for the part that `base` has in `own`.
     """
     if not isinstance(base, Mapping) or not isinstance(own, Mapping):
         return own
@@ -139,7 +143,10 @@ def _merged(base: Any, own: Any, cls: type | None) -> Any:
 
 
 def _merged_chain(base: Any, own: Any, choices: Choices) -> Any:
-    """Merge tables of parts by name; they are in the order of `own` where it names all of `base`, else of `base`."""
+    """Return the tables of parts (swappable objects) by name `base`, overridden by those of `own`.
+
+    They are in the order of `own` if it names all parts of `base`, else in the order of `base`, new ones last.
+    """
     if not isinstance(base, Mapping) or not isinstance(own, Mapping):
         return own
     merged = dict(own) if base.keys() <= own.keys() else {**base, **own}

@@ -66,7 +66,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> Config:
 
 
 def to_toml(config: Config) -> str:
-    """Return a configuration as TOML text, with "none" for None, or the option's own word for it, such as "all"."""
+    """Return a configuration as TOML text; None becomes "none", or the option's own word for it, such as "all"."""
     spelled = {path: _spelled_none(path) if value is None else value for path, value in flatten(config)}
     return tomli_w.dumps(unflatten(spelled))
 
@@ -114,7 +114,7 @@ def file_of(target: str) -> Path | None:
 
 
 def of_sweep(path: Path) -> str:
-    """Return, for the directory of a sweep, a text that it is no run directory, with the commands for it; else ""."""
+    """Return a text that `path` is a sweep directory, not a run directory, with the commands for it; "" for others."""
     if not (path / SWEEP_FILE).is_file():
         return ""
     return (
@@ -126,7 +126,8 @@ def of_sweep(path: Path) -> str:
 def find(target: str) -> Config:
     """Return the configuration that `target` names, without defaults.
 
-    It is the content of a run file, given as such or by its run directory, or it names just a preset or an environment.
+    It is the content of a run file, given by its path or by its run directory; or just the name of a preset or an
+    environment, as option `preset` or `env`.
     """
     path = file_of(target)
     if path is not None:

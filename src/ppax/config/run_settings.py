@@ -52,7 +52,7 @@ class Log:
 
     @property
     def parts(self) -> tuple[LoggerPart, ...]:
-        """Further loggers of the run: those of option `to`, and TensorBoard's where `tensorboard` is set; each once."""
+        """Further loggers of the run: those of option `to`, and TensorBoard where `tensorboard` is set; each once."""
         return tuple(dict.fromkeys([*self.to, *([TensorBoard()] if self.tensorboard else [])]))
 
 
@@ -118,7 +118,7 @@ class BestSettings:
 class InitFrom:
     """Settings of a warm start: a run begins with weights and statistics of another run.
 
-    It has its own seed and environments.
+    The run keeps its own seed and environments.
     """
 
     # in Python also a Path, a TrainedRun or a TrainState (run/warm_start.py)
@@ -145,7 +145,7 @@ ARGUMENTS = {"best": BestSettings, "log": Log, "evaluation": EvalSettings, "film
 
 
 def chosen(**given: Any) -> dict[str, Any]:
-    """Return settings that `fit` got as arguments `best`, `log`, `evaluation` and `film`, by field of a Run.
+    """Return the settings that `fit` got as arguments `best`, `log`, `evaluation` and `film`, by field name of Run.
 
     An argument None gives the default settings; anything but settings of the right class raises ConfigError.
     """
@@ -250,7 +250,7 @@ class Run:
     init_from: InitFrom = InitFrom()
 
     def following(self) -> Run:
-        """Return the run for a process other than the leader (process 0): the same, but without loggers and films."""
+        """Return the run settings for a process other than the leader (process 0): without loggers and films."""
         silent = dataclasses.replace(self.log, console=False, to=(), tensorboard=False)
         return dataclasses.replace(self, log=silent, film=FilmSettings())
 
@@ -259,7 +259,7 @@ INTERVALS = ("log", "eval", "film", "self_play")  # tables of a run with interva
 
 
 def in_iterations(run: Run, steps: int) -> Run:
-    """Return `run` with every interval as a number of iterations, each of which has `steps` environment steps.
+    """Return `run` with every interval as a number of iterations; one iteration has `steps` environment steps.
 
     An interval in steps, such as "50k steps", becomes the nearest number of iterations, at least 1. Raises ConfigError
     for a text that is no interval.
@@ -270,7 +270,7 @@ def in_iterations(run: Run, steps: int) -> Run:
 
 
 def part_in_iterations(part: Any, path: str, steps: int) -> Any:
-    """Return the settings `part` with every interval as a number of iterations, each of `steps` environment steps.
+    """Return the settings `part` with every interval as a number of iterations; one has `steps` environment steps.
 
     "50k steps" becomes the nearest number, at least 1. `path` is the name of the settings' table, for the ConfigError
     that a text that is no interval raises.
@@ -284,12 +284,12 @@ def part_in_iterations(part: Any, path: str, steps: int) -> Any:
 
 
 def intervals_of(part: Any) -> list[str]:
-    """Return the names of those fields of a dataclass that are intervals, a number of iterations between two events."""
+    """Return the names of those fields of a dataclass that are intervals: numbers of iterations between two events."""
     return [field.name for field in dataclasses.fields(part) if field.metadata.get("interval")]
 
 
 def require_within(run: Run, total: int) -> None:
-    """Raise ConfigError where an interval of `run` is longer than the run of `total` iterations, and without effect."""
+    """Raise ConfigError if an interval of `run` is longer than its `total` iterations, and so has no effect."""
     for table in INTERVALS:
         for field in intervals_of(getattr(run, table)):
             every = getattr(getattr(run, table), field)

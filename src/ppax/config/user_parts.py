@@ -28,16 +28,16 @@ METHODS: dict[str, tuple[str, ...]] = {kind: methods for kind, (methods, _) in C
     "logger": ("require", "open", "stores"),
     "search": ("check", "next_after", "decide"),
 }
-ENDS = (".part", ".distribution")  # endings of the paths of options that name code
+ENDS = (".part", ".distribution", ".module")  # endings of the paths of options that name code
 SETTINGS = ("logger", "search")  # kinds of parts that are plain settings, not pytrees
 AGENT = re.compile(r"agent\.|groups\.[^.]+\.agent\.")  # prefix of the options of an agent, of the run or of a group
 OF_PPO = {field.name for field in dataclasses.fields(PPO)}
 
 
 def import_paths(config: Config) -> dict[str, str]:
-    """Return the import paths that a configuration names, by their options: of parts, environment and stop condition.
+    """Return the import paths in a configuration by the option that has each: of parts, environment, stop condition.
 
-    Paths in optax are left out, because ppax imports it anyway.
+    A part is a swappable object, such as a loss. Paths in optax are left out, because ppax imports it anyway.
     """
     return {place: path for place, path in _import_paths(config) if package_of(path) != OPTAX}
 
@@ -45,7 +45,7 @@ def import_paths(config: Config) -> dict[str, str]:
 def package_of(path: str) -> str:
     """Return the top-level package of an import path, such as "mine" of "mine.losses:Loss".
 
-    Of "SUITE/module:ID", the name of an environment that a module registers, it is the package of the module.
+    "SUITE/module:ID" is the name of an environment that a module registers; the result is the package of the module.
     """
     return path.partition(":")[0].rpartition("/")[2].partition(".")[0]
 
@@ -64,17 +64,18 @@ def _import_paths(config: Config) -> Iterator[tuple[str, str]]:
 def require_trusted_parts(config: Config, parts_only: bool = False) -> None:
     """Raise Untrusted, naming all packages at once, where a configuration names code that the user does not trust.
 
-    With `parts_only`, environment and stop condition are not looked at.
+    With `parts_only`, the options `env` and `stop` are not looked at.
     """
     paths = import_paths(config)
     imports.require_trusted({place: paths[place] for place in paths if place.endswith(ENDS) or not parts_only})
 
 
 def plain(config: Config, of: Callable[[str], bool] = lambda place: True) -> Config:
-    """Return a configuration with default parts in the place of parts by import path.
+    """Return a configuration with default parts in place of those that it names by import path.
 
-    `of` gets the dotted path of the option that names a part and selects those to replace, all by default. The parts'
-    code is then not imported, which is enough to read a configuration, or to act without parts that only learn.
+    A part is a swappable object, such as a loss. `of` gets the dotted path of the option that names a part, and returns
+    True for those to replace, by default all. The parts' code is then not imported, which is enough to read a
+    configuration, or to act without parts that only learning needs.
     """
     places = [place for place in import_paths(config) if place.endswith(ENDS) and of(place)]
     lists = [path for path in LISTS if any(place.startswith(f"{path}.") for place in places)]
@@ -83,9 +84,10 @@ def plain(config: Config, of: Callable[[str], bool] = lambda place: True) -> Con
 
 
 def without_parts(values: Config, places: Iterable[str]) -> Config:
-    """Return `values`, by dotted path, without all options of the parts named at `places`, such as "agent.loss.part".
+    """Return `values`, by dotted path, without the options of the parts that the options `places` name.
 
-    At "agent.part", which names a subclass of PPO, only the options that PPO does not have are removed.
+    A part is a swappable object; a place is such as "agent.loss.part". At "agent.part", which names a subclass of PPO,
+    only the options that PPO does not have are removed.
     """
     slots = [place.removesuffix("part") for place in places]
     of_agents = [slot for slot in slots if AGENT.fullmatch(slot)]
@@ -123,19 +125,27 @@ def user_class(kind: str, name: str, place: str) -> type | None:
 
 
 def user_class_name(part: Any) -> str:
-    """Return the name of the class of a part that is not in the catalogue: its import path, if it can be imported.
+    """Return the name of a class of a part that does not come with ppax: its import path, if it can be imported.
 
     Otherwise it is module and class with a dot between, which no run file can use.
     """
     made_of = optimizers.factory_of(type(part)) or type(part)
-    public = optimizers.public_name(made_of) or imports.import_path(made_of)
-    return public or f"{made_of.__module__}.{made_of.__qualname__}"
+    return optimizers.public_name(made_of) or imports.import_path(made_of) or unimportable(made_of)
+
+
+def unimportable(code: Any) -> str:
+    """Return the name of a class, function or object that cannot be imported: module and class with a dot between.
+
+    It tells a reader what was there; no run file can use it.
+    """
+    named = code if hasattr(code, "__qualname__") else type(code)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _checked(found: Any, kind: str, text: str) -> type:
-    """Return `found`; ConfigError unless it is a frozen dataclass with the methods of the kind `kind` of part.
+    """Return `found`; ConfigError unless it is a frozen dataclass with the methods that parts of the kind `kind` have.
 
-    The error begins with `text`.
+    A part is a swappable object; kinds are such as "loss". The error begins with `text`.
     """
     if not isinstance(found, type):
         raise ConfigError(
@@ -153,9 +163,9 @@ def _checked(found: Any, kind: str, text: str) -> type:
 
 
 def require_tree(part: Any, kind: str, place: str) -> Any:
-    """Return `part`; ConfigError where JAX does not know its class as a pytree, which a part that computes must be.
+    """Return `part` unchanged; ConfigError if it takes part in computations and its class is no pytree of JAX.
 
-    `kind` is its kind, such as "loss", and `place` the option that names it, for the error message.
+    `kind` is the kind of part, such as "loss", and `place` the option that names it, for the error message.
     """
     if kind not in SETTINGS and jax.tree_util.all_leaves([part]):
         raise ConfigError(f"{place}: JAX cannot trace {part!r}: write its class with the decorator @part of ppax")

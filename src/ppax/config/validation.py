@@ -22,6 +22,7 @@ from ppax.core.options import (
     Option,
     check_value,
     flatten,
+    free_tables,
     hints_of,
     laid_over,
     meant,
@@ -35,11 +36,15 @@ from ppax.core.types import ConfigError, printable
 OBJECTS = "objects"
 SWEEP, SEARCH = "sweep", "search"  # keys of the tables that only `ppax sweep` reads (sweeps/plan.py)
 GROUP = re.compile(r"\bgroups\.[^.\s]+\.agent\.")  # the table of a group's agent
-FREE = ("env_params", "eval.env_params")  # tables with free names, which the environment checks
+# Tables with free names, which the environment checks; those of parts are fields of type `Table`
+FREE = ("env_params", "eval.env_params")
 
 
 class WrongTable(ConfigError):
-    """ConfigError where the value at `path` is no table, as it must be, or names no part: its options are unknown."""
+    """ConfigError for a value at `path` that should be a table and is none, or a table that names an unknown part.
+
+    A part is a swappable object, such as a loss. Which options there are below `path` is then unknown.
+    """
 
     def __init__(self, path: str, text: str):
         super().__init__(text)
@@ -49,7 +54,8 @@ class WrongTable(ConfigError):
 def options(config: Config) -> Iterator[Option]:
     """Yield every option of a run and of the parts that `config` names; raise ConfigError for an unknown part name.
 
-    Raises Untrusted, before anything is imported, for names of code that the user does not trust.
+    A part is a swappable object, such as a loss. Raises Untrusted, before anything is imported, for names of code that
+    the user does not trust.
     """
     require_trusted_parts(config, parts_only=True)
     yield from _options(Run, config, "")
@@ -73,7 +79,10 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
 
 
 def _options_of_parts(held: PartField, field: dataclasses.Field[Any], config: Config, path: str) -> Iterator[Option]:
-    """Yield the options of the parts that the field at dotted path `path` holds; `config` is the table around it."""
+    """Yield the options of the parts (swappable objects) that the field at dotted path `path` holds.
+
+    `held` says in which way it holds them, and `config` is the table around the field.
+    """
     choices = held.choices
     if held.holds == ONE:
         yield from part_options(choices, _table(config, field.name, path, ".part"), path)
@@ -92,7 +101,10 @@ def _options_of_parts(held: PartField, field: dataclasses.Field[Any], config: Co
 
 
 def _no_parts(field: dataclasses.Field[Any], choices: Choices, path: str) -> Option:
-    """Return the option at `path` that stands for an empty list of parts; its limits name the possible parts."""
+    """Return the option at `path` that stands for an empty list of parts; its limits name the parts it might have.
+
+    A part is a swappable object, such as a logger.
+    """
     limits = {"choices": tuple(choices)}
     return Option(path, str, many=True, default=(), doc=field.metadata["doc"], limits=limits)
 
@@ -100,7 +112,8 @@ def _no_parts(field: dataclasses.Field[Any], choices: Choices, path: str) -> Opt
 def part_options(choices: Choices, section: Config, path: str, default: str | None = None) -> Iterator[Option]:
     """Yield the options of one part, whose table is `section` at dotted path `path`; the first is its name, `part`.
 
-    A table without a name means the part `default`, or the first of `choices`.
+    A part is a swappable object, such as a loss. A table without a name is that of the part `default` (None: the first
+    of `choices`).
     """
     default = next(iter(choices), "") if default is None else default
     part = Option(f"{path}.part", str, default=default, doc="name of the part")
@@ -113,7 +126,8 @@ def part_options(choices: Choices, section: Config, path: str, default: str | No
 def keyed_tables(tables: Config, path: str) -> Iterator[tuple[str, Config]]:
     """Yield (key, table) of each part in a table of parts; the key of a nested entry has dots, as "sensors.camera".
 
-    Raises WrongTable, with the dotted path `path` of the outer table, for an entry that is no table.
+    A part is a swappable object, such as an encoder. Raises WrongTable, with the dotted path `path` of the outer table,
+    for an entry that is no table.
     """
     for key, table in tables.items():
         if not isinstance(table, dict):
@@ -126,7 +140,10 @@ def keyed_tables(tables: Config, path: str) -> Iterator[tuple[str, Config]]:
 
 
 def _named_tables(given: Any, path: str) -> Config:
-    """Return the tables of parts by name, {} for an empty list; WrongTable for anything else and for invalid names."""
+    """Return the tables of parts by name, {} for an empty list; WrongTable for anything else and for invalid names.
+
+    A part is a swappable object, such as an extension. `path` is the dotted path of `given`.
+    """
     if given in ([], ()):
         return {}
     if not isinstance(given, dict):
@@ -141,7 +158,10 @@ def _named_tables(given: Any, path: str) -> Config:
 
 
 def _list_options(field: dataclasses.Field[Any], choices: Choices, given: Any, path: str) -> Iterator[Option]:
-    """Yield the options of each part in the list `given`, whose dotted path is `path`; one option for an empty list."""
+    """Yield the options of each part in the list `given`, whose dotted path is `path`; one option for an empty list.
+
+    A part is a swappable object, such as a logger.
+    """
     tables = numbered(given)
     if tables in ([], ()):
         yield _no_parts(field, choices, path)
@@ -156,7 +176,10 @@ def _list_options(field: dataclasses.Field[Any], choices: Choices, given: Any, p
 
 
 def _part_class(choices: Choices, option: Option, given: Any) -> type:
-    """Return the class of the part called `given`; WrongTable, which tells how to add a part, for an unknown name."""
+    """Return the class of the part (a swappable object) called `given`, which `option` names.
+
+    Raises WrongTable, which tells how to write a part of one's own, for an unknown name.
+    """
     try:
         return choices.find(check_value(option, given), option.path)
     except imports.Untrusted:
@@ -167,14 +190,18 @@ def _part_class(choices: Choices, option: Option, given: Any) -> type:
 
 
 def is_section(hint: Any) -> bool:
-    """Return whether a field of type `hint` is a table of fixed options without a choice of parts, such as `[log]`."""
+    """Return True if a field of type `hint` is a table of fixed options, such as `[log]`, and names no part.
+
+    A part is a swappable object, such as a loss, that a table chooses by its name.
+    """
     return dataclasses.is_dataclass(hint)
 
 
 def _table(config: Config, name: str, path: str, key: str = "") -> Config:
     """Return the table `name` of `config`, {} by default; WrongTable where it is no table.
 
-    `path` is its dotted path, and `key`, such as ".part", the option in it that a string was probably meant for.
+    `path` is its dotted path. `key`, such as ".part", is the option in it for which a string was probably meant, for
+    the error message.
     """
     section: Config = config.get(name, {})
     if not isinstance(section, dict):
@@ -197,7 +224,8 @@ def resolve(config: Config) -> Config:
     # a table of parts without one, as [agent.extensions] alone, is an empty list
     given = {path: [] if x == {} and path in known and known[path].many else x for path, x in given.items()}
     objects = {OBJECTS: given.pop(OBJECTS)} if given.get(OBJECTS) else {}
-    free = {path: value for path, value in given.items() if is_free(path)}
+    tables = free_tables(known.values())
+    free = {path: value for path, value in given.items() if is_free(path, tables)}
     for path in given:
         if path.partition(".")[0] in (SWEEP, SEARCH):
             problems.append(f"{path}: the table [{path.partition('.')[0]}] is of `ppax sweep`, not of one run")
@@ -212,7 +240,7 @@ def resolve(config: Config) -> Config:
 def _known(config: Config, problems: list[str]) -> tuple[dict[str, Option], Config]:
     """Return the options of a configuration by path, and the configuration without entries that are no proper tables.
 
-    The error of each such entry is added to `problems`.
+    The error message of each entry that is left out is added to `problems`.
     """
     while True:
         try:
@@ -230,8 +258,8 @@ def _checked_values(
 ) -> Iterator[tuple[str, Any]]:
     """Yield path and checked value of every option in `known`: the one in `given`, else the default.
 
-    Tables whose prefix is in `per_agent` may have a list of numbers, one per player (agent inside the environment).
-    Errors are added to `problems`, and their options left out.
+    Tables whose path prefix is in `per_agent` may have lists of numbers, one per player (agent inside the environment).
+    The error messages of invalid values are added to `problems`, and their options left out.
     """
     for path, option in known.items():
         try:
@@ -256,7 +284,10 @@ def _raise(problems: Sequence[str]) -> None:
 
 
 def other_parts(path: str, known: Mapping[str, Option]) -> list[str]:
-    """Return the names of the parts that do have the unknown option `path`, among those that its table could name."""
+    """Return the names of other parts, possible in the same table, that have the option `path`; [] if none has it.
+
+    A part is a swappable object, such as a loss; the option is unknown to the part that the table names.
+    """
     table, _, name = path.rpartition(".")
     part = known.get(f"{table}.part")
     choices = {} if part is None else PARTS.get(part.limits.get("kind", ""), {})
@@ -279,23 +310,25 @@ def _is_table(path: str, known: Iterable[str]) -> bool:
 
 
 def resolve_part(choices: Choices, table: Config, path: str) -> Config:
-    """Return the table of one part that belongs to no run with all its options, checked as `resolve` checks a run's.
+    """Return the table of one part that belongs to no run, with all its options: given values checked, and defaults.
 
-    `path` is the dotted path of the table, for error messages.
+    A part is a swappable object, such as a search. `path` is the dotted path of the table, for error messages.
     """
     require_trusted_parts({path: table}, parts_only=True)
     known = {option.path: option for option in part_options(choices, table, path)}
     given = dict(flatten(table, f"{path}."))
-    problems = [_unknown(own, known) for own in given if own not in known]
-    values = dict(_checked_values(known, given, (), problems))
+    free = {own: x for own, x in given.items() if is_free(own, free_tables(known.values()))}
+    problems = [_unknown(own, known) for own in given if own not in known and own not in free]
+    values = dict(_checked_values(known, given, (), problems)) | free
     _raise(problems)
     return unflatten({own.removeprefix(f"{path}."): value for own, value in values.items()})
 
 
 def overridden(base: Config, changes: Config) -> Config:
-    """Return `base` with the values of `changes`; a part that these replace by another loses its options.
+    """Return `base` with the values of `changes`; where these name another part, the former part's options are removed.
 
-    If they name an agent of another class, options that all agents have are kept.
+    A part is a swappable object, such as a loss. If they name an agent of another class, options that all agents have
+    are kept.
     """
     flat, own = dict(flatten(base)), dict(flatten(changes))
     parts = {option.path: option.default for option in options(base) if option.path.endswith(".part")}
@@ -314,6 +347,9 @@ def objects_of(config: Config) -> list[str]:
     return list(map(printable, places))  # messages quote them
 
 
-def is_free(path: str) -> bool:
-    """Return whether the option `path` is a parameter of the environment, which is checked there and not here."""
-    return path.startswith(tuple(f"{name}." for name in FREE))
+def is_free(path: str, tables: tuple[str, ...] = ()) -> bool:
+    """Return whether the option `path` is in a table with free names, which is checked where it is used and not here.
+
+    Such are parameters of the environment, and what is in `tables`, the result of `core.options.free_tables`.
+    """
+    return path.startswith((*(f"{name}." for name in FREE), *tables))

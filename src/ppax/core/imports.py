@@ -2,8 +2,8 @@
 
 A run file is data and may come from a stranger. It can name packages, paths and addresses; whether a package is
 imported, a file read or a server asked is the user's decision, in Python, on a command line or in a settings file. An
-import path is "my_package.module:Name". Packages may register short names for theirs as entry points; a short name is a
-name and no permission: its package must be trusted like that of an import path.
+import path is "my_package.module:Name". Packages may register short names for their parts as entry points; a short name
+gives no permission: its package must be trusted like that of an import path.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ _trusted: set[str] = set()
 _beside: set[str] = set()  # those of a command line; packages among them may also lie in the current directory
 _arguments: set[str] = set()  # directories that this command line names, without links
 _holding: set[str] = set()  # directories of the files that are read: paths inside come from the same hand
+_objects: dict[str, Any] = {}  # those that `load` has found, by path: unlike classes they do not know their names
 
 
 class Untrusted(ConfigError):
-    """Error of packages, paths and addresses that the user does not trust; `names` has them as `trust` takes them."""
+    """Error of packages, paths and addresses that the user does not trust; `names` are these, as `trust` takes them."""
 
     def __init__(self, text: str, names: tuple[str, ...]):
         super().__init__(text)
@@ -65,8 +66,9 @@ def trust(*names: str) -> None:
 def trusting(names: Iterable[str] = (), beside: bool = False, within: Iterable[str | Path] = ()) -> Iterator[None]:
     """Yield once; inside of this context `names` are trusted, as by `trust`.
 
-    With `beside` they are those of a command line, whose packages are also searched in the current directory, last.
-    `within` are directories that hold the files which are read, so that paths inside need no trust.
+    With `beside` the names come from a command line, and their packages are searched in the current directory, too,
+    after all other places. `within` are the directories of the configuration files that are read; paths inside of them
+    need no trust.
     """
     before = [(current, set(current)) for current in (_trusted, _beside, _holding)]
     names = [_checked(name, "--trust") for name in names]
@@ -82,9 +84,10 @@ def trusting(names: Iterable[str] = (), beside: bool = False, within: Iterable[s
 
 
 def typed(names: Iterable[str], within: Iterable[Path] = ()) -> None:
-    """Trust names that the user has typed as options, and paths in the directories `within` of files that they name.
+    """Trust `names`, which the user has typed as options, and all paths inside of the directories `within`.
 
-    The trust ends with the command, whose `trusting` surrounds this call.
+    `within` are the directories of files that those options name. The trust ends with the command, which calls this
+    inside of a `trusting` context.
     """
     names = list(names)
     _trusted.update(names)
@@ -94,7 +97,7 @@ def typed(names: Iterable[str], within: Iterable[Path] = ()) -> None:
 
 @contextlib.contextmanager
 def naming(arguments: Iterable[str]) -> Iterator[None]:
-    """Yield once; inside of this context, the directories among a command line's arguments may be a stranger's.
+    """Yield once; inside of this context, directories among a command line's arguments count as a stranger's.
 
     The current directory is not searched for modules if it lies in one of them.
     """
@@ -109,19 +112,19 @@ def naming(arguments: Iterable[str]) -> Iterator[None]:
 
 
 def granted() -> tuple[list[str], list[str], list[str]]:
-    """Return what is trusted in this process, for others: names, those of this command line, and directories.
+    """Return what is trusted in this process: all names, those from the command line, and directories.
 
-    The directories are those of files that are read. `with trusting(first, within=third), trusting(second,
-    beside=True)` is the same trust there.
+    The directories are those of the configuration files that are read. In another process, `with trusting(first,
+    within=third), trusting(second, beside=True)` gives the same trust.
     """
     return sorted(_trusted | _of_settings()), sorted(_beside), sorted(_holding)
 
 
 def flags(names: Collection[str] | None = None) -> str:
-    """Return the options `--trust NAME` to repeat on another command line, each with a space before it.
+    """Return options `--trust NAME` to repeat on another command line, each with a space before it; "" for none.
 
-    Without `names`: those of this command line. With `names`: those of them that the settings file does not trust, and
-    the packages of this command line.
+    Without `names` they are for the names that this command line trusts. With `names` they are for those of `names`
+    that the settings file does not trust, and for the packages that this command line trusts.
     """
     own = _beside if names is None else {name for name in _beside if not is_place(name)}
     named = own | {*(names or ())} - _of_settings()
@@ -134,9 +137,10 @@ def _is_trusted(package: str) -> bool:
 
 
 def _may_be_beside(package: str) -> bool:
-    """Return whether the current directory may be searched for this package: whether this command line trusts it.
+    """Return whether a package may be imported from the current directory: True if this command line trusts it.
 
-    A settings file does not say where a package lies: there a stranger's directory could have one of the same name.
+    Trust by a settings file is not enough, as it does not say where the package lies: a stranger's directory could have
+    one of the same name.
     """
     return package in _beside
 
@@ -147,9 +151,9 @@ def places() -> set[str]:
 
 
 def holding() -> set[str]:
-    """Return the directories of the files that are read, without those that contain the user's home.
+    """Return the directories of the configuration files that are read, except those that contain the user's home.
 
-    A home has files of many hands, so that lying in it is no sign of trust.
+    A home has files of many origins, so that lying in it is no sign of trust.
     """
     home = os.path.realpath(os.path.expanduser("~"))
     return {folder for folder in _holding if not lies_in(home, folder)}
@@ -207,7 +211,7 @@ def settings_file() -> Path | None:
 
 
 def _of_settings() -> set[str]:
-    """Return the names that the user's settings file trusts, a set; ConfigError where the file has anything else."""
+    """Return the set of names that the user's settings file trusts; ConfigError where the file has anything else."""
     path = settings_file()
     if path is None or not path.is_file():
         return set()
@@ -224,16 +228,16 @@ def _of_settings() -> set[str]:
 
 
 def _wherever(name: str, path: Path) -> str:
-    """Return a name of the settings file `path`; ConfigError for a path that depends on the current directory."""
+    """Return `name`, of the settings file `path`; ConfigError for a path that depends on the current directory."""
     if is_place(name) and not (REMOTE.match(name) or os.path.isabs(name)):
         raise ConfigError(f"{path}: trust = {name!r}: must be an absolute path, or one that begins with ~/")
     return name
 
 
 def handed_over(folder: Path) -> Path | None:
-    """Return the directory around `folder` that may be a stranger's; None if there is none.
+    """Return the directory that may be a stranger's and is `folder` or around it; None if there is none.
 
-    That is a run or sweep directory, or one that the command line names. What a library looks for in the current
+    It is a run or sweep directory, or one that the command line names. What a library looks for in the current
     directory must not be found in it.
     """
     real = Path(os.path.realpath(folder))
@@ -244,7 +248,7 @@ def handed_over(folder: Path) -> Path | None:
 
 
 def load(path: str, place: str) -> Any:
-    """Return the object at the import path `path`, which a configuration has at `place`.
+    """Return the object at the import path `path`; `place` is the option that has this value, for errors.
 
     Raises Untrusted before anything is imported, and ConfigError where there is no such object, or where it is a class
     or function that no trusted package defines.
@@ -253,13 +257,16 @@ def load(path: str, place: str) -> Any:
     require_trusted({place: path})
     found = _imported(module, f"{place} = {path!r}", lambda found: getattr(found, name))
     _require_own(found, f"{place} = {path!r}")
+    if not hasattr(found, "__qualname__"):
+        _objects[path] = found
     return found
 
 
 def load_module(path: str, place: str) -> None:
     """Import the module in an environment's name, which registers it: my_package of "gymnasium/my_package:my/Line-v0".
 
-    Raises Untrusted before anything is imported, and ConfigError where the import fails. `place` is the option's path.
+    Raises Untrusted before anything is imported, and ConfigError where the import fails. `place` is the path of the
+    option that has this name, for errors.
     """
     require_trusted({place: path})
     _imported(_module_of(path, place), f"{place} = {path!r}")
@@ -277,9 +284,10 @@ def load_trusted(place: str) -> None:
 
 
 def require_trusted(paths: Mapping[str, str]) -> None:
-    """Raise Untrusted, with all lacking packages at once, unless each of `paths` is of a trusted package.
+    """Raise Untrusted, with all packages that are not trusted at once, unless the packages of all `paths` are trusted.
 
-    `paths` has, by its place in the configuration, an import path or an environment's name with a module.
+    The values of `paths` are import paths, or environments' names with a module; the keys are their places in the
+    configuration.
     """
     packages = {place: _module_of(path, place).partition(".")[0] for place, path in paths.items()}
     for place, package in packages.items():
@@ -309,7 +317,7 @@ def names_module(name: object) -> bool:
 
 
 def registered(kind: str) -> dict[str, str]:
-    """Return import paths by the short name that installed packages give to their parts of this kind.
+    """Return the parts of this kind that installed packages have registered: import paths by short name.
 
     Nothing is imported for that.
     """
@@ -332,7 +340,13 @@ def _entry_points(search: tuple[str, ...]) -> dict[str, dict[str, str]]:
 
 
 def import_path(x: Any) -> str | None:
-    """Return the import path "module:Name" of a class or function; None where other processes could not import it."""
+    """Return the import path "module:Name" of a class, a function, or an object that `load` has found by such a path.
+
+    It is None where other processes could not import it.
+    """
+    known = next((path for path, found in _objects.items() if found is x), None)
+    if known is not None:
+        return known
     module, name = str(getattr(x, "__module__", "")), str(getattr(x, "__qualname__", ""))
     package = module.partition(".")[0]
     if package in NEVER or getattr(sys.modules.get(module), name, None) is not x or _spec(package) is None:
@@ -361,7 +375,10 @@ def _parsed(path: str, place: str) -> tuple[str, str]:
 
 
 def _imported(module: str, text: str, take: Callable[[Any], Any] = lambda found: found) -> Any:
-    """Return what `take` gets from a trusted module, which is imported; ConfigError with `text` where that fails."""
+    """Import a trusted module, and return what `take` gets from it.
+
+    Raises ConfigError, which begins with `text`, where either fails.
+    """
     package = module.partition(".")[0]
     if _may_be_beside(package) and _spec(package) is None:
         _search_current_directory()
@@ -372,7 +389,7 @@ def _imported(module: str, text: str, take: Callable[[Any], Any] = lambda found:
 
 
 def _search_current_directory() -> None:
-    """Append the current directory to those that are searched for modules, unless it may be a stranger's."""
+    """Append the current directory to `sys.path`, unless it may be a stranger's."""
     here = Path.cwd()
     if handed_over(here) is None:
         sys.path.append(str(here))  # it stays: worker processes import from there, too
@@ -420,14 +437,17 @@ class Outside(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Value as `trust` takes it, with a slash and without a password: "./data", "//head:6379"."""
+        """The value in the form that `trust` takes, with a slash and without a password: "./data", "//head:6379"."""
         if is_place(self.value):
             return _without_password(self.value)
         return f"//{self.value}" if self.kind == ADDRESS else f"./{self.value}"
 
     @property
     def trusted(self) -> bool:
-        """Whether the user trusts this path or address, or a directory around it, or it lies beside the run file."""
+        """Whether this path or address may be used.
+
+        It may if the user trusts it or a directory around it, and a path also if it lies beside the run file.
+        """
         if self.name in map(_without_password, places()):
             return True
         if self.kind == ADDRESS or REMOTE.match(self.value):
@@ -444,7 +464,7 @@ class Outside(NamedTuple):
 def require_asked(found: Mapping[str, Outside]) -> None:
     """Raise Untrusted, with all of them at once, for paths and addresses in a configuration that are not trusted.
 
-    `found` has them by their place in the configuration.
+    `found` are these paths and addresses, by their place in the configuration.
     """
     lacking = {place: one for place, one in found.items() if not one.trusted}
     if not lacking:

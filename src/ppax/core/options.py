@@ -1,4 +1,7 @@
-"""Options: fields of parts as settings with a dotted path, whose values are checked when a configuration is read."""
+"""Options: fields of parts as settings with a dotted path, whose values are checked when a configuration is read.
+
+A part is a swappable component, such as an agent's loss: a frozen dataclass.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ import functools
 import math
 import re
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 
 from ppax.core import imports, unknown_names
-from ppax.core.parts import name_of
+from ppax.core.parts import Table, name_of
 from ppax.core.types import ConfigError
 
 Config = dict[str, Any]
-LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside", "interval")  # keys of the metadata of a field
+# Keys of the metadata of a field
+LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside", "interval", "code")
 NONE = "none"  # spelling of None in TOML and on the command line
 DEEPEST = 32  # limit of nested tables; a run needs four
 SMALLEST, LARGEST = 1.1754944e-38, 3.4028234e38  # normal numbers of float32, in which programs compute
@@ -30,7 +34,7 @@ class Option(NamedTuple):
     """Setting of a configuration: its dotted path, type, default, description and limits."""
 
     path: str
-    kind: type  # int, float, bool or str
+    kind: type  # int, float, bool or str; Table for a table with free names
     many: bool = False  # a list of values
     optional: bool = False  # None is allowed
     default: Any = None
@@ -42,9 +46,9 @@ class Option(NamedTuple):
 
 @functools.cache  # evaluates the text of every annotation
 def hints_of(cls: type) -> Mapping[str, Any]:
-    """Return the types of a part's fields by name.
+    """Return the types of the fields of a part (a frozen dataclass of settings), by the field's name.
 
-    Where a user's annotation has no meaning, it is the type of the field's default.
+    If an annotation cannot be evaluated, all types are those of the fields' defaults.
     """
     try:
         return typing.get_type_hints(cls)
@@ -54,25 +58,31 @@ def hints_of(cls: type) -> Mapping[str, Any]:
 
 @functools.cache  # resolving a configuration asks for those of each part, and a sweep resolves one for each member
 def options_of(cls: type) -> Mapping[str, Option]:
-    """Return the options that the fields of a part's class are, by field name; their paths are empty."""
+    """Return the options among the fields of a part's class, by the field's name, with "" as their paths.
+
+    A part is a swappable component, such as an agent's loss: a frozen dataclass of settings.
+    """
     hinted = ((field, hints_of(cls)[field.name]) for field in dataclasses.fields(cls))
     return {field.name: option_of(field, hint, "") for field, hint in hinted if is_option(field, hint)}
 
 
 def is_option(field: dataclasses.Field[Any], hint: Any) -> bool:
-    """Return whether a field of a part is a setting: a number, boolean or text (or a list of them) with a default."""
+    """Return whether a field of a part is a setting: a number, boolean or text (or a list of them) with a default.
+
+    A part is a swappable component, such as an agent's loss; `hint` is the field's type.
+    """
     default = field.default
     if default is dataclasses.MISSING or "named" in field.metadata:  # set from the environment, or by the table's name
         return False
     if field.metadata.get("static"):
-        return option_of(field, hint, "").kind in (bool, int, float, str)
+        return option_of(field, hint, "").kind in (bool, int, float, str, Table)
     args = typing.get_args(hint)
     is_number = isinstance(default, int | float) and not isinstance(default, bool)
     return is_number or float in args or typing.get_origin(hint) is tuple
 
 
 def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
-    """Return the option that a field of a part is: with type `hint`, and at the dotted `path` of run files."""
+    """Return a field of a part (a dataclass of settings) as an Option of the type `hint`, at the dotted `path`."""
     optional = many = False
     kind: Any = float
     if field.metadata.get("static"):
@@ -99,10 +109,16 @@ def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
 
 
 def check_value(option: Option, value: Any, each: bool = False) -> Any:
-    """Return `value` in the option's type; ConfigError with field, value, allowed values and the nearest valid one.
+    """Return `value` converted to the option's type; raise ConfigError, with the nearest valid value, if it is invalid.
 
     With `each`, a number may also be a list with one value per player (an agent inside a multi-agent environment).
     """
+    if option.kind is Table:
+        if not isinstance(value, dict):
+            raise ConfigError(f"{option.path} = {value!r}: must be a table, [{option.path}]")
+        return dict(value)
+    if option.limits.get("code") and value and not imports.is_path(value):
+        raise ConfigError(f'{option.path} = {value!r}: must be an import path, as "my_package.module:Name"')
     if option.leaf and isinstance(value, list | tuple):
         if not each:
             raise ConfigError(
@@ -180,7 +196,8 @@ def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
 def check_numbers(part: Any, path: str = "agent") -> None:
     """Raise ConfigError for a value out of its declared range in a part or in the parts inside it.
 
-    Tracers are not checked. `path` names the part in the error.
+    A part is a swappable component, such as an agent's loss. Tracers are not checked. `path` names the part in the
+    error.
     """
     if isinstance(part, type):  # a class, such as the distribution family of a head
         return
@@ -214,6 +231,11 @@ def _numbers_in(value: Any) -> Iterator[Any]:
         yield value
 
 
+def free_tables(known: Iterable[Option]) -> tuple[str, ...]:
+    """Return the tables with free names among the options `known`, as prefixes of paths: "agent.network.arguments."."""
+    return tuple(f"{option.path}." for option in known if option.kind is Table)
+
+
 def nearest(path: str, known: Collection[str]) -> str:
     """Return the known option nearest to an unknown `path`: by meaning, else by last name, else by similar spelling."""
     own = path.rpartition(".")[2]
@@ -225,9 +247,10 @@ def nearest(path: str, known: Collection[str]) -> str:
 
 
 def meant(path: str, known: Collection[str], written: Callable[[str, str], str]) -> str:
-    """Return the end of the error for an unknown option `path`: what to write for it.
+    """Return the end of the error for an unknown option `path`: what to write instead.
 
-    `written(option, value)` is the text of an option with a value, which is "" for any.
+    `known` are the options that exist. `written(option, value)` is called for the text of an option with a value, which
+    is "" where any value may be meant.
     """
     row, option = unknown_names.meaning(path.rpartition(".")[2]), nearest(path, known)
     if row and row.option.startswith("agent.extensions."):  # an option of a table that may not be there yet
@@ -240,7 +263,7 @@ def meant(path: str, known: Collection[str], written: Callable[[str, str], str])
 
 
 def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted path, value) of every value in nested tables; an empty table is a value, too."""
+    """Yield (dotted path, value) of every value in the nested tables `config`; an empty table is a value, too."""
     _require_shallow(prefix)
     for name, value in config.items():
         if prefix + name in LISTS:
@@ -252,7 +275,7 @@ def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def laid_over(values: Config, own: Config) -> Config:
-    """Return values by path with those of `own`, which have priority.
+    """Return values by dotted path: those of `values`, replaced by those of `own`, which have priority.
 
     Where one side has an empty table or list at a path and the other has entries below it, the entries stay; but an
     empty list in `own` removes entries of `values`.
@@ -268,7 +291,7 @@ def laid_over(values: Config, own: Config) -> Config:
 
 
 def numbered(value: Any) -> Any:
-    """Return a list of tables as a table by their place in it, "0", "1", ...; any other value unchanged."""
+    """Return a list of tables as one table with the keys "0", "1", ...; return any other value unchanged."""
     if isinstance(value, list) and value and all(isinstance(table, dict) for table in value):
         return {str(place): table for place, table in enumerate(value)}
     return value

@@ -19,19 +19,62 @@ from ppax.core import unknown_names
 T = TypeVar("T")
 if TYPE_CHECKING:
     Interval = Any  # a number of iterations, or "50k steps" until the sizes of a run are known
+    Code = Any  # a class, a function or an object; in run files its import path
 else:
     Interval = int
+    Code = str
 # Kinds of fields that name something outside of a configuration: a file or directory that is read; a server, an
 # account, a database or a cluster
 PATH, ADDRESS = "path", "address"
 
 
+class Table(dict[str, Any]):
+    """Table of a run file with free names, such as the arguments of a class: a hashable dict, lists in it are tuples.
+
+    It is for static fields, and must not be changed.
+    """
+
+    def __init__(self, values: Mapping[str, Any] = MappingProxyType({})):
+        super().__init__({name: _hashable(x) for name, x in values.items()})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Table) or not super().__eq__(other):
+            return False
+        return all(repr(x) == repr(other[name]) for name, x in self.items())  # 1, 1.0 and True differ
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(sorted(self)))
+
+
+def _hashable(value: Any) -> Any:
+    """Return a value of a table with tuples in place of lists, and hashable tables in place of dicts."""
+    if isinstance(value, Mapping):
+        return Table(value)
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
+class Held:
+    """Holder of an object in a static field, for objects that can be neither hashed nor compared, as trees of arrays.
+
+    Two holders are equal if they hold the same object.
+    """
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Held) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 def number(doc: str = "", *, default: Any, anneal_to: str | None = None, **limits: float) -> Any:
     """Return the declaration of a field that holds a number in an equation: a traced leaf of its part's pytree.
 
-    So vmap can sweep it and a schedule can anneal it. `limits` are `low`, `high` (inclusive) and `above` (exclusive),
-    which `options.py` checks. `anneal_to` names the field that holds the value at the end of training: a number of an
-    agent's part is annealed to it linearly.
+    So vmap can sweep it and a schedule can anneal it. `doc` is its description. `limits` are `low`, `high` (inclusive)
+    and `above` (exclusive), which `options.py` checks. `anneal_to` names another field, with the value at the end of
+    training, to which an agent's number is annealed linearly.
     """
     annealed = {} if anneal_to is None else {"anneal_to": anneal_to}
     return dataclasses.field(default=default, metadata={"doc": doc, **annealed, **limits})
@@ -44,7 +87,9 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
     spelling of None in run files; with `paths` an import path may replace a choice; `words` is a dict of words that may
     be written for a number, such as {"all": 0}; `interval` is for a number of iterations, for which "50k steps" may
     stand; `outside`, PATH or ADDRESS, says that the text names a file or a server, which a run file chooses only with
-    the user's trust.
+    the user's trust; `code` says that the field holds a class, a function or an object, which run files name by its
+    import path; `convert` is a function that the constructor calls with the given value. A field of type `Table` is a
+    table of run files with free names.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 
@@ -62,7 +107,7 @@ def slot(
 
 
 def slot_list(name: str, doc: str) -> Any:
-    """Return the declaration of a field that holds a tuple of parts of the kind `name`.
+    """Return the declaration of a field that holds a tuple of parts (swappable components) of the kind `name`.
 
     In a run file it is a list of tables, [[...]].
     """
@@ -72,21 +117,21 @@ def slot_list(name: str, doc: str) -> Any:
 def slot_table(name: str, doc: str) -> Any:
     """Return the declaration of a field that holds pairs (key, part of the kind `name`).
 
-    In a run file it is a table for each key.
+    A part is a swappable component, such as an agent's loss. In a run file the field is a table for each key.
     """
     return dataclasses.field(default=(), metadata={"static": True, "slot_table": name, "doc": doc})
 
 
 def slot_chain(name: str, doc: str, *, default: tuple[Any, ...] = ()) -> Any:
-    """Return the declaration of a field that holds parts of the kind `name`, in their order.
+    """Return the declaration of a field that holds a tuple of parts (swappable components) of the kind `name`.
 
-    In a run file it is a table for each part, by the part's name.
+    Their order matters. In a run file the field is a table for each part, by the part's name.
     """
     return dataclasses.field(default=default, metadata={"slot_chain": name, "doc": doc})
 
 
 def name_of(one: Any) -> str:
-    """Return the name of a part in a `slot_chain`: its field `name`, or if that is empty its class, as "kl_control"."""
+    """Return the name of a part in a `slot_chain`: its field `name`, or if that is empty, its class as "kl_control"."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(one).__name__)
     return one.name or words.lower()
 
@@ -117,7 +162,7 @@ def _fields_with(cls: type, entry: str) -> dict[str, str]:
 
 
 def _described(fields: tuple[dataclasses.Field[Any], ...]) -> list[str]:
-    """Return the lines on fields that `help` shows: name, default, and description or type; [] without fields."""
+    """Return lines with name, default, and description or type of each field, which `help` shows; [] without fields."""
     lines = []
     for field in fields:
         default = "" if field.default is dataclasses.MISSING else f" = {field.default!r}"
@@ -128,7 +173,7 @@ def _described(fields: tuple[dataclasses.Field[Any], ...]) -> list[str]:
 def brief(tree: Any) -> str:
     """Return a short repr, `Class(field=value)`, with only the fields that differ from their defaults.
 
-    Of arrays it has types and shapes, not values.
+    Arrays are shown by dtype and shape, not by their values.
     """
     shown = [
         f"{field.name}={_short(getattr(tree, field.name))}"
@@ -139,9 +184,9 @@ def brief(tree: Any) -> str:
 
 
 def _derived(field: dataclasses.Field[Any]) -> bool:
-    """Return whether a field is computed from the environment and not set by the user.
+    """Return whether a part's field is computed from the environment (True) or set by the user.
 
-    Such a field has no default and no description.
+    A computed field has no default and no description.
     """
     given = field.metadata.get("doc") or "slot" in field.metadata or field.default is not dataclasses.MISSING
     return bool(field.metadata) and not given
@@ -165,22 +210,35 @@ def _equal(value: Any, default: Any) -> bool:
         return False
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 def _explained(cls: type) -> Any:
-    """Return the constructor of `cls`, with a TypeError for an unknown option that says what to write instead."""
-    construct, known = cls.__init__, [field.name for field in dataclasses.fields(cls)]  # type: ignore[misc]
+    """Return the constructor of `cls`, with a TypeError for an unknown option that says what to write instead.
+
+    It also converts the values of fields that have a function for that.
+    """
+    construct, fields = cls.__init__, dataclasses.fields(cls)  # type: ignore[misc,arg-type]
+    known = [field.name for field in fields]
+    converted = {field.name: field.metadata["convert"] for field in fields if "convert" in field.metadata}
 
     @functools.wraps(construct)
     def checked(self: Any, *values: Any, **options: Any) -> None:
         unknown = next((name for name in options if name not in known), None)
         if unknown is not None:
             raise TypeError(f"{cls.__name__} has no option {unknown}: {_remedy(cls, unknown)}")
+        if converted:
+            named = zip(known, values, strict=False)
+            values = (*(converted.get(name, _same)(x) for name, x in named), *values[len(known) :])
+            options = {name: converted.get(name, _same)(x) for name, x in options.items()}
         construct(self, *values, **options)
 
     return checked
 
 
 def _remedy(cls: type, name: str) -> str:
-    """Return what to write for an option `name` that `cls` lacks: one of a part inside it, or of similar spelling."""
+    """Return what to write for `name`, an option that `cls` lacks: one of a part inside it, or a similar one."""
     fields, row = dataclasses.fields(cls), unknown_names.meaning(name)
     wanted = row.name if row and row.option.startswith("agent.") else name
     for field in fields if wanted not in {field.name for field in fields} else ():
@@ -202,12 +260,12 @@ def public_home(kind: type) -> str:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(number, static, slot, slot_chain, dataclasses.field))
 def part(cls: type[T]) -> type[T]:
-    """Return `cls` as a frozen dataclass that is a JAX pytree.
+    """Return `cls` as a frozen dataclass that is a JAX pytree: a class decorator for parts, the components of an agent.
 
     Fields are leaves or subtrees, unless declared `static()`.
 
-    A class decorator. Two classes with the same fields have different tree structures, so that jit never runs the
-    program of one for the other.
+    Two classes with the same fields have different tree structures, so that jit never runs the program of one for the
+    other.
     """
     cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise dataclass writes the signature there
     own_repr = "__repr__" in vars(cls)

@@ -55,11 +55,11 @@ class Agent(Protocol):
 
     @property
     def requires(self) -> Requirements:
-        """Sizes that this agent requires of its environment: number of agents, groups, and number of environments."""
+        """What this agent requires of its environment: number of agents, groups with their sizes, number of copies."""
 
     @property
     def sharing(self) -> str:
-        """Whether the players share parameters, in the words of run files: "shared" or "independent"."""
+        """Sharing of parameters among the players, agents inside one environment: "shared" or "independent"."""
 
     @property
     def pool(self) -> Any:
@@ -67,9 +67,9 @@ class Agent(Protocol):
 
     @property
     def program(self) -> Any:
-        """Layout of this agent's compiled program, a `devices.layout.Program`.
+        """How this agent's training program is compiled: number of devices, chunks of a minibatch, unrolling.
 
-        An agent of groups returns that of its first group.
+        It is a `devices.layout.Program`. An agent made of several groups of agents returns that of its first group.
         """
 
     @property
@@ -94,13 +94,14 @@ class Agent(Protocol):
     def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
         """Return distribution, value and next carry for the current observation of each of the B streams, all [B, ...].
 
-        A stream is one agent in one environment. `first` says where an episode begins, so that the carry restarts.
+        A stream is one agent in one environment. `first` says where an episode begins, so that the carry (the policy's
+        memory) restarts.
         """
 
     def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:
         """Return V and the log-probability of the action, both [T, B], of each step of a rollout, under `learner`.
 
-        Memories start from the carries that the rollout stores.
+        Memories start from the carries (recurrent states) that the rollout stores.
         """
 
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
@@ -116,11 +117,11 @@ class Agent(Protocol):
         """Return the policy's memory at the start of an episode, [B, ...] for B streams; () without a memory."""
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return the carry of B streams at the start of collection, [B, ...].
+        """Return the carry (state of memory and extensions) of B streams at the start of collection, [B, ...].
 
-        It is the network's memory; where extensions act, `Acting`: the memory and their states, such as held noise.
-        `policy` and `act` take either. From a memory alone `act` draws new noise at each step, and the policy acts
-        without extensions.
+        A stream is one agent in one environment. Without extensions that act, the carry is the network's memory; with
+        them, it is an `Acting`: the memory and the extensions' states, such as held noise. `policy` and `act` take
+        either. From a memory alone, `act` draws new noise at each step, and the policy acts without extensions.
         """
 
     def init_streams(self, num_streams: int) -> PyTree:
@@ -130,10 +131,7 @@ class Agent(Protocol):
         """
 
     def sequence_length(self, num_steps: int) -> int:
-        """Return the number of steps from one carry (state of the memory) that a rollout stores to the next.
-
-        `num_steps` is the length of the rollout.
-        """
+        """Return L: a rollout of `num_steps` steps stores the carry (state of the memory) once every L steps."""
 
     def discount(self, num_streams: int) -> Scalar:
         """Return the discount factor of rewards, [] for all of the B streams or [B] for each.
@@ -149,7 +147,7 @@ class Agent(Protocol):
         """
 
     def check(self) -> None:
-        """Raise ConfigError where numbers of this agent contradict each other.
+        """Raise ConfigError where numbers in this agent's settings contradict each other.
 
         The numbers must be concrete, not tracers.
         """
@@ -162,15 +160,19 @@ class Network(Protocol):
         """Return new parameters, a nested dict of arrays; the value head has `num_values` outputs."""
 
     def initial_carry(self) -> PyTree:
-        """Return the memory's carry of one stream at the start of an episode; () for a feedforward network."""
+        """Return the memory's carry (recurrent state) of one stream at the start of an episode; () without a memory.
+
+        A stream is one agent in one environment.
+        """
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
-        """Return the features of one observation, without batch and time axes."""
+        """Return the features of one observation; neither has a batch or time axis."""
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
         """Return output features [L, ...] and next carry of the memory, run over one stream's features [L, ...].
 
-        The carry is reset before each step where `first` [L] is True.
+        A stream is one agent in one environment; the carry is the recurrent state, reset before each step where `first`
+        [L] is True.
         """
 
     def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
@@ -196,10 +198,10 @@ class Distribution(Protocol):
         """Return a sampled action, before squashing and clipping into the action space."""
 
     def log_prob(self, action: PyTree) -> Array:
-        """Return the log-probability, or log-density, of an action as `sample` returns it, with the batch axes."""
+        """Return the log-probability, or log-density, of an action as `sample` returns it, for each batch entry."""
 
     def entropy(self) -> Array:
-        """Return the entropy of this distribution in nats, with its batch axes."""
+        """Return the entropy of this distribution in nats; one number for each entry of its batch axes."""
 
     def mode(self) -> PyTree:
         """Return the most likely action, which a deterministic policy takes, in the form that `sample` returns."""
@@ -211,7 +213,7 @@ class Distribution(Protocol):
         """Return the action for the environment, inside its action space, from an action as `sample` returns it."""
 
     def metrics(self) -> Mapping[str, Array]:
-        """Return diagnostics of each row by name, which are logged: `policy_std` of continuous actions, else {}."""
+        """Return diagnostics for the log by name, one number per row: `policy_std` of continuous actions, else {}."""
 
 
 @runtime_checkable
@@ -233,7 +235,7 @@ class Critic(Protocol):
         """Number of outputs that this critic needs of the network's value head."""
 
     def init(self) -> Adapted:
-        """Return the critic's initial state, () if it has none.
+        """Return the critic's initial state, () if it has none, and a change of the value head, None for no change.
 
         Raises ConfigError for numbers that contradict each other.
         """
@@ -251,10 +253,10 @@ class Critic(Protocol):
         """
 
     def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
-        """Return the critic's new state after a rollout with value targets [M, L], before its gradient steps.
+        """Return the critic's new state after a rollout with value targets [M, L], before the update's gradient steps.
 
-        V must not change: a change of the value head that compensates is returned, too. `valid` [M, L] is False where a
-        target does not count, such as at autoreset steps.
+        V must not change by this: a change of the value head that compensates is returned, too, or None. `valid` [M, L]
+        is False where a target does not count, such as at autoreset steps.
         """
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
@@ -279,18 +281,24 @@ class Rescale(NamedTuple):
 
 
 class Advantage(Protocol):
-    """Protocol of advantage estimators, functions that return advantages and value targets of one stream."""
+    """Protocol of advantage estimators, which return advantages and value targets of one stream.
+
+    A stream is one agent in one environment.
+    """
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
         """Return advantages and value targets [T] from the steps [T] of one stream and V of each next observation [T].
 
-        A stream is one agent in one environment. `ratio` [T] is the probability of each action under the current policy
-        over that under the policy that acted; None stands for 1.
+        A stream is one agent in one environment; `gamma` is the discount factor. `ratio` [T] is the probability of each
+        action under the current policy over that under the policy that acted; None stands for 1.
         """
 
 
 class Loss(Protocol):
-    """Protocol of policy losses of each row. Value and entropy terms are added in `losses.total_loss`."""
+    """Protocol of policy losses, one number for each row (step of a minibatch).
+
+    `losses.total_loss` takes their mean and adds the terms of values and entropy.
+    """
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
         """Return the policy loss of each of N rows, from the current policy's distribution and the batch of those rows.
@@ -339,9 +347,9 @@ class GradientRule(Protocol):
     ) -> LossGradient:
         """Return the gradient [P] for the optimiser, before clipping, with the rule's own metrics.
 
-        `gradient` is that of the minibatch's loss at `params`; its metrics are logged anyway. `gradient_at` computes it
-        at other parameters, which costs a forward and a backward pass over the whole minibatch, also with several
-        devices and with gradient accumulation.
+        `gradient` is that of the minibatch's loss at `params`; its metrics are logged by the caller. `gradient_at`
+        returns the gradient at other parameters, which costs a forward and a backward pass over the whole minibatch,
+        also with several devices and with gradient accumulation.
         """
 
 
@@ -360,7 +368,7 @@ class Optimizer(Protocol):
 
     @property
     def elementwise(self) -> bool:
-        """Whether this optimiser works on the flattened parameter vector; if not, it gets the tree of parameters."""
+        """Whether this optimiser may work on the flattened parameter vector; if not, it gets the parameters' tree."""
 
     def __call__(self, learning_rate: Scalar) -> Any:
         """Return the optax.GradientTransformation with this learning rate."""
@@ -417,7 +425,7 @@ class Backend(Protocol):
     def factories(self) -> tuple[Callable[..., Any], ...] | None:
         """Functions that make the host environments; None for environments in JAX.
 
-        Those are a tree of parts, which can be compared.
+        Environments in JAX need none: they are pytrees, which can be compared.
         """
 
     @property
@@ -443,15 +451,16 @@ class Backend(Protocol):
     def episodes(
         self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool
     ) -> contextlib.AbstractContextManager[WholeEpisodes]:
-        """Return a context whose value, when called, plays `episodes` whole episodes.
+        """Return a context whose value is a function that plays `episodes` whole episodes.
 
-        It has environments of its own, which are closed with the context. Of `learner` only shapes are read.
+        The function takes (learner, key, max_steps), and cuts each episode after `max_steps` steps. It has environments
+        of its own, which are closed with the context. Of `learner` only shapes are read.
         """
 
     def scene(
         self, agent: Agent, learner: PyTree, key: Key, deterministic: bool
     ) -> contextlib.AbstractContextManager[Scene]:
-        """Return a context with the scene of one environment in which the policy acts, to be rendered step by step.
+        """Return a context whose value is a Scene: one environment in which the policy acts, rendered step by step.
 
         The environment is closed with the context. Raises ConfigError if it cannot be rendered.
         """
@@ -463,7 +472,7 @@ class Backend(Protocol):
         """
 
     def copies(self, num_envs: int) -> contextlib.AbstractContextManager[Any]:
-        """Return a context with `num_envs` environments of the same kind as this backend's.
+        """Return a context whose value is `num_envs` environments of the same kind as this backend's.
 
         They are closed with the context.
         """
@@ -542,18 +551,21 @@ class Logger(Protocol):
     """Protocol of loggers, which receive every log row, in order, before the callbacks."""
 
     def log(self, row: Row) -> None:
-        """Log one row of metrics. After an exception this logger gets no more rows: the run goes on, with a warning."""
+        """Log one row of metrics.
+
+        If this raises an exception, the logger gets no more rows, and the run goes on with a warning.
+        """
 
     def close(self) -> None:
         """Release the logger's resources. Called once, at the end of the run, also of a run that failed."""
 
 
 class LoggerPart(Protocol):
-    """Protocol of settings of a logger in a run file. They are hashable, and `open` makes the logger of one run."""
+    """Protocol of the settings of a logger in a run file. They are hashable, and `open` makes the logger of one run."""
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Kinds of artifacts (files of a run, "policy" or "film") that the loggers of this part store."""
+        """Kinds of artifacts (files of a run) that this part's loggers store: "policy" or "film", both, or neither."""
 
     def require(self, run_dir: object) -> None:
         """Raise ImportError where this logger's library is missing, ConfigError where it needs a missing run directory.
@@ -562,9 +574,9 @@ class LoggerPart(Protocol):
         """
 
     def open(self, run: LoggedRun) -> FileLogger:
-        """Return the opened logger of `run`, which is closed at the end.
+        """Return an opened logger for `run`, which its caller closes at the end.
 
-        An exception is handled as one of `Logger.log`.
+        If this raises an exception, the run goes on without the logger, with a warning.
         """
 
 
@@ -581,12 +593,12 @@ class LoggedRun(NamedTuple):
 
 
 class FileLogger(Logger, Protocol):
-    """Protocol of the loggers that logger parts open: they log rows, and store files of the run."""
+    """Protocol of loggers that a run file can name: they log rows, and store files of the run."""
 
     def store(self, artifact: Artifact) -> None:
-        """Store the files of an artifact whose kind the logger's part names.
+        """Store the files of an artifact, of a kind that `stores` of the logger's settings names.
 
-        An exception is handled as one of `Logger.log`.
+        If this raises an exception, the logger gets nothing more, and the run goes on with a warning.
         """
 
 
@@ -607,9 +619,9 @@ class StopCondition(Protocol):
         """Names of the metrics that this stop condition reads."""
 
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """Return the condition's state after a log row, from the state before it.
+        """Return the condition's state after the log row `row`; `before` is its state after the row before.
 
-        Before the first row that is `ConditionState()`.
+        Before the first row that is `ConditionState()`. `state` is the training state at this row.
         """
 
 
@@ -625,18 +637,19 @@ class ConditionState(NamedTuple):
 
 @runtime_checkable
 class Search(Protocol):
-    """Protocol of searches, which decide over the members (runs) of a sweep as they train.
+    """Protocol of searches, which decide during a sweep which of its members (runs) train on, and with what values.
 
     These are the settings in the table `[search]`, hashable. Decisions are a pure function of the settings and of the
-    standings: a resumed sweep makes them again.
+    standings (the members' scores and values): a resumed sweep makes the same ones again.
     """
 
     @property
     def perturbs(self) -> bool:
-        """Whether this search is population-based: it decides over the members of each program, and returns `Copy`.
+        """Whether this search is population-based: True if it returns `Copy` decisions, False if `Stop` decisions.
 
-        Then only traced numbers can be swept. Other searches decide over all members (runs of the sweep) at once, after
-        all programs have trained to the same iteration, and return `Stop`.
+        If True, it decides over the members (runs of the sweep) of one compiled program at a time, and only traced
+        numbers can be swept. If False, it decides over all members at once, after all programs have trained to the same
+        iteration.
         """
 
     def check(self, members: int, total: int) -> None:
@@ -648,7 +661,7 @@ class Search(Protocol):
     def decide(self, standings: Standings) -> list[Stop | Copy]:
         """Return the search's decisions, at most one for each member (run of the sweep) that still trains.
 
-        Members without a decision go on as they are.
+        `standings` has the members' scores and values. Members without a decision go on as they are.
         """
 
 
@@ -672,7 +685,7 @@ class Stop(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Decision of a search that a member (a run of the sweep) takes over another's learner, and new swept values."""
+    """Decision of a search that a member (a run of the sweep) takes over another's learner and new swept values."""
 
     member: int
     source: int

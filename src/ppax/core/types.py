@@ -46,14 +46,15 @@ class Transition:
 
     @property
     def ended(self) -> Array:
-        """Whether an episode terminated or was truncated with this step, [T, B]: traces and sums are cut after it."""
+        """Whether an episode terminated or was truncated with this step, [T, B]: traces and sums end there."""
         return self.terminated | self.truncated
 
 
 class Played(NamedTuple):
-    """Steps of an environment whose agents act in turns, as they were played.
+    """Every step of an environment whose agents act in turns, as they were played.
 
-    The rows of the rollout are decisions only: a player's step, with all rewards until its next one.
+    The rows of the rollout are decisions only: the steps in which a player (an agent inside the environment) acts, each
+    with all rewards until that player's next decision.
     """
 
     reward: Array  # [T, B]
@@ -88,7 +89,7 @@ class Targets(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Rollout and targets, cut into M sequences of L steps [M, L], or flattened to rows [N] for a loss."""
+    """Rollout and targets of an update, cut into M sequences of L steps [M, L], or flattened to rows [N] for a loss."""
 
     steps: Transition  # [M, L] or [N]
     targets: Targets
@@ -104,7 +105,10 @@ class MinibatchIndices(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Actions that a policy chose for one step of each of B streams, with their log-probabilities and values."""
+    """Actions that a policy chose for one step of each of B streams, with their log-probabilities and values.
+
+    A stream is one agent in one environment.
+    """
 
     carry: PyTree  # [B, ...] after this observation
     action: PyTree  # [B, ...] as sampled; stored in the rollout
@@ -125,7 +129,10 @@ class ForwardPass(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Result of an agent's update: the new learner, metrics, and what self-play changes for the streams."""
+    """Result of an agent's update: the new learner, metrics, and what changes for the streams.
+
+    A stream is one agent in one environment; in self-play its player may change.
+    """
 
     learner: PyTree
     metrics: Any  # arrays.metrics.Table
@@ -178,7 +185,7 @@ OF_LEARNING: Mapping[str, Any] = {"opt_state": (), "reward_stats": None, "extens
 
 
 class ActorState(NamedTuple):
-    """State of collection: environments, current observations, carries and running episodes."""
+    """State of collection: environments, current observations, carries (memories' states) and running episodes."""
 
     env_state: PyTree
     obs: PyTree  # [B, ...] observation of the next action
@@ -202,7 +209,8 @@ class Collected(NamedTuple):
 class Gathered(NamedTuple):
     """Rollout, with the actor state that it started from.
 
-    `start` differs from the requested state where the environments were in another state and had to be reset.
+    `start` differs from the actor state that was asked for where host environments were in another state and had to be
+    reset.
     """
 
     start: ActorState
@@ -226,7 +234,7 @@ class Outcome(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """Reward and flags of one step of an environment that is rendered."""
+    """Reward and flags of one step of an environment that is rendered, such as for a film."""
 
     reward: np.ndarray  # [A]
     counts: bool  # False: an autoreset step, which is not counted
@@ -296,23 +304,26 @@ class Outputs(NamedTuple):
 
 
 class Acting(NamedTuple):
-    """Carry of a policy during collection, where extensions act: the network's memory and the extensions' states."""
+    """Carry of a policy during collection, if extensions act: the network's memory and the extensions' states.
+
+    A carry is what is passed from one step to the next.
+    """
 
     memory: PyTree  # [B, ...] carry of the network
     extensions: Mapping[str, PyTree]  # [B, ...]
 
 
 class Memory(NamedTuple):
-    """Result of running a network's memory over a sequence: the next carry and the output features [L, ...]."""
+    """Result of running a network's memory over a sequence: the next recurrent state and output features [L, ...]."""
 
     carry: PyTree
     features: PyTree  # [L, ...]
 
 
 class LossOutput(NamedTuple):
-    """Result of a loss: the scalar, and metrics that are means over valid rows or extremes.
+    """Result of a loss: the scalar, and metrics by name, each a mean over valid rows, a minimum or a maximum.
 
-    Extremes are declared by `arrays.metrics.reduced`. A row is valid if it is no autoreset step.
+    Minima and maxima are declared by `arrays.metrics.reduced`. A row is valid if it is no autoreset step.
     """
 
     loss: Array

@@ -1,8 +1,8 @@
 """Errors about unknown names of arguments and options, which say what to write instead.
 
-The table at the end has the names of settings in other libraries. Stable-Baselines3 (with sb3-contrib and its Zoo),
-CleanRL and PureJaxRL have a column each; `others` are names of rl_games, rsl_rl, Brax, RLlib, Tianshou and Spinning Up
-that have one clear meaning. docs/glossary.md shows it.
+TABLE has the names of settings in other libraries. Stable-Baselines3 (with sb3-contrib and its Zoo), CleanRL and
+PureJaxRL have a column each; `others` are names of rl_games, rsl_rl, Brax, RLlib, Tianshou and Spinning Up that have
+one clear meaning. docs/glossary.md shows it.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class SettingNames(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Last name of the option: "clip_eps" of agent.loss.clip_eps; "" without an option."""
+        """Last name of this setting's option: "clip_eps" of agent.loss.clip_eps; "" if no option sets it."""
         return self.option.rpartition(".")[2]
 
     @property
     def difference(self) -> str:
-        """End of a sentence that says how this setting's meaning differs from elsewhere; "" if it does not."""
+        """Text from a comma on that says how this setting differs in meaning from elsewhere; "" if it does not."""
         return f", {self.note}" if self.note else ""
 
     @property
     def in_python(self) -> str:
-        """Text to write in Python for this setting, with the difference in meaning."""
+        """Text that says what to write in Python for this setting, and how its meaning differs from elsewhere."""
         return f"{self.python}{self.difference}"
 
     @property
@@ -61,7 +61,7 @@ class SettingNames(NamedTuple):
 
 
 def refusing_unknown(function: Callable[P, T]) -> Callable[P, T]:
-    """Return `function` with a TypeError for an unknown keyword argument that says what to write instead."""
+    """Return `function` so that an unknown keyword argument raises a TypeError that says what to write instead."""
     names = list(inspect.signature(function).parameters)
 
     @functools.wraps(function)
@@ -75,7 +75,7 @@ def refusing_unknown(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def remedy(name: str, names: list[str]) -> str:
-    """Return what to write instead of `name`, which a function or class with the arguments `names` does not have."""
+    """Return a text that says what to write instead of `name`, which is none of a function's arguments `names`."""
     row = meaning(name)
     if row and row.python.startswith("ppax.PPO(network, extensions=") and "extensions" in names:
         return f"write {row.python.removeprefix('ppax.PPO(network, ').removesuffix(')')}{row.difference}"
@@ -90,7 +90,7 @@ def remedy(name: str, names: list[str]) -> str:
 
 
 def extension_of(path: str) -> str:
-    """Return the table of the extension that replaced a former table of the agent; "" for other options.
+    """Return the table of run files that replaces `path`, a table of former versions; "" for any other option.
 
     For agent.kl it is "[agent.extensions.kl_control]".
     """
@@ -118,9 +118,9 @@ def own_name(name: str) -> str:
 
 @functools.cache
 def _by_name() -> dict[str, SettingNames]:
-    """Return the rows of TABLE by each of their names: those in other libraries, then those of ppax.
+    """Return the rows of TABLE by name: each row by its names in other libraries and by that in ppax.
 
-    Where two rows have the same name, it stands for the first of them.
+    A name that two rows have stands for the row that has it in another library, or else for the first one.
     """
     elsewhere = [(name, row) for row in TABLE for name in row.elsewhere]
     rows: dict[str, SettingNames] = {}

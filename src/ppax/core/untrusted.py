@@ -1,7 +1,7 @@
 """Reading of files that somebody else may have written: up to a limit of size, parsed as data, and never executed.
 
-Every function raises ValueError, with one sentence, for content of another form, and OSError for what is no regular
-file or larger than its limit. Code that builds objects from the content catches MALFORMED.
+Every function raises ValueError, with one sentence, for content of another form than expected, and OSError for what is
+no regular file or larger than its limit. Code that builds objects from the content catches MALFORMED.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def regular(handle: int, path: Path) -> int:
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Return the text of a file in UTF-8 of at most `limit` bytes.
+    """Return the text of a UTF-8 file of at most `limit` bytes.
 
-    Raises OSError for a larger one, ValueError for other bytes.
+    Raises OSError if it is larger, ValueError if it is not UTF-8.
     """
     return read(path, limit).decode()
 
@@ -142,7 +142,8 @@ def _parsed(parse: Callable[[], Any]) -> Any:
 def _require_plain(value: Any, depth: int) -> None:
     """Raise ValueError for parsed content that later code cannot take.
 
-    That is deep nesting, integers beyond floats, and text beyond Unicode. `depth` is that of `value`.
+    That is deep nesting, integers too large for a float, and text that is not valid Unicode. `depth` is the number of
+    levels around `value`.
     """
     if depth > DEEPEST:
         raise ValueError(f"tables or lists are nested more than {DEEPEST} deep")

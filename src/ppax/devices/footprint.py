@@ -35,7 +35,7 @@ class Footprint(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Sum over all that is counted, in bytes."""
+        """Sum of the bytes for learner, environments and rollout."""
         return self.learner + self.environments + self.rollout
 
     def __str__(self) -> str:
@@ -57,9 +57,10 @@ def peak_memory_mb() -> float:
 
 
 def footprint(state: TrainState, devices: int = 1) -> Footprint:
-    """Return a lower bound on the memory of training from `state`, or from its shapes.
+    """Return a lower bound on the memory of training from `state`, whose arrays may be shapes.
 
-    The `devices` over which training is sharded share one memory.
+    It counts all `devices` over which training is sharded, each with a copy of the learner, as if they shared one
+    memory.
     """
     seen = _nbytes((state.actor.obs, state.actor.action_mask))
     streams = int(state.actor.first.shape[0])
@@ -70,7 +71,8 @@ def footprint(state: TrainState, devices: int = 1) -> Footprint:
 def require_room(needed: Footprint, num_envs: int, rows: int) -> None:
     """Raise NotEnoughMemory if a run cannot fit into available memory, ConfigError for too many rows per rollout.
 
-    `needed` is its lower bound; `rows` is the number of steps of all streams in a rollout.
+    `needed` is the lower bound on the run's memory; `rows` is the number of steps in a rollout, of all streams together
+    (a stream is one agent in one environment).
     """
     room = available_bytes()
     if room is not None and needed.total > room:
@@ -88,7 +90,7 @@ def require_room(needed: Footprint, num_envs: int, rows: int) -> None:
 
 @contextmanager
 def explained(needed: Footprint | None = None) -> Iterator[None]:
-    """Yield, and turn out-of-memory errors into NotEnoughMemory, with the sizes of the run if `needed` has them."""
+    """Yield; an out-of-memory error inside becomes NotEnoughMemory, with the sizes of the run if `needed` is given."""
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:

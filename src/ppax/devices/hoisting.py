@@ -103,6 +103,6 @@ def constant_result(function: Callable[..., PyTree], *arguments: Any) -> list[Ar
 
 
 def _function(program: Any, equations: Sequence[Any], invars: Sequence[Any], outvars: Sequence[Any]) -> Any:
-    """Return some operations of a program, `equations`, as a function of `invars` with the results `outvars`."""
+    """Return the operations `equations` of a program as a function, with arguments `invars` and results `outvars`."""
     jaxpr = program.jaxpr.replace(eqns=list(equations), invars=list(invars), outvars=list(outvars))
     return core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, program.consts))

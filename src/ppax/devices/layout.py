@@ -52,7 +52,7 @@ rounding = jax.make_user_context(default_value=False)
 def product_dtype(compute_dtype: str) -> str:
     """Return the dtype of the factors of matrix products for a `compute_dtype`; float32 for AUTO and WHERE_SAFE.
 
-    In training those two have been replaced by a dtype before.
+    AUTO and WHERE_SAFE leave the choice to training, which has replaced them by a dtype before it calls this.
     """
     return "float32" if compute_dtype in (AUTO, WHERE_SAFE) else compute_dtype
 
@@ -156,7 +156,7 @@ class Program:
 
 
 def with_devices(agent: Tree, devices: int) -> Tree:
-    """Return `agent` with its programs on `devices` devices; groups of agents have several programs."""
+    """Return `agent` with its program, or with groups of agents all programs, laid out for `devices` devices."""
 
     def one(node: Any) -> Any:
         return dataclasses.replace(node, devices=devices) if isinstance(node, Program) else node

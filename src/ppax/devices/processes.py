@@ -83,7 +83,7 @@ def whole(tree: Tree) -> Tree:
 
 @jax.jit
 def _everywhere(tree: Tree) -> Tree:
-    """Return arrays replicated over the devices of all processes."""
+    """Return `tree` with its arrays replicated over the devices of all processes."""
     return sharding.place_on_devices(tree, sharding.SAME, len(jax.devices()))
 
 

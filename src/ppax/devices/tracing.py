@@ -26,7 +26,7 @@ def renewed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compiled(jitted: Any, *arguments: Any) -> Any:
-    """Return a jitted function compiled for `arguments`; under `jax.disable_jit` itself, to be interpreted."""
+    """Return a jitted function compiled for `arguments`; under `jax.disable_jit`, return `jitted` itself."""
     return jitted if jax.config.jax_disable_jit else jitted.lower(*arguments).compile()  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""Action distributions, one a file. `env_action` maps a stored action to that of the environment's space."""
+"""Action distributions, one family in each file. `env_action` maps a stored action to the environment's space."""
 
 from ppax.distributions.beta import Beta
 from ppax.distributions.categorical import Categorical

@@ -30,13 +30,13 @@ class Beta:
     dtype: str = static(default="float32")
 
     def sample(self, key: Key) -> Array:
-        """Return a sampled x [..., d] in (0, 1), between 2^-24 and 1 - 2^-24."""
+        """Return a sampled x [..., d] in (0, 1) of a beta distribution, between 2^-24 and 1 - 2^-24."""
         return jnp.clip(jax.random.beta(key, self.alpha, self.beta), MARGIN, 1.0 - MARGIN)
 
     def log_prob(self, action: Array) -> Array:
-        """Return the log-density [...] of the action in the box, given as x = `action` [..., d] in (0, 1).
+        """Return the log-density [...] of a beta-distributed action in the box, given as x = `action` in (0, 1).
 
-        It is the sum over dimensions.
+        `action` is [..., d], before scaling to the box; the log-density is the sum over dimensions.
         """
         a, b = self.alpha, self.beta
         x = jnp.clip(action, MARGIN, 1.0 - MARGIN)  # invalid rows hold 0; their gradient must be finite too
@@ -44,13 +44,13 @@ class Beta:
         return log_density.sum(axis=-1) - self._log_scale
 
     def entropy(self) -> Array:
-        """Return the differential entropy [...] of the action in the box, summed over dimensions."""
+        """Return the differential entropy [...] of a beta-distributed action in the box, summed over dimensions."""
         a, b = self.alpha, self.beta
         inner = (a - 1.0) * digamma(a) + (b - 1.0) * digamma(b) - (a + b - 2.0) * digamma(a + b)
         return (betaln(a, b) - inner).sum(axis=-1) + self._log_scale
 
     def mode(self) -> Array:
-        """Return the most likely x [..., d] in (0, 1); 0.5 for the uniform distribution."""
+        """Return the most likely x [..., d] in (0, 1) of a beta distribution; 0.5 if it is uniform."""
         above, below = jnp.maximum(self.alpha - 1.0, 1e-12), jnp.maximum(self.beta - 1.0, 1e-12)
         return jnp.clip(above / (above + below), MARGIN, 1.0 - MARGIN)
 
@@ -62,15 +62,15 @@ class Beta:
         return (betaln(other.alpha, other.beta) - betaln(a, b) + gain).sum(axis=-1)
 
     def env_action(self, action: Array) -> Array:
-        """Return `action` [..., d], in (0, 1), rescaled to the box, in the box's shape."""
+        """Return `action` [..., d], in (0, 1), scaled to the box, in the box's shape."""
         # not low + (high - low) x: high - low overflows for the largest float32 bounds
         low, high = (along(x, action.ndim) for x in (self.low, self.high))
         return into_box(low * (1.0 - action) + high * action, self.low, self.high, self.shape, self.dtype)
 
     def metrics(self) -> dict[str, Array]:
-        """Return `policy_std` [...]: the mean standard deviation of the dimensions of x in (0, 1).
+        """Return `policy_std` [...] of a beta distribution: the mean standard deviation of the dimensions of x.
 
-        That of a uniform distribution is 0.29.
+        x is in (0, 1); a uniform distribution has 0.29.
         """
         total = self.alpha + self.beta
         variance = self.alpha * self.beta / (total**2 * (total + 1.0))

@@ -22,7 +22,7 @@ class Bounds(NamedTuple):
 def bounds_of(space: spaces.Box) -> Bounds:
     """Return the bounds of a Box of floats, rounded inwards to numbers that compiled float32 programs represent.
 
-    That concerns float64 bounds, and subnormal numbers, which compiled programs treat as 0.
+    It changes float64 bounds, and subnormal numbers, which compiled programs treat as 0.
     """
     low, high = (np.ravel(bound).astype(np.float64) for bound in (space.low, space.high))
     with np.errstate(over="ignore"):  # numbers beyond the float32 range become infinite
@@ -37,7 +37,10 @@ def bounds_of(space: spaces.Box) -> Bounds:
 
 
 def centre_and_half(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return centre and half width of each dimension, [d] float64; 0 and infinity where it has no bounds."""
+    """Return centre and half width of each dimension of a Box, [d] float64 each.
+
+    They are 0 and infinity in a dimension without bounds, and both infinite in one with a single bound.
+    """
     free = np.isinf(low) & np.isinf(high)
     a, b = (np.where(free, 0.0, x) for x in (low, high))
     return a / 2 + b / 2, np.where(free, np.inf, b / 2 - a / 2)
@@ -52,5 +55,5 @@ def into_box(
 
 
 def along(x: tuple[float, ...] | np.ndarray, ndim: int) -> np.ndarray:
-    """Return `x` [d] with leading axes of length 1, `ndim` axes in all, to broadcast with actions [..., d]."""
+    """Return `x` [d] with `ndim` axes: leading axes of length 1, so that it broadcasts with actions [..., d]."""
     return np.asarray(x, np.float32).reshape((1,) * (ndim - 1) + (-1,))

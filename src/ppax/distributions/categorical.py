@@ -29,9 +29,10 @@ class Categorical:
 
     @classmethod
     def masked(cls, logits: Array, mask: Array | None, start: int = 0) -> Categorical:
-        """Return the distribution over the actions where `mask` [..., n] is True.
+        """Return the categorical distribution over the actions where `mask` [..., n] is True; None allows all actions.
 
-        If none is, the first action has probability 1.
+        If no action is allowed, the first one has probability 1. `start` is the number of the first action in the
+        action space.
         """
         if mask is not None:
             all_false = ~mask.any(axis=-1, keepdims=True)
@@ -42,7 +43,7 @@ class Categorical:
 
     @property
     def log_probs(self) -> Array:
-        """Normalised log-probabilities of the n actions, [..., n]."""
+        """Normalised log-probabilities of the n actions of a categorical distribution, [..., n]."""
         return jnp.stack(self._parts, axis=-1) if self._few else self._parts[0]
 
     @property
@@ -51,9 +52,9 @@ class Categorical:
 
     @property
     def _parts(self) -> list[Array]:
-        """Normalised log-probabilities of n actions, as a list of arrays.
+        """Normalised log-probabilities of the n actions, as a list of arrays.
 
-        With few actions it has one array [...] for each, else a single array [..., n].
+        With few actions the list has one array [...] for each action, otherwise a single array [..., n].
         """
         if not self._few:
             return [jax.nn.log_softmax(self.logits)]
@@ -64,11 +65,14 @@ class Categorical:
         return [x - normaliser for x in shifted]
 
     def _sum(self, terms: Sequence[Array]) -> Array:
-        """Return sums over the actions, [...], of `terms`: a list of one array for each action, or of one [..., n]."""
+        """Return sums over the n actions, [...], of `terms`, a list of arrays.
+
+        With few actions it has one array [...] for each action, otherwise a single array [..., n].
+        """
         return functools.reduce(operator.add, terms) if self._few else terms[0].sum(axis=-1)
 
     def sample(self, key: Key) -> Array:
-        """Return sampled actions from 0 to n - 1, int32 [...]."""
+        """Return sampled actions of a categorical distribution, from 0 to n - 1, int32 [...]."""
         return jax.random.categorical(key, self.logits).astype(jnp.int32)
 
     def log_prob(self, action: Array) -> Array:
@@ -79,7 +83,10 @@ class Categorical:
         return self._sum([jnp.where(own, x, 0.0) for own, x in zip(chosen, self._parts, strict=True)])
 
     def entropy(self) -> Array:
-        """Return the entropy -sum p log p, [...], in nats; masked actions contribute exactly 0."""
+        """Return the entropy -sum p log p of a categorical distribution, [...], in nats.
+
+        Actions that are not allowed contribute exactly 0.
+        """
         return -self._sum([_times_probability(x, x) for x in self._parts])
 
     def mode(self) -> Array:

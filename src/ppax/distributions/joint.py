@@ -32,19 +32,19 @@ class Factorised:
         return self.component.sample(key)
 
     def log_prob(self, action: Array) -> Array:
-        """Return the joint log-probability [...] of `action` [..., k], the sum over components."""
+        """Return the joint log-probability [...] of `action` [..., k], the sum over the k components."""
         return self.component.log_prob(action).sum(axis=-1)
 
     def entropy(self) -> Array:
-        """Return the joint entropy [...], the sum over components."""
+        """Return the joint entropy [...] of k independent components of one kind, the sum over components."""
         return self.component.entropy().sum(axis=-1)
 
     def mode(self) -> Array:
-        """Return the most likely action of each component [..., k]."""
+        """Return the most likely action of each of the k components, [..., k]."""
         return self.component.mode()
 
     def kl(self, other: Factorised) -> Array:
-        """Return KL(self || other) [...], the sum over components."""
+        """Return KL(self || other) [...] of two products of k components, the sum over components."""
         return self.component.kl(other.component).sum(axis=-1)
 
     def env_action(self, action: Array) -> Array:
@@ -53,13 +53,13 @@ class Factorised:
         return (action + start).reshape(*action.shape[:-1], *self.shape)
 
     def metrics(self) -> dict[str, Array]:
-        """Return the components' diagnostics by name, [...], each as its mean over the components."""
+        """Return the diagnostics of k components by name, [...] each: means over the components."""
         return {name: x.mean(axis=-1) for name, x in self.component.metrics().items()}
 
 
 @part
 class Joint:
-    """Product of independent `components`; an action is a dict or tuple of the same structure."""
+    """Product of independent distributions, the `components`; an action is a dict or tuple of the same structure."""
 
     components: dict[str, Distribution] | tuple[Distribution, ...]
 
@@ -69,11 +69,11 @@ class Joint:
         return self._each(lambda component: component.sample(next(keys)))
 
     def log_prob(self, action: PyTree) -> Array:
-        """Return the joint log-density or log-probability [...] of `action`, the sum over components."""
+        """Return the joint log-density or log-probability [...] of `action`, the sum over its components."""
         return self._sum(lambda component, own: component.log_prob(own), action)
 
     def entropy(self) -> Array:
-        """Return the joint entropy [...], the sum over components."""
+        """Return the joint entropy [...] of a dict or tuple of independent components, the sum over them."""
         return self._sum(lambda component: component.entropy())
 
     def mode(self) -> PyTree:
@@ -81,7 +81,7 @@ class Joint:
         return self._each(lambda component: component.mode())
 
     def kl(self, other: Joint) -> Array:
-        """Return KL(self || other) [...], the sum over components."""
+        """Return KL(self || other) [...] of two joint distributions with the same components, the sum over these."""
         return self._sum(lambda component, own: component.kl(own), other.components)
 
     def env_action(self, action: PyTree) -> PyTree:
@@ -89,14 +89,17 @@ class Joint:
         return self._each(lambda component, own: component.env_action(own), action)
 
     def metrics(self) -> dict[str, Array]:
-        """Return the components' diagnostics by name, [...], each as its mean over the components that have it."""
+        """Return the components' diagnostics by name, [...] each: the mean over those components that have it."""
         parts = self._each(lambda component: component.metrics())
         tables = list(parts.values()) if isinstance(parts, dict) else list(parts)
         names = dict.fromkeys(name for table in tables for name in table)
         return {name: jnp.stack([table[name] for table in tables if name in table]).mean(axis=0) for name in names}
 
     def _each(self, function: Callable[..., Any], *others: Any) -> Any:
-        """Return the results of `function` for each component and its entries in `others`, in a dict or tuple."""
+        """Return the results of `function(component, *entries)` for all components, in a dict or tuple.
+
+        `entries` are the component's entries in `others`, which have the structure of the components.
+        """
         if isinstance(self.components, dict):
             return {name: function(c, *(o[name] for o in others)) for name, c in self.components.items()}
         return tuple(function(c, *(o[i] for o in others)) for i, c in enumerate(self.components))

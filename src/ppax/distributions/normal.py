@@ -17,9 +17,9 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 
 @part
 class DiagonalNormal:
-    """Distribution of a normal variable u with a mean and a log standard deviation for each of d dimensions.
+    """Distribution of a normal vector u with a mean and a log standard deviation for each of its d dimensions.
 
-    Also with d = 1 there is an axis for it.
+    The axis of dimensions exists with d = 1, too.
     """
 
     mean: Array  # [..., d]
@@ -30,11 +30,11 @@ class DiagonalNormal:
         return self.from_noise(jax.random.normal(key, self.mean.shape, self.mean.dtype))
 
     def from_noise(self, noise: Array) -> Array:
-        """Return the sample [..., d] that standard normal `noise` [..., d] gives: mean + deviation * noise."""
+        """Return the sample [..., d] that belongs to standard normal `noise` [..., d]: mean + deviation * noise."""
         return self.mean + jnp.exp(self.log_std) * noise
 
     def mode(self) -> Array:
-        """Return the mean of u [..., d], its most likely value."""
+        """Return the mean [..., d] of the normal variable u, its most likely value."""
         return self.mean
 
     def normal_log_prob(self, u: Array) -> Array:
@@ -47,22 +47,22 @@ class DiagonalNormal:
         return self.log_std + 0.5 * (LOG_2PI + 1.0)
 
     def kl(self, other: Self) -> Array:
-        """Return KL(self || other) [...], summed over dimensions.
+        """Return KL(self || other) [...] of two normal variables, summed over dimensions.
 
-        Squashing both variables by one map leaves it unchanged.
+        It is also the divergence of the squashed variables, as both are squashed by the same map.
         """
         log_ratio = 2.0 * (self.log_std - other.log_std)
         z = (self.mean - other.mean) * jnp.exp(-other.log_std)
         return 0.5 * (jnp.expm1(log_ratio) - log_ratio + z**2).sum(axis=-1)
 
     def metrics(self) -> dict[str, Array]:
-        """Return `policy_std` [...]: the mean standard deviation of the dimensions of u."""
+        """Return `policy_std` [...]: the mean over dimensions of the standard deviation of the normal variable u."""
         return {"policy_std": jnp.exp(self.log_std).mean(axis=-1)}
 
 
 @part
 class Normal(DiagonalNormal):
-    """Distribution of actions in a Box: normal and unclipped, so that only the environment's action is clipped.
+    """Distribution of actions in a Box: normal and unclipped; only the action for the environment is clipped.
 
     The unclipped sample is stored, and the log-probability is its density (Huang et al. 2022,
     https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details).
@@ -82,7 +82,7 @@ class Normal(DiagonalNormal):
         return self.normal_entropies().sum(axis=-1)
 
     def env_action(self, action: Array) -> Array:
-        """Return `action` [..., d] clipped to the box, in the box's shape."""
+        """Return `action` [..., d], a sample of a normal distribution, clipped to the box, in the box's shape."""
         return into_box(action, self.low, self.high, self.shape, self.dtype)
 
 
@@ -104,7 +104,7 @@ class SquashedNormal(DiagonalNormal):
     dtype: str = static(default="float32")
 
     def log_prob(self, action: Array) -> Array:
-        """Return the log-density [...] of the squashed action, given as u = `action` [..., d].
+        """Return the log-density [...] of the action squashed by tanh, given before tanh as u = `action` [..., d].
 
         It is the sum over dimensions.
         """
@@ -112,7 +112,10 @@ class SquashedNormal(DiagonalNormal):
         return self.normal_log_prob(action) - log_det - self._log_scale
 
     def entropy(self) -> Array:
-        """Return the differential entropy [...] of the squashed action, by the integral of `mean_log_cosh`."""
+        """Return the differential entropy [...] of the action squashed by tanh, summed over dimensions.
+
+        It is computed by the integral of `mean_log_cosh`.
+        """
         return (self.normal_entropies() - 2.0 * mean_log_cosh(self.mean, self.log_std)).sum(axis=-1) + self._log_scale
 
     def env_action(self, action: Array) -> Array:
@@ -144,11 +147,17 @@ class BallNormal(DiagonalNormal):
     radius: float = static()
 
     def log_prob(self, action: Array) -> Array:
-        """Return the log-density [...] of the squashed action, given as u = `action` [..., d]."""
+        """Return the log-density [...] of the action squashed into a ball, given before squashing as u = `action`.
+
+        `action` is [..., d].
+        """
         return self.normal_log_prob(action) - log_det_radial(action) - self._log_scale
 
     def entropy(self) -> Array:
-        """Return the differential entropy [...] of the squashed action, by the integrals of `radial_means`."""
+        """Return the differential entropy [...] of the action squashed into a ball.
+
+        It is computed by the integrals of `radial_means`.
+        """
         dims, means = len(self.low), radial_means(self.mean, self.log_std)
         log_det = (dims - 1) * means.log_sinhc - (dims + 1) * means.log_cosh
         return self.normal_entropies().sum(axis=-1) + log_det + self._log_scale
@@ -187,7 +196,7 @@ class RadialMeans(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """Quadrature rule for the integrals above: K nodes s, and the weights of both integrands."""
+    """Quadrature rule for the expectations of log cosh r and log(sinh r / r): K nodes s, and two sets of weights."""
 
     s: np.ndarray
     cosh: np.ndarray
@@ -195,7 +204,7 @@ class Nodes(NamedTuple):
 
 
 def _nodes() -> Nodes:
-    """Return the double exponential quadrature rule."""
+    """Return the double exponential quadrature rule for the expectations of log cosh and log(sinh r / r)."""
     step, x = 0.25, np.arange(-4.5, 2.2, 0.25)
     s, ds = np.exp(x - 0.3 * np.exp(-x)), step * (1.0 + 0.3 * np.exp(-x))  # ds / s
     k = np.arange(1, 40)[:, None]
@@ -242,14 +251,14 @@ def radial_means(mean: Array, log_std: Array) -> RadialMeans:
 
 
 def _log_laplace(mean: Array, log_std: Array, s: np.ndarray) -> Array:
-    """Return log E e^(-s u^2) of a normal u at each of K nodes s, [..., K]."""
+    """Return log E e^(-s u^2) [..., K] of a normal u with `mean` and `log_std` [...], at each of the K nodes `s`."""
     row = _row(s, mean.ndim)
     scaled_variance = 2.0 * row * jnp.exp(2.0 * log_std)[..., None]
     return -0.5 * jnp.log1p(scaled_variance) - row * (mean**2)[..., None] / (1.0 + scaled_variance)
 
 
 def _row(x: np.ndarray, ndim: int) -> np.ndarray:
-    """Return `x` [K] as [1, ..., 1, K], with `ndim` leading axes."""
+    """Return `x` [K] as [1, ..., 1, K], with `ndim` leading axes of length 1."""
     return x.astype(np.float32).reshape((1,) * ndim + (-1,))
 
 
@@ -263,25 +272,26 @@ SMALLEST = 1e-6  # added to the variance, so that features of 0 have a density; 
 
 
 def log_std_of(features: Array, log_std: Array) -> Array:
-    """Return log standard deviations [d] at features [F], from those of the matrix's entries [F, d].
+    """Return gSDE's log standard deviations of the noise, [d], for features [F] and parameters `log_std` [F, d].
 
-    As in Stable-Baselines3 the features are constants here: the size of the noise does not train them.
+    The parameters are the log standard deviations of the entries of the noise's matrix. As in Stable-Baselines3,
+    features are constants here: the size of the noise does not train them.
     """
     z = jax.lax.stop_gradient(features)
     return 0.5 * jnp.log(z**2 @ jnp.exp(2.0 * log_std) + SMALLEST)
 
 
 def noise_basis(features: Array, log_std: Array) -> Array:
-    """Return sigma z, [F, d]: its sum over F, after multiplication with a standard normal matrix [F, d], is the noise.
+    """Return the basis [F, d] of gSDE's noise: the policy's features [F] times exp(`log_std`) [F, d].
 
-    z are the policy's features [F], and sigma = exp(`log_std`) [F, d] the deviations of the matrix's entries.
+    Multiplied by a standard normal matrix [F, d] and summed over F, the basis gives the noise.
     """
     return features[:, None] * jnp.exp(log_std)
 
 
 def standard_noise(basis: Array, matrix: Array) -> Array:
-    """Return the noise [d] in units of its standard deviation, from a basis and a matrix, [F, d] each.
+    """Return gSDE's noise [d] in units of its standard deviation, from a basis and a matrix, [F, d] each.
 
-    The basis is that of `noise_basis`, the matrix is standard normal.
+    `basis` is as `noise_basis` returns it, and `matrix` is standard normal.
     """
     return (basis * matrix).sum(axis=0) / jnp.sqrt((basis**2).sum(axis=0) + SMALLEST)

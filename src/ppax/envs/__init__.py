@@ -19,12 +19,12 @@ from ppax.envs.making import (
 )
 from ppax.envs.settings import ARGUMENTS, TIMEOUT, VECTORIZATIONS, EnvSettings
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
-from ppax.envs.vector import VectorEnv
+from ppax.envs.vector import PoolResets, VectorEnv
 from ppax.envs.wrappers.agent_groups import Group, Grouped
 from ppax.envs.wrappers.clip_actions import ClipActions
-from ppax.envs.wrappers.resets import PoolResets
 from ppax.envs.wrappers.time import ActionRepeat, TimeLimit
 from ppax.envs.wrappers.views import PartialView, TeamView
+from ppax.envs.wrappers.wrapper import Wrapper
 
 __all__ = [
     "ARGUMENTS",
@@ -48,6 +48,7 @@ __all__ = [
     "TensorBatch",
     "TimeLimit",
     "VectorEnv",
+    "Wrapper",
     "builtin",
     "check_schedule",
     "ended",

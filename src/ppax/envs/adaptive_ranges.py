@@ -33,7 +33,11 @@ SIDES = ("low", "high")
 
 
 class Ranges(NamedTuple):
-    """State of d ranges that adapt: their lower and upper ends, [d, 2], and how well the policy does at each end."""
+    """State of d adaptive parameter ranges: lower and upper ends, [d, 2], and the policy's performance at each end.
+
+    An environment's parameters, such as gravity, are drawn from the ranges. Performance is kept as the sum over the
+    buffered episodes at an end, and as their number; `start` has the first ends.
+    """
 
     start: Array  # [d, 2] values at which the ends begin
     ends: Array  # [d, 2]
@@ -47,10 +51,12 @@ class AdaptiveRanges:
 
     The ranges are those from which parameters of the environment, such as gravity, are drawn at resets. Akkaya et al.,
     "Solving Rubik's Cube with a Robot Hand", 2019, https://arxiv.org/abs/1910.07113, algorithm 1. Each end of each
-    range has a buffer of the performance of episodes in which the number had the value of that end. Once it has m
-    episodes, their mean moves the end, and the buffer is emptied. Here ends move between two rollouts, so that a buffer
-    may have more; all episodes are learned from; and an end stays between its first value and its limit. A number that
-    is not drawn yet begins as a range of one value.
+    range has a buffer with the performance of the episodes in which the parameter had the value of that end. Once the
+    buffer has `episodes` of them, their mean decides: at `widen_at` or more the end moves outward, at `narrow_at` or
+    less it moves back, and between the two it stays; the buffer is emptied. In contrast to the paper, ends move between
+    two rollouts only, so that a buffer may have more episodes; the policy learns from all episodes; and an end stays
+    between its first value and its limit, `low` or `high`. A parameter that is not drawn yet begins as a range of one
+    value.
     """
 
     leaves: tuple[str, ...] = static("numbers of the environment whose ranges adapt, such as env.gravity", default=())
@@ -72,9 +78,10 @@ class AdaptiveRanges:
     )
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> NoReturn:
-        """Raise ConfigError, as these ranges cannot be part of another schedule.
+        """Raise ConfigError always: adaptive ranges are not called as a schedule, and cannot be part of another one.
 
-        They depend on returns, and neither on progress nor on an agent's numbers.
+        Other schedules compute values from the progress of training and from an agent's numbers (its traced
+        parameters). These ranges depend on the returns of episodes instead.
         """
         raise ConfigError(
             "schedule: adaptive ranges are those of an environment's numbers, and no part of another schedule: write "
@@ -91,9 +98,9 @@ class AdaptiveRanges:
         return Ranges(start, start, zeros, zeros)
 
     def moved(self, ranges: Ranges) -> Ranges:
-        """Return the ranges after each end with enough episodes in its buffer has moved or stayed.
+        """Return the ranges after one update, in which each end with enough buffered episodes moves or stays.
 
-        Its buffer is empty then.
+        The buffers of these ends are emptied; the buffers of all other ends are kept.
         """
         full = ranges.count >= self.episodes
         mean = mean_performance(ranges)
@@ -111,7 +118,10 @@ class AdaptiveRanges:
 
 
 def mean_performance(ranges: Ranges) -> Array:
-    """Return the mean performance of the buffered episodes at each end of the ranges, [d, 2]; MISSING where none is."""
+    """Return the mean performance of the buffered episodes at each end of the ranges, [d, 2].
+
+    It is MISSING, which is read as NaN, where no episode is buffered.
+    """
     return jnp.where(ranges.count > 0, ranges.total / jnp.maximum(ranges.count, 1.0), MISSING)
 
 
@@ -136,7 +146,10 @@ def current_ends(env: VectorEnv, schedule: AdaptiveRanges, ranges: Ranges) -> di
 
 
 def limits_of(env: VectorEnv, schedule: AdaptiveRanges) -> dict[str, Any]:
-    """Return the widest ranges that adaptation can reach, as `env_params`; evaluations draw from them."""
+    """Return the widest ranges that adaptation can reach, from which evaluations draw.
+
+    They have the form of `env_params`: {"gravity": {"low": 5.0, "high": 15.0}}.
+    """
     names = _names(env.env, schedule)
     return {
         name: dict(zip(SIDES, (plain_value(x) for x in ends), strict=True)) for name, ends in _limits(names, schedule)
@@ -144,10 +157,11 @@ def limits_of(env: VectorEnv, schedule: AdaptiveRanges) -> dict[str, Any]:
 
 
 def adapt_ranges(env: Any, ranges: Ranges | tuple[()], episodes: Episodes) -> tuple[Any, Episodes, Mapping[str, Array]]:
-    """Return ranges, episodes and performance after a rollout.
+    """Return the adapted ranges, the rollout's episodes, and the policy's performance at the ends, after a rollout.
 
-    These are the adapted ranges (unchanged if the environment has none), the rollout's episodes without the metrics of
-    the ranges' ends, and the mean performance at each end by name.
+    Without adaptive ranges these are `ranges` and `episodes` unchanged, and {}. Otherwise the episodes are returned
+    without the metrics that measure the ends, and the performance is the mean over the buffered episodes at each end,
+    by name.
     """
     schedule = adaptive_of(env) if ranges else None
     if schedule is None or not isinstance(ranges, Ranges):
@@ -164,9 +178,10 @@ def adapt_ranges(env: Any, ranges: Ranges | tuple[()], episodes: Episodes) -> tu
 
 
 def with_ends(env: VectorEnv, schedule: AdaptiveRanges) -> VectorEnv:
-    """Return `env` with its parameters drawn from ranges that `schedule` adapts.
+    """Return `env` with the schedule, and with its parameters drawn from the ranges that `schedule` adapts.
 
-    Raises ConfigError if it lacks one of the schedule's parameters.
+    Raises ConfigError if `env` lacks one of the schedule's parameters, or if the schedule's options or limits are
+    invalid.
     """
     inner = without_ends(env).env
     names = _names(inner, schedule)
@@ -180,14 +195,17 @@ def with_ends(env: VectorEnv, schedule: AdaptiveRanges) -> VectorEnv:
 
 
 def without_ends(env: VectorEnv) -> VectorEnv:
-    """Return `env` with its ranges as they begin, without a schedule that adapts them; `env` if it has none."""
+    """Return `env` without the schedule that adapts its ranges, which stay as they begin; `env` if it has none."""
     if adaptive_of(env) is None:
         return env
     return dataclasses.replace(env, env=_inside(env.env), schedule=None)
 
 
 def check_adaptive(env: Any, schedule: AdaptiveRanges) -> None:
-    """Raise ConfigError for an environment that does not sample the ends of the ranges that `schedule` adapts."""
+    """Raise ConfigError for an environment that does not sample the ends of the ranges that `schedule` adapts.
+
+    Raises it also where the schedule's options contradict each other, or where its limits do not fit the environment.
+    """
     if not _has_ends(env.env):
         raise ConfigError(
             "schedule: this environment does not sample the ends of its adaptive ranges: pass them to ppax.make, or "
@@ -219,7 +237,10 @@ def _has_ends(env: Any) -> bool:
 
 
 def _names(env: Any, schedule: AdaptiveRanges) -> tuple[str, ...]:
-    """Return the shortest names of the parameters in the schedule's `leaves`; ConfigError for one that `env` lacks."""
+    """Return the parameters in the schedule's `leaves` by the shortest names that are unique in `env`, such as "mass".
+
+    Raises ConfigError for one that `env` lacks.
+    """
     lacking = [leaf for leaf in schedule.leaves if not leaf.startswith(ROOT)]
     if lacking or not schedule.leaves:
         received, example = ", ".join(map(repr, lacking)) or "no number", next(iter(parameters(env)), "x")

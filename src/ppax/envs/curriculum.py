@@ -1,8 +1,8 @@
 """Curricula: schedules that change an environment's numbers (parameters such as gravity) over training.
 
-The schedule is the same kind of part as an agent's. In place of an agent it gets {"env": numbers by name}; its leaves
-are paths such as `env.gravity`, or for a number that is drawn at resets, `env.gravity.low` and `env.gravity.high`.
-Values are traced: nothing compiles again.
+A schedule is a part (a frozen dataclass), of the same kind as the schedules of an agent's numbers. It is called with
+{"env": numbers by name} in place of an agent. Its `leaves` are paths such as `env.gravity`, or for a number that is
+drawn at resets, `env.gravity.low` and `env.gravity.high`. Values are traced: nothing compiles again.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Scheduled(NamedTuple):
 
 
 def scheduled(env: VectorEnv, progress: Scalar, env_steps: Scalar, ranges: Any = ()) -> Scheduled:
-    """Return the environment at `progress` of training, in [0, 1], and after `env_steps` valid steps.
+    """Return the environment as it is at `progress` of training, in [0, 1], and after `env_steps` valid steps.
 
-    Its parameters, such as gravity, are those that its schedule has then. `ranges` is the state of the adaptive ranges,
-    if the environment has any.
+    Its parameters, such as gravity, have the values that its schedule gives them then; these values are returned by
+    name, too ({} without a schedule). `ranges` is the state of the adaptive ranges, if the environment has any.
     """
     adaptive = adaptive_of(env)
     changed = current_ends(env, adaptive, ranges) if adaptive else _changed(env, progress, env_steps)
@@ -49,7 +49,11 @@ def scheduled(env: VectorEnv, progress: Scalar, env_steps: Scalar, ranges: Any =
 
 
 def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
-    """Return the parameters that the environment's schedule changes, as `env_params`, at a progress of 0 or 1."""
+    """Return the values that the schedule gives the environment's parameters, as `env_params`, at a progress of 0 or 1.
+
+    Parameters that the schedule does not change are left out. For a schedule that adapts ranges, these are the widest
+    ranges, whatever the progress.
+    """
     if adaptive := adaptive_of(env):
         return limits_of(env, adaptive)
     names = {parameter.path: name for name, parameter in parameters(env.env).items()}
@@ -68,7 +72,7 @@ def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
 def check_schedule(env: Any) -> None:
     """Raise ConfigError where the environment's schedule changes something else than its parameters.
 
-    It also raises it where they would leave their limits.
+    Raises it also where a parameter would be outside of its limits at the start or at the end of the schedule.
     """
     if adaptive := adaptive_of(env):
         check_adaptive(env, adaptive)
@@ -80,7 +84,7 @@ def check_schedule(env: Any) -> None:
 def _changed(env: VectorEnv, progress: Scalar, env_steps: Scalar) -> dict[str, Any]:
     """Return the values of the parameters that the schedule changes, by name; {} without a schedule.
 
-    Integers are rounded.
+    They are those at `progress` of training, in [0, 1], and after `env_steps` valid steps. Integers are rounded.
     """
     if env.schedule is None:
         return {}

@@ -22,11 +22,10 @@ from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import TIMEOUT, EnvSettings, checked_num_envs
 from ppax.envs.suites import registry
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
-from ppax.envs.vector import VectorEnv
+from ppax.envs.vector import PoolResets, VectorEnv, fresh_resets
 from ppax.envs.wrappers import agent_groups, params
 from ppax.envs.wrappers.clip_actions import clip_actions as clipped_to
 from ppax.envs.wrappers.params import by_short_name, parameters, unknown_parameter
-from ppax.envs.wrappers.resets import PoolResets, fresh_resets
 from ppax.envs.wrappers.time import ActionRepeat, TimeLimit
 from ppax.envs.wrappers.views import PartialView, team_view
 
@@ -78,18 +77,20 @@ def make(
     schedule: Schedule | None = None,
     clip_actions: float | None = None,
 ) -> Env:
-    """Create `num_envs` copies of the environment called `name`, with its usual time limit.
+    """Return `num_envs` copies of the environment called `name`, with its usual time limit.
 
     Built-in environments have a plain name ("CartPole-v1"), others are "suite/id" ("brax/ant"); `ppax envs` lists them.
     Your own have an import path ("my_package.worlds:River"), after `ppax.trust("my_package")`. Each action is applied
-    `action_repeat` times, together one step of the agent; the time limit counts single steps. Environments on the host
-    are stepped here, with `vectorization = "async"` in worker processes, with "ray" in actors of a Ray cluster, which
-    must answer within `timeout` seconds. `agent_ids` adds the agent's index to its observation, `central_critic` adds
-    "joint", the observations of all agents, for the critic only. `info_metrics` are logged, as in `host`. `env_params`
-    are parameters by name or dotted path (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5, "high": 2.0}`
+    `action_repeat` times, together one step of the agent; the time limit counts single steps. Environments on the host,
+    such as Gymnasium's, are stepped in this process, with `vectorization = "async"` in worker processes, with "ray" in
+    actors of a Ray cluster; these must answer within `timeout` seconds. `agent_ids` adds the agent's index to its
+    observation, `central_critic` adds "joint", the observations of all agents, for the critic only. `info_metrics` are
+    entries of a host environment's `info` at the last step of an episode, which are logged as means. `env_params` are
+    parameters by name or dotted path (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5, "high": 2.0}`
     from which every reset samples uniformly. Any other name is an argument of the environment's own constructor.
-    `schedule` anneals numbers of a compiled environment (curriculum; evaluations use the final ones), as
-    `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips its actions to [-this, this].
+    `schedule` changes parameters of a compiled environment over training (a curriculum; evaluations use the final
+    values), as `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips its continuous actions to
+    [-clip_actions, clip_actions].
 
     Raises ConfigError for a wrong name or argument, ImportError for a missing library, EnvError of a host environment.
     """
@@ -127,9 +128,10 @@ def _checked(name: object, num_envs: object) -> int:
 def grouped(env: Any, players: Mapping[str, Sequence[int | str]]) -> Any:
     """Return `env`, a VectorEnv, HostEnv or one environment, with its agents split into groups with these names.
 
-    `players` are the agents of each group: names, or indices, on the host in `possible_agents`; {} changes nothing.
-    Raises ConfigError if an agent is in no group or in several, if an index does not exist, if members of a group have
-    different spaces, or if the agents of a compiled environment have groups already.
+    `players` has the agents of each group, by their names, or by their indices in the environment's own order (on the
+    host `possible_agents`); {} changes nothing. Raises ConfigError if an agent is in no group or in several, if an
+    index does not exist, if members of a group have different spaces, or if the agents of a compiled environment have
+    groups already.
     """
     if not players:
         return env
@@ -184,18 +186,21 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     return grouped(make(settings.env, **arguments), dict(settings.players))
 
 
-def for_evaluation(env: Env, env_params: Mapping[str, Any]) -> Env:
-    """Return `env` with the numbers at the end of its schedule, and with `env_params`. Errors as in `other_params`.
+def for_evaluation(env: Env, *env_params: Mapping[str, Any]) -> Env:
+    """Return `env` with the numbers (parameters such as gravity) at the end of its schedule, and with `env_params`.
 
-    Numbers are its parameters, such as gravity.
+    Of several `env_params` the later ones have priority. Errors as in `other_params`.
     """
-    return other_params(ended(env) if isinstance(env, VectorEnv) else env, env_params)
+    last: Env = ended(env) if isinstance(env, VectorEnv) else env
+    for one in env_params:
+        last = other_params(last, one)
+    return last
 
 
 def with_schedule(env: Env, schedule: Schedule) -> VectorEnv:
     """Return `env` with a schedule that changes its numbers (parameters such as gravity) over training.
 
-    Raises ConfigError if it has none of the schedule's numbers, or steps on the host.
+    Raises ConfigError if `env` lacks one of the numbers that the schedule changes, or is stepped on the host.
     """
     native = without_ends(require_native(env, "schedule", "leave [schedule] out"))
     scheduled = dataclasses.replace(native, schedule=schedule)
@@ -206,7 +211,10 @@ def with_schedule(env: Env, schedule: Schedule) -> VectorEnv:
 
 
 def ended(env: VectorEnv) -> VectorEnv:
-    """Return `env` with the numbers that its schedule ends with, and without the schedule; `env` if it has none."""
+    """Return `env` with the parameters that its schedule ends with, and without the schedule; `env` if it has none.
+
+    A schedule changes an environment's parameters, such as gravity, over training.
+    """
     if env.schedule is None:
         return env
     last: Any = other_params(dataclasses.replace(without_ends(env), schedule=None), values_at(env, 1.0))
@@ -266,9 +274,9 @@ def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
 
 
 def _limited(single: Single, options: Mapping[str, Any]) -> Environment:
-    """Return the environment that `single(options)` makes, in a time limit; one that has a limit is returned as it is.
+    """Return the environment that `single(options)` makes, inside a TimeLimit unless it has a time limit already.
 
-    The limit is set afterwards, from `env_params`.
+    The number of steps of a new TimeLimit is set afterwards, from `env_params`.
     """
     env = single(options)
     return env if imported.LIMIT in parameters(env) else TimeLimit(env, 1)
@@ -306,10 +314,10 @@ def _both_ends(value: Any) -> tuple[Any, Any]:
 
 
 def _with_params(name: str, env_params: Mapping[str, Any], single: Single, needed: Sequence[str] = ()) -> Environment:
-    """Return one environment with these parameters; those that it does not have are passed to its constructor.
+    """Return one environment with the parameters `env_params`; unknown names are passed to its constructor.
 
-    `single` makes it from arguments of the constructor. `needed` are parameters that are passed to it in any case, as
-    it has no defaults for them.
+    `single(options)` makes the environment with these arguments of the constructor. `needed` are parameters that are
+    passed to the constructor in any case, as it has no defaults for them. `name` is the environment's.
     """
     first = params.first_values({key: env_params[key] for key in needed if key in env_params})
     env = single(first)

@@ -17,10 +17,10 @@ TIMEOUT = 60.0  # seconds
 
 @dataclasses.dataclass(frozen=True)
 class EnvSettings:
-    """Arguments of `make`, `host` and `grouped` that an environment was made with; of others, their defaults.
+    """Settings of an environment: the arguments of `make`, `host` and `grouped` that made it, or their defaults.
 
     A program is compiled for the environment, not for the way it was made: settings that do not change a program are
-    not compared (`compare=False`), so that environments that differ in them alone share one.
+    not compared (`compare=False`), so that environments that differ in them alone share one program.
     """
 
     env: str = ""  # name
@@ -46,11 +46,14 @@ class EnvSettings:
         return {"env": self.env} | {name: x for name, x in self.arguments().items() if (name, x) != ("schedule", None)}
 
     def of_host(self) -> dict[str, Any]:
-        """Return the arguments of `host` for this environment, without those that it takes by position."""
+        """Return these settings as keyword arguments of `host`; `num_envs` and `env_params` are left out."""
         return {name: value for name, value in self.arguments().items() if name not in NATIVE}
 
     def check(self) -> None:
-        """Raise ConfigError for an unknown vectorization, numbers out of range, or a timeout without effect."""
+        """Raise ConfigError for an unknown vectorization, numbers out of range, or a timeout that has no effect.
+
+        With vectorization "sync" no timeout has an effect.
+        """
         if self.vectorization not in VECTORIZATIONS:
             raise ConfigError(f"vectorization = {self.vectorization!r}: must be one of {', '.join(VECTORIZATIONS)}")
         check_value(Option("timeout", float, limits={"above": 0.0}), self.timeout)

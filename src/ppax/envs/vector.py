@@ -1,10 +1,4 @@
-"""Many copies of one environment as streams, with next-step autoreset.
-
-The step after an episode's end ignores the action and returns the first observation of the next episode; that step is
-not `valid`. So the final observation of an episode is the next observation of its last step, and the bootstrap value
-needs no special case. An agent whose episode has ended while other agents of the environment go on is absent: its steps
-are not valid either, until the environment resets.
-"""
+"""Many copies of one environment as streams, with next-step autoreset."""
 
 from __future__ import annotations
 
@@ -34,13 +28,45 @@ from ppax.envs.wrappers.agent_groups import (
     own_limit,
     own_names,
 )
-from ppax.envs.wrappers.resets import fresh_resets
 from ppax.envs.wrappers.time import TimeLimit
 from ppax.envs.wrappers.views import TeamView
 
+# Resets within a step of many environments: one for each environment, or a small pool that they share.
+
+
+def fresh_resets(env: Environment, needed: Array, key: Key) -> EnvReset:
+    """Return a new episode for every environment, [E, ...], each from its own key; `needed` is not read."""
+    return jax.vmap(env.reset)(key)
+
+
+@part
+class PoolResets:
+    """Resets from a pool: `size` new initial states in each step, assigned in turn to environments that need one.
+
+    It is for environments whose reset costs as much as many steps. If more than `size` environments reset in the same
+    step, some share an initial state; the next step has new ones. With several devices each has its own pool, so that
+    initial states, unlike everything else, depend on the number of devices.
+    """
+
+    size: int = static("number of resets that are computed in each step", default=8, low=1)
+
+    def __call__(self, env: Environment, needed: Array, key: Key) -> EnvReset:
+        """Return initial states [E, ...] from the pool; only those where `needed` [E] is True have meaning.
+
+        `key` has one key for each environment, [E].
+        """
+        size = min(self.size, needed.shape[0])
+        resets = jax.vmap(env.reset)(key[:size])
+        place = (jnp.cumsum(needed) - 1) % size  # [E]
+        assigned: EnvReset = jax.tree.map(lambda x: x[place], resets)
+        return assigned
+
 
 class VectorState(NamedTuple):
-    """States of all E environments, and which agents wait for the reset."""
+    """States of all E environments, and which agents' episodes have ended, [E, A].
+
+    Where all agents of an environment have ended, the next step resets it.
+    """
 
     env: PyTree  # [E, ...]
     ended: Array  # [E, A] the agent's episode has ended, and its environment has not been reset yet
@@ -111,7 +137,7 @@ class VectorEnv:
 
     @property
     def groups(self) -> dict[str, Group]:
-        """Spaces and number of agents of each group; {} if all agents have the same spaces."""
+        """Spaces and number of agents of each group, by the group's name; {} if all agents have the same spaces."""
         return agent_groups_of(self)
 
     @property
@@ -187,21 +213,28 @@ class VectorEnv:
         )
 
     def _to_streams(self, tree: PyTree) -> PyTree:
-        """Return a tree [E, A, ...] (or [E, ...] without an agent axis) as [B, ...], a row for each agent."""
+        """Return a tree [E, A, ...] (or [E, ...] without an agent axis) as [B, ...], with a row for each stream.
+
+        A stream is one agent in one environment: B is E * A, or E.
+        """
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), tree)
 
     def _to_metric(self, x: Array) -> Array:
-        """Return a metric of the environments as [B] in float32.
+        """Return a metric of the environments as float32 [B], with a number for each stream (agent in an environment).
 
-        A metric [E] without agent axis counts for all agents.
+        In a metric [E] without an agent axis an environment's number counts for all of its agents.
         """
         rows = x.reshape(self.num_envs, -1).astype(jnp.float32)
         return jnp.broadcast_to(rows, (self.num_envs, self.num_agents)).reshape(self.num_streams)
 
     def _to_masks(self, mask: PyTree | None) -> PyTree | None:
-        """Return the environments' action masks as [B, n], in the layout of arrays/masks.py; None if there are none."""
+        """Return the environments' action masks as [B, n], in the layout of arrays/masks.py; None if there are none.
+
+        B is the number of streams (one agent in one environment each). With groups of agents the masks are a dict by
+        group.
+        """
         flat = self._to_streams(mask)
         if flat is None or not self.sizes:
             return masks.complete(self.action_space, flat, self.num_streams)
@@ -211,7 +244,10 @@ class VectorEnv:
         }
 
     def _to_envs(self, tree: PyTree) -> PyTree:
-        """Return a tree [B, ...] as [E, A, ...]; unchanged without an agent axis."""
+        """Return a tree [B, ...] of B streams (one agent in one environment each) as [E, A, ...].
+
+        It is unchanged if the environment has no agent axis.
+        """
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(self.num_envs, -1, *x.shape[1:]), tree)

@@ -1,4 +1,4 @@
-"""Extensions of PPO, one a file: optional features, whose base class with its hooks is in ppo/extension.py."""
+"""Extensions of PPO, one in each file: optional features. Their base class, with its hooks, is in ppo/extension.py."""
 
 from ppax.core.types import ExtensionState
 from ppax.extensions.entropy_target import EntropyTarget

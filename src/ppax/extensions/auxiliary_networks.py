@@ -34,10 +34,10 @@ def init_network(
     outputs: int,
     key: Key,
 ) -> Params:
-    """Return random parameters of a network of an extension, with `encoder` as those of its encoder.
+    """Return random parameters of an extension's own network: an encoder like the agent's, and layers after it.
 
-    `encoder` are parameters for the encoder of the agent's `network`. After it come hidden layers of the widths
-    `hidden`, and a linear layer with `outputs` numbers.
+    `encoder` are the encoder's parameters, of the form of those of the agent's `network`. After it come hidden layers
+    of the widths `hidden`, and a linear layer with `outputs` outputs.
     """
     features = jax.eval_shape(lambda: as_vector(network.encode(encoder, example_of(observation_space))))
     hidden_key, last_key = jax.random.split(key)
@@ -49,7 +49,8 @@ def init_network(
 def network_outputs(network: Network, params: Params, hidden: tuple[int, ...], obs: PyTree) -> Array:
     """Return the outputs of an extension's network for one observation: encoder, hidden layers and linear layer.
 
-    `network` is the agent's, whose encoder it has; `params` are as `init_network` returns them.
+    `network` is the agent's, whose encoder the extension's network has, too; `params` are as `init_network` returns
+    them.
     """
     features = as_vector(network.encode(params["encoder"], obs))
     return dense(params["head"], layers(params["head"], features, hidden, "relu"))
@@ -61,7 +62,10 @@ def as_vector(tree: PyTree) -> Array:
 
 
 def map_rows(function: Callable[[PyTree], Array], obs: PyTree) -> Array:
-    """Return `function` of each row of the observations [N, ...], computed in chunks that fit the processor's cache."""
+    """Return `function` of each row of the observations [N, ...], stacked to [N, ...].
+
+    It is computed in chunks of rows that fit the processor's cache.
+    """
     chunk, number = rows_at_once(obs), jax.tree.leaves(obs)[0].shape[0]
     results: Array = jax.vmap(function)(obs) if number <= chunk else jax.lax.map(function, obs, batch_size=chunk)
     return results
@@ -94,7 +98,8 @@ def train_network(
     """Return a network's parameters after training on the mean of `row_losses` over the rows [N] that are `valid`.
 
     It takes `num_epochs` epochs of `num_minibatches` gradient steps. `row_losses(params, obs, index)` returns the
-    losses of the rows `index`, whose observations are `obs`. A minibatch without a valid row changes nothing.
+    losses of a minibatch's rows; `index` are their places among the N rows, and `obs` their observations. A minibatch
+    without a valid row changes nothing.
     """
     vector, to_params = ravel_pytree(params)
     epochs = jax.random.split(key, num_epochs)
@@ -123,7 +128,7 @@ def train_network(
 
 
 def minibatches(key: Key, rows: int, number: int) -> Array:
-    """Return the minibatches of one epoch, in which each of `rows` rows is once, as indices [number, n].
+    """Return the minibatches of one epoch as indices of rows, [number, n]; each of the `rows` rows is in one of them.
 
     The order is random; the index `rows` is padding.
     """

@@ -23,7 +23,7 @@ LARGEST = 14.0  # bound on the change of log ent_coef since the start: a factor 
 
 @part
 class EntropyTarget(Extension):
-    """Entropy target: ent_coef rises while the policy's entropy is below the target and falls while it is above.
+    """Entropy target: the agent's ent_coef rises while the policy's entropy is below the target, and falls while above.
 
     Haarnoja et al. 2018, https://arxiv.org/abs/1812.05905
     """
@@ -34,14 +34,14 @@ class EntropyTarget(Extension):
     )
 
     def check(self, agent: Any) -> None:
-        """Raise ConfigError if the agent's ent_coef is 0: this extension multiplies it, so that it would stay 0."""
+        """Raise ConfigError if the agent's ent_coef is 0: the entropy target multiplies it, so that it would stay 0."""
         if isinstance(agent.ent_coef, int | float) and agent.ent_coef == 0.0:
             raise ConfigError(
                 "ent_coef = 0: entropy_target multiplies it; give the value to begin with, such as ent_coef = 0.01"
             )
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the extension's first state: the change of log ent_coef so far, which is 0."""
+        """Return the first state of the entropy target: the change of log ent_coef so far, which is 0."""
         return ExtensionState(jnp.float32(0.0))
 
     def begin(self, state: Array) -> Array:
@@ -53,9 +53,9 @@ class EntropyTarget(Extension):
         return dataclasses.replace(agent, ent_coef=agent.ent_coef * jnp.exp(inner))
 
     def after(self, agent: Any, learner: LearnerState, state: Array, inner: Array, learned: Learned) -> After:
-        """Return the change of log ent_coef after one step, by the mean entropy of the update's gradient steps.
+        """Return the new change of log ent_coef, from the mean entropy of the update's gradient steps.
 
-        PPO calls it once an update, after the gradient steps. The learner stays as it is.
+        PPO calls it once an update, after the gradient steps. The learner is returned as it is.
         """
         moved = jnp.clip(state + self.rate * (self.target - learned.metrics["entropy"]), -LARGEST, LARGEST)
         state = jnp.where(learned.history.acts.any(), moved, state)

@@ -22,6 +22,6 @@ class FeatureNorm(Extension):
     coef: Scalar = number("weight of the features' mean square in the loss", default=1e-3, low=0.0)
 
     def terms(self, rows: Rows) -> Terms:
-        """Return the penalty of each row, [N]."""
+        """Return the penalty on large features for each row, [N]."""
         squares = [jnp.square(x).reshape(x.shape[0], -1).mean(axis=1) for x in jax.tree.leaves(rows.policy.features)]
         return Terms({"feature_norm_loss": self.coef * jnp.stack(squares).sum(axis=0)})

@@ -36,14 +36,17 @@ class HeldNoise(Extension):
     steps: int = static("steps between two draws of the noise", default=8, low=1)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the state and parameters of the learner, of which this extension has none."""
+        """Return an empty state and no parameters: held noise is kept for each stream, not in the learner.
+
+        A stream is one agent in one environment.
+        """
         return ExtensionState()
 
     def init_acting(self, agent: Any, num_streams: int) -> Noise:
-        """Return each stream's first noise, zeros [B, ...] that the first step replaces by a draw.
+        """Return the noise that each stream begins with: zeros [B, ...], which the first step replaces by a draw.
 
-        A stream is one agent in one environment. Raises ConfigError for a network whose noise does not depend on
-        features.
+        A stream is one agent in one environment. Raises ConfigError for a network without gSDE, whose noise does not
+        depend on features.
         """
         if not getattr(agent.network, "gsde", False):
             raise ConfigError(
@@ -54,7 +57,10 @@ class HeldNoise(Extension):
         return Noise(matrix, jnp.zeros(num_streams, jnp.int32))
 
     def act(self, agent: Any, acting: Noise, choice: Choice, key: Key) -> Acted:
-        """Return the action of every stream with its held noise, which is drawn anew every `steps` steps."""
+        """Return the action of every stream (one agent in one environment), made of the policy and the stream's noise.
+
+        The noise is drawn anew every `steps` steps and held in between.
+        """
         matrix, age = acting
         due = age % self.steps == 0  # [B], mostly all streams at once: they begin together
         # key data, not keys: under vmap the branch becomes a select, which JAX's key-reuse check refuses for keys

@@ -28,7 +28,7 @@ COEF_RANGE = 2.0**20  # largest factor between the adapted and the configured kl
 
 
 class KLState(NamedTuple):
-    """State of the KL controls (early stop, learning rate, penalty); None where a control is off."""
+    """State of KLControl's three controls (early stop, learning rate, penalty); None for a control that is off."""
 
     rate: Any = None  # [] factor on the learning rate
     coef: Any = None  # [] factor on the loss's kl_coef
@@ -60,14 +60,14 @@ class KLControl(Extension):
 
     @property
     def needs_latest_policy(self) -> str:
-        """Name of the first option that is on, such as "target_kl"; "" if none is.
+        """Name of the first option of KLControl that is on, such as "target_kl"; "" if none is.
 
-        All compare with the policy that acted, which must then be the latest one.
+        Its options compare with the policy that acted, which must then be the latest one.
         """
         return next((name for name in CONTROLS if getattr(self, name) is not None), "")
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the first state: the factors 1 on learning rate and kl_coef, None for a control that is off.
+        """Return KLControl's first state: factors of 1 on learning rate and kl_coef; None for a control that is off.
 
         Raises ConfigError for a loss without a kl_coef to adapt, and where an update has only one gradient step.
         """
@@ -87,11 +87,11 @@ class KLControl(Extension):
         return ExtensionState(KLState(rate, coef))
 
     def begin(self, state: KLState) -> KLState:
-        """Return the state at the start of an update, in which no gradient step has stopped it yet."""
+        """Return KLControl's state at the start of an update, which no gradient step has stopped yet."""
         return state._replace(stopped=None if self.target_kl is None else jnp.bool_(False))
 
     def adapt(self, agent: Any, inner: KLState) -> Any:
-        """Return the agent with the adapted learning rate and kl_coef of its loss; `inner` has the factors on them."""
+        """Return the agent with learning rate and kl_coef of its loss multiplied by the factors that `inner` holds."""
         if inner.rate is not None:
             agent = dataclasses.replace(agent, learning_rate=agent.learning_rate * inner.rate)
         if inner.coef is not None:
@@ -100,10 +100,10 @@ class KLControl(Extension):
         return agent
 
     def observe(self, agent: Any, inner: KLState, metrics: Mapping[str, Array], acts: Array) -> Observed:
-        """Return the state after a minibatch's KL is known, and whether its gradient step is taken.
+        """Return KLControl's state after a minibatch's KL is known, and whether its gradient step is to be taken.
 
-        The learning rate is adapted, and the update stopped, before the step. Nothing changes unless `acts` [], which
-        says whether the minibatch has a row that the policy learns from.
+        The learning rate is adapted, and the update stopped, before the step. Where `acts` [] is False (the minibatch
+        has no row that the policy learns from), nothing changes.
         """
         rate, coef, stopped = inner
         if self.rate_target is not None:
@@ -119,7 +119,10 @@ class KLControl(Extension):
         return Observed(state, ~state.stopped, {"updates_skipped": state.stopped.astype(jnp.float32)})
 
     def after(self, agent: Any, learner: LearnerState, state: KLState, inner: KLState, learned: Learned) -> After:
-        """Return the state with the penalty's kl_coef adapted by the mean KL of the update's last epoch."""
+        """Return KLControl's state with kl_coef adapted by the mean KL of the update's last epoch.
+
+        Without a target of the penalty (`coef_target`), kl_coef stays. The learner is returned as it is.
+        """
         rate, coef, _ = inner
         if self.coef_target is None:
             return After(learner, KLState(rate, coef))
@@ -132,10 +135,10 @@ class KLControl(Extension):
 
 
 def rate_change(rate: Array, kl: Array, target: Scalar, lowest: Scalar, highest: Scalar) -> Array:
-    """Return the factor on the learning rate `rate`, [], after a gradient step with the measured `kl`.
+    """Return the factor by which the learning rate `rate`, [], changes after the KL `kl` of a minibatch.
 
-    It is below 1 if `kl` is above twice the `target`, above 1 if it is below half, and else 1. The new rate stays
-    between `lowest` and `highest`.
+    It is below 1 if `kl` is above twice the `target`, above 1 if `kl` is below half the target, and else 1. The new
+    rate stays between `lowest` and `highest`.
     """
     rate = jnp.maximum(rate, 1e-30)  # a learning rate of 0 stays 0
     # a bound limits a change; it never causes one

@@ -43,7 +43,7 @@ from ppax.ppo.forward import in_float32
 
 
 class OwnCriticState(NamedTuple):
-    """State of the extension OwnCritic in the learner: its reward's, and its critic with optimiser and statistics."""
+    """State of the extension OwnCritic: its intrinsic reward's state, and its critic with optimiser and statistics."""
 
     reward: PyTree
     critic: Params
@@ -54,7 +54,7 @@ class OwnCriticState(NamedTuple):
 
 @part
 class OwnCritic(Extension):
-    """Own critic of an intrinsic reward (two value streams). Burda et al. 2018, https://arxiv.org/abs/1810.12894
+    """Own critic of an intrinsic reward, besides PPO's. Burda et al. 2018, https://arxiv.org/abs/1810.12894
 
     Its advantages, by GAE over intrinsic rewards alone, are added to those of the environment's rewards.
     """
@@ -74,7 +74,7 @@ class OwnCritic(Extension):
     hidden: tuple[int, ...] = static("widths of its hidden layers after the encoder", default=(64,), low=1)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the first states of the intrinsic reward and of a critic with random parameters."""
+        """Return OwnCritic's first state: that of the intrinsic reward, and a critic with random parameters."""
         network: Network = agent.network
         reward_key, encoder_key, head_key, own_key = jax.random.split(key, 4)
         encoder = in_float32(network.init(encoder_key))
@@ -85,7 +85,7 @@ class OwnCritic(Extension):
         return ExtensionState(OwnCriticState(reward, critic, opt_state, stats, own_key))
 
     def init_streams(self, num_streams: int) -> PyTree:
-        """Return the first state that the intrinsic reward keeps for each stream, [B, ...].
+        """Return the initial state that the intrinsic reward keeps for each stream, [B, ...].
 
         A stream is one agent in one environment.
         """
@@ -94,8 +94,8 @@ class OwnCritic(Extension):
     def before(self, agent: Any, state: OwnCriticState, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
         """Return the advantages [T, B] of intrinsic rewards, and the state after the critic's training on the rollout.
 
-        They are those of the critic before it. PPO's rewards stay; `targets` adds the advantages. Raises ConfigError
-        where there is no intrinsic reward.
+        The advantages are computed with the critic before this training. PPO's rewards are returned as they are; the
+        hook `targets` adds the advantages. Raises ConfigError where the extension `reward` gives no rewards.
         """
         network, steps, none = agent.network, rollout.steps, jnp.zeros_like(reward)
         inner = self.reward.before(agent, state.reward, streams, rollout, none)
@@ -128,14 +128,14 @@ class OwnCritic(Extension):
         return Before(state._replace(key=key), reward, targets.advantage, inner.streams, {**inner.metrics, **own})
 
     def targets(self, targets: Targets, extras: Array) -> Targets:
-        """Return PPO's targets with the advantages of intrinsic rewards, `extras`, added; value targets stay."""
+        """Return PPO's targets with the advantages of intrinsic rewards, `extras`, added; value targets are kept."""
         return targets._replace(advantage=targets.advantage + extras)
 
     def _values_of(self, network: Network, state: OwnCriticState, rollout: Rollout) -> tuple[Array, Array]:
-        """Return this critic's V of the observation of each step, and of the one after it, both [T, B].
+        """Return the own critic's V of the observation of each step, and of the observation after it, [T, B] each.
 
-        Where the one after it is not known, both are equal. With `episodic`, the observation after a reset in the same
-        step, of the next episode, is not the one after it.
+        Where the observation after a step is not known, both are V of the step's own observation. With `episodic`, it
+        counts as not known if it is already one of the next episode.
         """
         valid = rollout.steps.valid
         after, known = following_in_episode(rollout) if self.episodic else following(rollout)
@@ -150,7 +150,10 @@ class OwnCritic(Extension):
     def _train(
         self, network: Network, state: OwnCriticState, obs: PyTree, goals: Array, valid: Array, key: Key
     ) -> tuple[OwnCriticState, Array]:
-        """Return the state after training the critic towards `goals` on `valid` rows [N], and its mean loss."""
+        """Return the state after training the own critic towards the value targets `goals` [N], and its mean loss.
+
+        Only rows that are `valid` [N] count.
+        """
 
         def losses(params: Params, obs: PyTree, index: Array) -> Array:
             return 0.5 * jnp.square(self._values(network, state, params, obs) - goals[index])
@@ -169,7 +172,7 @@ class OwnCritic(Extension):
         return state._replace(critic=trained.params, opt_state=trained.opt_state), trained.loss
 
     def _values(self, network: Network, state: OwnCriticState, critic: Params, obs: PyTree) -> Array:
-        """Return V of intrinsic rewards, [N], at each row of the observations [N, ...], by the parameters `critic`."""
+        """Return V of intrinsic rewards, [N], for observations [N, ...], with the critic's parameters `critic`."""
         obs = in_float32(normalization.normalize_obs(state.obs_stats, obs))
         return map_rows(lambda row: network_outputs(network, critic, self.hidden, row)[0], obs)
 
@@ -191,11 +194,11 @@ def stream_targets(
     """Return advantages (by GAE) and value targets, [T] each, of the intrinsic rewards of one stream.
 
     A stream is one agent in one environment; only its `valid` steps count. `value` and `after_value` are V of the
-    observation of each step and of the one after it.
+    observation of each step and of the observation after it.
 
-    Normally the stream goes through episode ends: the next value there is that of the next episode's first observation,
-    or where the rollout has none, that of the final observation. If it is `episodic`, it ends with an episode: 0 is the
-    next value after a termination, that of the final observation after a truncation.
+    If not `episodic`, returns go on through the ends of episodes: the next value there is V of the next episode's first
+    observation, or where the rollout has none, of the final observation. If `episodic`, returns end with an episode:
+    the next value is 0 after a termination, and V of the final observation after a truncation.
     """
 
     def step(later: tuple[Array, Array, Array], row: tuple[Array, ...]) -> tuple[tuple[Array, Array, Array], Array]:

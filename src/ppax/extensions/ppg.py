@@ -50,7 +50,7 @@ METRICS = ("phase_auxiliary_value_loss", "phase_policy_kl", "phase_value_loss")
 
 
 class PPGState(NamedTuple):
-    """State of the extension PPG in the learner: its value head, optimiser and counter, and stored rollouts."""
+    """State of the extension PPG: its value head, optimiser, key, count of iterations, metrics and rollouts."""
 
     head: Params  # linear layer from the actor's features to value outputs
     opt_state: PyTree
@@ -61,7 +61,7 @@ class PPGState(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """State that the scans over the auxiliary phase's epochs and gradient steps carry on."""
+    """Parameters and optimiser state that the gradient steps of a PPG phase change, from step to step."""
 
     vector: Array  # [P] parameters of the network and the head
     opt_state: PyTree
@@ -87,11 +87,11 @@ class PPG(Extension):
 
     @property
     def grows(self) -> bool:
-        """Whether the first update adds arrays to the state: the rollouts that are kept, if a phase takes several."""
+        """True if the first update adds arrays to PPG's state: stored rollouts, where a phase learns from several."""
         return self.rollouts > 1
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the first state: a random value head, and an optimiser for it and the agent's network.
+        """Return PPG's first state: a random auxiliary value head, and an optimiser of it and the agent's network.
 
         Raises ConfigError where a phase would learn from rollouts collected before the previous phase.
         """
@@ -113,14 +113,15 @@ class PPG(Extension):
         return ExtensionState(PPGState(head, opt_state, own_key, jnp.int32(0), zero))
 
     def rescale_value(self, state: PPGState, scale: Scalar, shift: Scalar) -> PPGState:
-        """Return the state whose auxiliary value head has the outputs `scale` * (old outputs) + `shift`."""
+        """Return PPG's state with its value head changed: new outputs = `scale` * old outputs + `shift`."""
         return state._replace(head=rescaled_dense(state.head, scale, shift))
 
     def after(self, agent: Any, learner: LearnerState, state: PPGState, inner: PyTree, learned: Learned) -> After:
-        """Return the learner after this iteration, with a phase or without, and the metrics of the last phase.
+        """Return the learner after an auxiliary phase, if one is due, and the metrics of the last phase.
 
-        PPO calls it once an update, after the gradient steps. In a sweep and with Independent players a phase is
-        computed in every iteration, and dropped where none is due.
+        If no phase is due, the learner stays as it is. PPO calls it once an update, after the gradient steps. In a
+        sweep, and with Independent players (each with its own parameters), a phase is computed in every iteration, and
+        its result dropped where none is due.
         """
         batch, due = learned.batch, state.iterations + 1 >= self.every
         # a copy: the same state is used again where an iteration is discarded
@@ -140,9 +141,9 @@ class PPG(Extension):
     def _phase(
         self, agent: Any, learner: LearnerState, before: PPGState, batch: Batch, key: Key
     ) -> tuple[Params, PPGState]:
-        """Return the network's parameters and the state after an auxiliary phase, whose epochs learn from `batch`.
+        """Return the network's parameters and PPG's state after an auxiliary phase that learns from `batch`.
 
-        `batch` has the sequences [rollouts * M, L] of the last rollouts, and `before` is the state before the phase.
+        `batch` has the sequences [rollouts * M, L] of the last rollouts, and `before` is PPG's state before the phase.
         """
         vector, to_params = ravel_pytree({"network": learner.params, "head": before.head})
         sequences = len(batch.steps.valid)
@@ -165,10 +166,9 @@ class PPG(Extension):
     def _step(
         self, agent: Any, learner: LearnerState, batch: Batch, to_params: Any, before: Descent, drawn: Any
     ) -> tuple[Descent, tuple[Array, Array]]:
-        """Return parameters and optimiser after one gradient step of the phase on the sequences `drawn`, and metrics.
+        """Return the phase's state after one gradient step on the sequences `drawn`, and (metrics, any row valid).
 
-        `drawn` is (indices, weights or None). The last result says whether any row is valid; if none is, nothing
-        changes.
+        `drawn` is (indices, weights or None). If no row of the sequences is valid, the state is unchanged.
         """
         index, weight = drawn
         valid = pick(batch.steps.valid, index)
@@ -185,7 +185,7 @@ class PPG(Extension):
     def _loss(
         self, agent: Any, learner: LearnerState, batch: Batch, params: Params, drawn: Any, valid: Array
     ) -> LossOutput:
-        """Return loss L_joint + L_value, each averaged over the rows of the sequences `drawn` where `valid` [m, L].
+        """Return the phase's loss L_joint + L_value, a mean over rows of the sequences `drawn` where `valid` [m, L].
 
         `drawn` is (indices, weights or None).
         """
@@ -205,9 +205,9 @@ class PPG(Extension):
         return LossOutput(auxiliary + self.beta_clone * divergence + value, metrics)
 
     def _value_losses(self, critic: Any, state: PyTree, rows: Batch, outputs: Array) -> Array:
-        """Return the critic's losses [N] of value outputs [N, num_values], of which `value_clip` clips none.
+        """Return the critic's losses [N] of value outputs [N, num_values], without an effect of its `value_clip`.
 
-        Their own V is passed as the old V, so that clipping around it has no effect.
+        V of these outputs is passed to the critic as the old V, so that clipping around it changes nothing.
         """
         own = jax.lax.stop_gradient(jax.vmap(critic.value, (None, 0))(state, outputs))
         return value_losses(critic, state, outputs, rows._replace(steps=dataclasses.replace(rows.steps, value=own)))
@@ -217,15 +217,15 @@ class PPG(Extension):
 
 
 def actor_features(features: PyTree) -> PyTree:
-    """Return the features that the policy reads: those named "actor", or all where the network has no such name."""
+    """Return the features that the policy reads: the entry "actor" of a dict of features, or else all features."""
     return features["actor"] if isinstance(features, dict) and "actor" in features else features
 
 
 def with_rollout(ring: Batch | tuple[()], batch: Batch, rollouts: int, number: Array) -> Batch:
     """Return the ring buffer [rollouts, M, L] of the last rollouts with `batch` [M, L] in the place of the oldest.
 
-    `number` [] counts the rollouts before this one. An empty ring, (), becomes one with rows that are not valid in all
-    other places.
+    `number` [] counts the rollouts before this one. If `ring` is (), there is no buffer yet: a new one is made, whose
+    other places have no valid rows.
     """
     # every field that a minibatch sampler may read, but not inputs of other extensions
     steps = dataclasses.replace(batch.steps, final_value=None, extras=())
@@ -238,9 +238,9 @@ def with_rollout(ring: Batch | tuple[()], batch: Batch, rollouts: int, number: A
 
 
 def split_minibatches(drawn: MinibatchIndices, size: int, padding: int) -> MinibatchIndices:
-    """Return minibatches drawn from several rollouts, split into those of `size` sequences.
+    """Return minibatches that were drawn from several rollouts at once, split into minibatches of `size` sequences.
 
-    The index `padding` fills up the last one.
+    Where the last piece of a minibatch is shorter, the index `padding` fills it up.
     """
     pieces = -(-drawn.index.shape[1] // size)
 

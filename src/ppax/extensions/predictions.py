@@ -29,15 +29,15 @@ class NextObservation(Extension):
     """Prediction of the next observation from features and action. Oh et al. 2015, https://arxiv.org/abs/1507.08750
 
     One step ahead, as an auxiliary task like those of Jaderberg et al. 2017, https://arxiv.org/abs/1611.05397. The term
-    of the loss is coef * mean squared error over the numbers of the observation, as the network gets them; bytes are in
-    units of 255, and categories are left out.
+    of the loss is coef * mean squared error over the elements of the observation, as the network gets them; bytes are
+    in units of 255, and categories are left out.
     """
 
     coef: Scalar = number("weight of the mean squared error of the predicted observation", default=0.5, low=0.0)
     hidden: tuple[int, ...] = static("widths of the predictor's hidden layers", default=(64,), low=1)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the predictor's random parameters; ConfigError for observations that have categories only."""
+        """Return the next-observation predictor's random parameters; ConfigError if all observations are categories."""
         example = example_of(observation_space)
         outputs = sum(x.size for x in number_leaves(example, example))
         if not outputs:
@@ -47,11 +47,11 @@ class NextObservation(Extension):
         return ExtensionState(params=init_model(agent.network, observation_space, self.hidden, outputs, key))
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Return the observation after each step [T, B] of a rollout, as inputs of `terms`; rewards stay."""
+        """Return the observation after each step [T, B] of a rollout, as inputs of `terms`; rewards are unchanged."""
         return Before(state, reward, following_in_episode(rollout))
 
     def terms(self, rows: Rows) -> Terms:
-        """Return the prediction loss of each row, [N]; 0 where the next observation is not known."""
+        """Return coef * the error of the predicted next observation for each row, [N]; 0 where that is not known."""
         after: Following = rows.extras
         leaves = number_leaves(after.obs, rows.inputs(after.obs))
         target = jnp.concatenate([x.reshape(x.shape[0], -1) for x in leaves], axis=1)
@@ -60,10 +60,10 @@ class NextObservation(Extension):
 
 
 def number_leaves(obs: PyTree, inputs: PyTree) -> list[Array]:
-    """Return the entries of an observation that are numbers (floating point or bytes), with the values of `inputs`.
+    """Return the entries of `inputs` that are numbers, not categories: those that are floats or bytes in `obs`.
 
-    `obs` says which these are: in `inputs`, the same observation as the network gets it, normalisation may have turned
-    categories into floating point. Bytes are divided by 255.
+    `inputs` is the observation `obs` as the network gets it, where normalisation may have turned categories into
+    floats. Bytes are divided by 255.
     """
     pairs = zip(jax.tree.leaves(obs), jax.tree.leaves(inputs), strict=True)
     found = [y for x, y in pairs if x.dtype == jnp.uint8 or jnp.issubdtype(x.dtype, jnp.floating)]
@@ -72,30 +72,30 @@ def number_leaves(obs: PyTree, inputs: PyTree) -> list[Array]:
 
 @part
 class SelfPrediction(Extension):
-    """Prediction of the next observation's features from features and action. Schwarzer et al. 2021,
-    https://arxiv.org/abs/2007.05929
+    """Prediction of the next observation's features from features and action.
 
-    The term of the loss is coef * (1 - cosine of prediction and target), a mean over the networks of actor and critic:
-    eq. 5 there plus 1. Unlike there, it predicts one step ahead (K = 5 there), and the target is the current encoder
-    behind a stop-gradient, as with tau = 0 there, without projections.
+    Schwarzer et al. 2021, https://arxiv.org/abs/2007.05929. The term of the loss is coef * (1 - cosine of prediction
+    and target), a mean over the networks of actor and critic: eq. 5 of the paper plus 1. Unlike there, it predicts one
+    step ahead, not K = 5; and the target is the current encoder behind a stop-gradient (there, tau = 0), without
+    projections.
     """
 
     coef: Scalar = number("weight of the distance between predicted and next features", default=0.5, low=0.0)
     hidden: tuple[int, ...] = static("widths of the predictor's hidden layers", default=(64,), low=1)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the predictor's random parameters, for the features of the agent's network."""
+        """Return the feature predictor's random parameters, for the features of the agent's network."""
         shapes_key, model_key = jax.random.split(key)
         features = step_shapes(agent.network, observation_space, shapes_key).encoded
         outputs = sum(math.prod(x.shape) for x in jax.tree.leaves(features))
         return ExtensionState(params=init_model(agent.network, observation_space, self.hidden, outputs, model_key))
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Return the observation after each step [T, B] of a rollout, as inputs of `terms`; rewards stay."""
+        """Return the observation after each step [T, B] of a rollout, as inputs of `terms`; rewards are unchanged."""
         return Before(state, reward, following_in_episode(rollout))
 
     def terms(self, rows: Rows) -> Terms:
-        """Return the prediction loss of each row, [N]; 0 where the next observation is not known."""
+        """Return coef * the error of the predicted next features for each row, [N]; 0 where these are not known."""
         after: Following = rows.extras
         targets = jax.lax.stop_gradient(jax.tree.leaves(rows.encode(after.obs)))
         targets = [x.reshape(x.shape[0], -1) for x in targets]
@@ -115,9 +115,9 @@ def cosine(x: Array, y: Array) -> Array:
 def init_model(
     network: Network, observation_space: spaces.Space, hidden: tuple[int, ...], outputs: int, key: Key
 ) -> Params:
-    """Return random parameters of a predictor: hidden layers and a linear layer with `outputs` numbers.
+    """Return random parameters of a predictor: hidden layers, and a linear layer with `outputs` outputs.
 
-    Its input are the features of `network` and an action.
+    Its input is a vector of the features of `network` and an action.
     """
     shapes_key, hidden_key, last_key = jax.random.split(key, 3)
     _, *step = step_shapes(network, observation_space, shapes_key)
@@ -126,7 +126,7 @@ def init_model(
 
 
 def predicted(hidden: tuple[int, ...], rows: Rows) -> Array:
-    """Return the predictor's outputs for rows [N] of a minibatch, from their features and actions.
+    """Return the predictor's outputs for the rows [N] of a minibatch, from the rows' features and actions.
 
     `hidden` are the widths of its hidden layers.
     """
@@ -140,9 +140,9 @@ def inputs_of(features: PyTree, distribution: Any, action: PyTree) -> Array:
 
 
 def action_vector(distribution: Any, action: PyTree) -> Array:
-    """Return one action as a vector: numbers as the environment gets them, and choices one-hot.
+    """Return one action as a vector: numbers as the environment gets them, discrete choices one-hot.
 
-    Raises ConfigError for choices of a distribution that ppax does not know.
+    Raises ConfigError for choices of a distribution that is none of ppax.
     """
     if isinstance(distribution, Joint):
         parts = distribution.components

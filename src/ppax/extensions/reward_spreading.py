@@ -1,6 +1,6 @@
-"""Reward spreading: an extension in which each reward counts, too, for earlier steps of its episode.
+"""Reward spreading: an extension in which each reward counts for earlier steps of its episode, too.
 
-The share of a step becomes geometrically less with its distance.
+The share of a step becomes geometrically less with its distance from the reward.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ LEAST_VARIANCE = 1e-12  # lower bound of the variance: near-zero rewards of a pe
 
 
 class RNDState(NamedTuple):
-    """State of the extension RND in the learner: its two networks, the optimiser and running statistics."""
+    """State of the extension RND: target network, predictor with optimiser, running statistics, and key."""
 
     target: Params  # fixed
     predictor: Params
@@ -67,7 +67,7 @@ class RND(Extension):
     obs_clip: float = static("clip range of standardised observations, in standard deviations", default=5.0, above=0.0)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the first state: random target and predictor, with encoders like the agent's, and empty statistics."""
+        """Return RND's first state: random target and predictor, with encoders like the agent's; empty statistics."""
         network: Network = agent.network
         keys = jax.random.split(key, 4)
         encoders = [in_float32(network.init(one)) for one in jax.random.split(keys[0])]
@@ -80,7 +80,7 @@ class RND(Extension):
         return ExtensionState(RNDState(target, predictor, opt_state, obs_stats, reward_stats, keys[3]))
 
     def init_streams(self, num_streams: int) -> Array:
-        """Return each stream's first state, [B]: its discounted sum of intrinsic rewards so far, which is 0.
+        """Return RND's initial state of each stream, [B]: its discounted sum of intrinsic rewards so far, which is 0.
 
         A stream is one agent in one environment.
         """
@@ -109,7 +109,7 @@ class RND(Extension):
         return Before(state, reward + own, (), trace, metrics)
 
     def _train(self, network: Network, state: RNDState, obs: PyTree, valid: Array, key: Key) -> tuple[RNDState, Array]:
-        """Return the state after training the predictor on `valid` rows [N], and its mean loss over all steps."""
+        """Return RND's state after training the predictor on `valid` rows [N], and the mean loss of gradient steps."""
 
         def errors(params: Params, obs: PyTree, index: Array) -> Array:
             return self._errors(network, state, params, obs)
@@ -128,7 +128,10 @@ class RND(Extension):
         return state._replace(predictor=trained.params, opt_state=trained.opt_state), trained.loss
 
     def _errors(self, network: Network, state: RNDState, predictor: Params, obs: PyTree) -> Array:
-        """Return the predictor's mean squared error over the target's outputs for each row of observations [N, ...]."""
+        """Return the predictor's mean squared error for each row of observations [N, ...], [N].
+
+        It is the mean over all outputs of the target network. `predictor` are the predictor's parameters.
+        """
         obs = in_float32(normalization.normalize_obs(state.obs_stats, obs, self.obs_clip))
 
         def one(row: PyTree) -> Array:
@@ -142,7 +145,7 @@ class RND(Extension):
 
 
 class Scaled(NamedTuple):
-    """Result of `scale_rewards`: scaled rewards, and the statistics and sums after them."""
+    """Result of `scale_rewards`: scaled rewards, and the statistics and discounted sums after these rewards."""
 
     reward: Array  # [T, B]
     stats: normalization.RunningStats  # of the discounted sums
@@ -154,9 +157,10 @@ def scale_rewards(
 ) -> Scaled:
     """Return `reward` [T, B] divided by the running standard deviation of its discounted sum.
 
-    This is section 2.4 of the paper on RND. The statistics `stats` include these steps. `trace` [B] is the sum before
-    them; only if `episodic` it begins anew with an episode, also with one that follows a reset between two rollouts.
-    Steps that are not valid have no reward and are left out.
+    It is section 2.4 of the paper on RND. The returned statistics are `stats` with these steps. `trace` [B] is the
+    discounted sum before these steps in each stream (one agent in one environment). If `episodic`, the sum begins anew
+    with each episode, also if the reset was between two rollouts; otherwise it goes on. Steps that are not valid have
+    no reward and are left out.
     """
     sums = jax.vmap(discounted_so_far, (0, 1, 1, 1, None, None), (0, 1))
     trace, traces = sums(trace, reward, steps.valid, steps.first, gamma, episodic)
@@ -168,9 +172,10 @@ def scale_rewards(
 def discounted_so_far(
     trace: Array, reward: Array, valid: Array, first: Array, gamma: Scalar, episodic: bool
 ) -> tuple[Array, Array]:
-    """Return the discounted sum after all steps, [], and after each step, [T], of one stream's rewards [T].
+    """Return the discounted sum of one stream's rewards after all steps, [], and after each step, [T].
 
-    `trace` [] is the sum before them. With `episodic` it begins anew at first steps of episodes, `first`.
+    A stream is one agent in one environment. `trace` [] is the sum before these steps. With `episodic` it begins anew
+    where `first` [T], at first steps of episodes.
     """
 
     def step(before: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:

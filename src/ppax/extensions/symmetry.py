@@ -44,7 +44,7 @@ class Symmetry(Extension):
     )
 
     def terms(self, rows: Rows) -> Terms:
-        """Return the augmentation loss and the mirror loss of each row, [N], those that are on.
+        """Return the augmentation loss and the mirror loss of each row, [N] each; one that is off is left out.
 
         Raises ConfigError where the mirror images do not fit observations or actions.
         """
@@ -56,7 +56,10 @@ class Symmetry(Extension):
         return Terms(losses)
 
     def _mirrored(self, rows: Rows) -> Batch:
-        """Return rows [N] with observations, actions and action masks mirrored, and all else as it is."""
+        """Return the rows [N] with observations, actions and action masks mirrored, and all else as it is.
+
+        Raises ConfigError where the mirror images do not fit, for networks with memory, and for importance weights.
+        """
         batch, steps, mask = rows.batch, rows.batch.steps, rows.batch.steps.action_mask
         _check_vectors(steps.obs, self.observation)
         if jax.tree.leaves(steps.carry):
@@ -72,7 +75,8 @@ class Symmetry(Extension):
     def _distance(self, rows: Rows, mirrored: Batch) -> Array:
         """Return the mirror loss of each row, [N]: how far the policy in a mirrored row is from the mirrored policy.
 
-        No gradient passes through the policy in the row itself.
+        The mirrored policy, that of the row itself, is the target: no gradient passes through it. `mirrored` are the
+        mirrored rows.
         """
         batch = rows.batch
         own = rows.forward(batch.steps.obs, batch.steps.action_mask).distribution
@@ -86,21 +90,24 @@ class Symmetry(Extension):
 
 
 def _log_probs(distribution: Any, choices: Sequence[int], batch: Batch) -> Array:
-    """Return the log-probabilities [n, N] of n `choices` in each of N rows, of which `batch` has the shape."""
+    """Return the log-probabilities [n, N] of n `choices` in each of the N rows of `batch`."""
     shape = batch.steps.valid.shape
     return jnp.stack([distribution.log_prob(jnp.full(shape, choice)) for choice in choices])
 
 
 def mirror(x: Array, image: tuple[int, ...]) -> Array:
-    """Return the mirror image of vectors [..., n]; `image` has signed places, counted from 1."""
+    """Return the mirror image of vectors [..., n]; `image` has signed places, counted from 1.
+
+    So [-2, 1] has minus the second element, then the first.
+    """
     return x[..., _places(image)] * jnp.asarray(np.broadcast_to(np.sign(image), x.shape), x.dtype)
 
 
 def mirror_action(distribution: Any, action: Array, image: tuple[int, ...]) -> Array:
-    """Return the mirror image of actions [N, ...]: around the centre of their Box, or a permutation of choices.
+    """Return the mirror image of actions [N, ...]: mirrored around their Box's centre, or a permutation of choices.
 
     `action` is as `distribution` samples it. Raises ConfigError where `image` does not fit the actions, and for
-    distributions that have no centre.
+    distributions that cannot be mirrored.
     """
     if isinstance(distribution, Categorical):
         _check_image("action", image, distribution.logits.shape[-1], signs=False)
@@ -123,7 +130,7 @@ def mirror_action(distribution: Any, action: Array, image: tuple[int, ...]) -> A
 
 
 def middle_of(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the centre [n] of a Box; for an element with one bound this bound, and without bounds 0."""
+    """Return the centre [n] of a Box: where an element has only one bound, that bound; where it has none, 0."""
     lower = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0.0))
     return lower / 2 + np.where(np.isfinite(high), high, lower) / 2
 
@@ -145,7 +152,7 @@ def _check_vectors(obs: Any, image: tuple[int, ...]) -> None:
 
 
 def _check_image(field: str, image: tuple[int, ...], size: int, signs: bool) -> None:
-    """Raise ConfigError unless `image` has each of `size` places once and, applied twice, changes nothing.
+    """Raise ConfigError unless `image` has each place from 1 to `size` once and, applied twice, changes nothing.
 
     `field` is the option's name in the message; `signs` says whether places may have a sign.
     """

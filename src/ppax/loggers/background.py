@@ -15,7 +15,7 @@ PATIENCE = 120.0  # seconds that the end of a run waits for rows and files not y
 class Background:
     """Logger whose work is done in a thread: it opens, feeds and closes another logger.
 
-    An exception of that logger is raised once, by the next call of a method here.
+    An exception of the other logger is raised once, by the next call of a method of this one.
     """
 
     def __init__(self, open_logger: Callable[[], FileLogger], patience: float = PATIENCE):
@@ -39,7 +39,7 @@ class Background:
     def close(self) -> None:
         """Wait until everything is logged and the thread has ended.
 
-        Raises TimeoutError if something is left after the patience given at the beginning.
+        Raises TimeoutError if something is left after `patience` seconds, an argument of the constructor.
         """
         if self._removed:
             return

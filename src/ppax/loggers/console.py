@@ -47,7 +47,10 @@ class Console:
             self._progress.reset(self._task, completed=done, texts=["first iterations"])
 
     def log(self, row: Row) -> None:
-        """Show one row with the return of the latest evaluation; without a terminal, at most every PLAIN_SECONDS."""
+        """Show one row with the return of the latest evaluation.
+
+        Without a terminal this is a line, at most every PLAIN_SECONDS; rows between two lines are not shown.
+        """
         evaluated = row.get("eval_return", math.nan)
         self._evaluated = self._evaluated if math.isnan(evaluated) else evaluated
         texts = row_texts(row | {"eval_return": self._evaluated})

@@ -95,7 +95,7 @@ class JsonLines:
     """Logger of `metrics.jsonl`: one JSON object per row."""
 
     def __init__(self, path: Path, keep_until: int = 0):
-        """Append to `path`, after removing rows beyond iteration `keep_until`."""
+        """Open `path` for appending, after removing the rows of iterations later than `keep_until`."""
         rewind(path, lambda line, _: (row_of(line) or BEYOND).get("iteration", math.inf) <= keep_until)
         self._lines = Lines(path)
 
@@ -104,21 +104,21 @@ class JsonLines:
         self._lines.add(json.dumps(finite(row)) + "\n")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close metrics.jsonl, after an attempt to write the rows that wait in memory."""
         self._lines.close()
 
 
 class Csv:
-    """Logger of `metrics.csv`: the same rows as a table. The first row determines the columns, also after a resume."""
+    """Logger of `metrics.csv`: rows as a table. The first row determines the columns, also after a resume."""
 
     def __init__(self, path: Path, keep_until: int = 0):
-        """Append to `path`, after removing rows beyond iteration `keep_until`."""
+        """Open `path` for appending, after removing the rows of iterations later than `keep_until`."""
         rewind(path, lambda line, number: number == 0 or int(line.split(",")[0]) <= keep_until, header=True)
         self._lines = Lines(path)
         self._columns: list[str] | None = None if self._lines.empty else header_of(path)
 
     def log(self, row: Row) -> None:
-        """Write one row; entries that are no columns are left out."""
+        """Write one row of the table; entries that are no columns are left out, and missing ones are empty."""
         columns, text = self._columns or list(row), io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if self._lines.empty:
@@ -128,15 +128,15 @@ class Csv:
         self._columns = columns
 
     def close(self) -> None:
-        """Close the file."""
+        """Close metrics.csv, after an attempt to write the rows that wait in memory."""
         self._lines.close()
 
 
 def rewind(path: Path, keep: Callable[[str, int], bool], header: bool = False) -> None:
     """Rewrite a file with only those complete lines for which `keep(line, number)` is true; numbers begin at 0.
 
-    With `header`, no line is kept unless the first is the header of a table that ppax has written. A missing file stays
-    so.
+    With `header`, no line is kept unless the first is the header of a table that ppax has written. A missing file is
+    not created.
     """
     if not os.path.lexists(path):
         return
@@ -191,7 +191,7 @@ def rows_until(path: Path, iteration: int) -> Iterator[Row]:
 def thinned(rows: Iterable[Row]) -> list[Row]:
     """Return the rows as a list small enough for memory: at most NUMBERS numbers, of the first METRICS metrics.
 
-    Of more rows every second one is kept, or every fourth and so on, and always the last.
+    If there are more numbers, every second row is kept, or every fourth and so on, and always the last row.
     """
     names: dict[str, str] = {}
     kept: list[Row] = []

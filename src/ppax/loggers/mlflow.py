@@ -29,7 +29,10 @@ LONGEST = 6000  # characters of a parameter's value
 
 @part
 class MLflow:
-    """Logger part that logs a run as an MLflow run, in an experiment of a server or a database."""
+    """Logger part, for the option `log.to`, that logs a run as an MLflow run in an experiment.
+
+    The experiment is one of an MLflow server or of a database.
+    """
 
     stores: ClassVar[tuple[str, ...]] = ("policy", "film")
 
@@ -43,10 +46,10 @@ class MLflow:
     system_metrics: bool = static("also log the load of processor, memory, disk, network and GPUs", default=True)
 
     def require(self, run_dir: object) -> None:
-        """Raise ImportError, which names the extra to install, if MLflow or psutil is missing; `run_dir` may be None.
+        """Raise ImportError, which names the extra to install, if MLflow or psutil is missing; `run_dir` is not read.
 
-        Raises ConfigError where MLflow would take the database of a working directory that may be a stranger's: it says
-        where artefacts are written.
+        Raises ConfigError if MLflow would use a database in the working directory, and that directory may be a
+        stranger's: the database says where artefacts are written. psutil is needed for system metrics only.
         """
         for name in ("mlflow", "psutil") if self.system_metrics else ("mlflow",):
             if importlib.util.find_spec(name) is None:
@@ -59,7 +62,7 @@ class MLflow:
             )
 
     def open(self, run: LoggedRun) -> Background:
-        """Return a logger for `run`, which works in a thread, with a new MLflow run or that of a resumed run."""
+        """Return a logger for `run`, which works in a thread: in a new MLflow run, or in that of a resumed run."""
         return Background(lambda: MLflowRun(self, run))
 
 
@@ -97,7 +100,10 @@ class MLflowRun:
         self._client.set_terminated(self._id)
 
     def _resumed(self, run: LoggedRun) -> str:
-        """Return the id of the MLflow run that a resumed run continues, now open; "" if it has none on this server."""
+        """Return the id of the MLflow run that a resumed run continues, and set that run's status to running.
+
+        It is "" for a run that is not resumed, and where the server does not have the recorded MLflow run.
+        """
         from mlflow import MlflowException
 
         run_id = recorded_id(run.path) if run.path is not None and run.iteration else ""
@@ -139,7 +145,7 @@ class MLflowRun:
         return str(experiment.experiment_id)
 
     def _log_options(self, run: LoggedRun) -> None:
-        """Log the run file, and as parameters those options that are not logged yet, for MLflow refuses a change."""
+        """Log the run file, and as parameters the options that are not logged yet, as MLflow refuses a change."""
         from mlflow.entities import Param
 
         known = self._client.get_run(self._id).data.params

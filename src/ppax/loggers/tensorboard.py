@@ -26,7 +26,7 @@ def require_tensorboard() -> Any:
 class TensorBoard:
     """Logger part that writes TensorBoard event files to tensorboard/ in the run directory.
 
-    log.tensorboard = true adds it.
+    The option log.tensorboard = true adds it to a run.
     """
 
     stores: ClassVar[tuple[str, ...]] = ("film",)
@@ -51,9 +51,10 @@ class EventFiles:
     """Logger that writes TensorBoard event files: scalars over env-steps, and the options of the run."""
 
     def __init__(self, directory: Path, purge_from: int | None = None, run: LoggedRun | None = None):
-        """Create an event file in `directory`; earlier events from `purge_from` env-steps on are superseded.
+        """Create an event file in `directory`.
 
-        The options of `run` are written, if it is given.
+        Events in earlier files from `purge_from` env-steps on are superseded: TensorBoard does not show them. The
+        options of `run` are written, if it is given.
         """
         self._writer = require_tensorboard().SummaryWriter(str(directory), purge_step=purge_from)
         if run is not None:
@@ -78,7 +79,7 @@ class EventFiles:
         self._writer.flush()
 
     def store(self, artifact: Artifact) -> None:
-        """Write films, which are GIF files, as images that move."""
+        """Write films, which are GIF files, as animated images."""
         from tensorboardX.proto.summary_pb2 import Summary
 
         for path in artifact.files.values():

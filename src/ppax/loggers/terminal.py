@@ -20,7 +20,7 @@ class RaisingConsole(RichConsole):
     """Console of Rich that raises an exception at a broken pipe, where Rich would exit the program."""
 
     def on_broken_pipe(self) -> None:
-        """Raise BrokenPipeError, so that only the console logger is removed."""
+        """Raise BrokenPipeError, at which the run goes on without its console logger."""
         self.quiet = True
         raise BrokenPipeError
 

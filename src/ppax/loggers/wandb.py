@@ -21,7 +21,7 @@ SETTINGS = ("wandb/settings", ".wandb/settings")  # files of the working directo
 
 @part
 class WandB:
-    """Logger part that logs a run as a run of Weights & Biases, in one of its projects."""
+    """Logger part, for the option `log.to`, that logs a run as a run of Weights & Biases, in one of its projects."""
 
     stores: ClassVar[tuple[str, ...]] = ("policy", "film")
 
@@ -37,10 +37,10 @@ class WandB:
     system_metrics: bool = static("also log the load of processor, memory, disk, network and GPUs", default=True)
 
     def require(self, run_dir: object) -> None:
-        """Raise ImportError, which names the extra to install, if wandb is missing; `run_dir` may be None.
+        """Raise ImportError, which names the extra to install, if wandb is missing; `run_dir` is not read.
 
-        Raises ConfigError for a settings file of wandb in a working directory that may be a stranger's: it names the
-        server, which gets the key.
+        Raises ConfigError if the working directory has a settings file of wandb and may be a stranger's: the file names
+        the server, which gets the user's key.
         """
         if importlib.util.find_spec("wandb") is None:
             raise ImportError('log.to: part "wandb" needs wandb: pip install "ppax[wandb]"')
@@ -53,12 +53,12 @@ class WandB:
             )
 
     def open(self, run: LoggedRun) -> Background:
-        """Return a logger for `run`, which works in a thread; a resumed run goes on under its former id."""
+        """Return a logger for `run`, which works in a thread; a resumed run continues its run of Weights & Biases."""
         return Background(lambda: WandBRun(self, run))
 
 
 class WandBRun:
-    """Logger of one run of Weights & Biases. Its id is that of the run directory, so that a resumed run goes on."""
+    """Logger of one run of Weights & Biases. It has the id of ppax's run, under which a resumed run continues it."""
 
     def __init__(self, part: WandB, run: LoggedRun):
         import wandb

@@ -1,110 +1,285 @@
-"""Encoders from other libraries: adapters for modules of Flax (nnx or linen) and Equinox.
+"""Modules of other libraries, Flax (nnx or linen) and Equinox, as encoders from an observation to a feature vector.
 
 `network(env, encoder=adapters.NNX(MyModule), hidden=())`: the module maps one observation to one vector; dense
 layers, memory and heads follow. It receives an observation with several entries as a dict of arrays. ppax handles its
-parameters as a plain pytree. The module may have no other state: running statistics (batch norm) or noise (dropout)
-would make acting and learning differ.
+parameters as a plain pytree. A module that is the whole network, with distribution and value, is in `modules.py`.
+
+The module may have no state besides its parameters. Running statistics (batch norm) and noise (dropout) would make
+acting and learning differ: the ratio of probabilities that PPO clips would not begin at 1.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+import difflib
+import functools
+import inspect
+from collections.abc import Iterator
+from types import FunctionType, MethodType
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
+from ppax.core import imports
+from ppax.core.parts import Code, Held, Table
 from ppax.core.types import ConfigError, Key, Params, PyTree, part, static
+
+LONGEST = 400  # characters of another library's error that are repeated
+
+
+class Adapter(Protocol):
+    """Protocol of adapters: a module of another library as a pure function of parameters and one observation."""
+
+    def init(self, key: Key, example: PyTree) -> Params:
+        """Return new parameters of the module for observations with the shape of `example`.
+
+        Raises ConfigError where the module cannot be made, or has state besides its parameters.
+        """
+
+    def __call__(self, params: Params, x: PyTree) -> Any:
+        """Return the output of the module with these parameters for one observation, without batch axis."""
 
 
 @part
 class NNX:
-    """Encoder that wraps a flax.nnx module. `make(rngs)` creates it and is a named function or a class."""
+    """Encoder that wraps a module of flax.nnx: its class, or a function, called with `rngs` and the arguments.
 
-    make: Callable[[Any], Any] = static()
+    An instance has parameters already: all seeds begin with these.
+    """
+
+    module: Code = static(
+        "import path of a class, function or instance of flax.nnx, my_package:Torso", default="", code=True
+    )
+    arguments: Table = static("arguments of the class or function", default=Table(), convert=Table)
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return the module's own initial parameters.
+        """Return the initial parameters of the wrapped flax.nnx module.
 
-        Raises ConfigError where it has other state, such as running statistics.
+        Raises ConfigError where it cannot be made, or has other state, such as running statistics.
         """
         with _extra("flax"):
             from flax import nnx
-        _, params, rest = nnx.split(self.make(nnx.Rngs(key)), nnx.Param, ...)
-        _refuse(self.make, sorted({type(leaf).__name__ for _, leaf in rest.flat_state()}))
-        return nnx.to_pure_dict(params)
+        with _explained(self.module):
+            _, params, rest = nnx.split(self._made(key), nnx.Param, ...)
+        _refuse(self.module, sorted({type(leaf).__name__ for _, leaf in rest.flat_state()}))
+        pure: Params = nnx.to_pure_dict(params)
+        return pure
 
-    def __call__(self, params: Params, x: PyTree) -> Array:
+    def __call__(self, params: Params, x: PyTree) -> Any:
         """Return the module's output for one observation, without batch axis."""
         with _extra("flax"):
             from flax import nnx
-        structure = nnx.graphdef(nnx.eval_shape(lambda: self.make(nnx.Rngs(0))))
-        return nnx.merge(structure, nnx.State(params))(x)
+        with _explained(self.module, x):
+            structure = nnx.graphdef(nnx.eval_shape(lambda: self._made(jax.random.key(0))))
+            return nnx.merge(structure, nnx.State(params))(x)
+
+    def _made(self, key: Key) -> Any:
+        from flax import nnx
+
+        return _made(self.module, self.arguments, nnx.Module, "a module of flax.nnx", "rngs", nnx.Rngs(key))
 
 
 @part
 class Linen:
-    """Encoder that wraps `module`, a flax.linen module."""
+    """Encoder that wraps a module of flax.linen: its class or a function, called with the arguments, or an instance."""
 
-    module: Any = static()
+    module: Code = static(
+        "import path of a class, function or instance of flax.linen, my_package:Torso", default="", code=True
+    )
+    arguments: Table = static("arguments of the class or function", default=Table(), convert=Table)
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return the module's own initial parameters.
+        """Return the initial parameters of the wrapped flax.linen module, made for the shapes of `example`.
 
-        Raises ConfigError where it has other state, such as running statistics.
+        Raises ConfigError where it cannot be made, or has other state, such as running statistics.
         """
         with _extra("flax"):
             import flax.linen  # noqa: F401
-        variables = self.module.init(key, example)
-        _refuse(type(self.module), sorted(set(variables) - {"params"}))
+        with _explained(self.module, example):
+            variables = self._made().init(key, example)
+        _refuse(self.module, sorted(set(variables) - {"params"}))
         params: Params = variables.get("params", {})
         return params
 
-    def __call__(self, params: Params, x: PyTree) -> Array:
+    def __call__(self, params: Params, x: PyTree) -> Any:
         """Return the module's output for one observation, without batch axis."""
-        features: Array = self.module.apply({"params": params}, x)
-        return features
+        with _extra("flax"):
+            from flax.errors import InvalidRngError
+        with _explained(self.module, x):
+            try:
+                return self._made().apply({"params": params}, x)
+            except InvalidRngError as error:
+                _refuse(self.module, [f"noise by a key ({str(error).partition(' (')[0]})"])
+                raise
+
+    def _made(self) -> Any:
+        from flax import linen
+
+        return _made(self.module, self.arguments, linen.Module, "a module of flax.linen")
+
+
+def _hashable(code: Any) -> Any:
+    """Return a class, a function or an import path as it is; an instance, whose arrays have no hash, in a holder."""
+    return code if _makes(code) or isinstance(code, str | Held) else Held(code)
 
 
 @part
 class Equinox:
-    """Encoder that wraps an Equinox module. `make(key)` creates it and is a named function."""
+    """Encoder that wraps an Equinox module: its class, or a function, called with `key` and the arguments.
 
-    make: Callable[[Any], Any] = static()
+    An instance has parameters already: all seeds begin with these.
+    """
+
+    module: Code = static(
+        "import path of a class, function or instance of Equinox, my_package:Torso",
+        default="",
+        code=True,
+        convert=_hashable,
+    )
+    arguments: Table = static("arguments of the class or function", default=Table(), convert=Table)
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return the floating-point arrays of a new Equinox module, by their paths in it; the rest is not trained."""
-        leaves = jax.tree_util.tree_leaves_with_path(self.make(key))
+        """Return the floating-point arrays of a new Equinox module, by their paths in it.
+
+        Raises ConfigError where it cannot be made, or has other arrays or state.
+        """
+        with _extra("equinox"):
+            import equinox  # noqa: F401
+        with _explained(self.module):
+            leaves = jax.tree_util.tree_leaves_with_path(self._made(key))
+        others = [_name(path) for path, leaf in leaves if hasattr(leaf, "dtype") and not _is_number(leaf)]
+        _refuse(self.module, [f"{name}, an array of integers, booleans or keys" for name in others])
         return {_name(path): leaf for path, leaf in leaves if _is_number(leaf)}
 
-    def __call__(self, params: Params, x: PyTree) -> Array:
+    def __call__(self, params: Params, x: PyTree) -> Any:
         """Return the module's output for one observation, without batch axis."""
         with _extra("equinox"):
             import equinox
-        module = equinox.filter_eval_shape(self.make, jax.random.key(0))
-        features: Array = jax.tree_util.tree_map_with_path(
-            lambda path, leaf: params[_name(path)] if _is_number(leaf) else leaf, module
-        )(x)
-        return features
+        with _explained(self.module, x):
+            module = equinox.filter_eval_shape(self._made, jax.random.key(0))
+            kinds = (equinox.nn.StateIndex, equinox.nn.Dropout)
+            layers = jax.tree.leaves(module, is_leaf=lambda node: isinstance(node, kinds))
+            used = [one for one in layers if isinstance(one, kinds) and not getattr(one, "inference", False)]
+            _refuse(self.module, sorted({type(one).__name__ for one in used}))
+            return jax.tree_util.tree_map_with_path(
+                lambda path, leaf: params[_name(path)] if _is_number(leaf) else leaf, module
+            )(x)
+
+    def _made(self, key: Key) -> Any:
+        import equinox
+
+        module = self.module.value if isinstance(self.module, Held) else self.module
+        return _made(module, self.arguments, equinox.Module, "an Equinox module", "key", key)
+
+
+def _makes(code: Any) -> bool:
+    """Return whether `code` is a class or a function, which makes a module, and no instance."""
+    return isinstance(code, type | FunctionType | MethodType | functools.partial)
+
+
+def _made(code: Any, arguments: Table, kind: type, kind_name: str, source: str = "", value: Any = None) -> Any:
+    """Return the module of class `kind` that `code`, a class or function, makes with the arguments; or an instance.
+
+    `source` names the parameter for randomness, which gets `value`; where the signature has no such name, the first
+    parameter gets it. Raises ConfigError for arguments that `code` does not take, and for a result of another kind.
+    """
+    label = label_of(code)
+    if code == "":
+        raise ConfigError(
+            'module is missing: the import path of a class, a function or an instance, "my_package:Torso"'
+        )
+    if not _makes(code):
+        if arguments:
+            names = ", ".join(arguments)
+            raise ConfigError(f"arguments = {dict(arguments)!r}: module {label} is an instance, made without {names}")
+        made = code
+    else:
+        known = _parameters(code)
+        named = source in known or any(one.kind is one.VAR_KEYWORD for one in known.values())
+        values: tuple[Any, ...] = (value,) if source and not named else ()
+        options = {**arguments, **({source: value} if source and named else {})}
+        _require_taken(known, values, options, arguments, label, source)
+        made = code(*values, **options)
+    if not isinstance(made, kind):
+        raise ConfigError(f"module {label}: must be or make {kind_name}, not a {type(made).__name__}")
+    return made
+
+
+def _parameters(code: Any) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a class or function by name; those of a class are of its `__init__`, without self.
+
+    The signature of an nnx class itself has no names.
+    """
+    if not isinstance(code, type):
+        return dict(inspect.signature(code).parameters)
+    return dict(list(inspect.signature(code.__init__).parameters.items())[1:])  # type: ignore[misc]
+
+
+def _require_taken(
+    known: dict[str, inspect.Parameter],
+    values: tuple[Any, ...],
+    options: dict[str, Any],
+    arguments: Table,
+    label: str,
+    source: str,
+) -> None:
+    """Raise ConfigError unless parameters `known` take `values` and `options`.
+
+    The error has the nearest parameter for an argument with an unknown name; `label` is that of the module.
+    """
+    try:
+        inspect.Signature(list(known.values())).bind(*values, **options)
+    except TypeError as error:
+        own = [name for name in known if name not in (source, "parent", "name")]  # those two are of linen itself
+        own = own[len(values) :] if values else own
+        unknown = next((name for name in arguments if name not in known), None)
+        nearest = difflib.get_close_matches(unknown, own, n=1, cutoff=0.0) if unknown and own else []
+        hint = f"; nearest: {nearest[0]}" if nearest else ""
+        listed = ", ".join(own) or "none"
+        raise ConfigError(f"arguments of module {label}: {error}; it takes {listed}{hint}") from error
+
+
+def label_of(code: Any) -> str:
+    """Return the name of a class, function or instance in messages: its import path, if it has one."""
+    code = code.value if isinstance(code, Held) else code
+    return imports.import_path(code) or str(getattr(code, "__name__", type(code).__name__))
+
+
+@contextlib.contextmanager
+def _explained(code: Any, x: PyTree = None) -> Iterator[None]:
+    """Yield once; an error of the module's own code inside of this context becomes a ConfigError with its name.
+
+    `x` is the observation that it gets, whose shapes are in the error.
+    """
+    try:
+        yield
+    except (ConfigError, ImportError):
+        raise
+    except Exception as error:  # any exception of the module or its library
+        shapes = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", x)
+        where = "" if x is None else f" for an observation {shapes}"
+        text = " ".join(str(error).split())
+        text = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+        raise ConfigError(f"module {label_of(code)}{where}: {type(error).__name__}: {text}") from error
 
 
 @contextlib.contextmanager
 def _extra(extra: str) -> Iterator[None]:
-    """Yield once; an ImportError inside of this context is raised again with the extra of ppax to install."""
+    """Context in which an ImportError is raised again with advice to install ppax with the extra named `extra`."""
     try:
         yield
     except ImportError as error:
         raise ImportError(f"{error.name} is not installed: pip install 'ppax[{extra}]'") from error
 
 
-def _refuse(module: Any, other_state: list[str]) -> None:
+def _refuse(code: Any, other_state: list[str]) -> None:
     """Raise ConfigError where `other_state`, the kinds of a module's state besides its parameters, is not empty."""
     if other_state:
         raise ConfigError(
-            f"network.encoder: {module.__name__} has state besides its parameters: {', '.join(other_state)}; "
-            "remove layers with running statistics or noise, such as batch norm and dropout"
+            f"module {label_of(code)} has state besides its parameters: {', '.join(other_state)}. Acting and learning "
+            "would compute with different networks, and the probability ratio of PPO would not begin at 1; remove "
+            "layers with running statistics or noise, such as batch norm and dropout, or use layer norm"
         )
 
 

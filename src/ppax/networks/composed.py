@@ -17,6 +17,7 @@ from ppax.networks.encoders import Auto, EntryReader, Flat, named_encoders, read
 from ppax.networks.heads import FAMILIES, BoxOptions, Head, head_for, require_features_for_noise, same_actions
 from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense, init_dense, init_layers, layers, rescaled_dense
 from ppax.networks.memories import AT_ONCE, OWN, MemoryPart, NoMemory, Stack, rematerialised
+from ppax.networks.modules import ModuleNetwork
 from ppax.networks.observations import Entry, entries, observation_space_of, select
 
 SAME = "same"  # spelling in run files of what a tower leaves to the network
@@ -25,12 +26,12 @@ Encoders = tuple[tuple[str, Any], ...]  # by entry of a Dict observation
 
 @part
 class Same:
-    """Choice of a tower (actor or critic) that leaves an option to the network: "same" in run files."""
+    """Value of an option of a Tower (actor or critic) that says: as in the network; "same" in run files."""
 
 
 @part
 class Tower:
-    """Options of the actor or the critic alone. Options left out ("same") are those of the network."""
+    """Options of the actor alone, or of the critic alone. Options left out ("same") are those of the network."""
 
     encoder: Any = slot("encoder", "encoder of image entries of an observation", default=Same(), first={SAME: Same})
     encoders: Encoders = slot_table("encoder", "encoders of single entries of a Dict observation, by entry")
@@ -45,15 +46,15 @@ class Tower:
     layer_norm: bool | None = static("layer norm after each hidden layer", default=None, none=SAME)
 
     def option(self, name: str, network: Any) -> Any:
-        """Return the value of the tower's option `name`, or that of `network` where the tower leaves it out."""
+        """Return the value of an option of the actor or critic: its own, or that of `network` where it is left out."""
         own = getattr(self, name)
         left_out = own is None or isinstance(own, Same) or (name == "encoders" and not own)
         return getattr(network, name) if left_out else own
 
     def torso(self, network: Any, readers: tuple[EntryReader, ...]) -> Torso:
-        """Return the layers that these options describe, where those left out are those of `network`.
+        """Return the actor's or critic's layers, made of its options; options left out are those of `network`.
 
-        `readers` are encoders with the entries of the observation that they read.
+        `readers` are the encoders, each with the entries of the observation that it reads.
         """
         names = ("memory", "hidden", "head_hidden", "activation", "layer_norm")
         chosen = {name: self.option(name, network) for name in names}
@@ -76,13 +77,16 @@ class Torso(NamedTuple):
     remat: bool
 
     def size(self) -> int:
-        """Return the number of features before the memory."""
+        """Return the number of features that the actor's or critic's memory gets: the last dense layer's width.
+
+        Without dense layers, it is the sum of the sizes of all encoders' vectors.
+        """
         return self.hidden[-1] if self.hidden else sum(reader.size() for reader in self.readers)
 
     def init(self, key: Key) -> Params:
         """Return new parameters of the actor's or critic's encoders, dense layers and memory.
 
-        Those without parameters have no entry.
+        Encoders and memories without parameters have no entry.
         """
         layers_key, encoder_key, memory_key = key, jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)
         size_in = sum(reader.size() for reader in self.readers)
@@ -98,11 +102,14 @@ class Torso(NamedTuple):
         return params | {name: inner for name, inner in optional.items() if inner}
 
     def initial_carry(self) -> PyTree:
-        """Return the carry of the actor's or critic's memory at the start of an episode; () without memory."""
+        """Return the recurrent state of the actor's or critic's memory at an episode's start; () without memory."""
         return self.memory.initial_carry(self.size())
 
     def encode(self, params: Params, obs: PyTree, dtype: Any) -> PyTree:
-        """Return the memory's input of `scan` for one observation, after the encoders and dense layers."""
+        """Return the input of the memory's scan for one observation, after encoders and dense layers.
+
+        Encoders get the observation's arrays in `dtype`.
+        """
         encoders = params.get("encoder", {})
         vectors = [reader.read(encoders.get(reader.name), obs, dtype) for reader in self.readers]
         x = vectors[0] if len(vectors) == 1 else jnp.concatenate(vectors)
@@ -111,19 +118,20 @@ class Torso(NamedTuple):
         return self.memory.project_in(params.get("memory"), x)
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
-        """Return carry and outputs of the actor's or critic's memory over one stream's sequence [L, ...].
+        """Return the next recurrent state of the actor's or critic's memory, and its outputs, over a sequence [L, ...].
 
-        A stream is one agent in one environment. `first` [L] resets the carry before that step.
+        The sequence is of one stream (one agent in one environment). `carry` is the recurrent state before it; `first`
+        [L] resets the state before a step where it is True.
         """
         memory = rematerialised(self.memory) if self.remat else self.memory
         return memory.scan(params.get("memory"), carry, features, first)
 
     def project_out(self, params: Params, features: PyTree) -> Array:
-        """Return one vector, the input of the heads, from the output of the memory's scan for one step."""
+        """Return the vector that the heads read for one step, from the actor's or critic's memory output for it."""
         return self.memory.project_out(params.get("memory"), features)
 
     def init_head(self, key: Key, outputs: int, gain: float) -> Params:
-        """Return new parameters of a head: its `head_hidden` layers, then a linear layer with `outputs` outputs."""
+        """Return new parameters of a policy or value head: its `head_hidden` layers and a linear layer to `outputs`."""
         size = self.memory.output_size(self.size())
         params = init_layers(jax.random.fold_in(key, 1), size, self.head_hidden, self.gain, self.layer_norm)
         return params | init_dense(key, (size, *self.head_hidden)[-1], outputs, gain)
@@ -133,11 +141,14 @@ class Torso(NamedTuple):
         return dense(params, self.latent(params, x))
 
     def latent(self, params: Params, x: Array) -> Array:
-        """Return the input of a head's last, linear layer for one vector that `project_out` returns."""
+        """Return the input of the last, linear layer of a policy or value head.
+
+        `x` is a vector that `project_out` returns.
+        """
         return layers(params, x, self.head_hidden, self.activation)
 
     def latent_size(self) -> int:
-        """Return the number of inputs of a head's last, linear layer."""
+        """Return the number of inputs of the last, linear layer of a head (policy or value)."""
         return (self.memory.output_size(self.size()), *self.head_hidden)[-1]
 
 
@@ -206,19 +217,23 @@ class Composed:
         return params
 
     def initial_carry(self) -> PyTree:
-        """Return the memories' carries at the start of an episode, by "actor" and "critic"; () without memory."""
+        """Return the memories' recurrent states at an episode's start, by "actor" and "critic"; () without memory."""
         carry = {name: torso.initial_carry() for name, torso in self.torsos().items()}
         return carry if jax.tree.leaves(carry) else ()
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
-        """Return the input of the memories' scans for one observation, a dict by "actor" and "critic"."""
+        """Return the input of the memories for one observation, a dict by "actor" and "critic".
+
+        If actor and critic share their layers, there is "actor" alone.
+        """
         dtype = params["policy"]["kernel"].dtype
         return {name: torso.encode(params[name], obs, dtype) for name, torso in self.torsos().items()}
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
-        """Return carries and outputs of the memories over one stream's sequence [L, ...], by "actor" and "critic".
+        """Return recurrent states and outputs of the memories over a sequence [L, ...], by "actor" and "critic".
 
-        `first` [L] resets the memories before that step.
+        The sequence is of one stream (one agent in one environment). `first` [L] resets the memories before a step
+        where it is True.
         """
         carries = carry if jax.tree.leaves(carry) else dict.fromkeys(features, ())
         torsos = self.torsos()
@@ -227,9 +242,9 @@ class Composed:
         return Memory(last if jax.tree.leaves(last) else (), {name: part.features for name, part in out.items()})
 
     def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
-        """Return action distribution and value outputs from one step's outputs of the memories.
+        """Return action distribution and value outputs for one step.
 
-        `features` has these outputs by "actor" and "critic".
+        `features` are the memories' outputs of this step, by "actor" and "critic".
         """
         torsos = self.torsos()
         outputs = {name: torsos[name].project_out(params[name], x) for name, x in features.items()}
@@ -243,40 +258,44 @@ class Composed:
         return Outputs(distribution, value, equations.noise_basis(latent, log_std))
 
     def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
-        """Return parameters with value output `scale` * value + `shift`, by a change of the last layer (PopArt)."""
+        """Return the parameters with the value head's last layer changed: new outputs = scale * old outputs + shift.
+
+        A critic such as PopArt needs it, whose outputs have a changing scale.
+        """
         return params | {"value": rescaled_dense(params["value"], scale, shift)}
 
     @property
     def cells(self) -> tuple[MemoryPart, ...]:
-        """Memories of actor and critic; for a memory that is a Stack, the memory of its layers."""
+        """Memories of actor and critic, in this order; in place of a Stack, the memory that its layers have."""
         memories = (tower.option("memory", self) for tower in (self.actor, self.critic))
         return tuple(one.cell if isinstance(one, Stack) else one for one in memories)
 
     @property
     def own_products(self) -> bool:
-        """Whether networks/products.py computes all matrix products of this network.
+        """True if networks/products.py computes all matrix products of this network.
 
-        It does with `Flat` encoders and memories of ppax only.
+        That is so if all encoders are `Flat` and all memories are those of ppax.
         """
         encoders = [reader.encoder for reader in (*self.actor_readers, *self.critic_readers)]
         return all(isinstance(one, Flat) for one in encoders) and all(isinstance(one, OWN) for one in self.cells)
 
     @property
     def steps_at_once(self) -> bool:
-        """Whether the network has memories, and all of them compute the products of all steps of a sequence at once."""
+        """True if the network has memories, and each computes the matrix products of all steps together."""
         memories = [cell for cell in self.cells if cell != NONE]
         return bool(memories) and all(isinstance(cell, AT_ONCE) for cell in memories)
 
     def noise_shape(self) -> tuple[int, ...]:
-        """Return the shape of the log standard deviations of Box actions: [d]; with gSDE [F, d].
+        """Return the shape of the parameter with the log standard deviations of Box actions: [d]; with gSDE [F, d].
 
-        F is the number of inputs of the policy's last layer. d is 0 where the head has no free ones.
+        d is the number of continuous actions whose log standard deviation is a free parameter (0: none), and F is the
+        number of inputs of the policy's last layer.
         """
         rows = (self.torsos()["actor"].latent_size(),) if self.gsde else ()
         return *rows, self.head.log_std_size
 
     def torsos(self) -> dict[str, Torso]:
-        """Return the layers of actor and critic by name, "actor" and "critic"; with `shared` "actor" alone."""
+        """Return the layers of actor and critic, by "actor" and "critic"; if they share them, by "actor" alone."""
         actor = {"actor": self.actor.torso(self, self.actor_readers)}
         return actor if self.shared else actor | {"critic": self.critic.torso(self, self.critic_readers)}
 
@@ -297,10 +316,11 @@ def network(
 ) -> Composed:
     """Return a network for the spaces of `env` (anything with `observation_space` and `action_space`).
 
-    `encoder`: a part of `networks.encoders`, or an encoder of your own (`networks.adapters`); `encoders`: a dict of
-    these by entry of a Dict observation. `memory`: a part of `networks.memories`. `options`: any other option of
-    `Composed`, such as `critic=Tower(hidden=(256, 256))`, and those of Box actions, as in `head_for.head_for`:
-    distribution, state_std, std_min, std_max and ball_radius. ConfigError where an argument does not fit the spaces.
+    `encoder` is a part of `networks.encoders`, or an encoder of your own (`networks.adapters`); `encoders` is a dict of
+    encoders for single entries of a Dict observation. `memory` is a part of `networks.memories`. `options` are any
+    other options of `Composed`, such as `critic=Tower(hidden=(256, 256))`, and those of Box actions, as in
+    `heads.head_for`: distribution, state_std, std_min, std_max and ball_radius. Raises ConfigError where an argument
+    does not fit the spaces.
     """
     available = tuple(entries(observation_space_of(env)))
     # environments with observations for the critic only have `actor_obs`
@@ -336,14 +356,15 @@ def mlp(
     log_std_init: float = 0.0,
     **box: Any,
 ) -> Composed:
-    """Return a feedforward network for the spaces of `env`; `box` has options of Box actions, as in `network`."""
+    """Return a feedforward network for the spaces of `env`; `box` are options of Box actions, as in `network`."""
     return network(env, hidden=hidden, activation=activation, shared=shared, log_std_init=log_std_init, **box)
 
 
 def _with_readers(network: Composed, seen: Mapping[str, tuple[Entry, ...]]) -> Composed:
-    """Return the network with readers of the observation: encoders with the entries that actor and critic read.
+    """Return the network with its encoders, each paired with the entries of the observation that it reads.
 
-    `seen` has these entries by "actor" and "critic". Raises ConfigError where an encoder does not fit.
+    `seen` has the entries that actor and critic read, by "actor" and "critic". Raises ConfigError where an encoder does
+    not fit.
     """
     made: dict[str, Any] = {}
     for name, visible in seen.items():
@@ -385,9 +406,10 @@ def check_towers(network: Any, seen: Mapping[str, tuple[Any, ...]]) -> None:
 
 
 def check_options(options: Any, path: str) -> None:
-    """Raise ConfigError for a memory or encoder that is no part, and for widths that are no list.
+    """Raise ConfigError for a memory or encoder that is no part, and for widths of layers that are no list.
 
-    `options` is a network or a Tower (the options of actor or critic alone), and `path` names it in the error.
+    A part is a frozen dataclass that can be swapped. `options` is a network or a Tower (the options of actor or critic
+    alone), and `path` names it in the error.
     """
     for name, method, example in (("memory", "scan", "memories.GRU()"), ("encoder", "init", "encoders.NatureCNN()")):
         value = getattr(options, name)
@@ -413,7 +435,7 @@ def require_made_for(network: Any, env: Any, field: str, name: str) -> None:
 
     `field` names the network and `name` the environment in the error. A user's own network is not checked.
     """
-    if not isinstance(network, Composed):
+    if not isinstance(network, Composed | ModuleNetwork):
         return
     if jax.tree_util.all_leaves([network.head]):
         kind = type(network.head).__name__

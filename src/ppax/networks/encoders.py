@@ -45,7 +45,7 @@ class Flat:
     """Encoder that flattens an array to a vector, without parameters."""
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return {}, as flattening has no parameters."""
+        """Return {}: flattening has no parameters."""
         return {}
 
     def __call__(self, params: Params, x: Array) -> Array:
@@ -65,11 +65,11 @@ class NatureCNN:
     layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return new filters of the three convolutions for images of the shape of `example`."""
+        """Return new filters of the three convolutions of DQN's encoder, for images of the shape of `example`."""
         return init_convs(key, SIZES, (channels_last(example, self.layout).shape[-1], *self.channels))
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image, a vector."""
+        """Return the flattened features of one image by DQN's encoder, a vector."""
         x = channels_last(x, self.layout)
         for i, stride in enumerate(STRIDES):
             x = jax.nn.relu(conv(params[str(i)], x, stride))
@@ -89,14 +89,14 @@ class ImpalaCNN:
     layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return new filters for images of the shape of `example`: five convolutions for each stage."""
+        """Return new filters of IMPALA's encoder for images like `example`: five convolutions for each stage."""
         channels = (channels_last(example, self.layout).shape[-1], *self.channels)
         keys = jax.random.split(key, len(self.channels))
         stages = zip(keys, channels[:-1], channels[1:], strict=True)
         return {str(i): init_convs(k, (3,) * 5, (size, *(out,) * 5)) for i, (k, size, out) in enumerate(stages)}
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image, a vector."""
+        """Return the flattened features of one image by IMPALA's encoder, a vector."""
         x = channels_last(x, self.layout)
         for i in range(len(self.channels)):
             stage = params[str(i)]
@@ -119,12 +119,12 @@ class SmallCNN:
     layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return new filters of the convolutions for images of the shape of `example`."""
+        """Return new filters of the 3 x 3 convolutions, for images of the shape of `example`."""
         channels = (channels_last(example, self.layout).shape[-1], *self.channels)
         return init_convs(key, (3,) * len(self.channels), channels)
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image, a vector."""
+        """Return the flattened features of one image by the 3 x 3 convolutions, a vector."""
         x = channels_last(x, self.layout)
         for i in range(len(self.channels)):
             x = jax.nn.relu(conv(params[str(i)], x))
@@ -135,14 +135,14 @@ CONVOLUTIONS = (NatureCNN, ImpalaCNN, SmallCNN)
 
 
 class EntryReader(NamedTuple):
-    """Encoder with the entries of an observation that it reads: one, or for a user's own encoder all together."""
+    """Encoder with the entries (arrays) of an observation that it reads: one, or all for an encoder of the user."""
 
     entries: tuple[Entry, ...]
     encoder: Any
 
     @property
     def name(self) -> str:
-        """Name of the encoder's parameters: that of its entry, or "obs" if it reads several."""
+        """Name of the encoder's parameters: that of the entry which it reads, or "obs" if it reads several."""
         return self.entries[0].name if len(self.entries) == 1 else "obs"
 
     def example(self) -> PyTree:
@@ -150,15 +150,12 @@ class EntryReader(NamedTuple):
         return self._join([jnp.zeros(entry.shape, jnp.float32) for entry in self.entries])
 
     def read(self, params: Params, obs: PyTree, dtype: Any) -> Array:
-        """Return the encoder's vector for one observation.
-
-        Its inputs are cast to `dtype`, that of the network's weights.
-        """
+        """Return the encoder's vector for one observation; arrays that it reads are cast to `dtype`."""
         vector: Array = self.encoder(params, self._join([entry.read(obs, dtype) for entry in self.entries]))
         return vector
 
     def size(self) -> int:
-        """Return the length of the encoder's vector; ConfigError where its output is not a vector."""
+        """Return the length of the encoder's output vector; raise ConfigError where its output is not a vector."""
         example = jax.eval_shape(self.example)
         shape = jax.eval_shape(lambda x: self.encoder(self.encoder.init(jax.random.key(0), x), x), example)
         if len(shape.shape) != 1:
@@ -178,8 +175,8 @@ def readers(
 ) -> tuple[EntryReader, ...]:
     """Return each encoder paired with the `available` observation entries that it reads, in the order of the entries.
 
-    `encoders` names those of single entries. `encoder` reads all others: a user's own reads them together, a built-in
-    one each entry alone. Raises ConfigError where an encoder does not fit.
+    `encoders` are pairs (name, encoder) for single entries. `encoder` reads all other entries: an encoder of the user
+    reads them together, a built-in one each entry alone. Raises ConfigError where an encoder does not fit.
     """
     named = dict(encoders)
     others = tuple(entry for entry in available if entry.name not in named)
@@ -195,7 +192,9 @@ def _readers(encoder: Any, available: tuple[Entry, ...]) -> tuple[EntryReader, .
     if isinstance(encoder, Flat):
         return tuple(EntryReader((entry,), encoder) for entry in available)
     if not isinstance(encoder, CONVOLUTIONS):
-        return (EntryReader(available, encoder),)
+        reader = EntryReader(available, encoder)
+        reader.size()  # a user's encoder that cannot read this observation is refused here, before anything is trained
+        return (reader,)
     if not any(entry.image for entry in available):
         shapes = ", ".join(f"{entry.name} {list(entry.shape)}" for entry in available)
         advice = next((advice for entry in available if (advice := _with_three_axes(entry))), "use flat")
@@ -208,9 +207,10 @@ def _readers(encoder: Any, available: tuple[Entry, ...]) -> tuple[EntryReader, .
 def named_encoders(
     encoders: Mapping[str, Any] | tuple[tuple[str, Any], ...], available: tuple[Entry, ...], field: str
 ) -> tuple[tuple[str, Any], ...]:
-    """Return the encoders of single entries as sorted pairs (entry, encoder); ConfigError for a name that is no entry.
+    """Return the encoders of single entries as sorted pairs (name of the entry, encoder).
 
-    The error names the option `field` and the nearest entry.
+    Raises ConfigError for a name that is none of the `available` entries; it names the option `field` and the nearest
+    entry.
     """
     names = [entry.name for entry in available]
     for name in dict(encoders):
@@ -241,7 +241,7 @@ def _automatic(entry: Entry) -> EntryReader:
 
 
 def _with_three_axes(entry: Entry) -> str:
-    """Return advice how to make an array of two or four axes an image with three.
+    """Return advice, as text, how to give an array of two or four axes the three axes of an image.
 
     It is "" for an array that does not look like images.
     """
@@ -260,7 +260,7 @@ def _with_three_axes(entry: Entry) -> str:
 
 
 def _fitting(encoder: Any, entry: Entry) -> EntryReader:
-    """Return `encoder` with the observation's entry that it reads; ConfigError where the entry is too small for it."""
+    """Return `encoder` paired with the entry that it reads; raise ConfigError where the entry is too small for it."""
     reader = EntryReader((entry,), encoder)
     if not reader.size():
         raise ConfigError(
@@ -335,7 +335,7 @@ def convolve_by_products(x: Array, kernel: Array, stride: int, padding: str) -> 
 
 
 def _margins(size: int, window: int, stride: int, padding: str) -> tuple[int, int]:
-    """Return the number of padding pixels before and after `size` pixels, for a window moved by `stride`."""
+    """Return the numbers of padding pixels before and after `size` pixels, for a `window` moved by `stride`."""
     ((before, after),) = jax.lax.padtype_to_pads((size,), (window,), (stride,), padding)
     return before, after
 
@@ -350,7 +350,8 @@ def _blocks(x: Array, size: int) -> Array:
 def max_pool(x: Array) -> Array:
     """Return an image [H, W, C] max-pooled with window 3 x 3, stride 2 and padding "SAME".
 
-    On a CPU by comparing slices. The gradient is that of XLA's pooling: among equal numbers, the first receives it.
+    On a CPU, slices are compared instead of XLA's pooling, with the same gradient: among equal numbers, the first
+    receives it.
     """
     if rules().library_convolutions:
         return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (3, 3, 1), (2, 2, 1), "SAME")
@@ -384,7 +385,8 @@ def channels_last(x: Array, layout: str) -> Array:
 def init_convs(key: Key, sizes: tuple[int, ...], channels: tuple[int, ...]) -> Params:
     """Return new parameters of consecutive convolutions, by name "0", "1", ...
 
-    `sizes` are the sides of their filters. `channels[0]` is the number of the image's channels, the others are outputs.
+    `sizes` are the sides of their filters. `channels[0]` is the number of the image's channels, and `channels[i + 1]`
+    that of the outputs of convolution i.
     """
     keys = jax.random.split(key, len(sizes))
     return {str(i): init_conv(keys[i], size, channels[i], channels[i + 1]) for i, size in enumerate(sizes)}

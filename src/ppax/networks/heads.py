@@ -33,7 +33,7 @@ class Head(Protocol):
 
     @property
     def size(self) -> int:
-        """Number of network outputs that this head takes."""
+        """Number of network outputs that the head takes."""
 
     @property
     def log_std_size(self) -> int:
@@ -57,7 +57,7 @@ class CategoricalHead:
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Categorical:
         """Return the categorical distribution from the logits `outputs` [size].
 
-        Actions with False in the mask have probability 0.
+        Actions with False in the mask have probability 0; a mask of None allows every action. `log_std` is not read.
         """
         return Categorical.masked(outputs, action_mask, self.start)
 
@@ -73,13 +73,13 @@ class IndependentHead:
 
     @property
     def size(self) -> int:
-        """Number of network outputs that this head takes: one logit for each action of each component."""
+        """Number of network outputs that the head takes: one logit for each action of each independent categorical."""
         return sum(self.counts)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Factorised:
         """Return the distribution of independent categoricals from the logits `outputs` [size].
 
-        Actions with False in the mask have probability 0.
+        Actions with False in the mask have probability 0; a mask of None allows every action. `log_std` is not read.
         """
         ragged = min(self.counts) < max(self.counts)
         if action_mask is None and ragged:
@@ -88,9 +88,9 @@ class IndependentHead:
         return Factorised(Categorical.masked(self._rows(outputs), mask), self.start, self.shape)
 
     def _rows(self, flat: Array) -> Array:
-        """Return numbers of all actions, [size], as [k, n]: a row for each of k components.
+        """Return a vector with one number for each action of each component, [size], as rows [k, n].
 
-        Short rows are padded with 0 (False in a mask).
+        Each of the k components is a row; short rows are padded with 0 (False in a mask).
         """
         k, n = len(self.counts), max(self.counts)
         if min(self.counts) == n:
@@ -106,7 +106,8 @@ class IndependentHead:
 class NormalHead:
     """Head of Box spaces: a mean and a log standard deviation for each element of the action.
 
-    The log standard deviation is a free parameter, or with `state_std` an output of the network through a softplus.
+    The log standard deviation is a free parameter. With `state_std` the standard deviation is instead the softplus of
+    an output of the network.
     """
 
     bounds: Bounds = static()
@@ -119,16 +120,22 @@ class NormalHead:
 
     @property
     def size(self) -> int:
-        """Number of network outputs that this head takes: the means, and with `state_std` the standard deviations."""
+        """Number of network outputs that the normal head takes: means, and with `state_std` standard deviations."""
         return len(self.bounds.low) * (2 if self.state_std else 1)
 
     @property
     def log_std_size(self) -> int:
-        """Number of log standard deviations that are free parameters: one for each element; 0 with `state_std`."""
+        """Number of log standard deviations that are free parameters.
+
+        There is one for each element of the action; 0 with `state_std`.
+        """
         return 0 if self.state_std else len(self.bounds.low)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Distribution:
-        """Return the distribution from `outputs` [size] and `log_std` [log_std_size], not read with `state_std`."""
+        """Return the action distribution from `outputs` [size] and, without `state_std`, `log_std` [log_std_size].
+
+        With `state_std`, standard deviations are among the outputs. `action_mask` is not read.
+        """
         dims = len(self.bounds.low)
         if self.state_std:
             # softplus(shift) = std_init
@@ -150,7 +157,7 @@ class BetaHead:
 
     @property
     def size(self) -> int:
-        """Number of network outputs that this head takes: two for each element of the action."""
+        """Number of network outputs that the beta head takes: two for each element of the action."""
         return 2 * len(self.bounds.low)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Beta:
@@ -162,19 +169,19 @@ class BetaHead:
 
 @part
 class JointHead:
-    """Head of Dict spaces (with `names`) and Tuple spaces: one head for each component of the action."""
+    """Head of Dict spaces (with `names`, their keys) and Tuple spaces: one head for each component of the action."""
 
     heads: tuple[Head, ...] = dataclasses.field(metadata={"doc": ""})
     names: tuple[str, ...] | None = static(default=None)
 
     @property
     def size(self) -> int:
-        """Number of network outputs that this head takes: the sum over its components."""
+        """Number of network outputs that the joint head takes: the sum over the heads of its components."""
         return sum(head.size for head in self.heads)
 
     @property
     def log_std_size(self) -> int:
-        """Number of log standard deviations that are free parameters: the sum over its components."""
+        """Number of log standard deviations that are free parameters: the sum over the heads of its components."""
         return sum(head.log_std_size for head in self.heads)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Joint:
@@ -193,7 +200,7 @@ class JointHead:
 
 
 class BoxOptions(NamedTuple):
-    """Options of the distribution of Box actions, as in run files among the network's options."""
+    """Options of the distribution of Box actions; in run files they are among the network's options."""
 
     distribution: str = "normal"
     state_std: bool = False
@@ -204,11 +211,11 @@ class BoxOptions(NamedTuple):
 
 
 def head_for(space: spaces.Space, distribution: str = "normal", **box: Any) -> Head:
-    """Return the head for an action space; ConfigError where an option is invalid.
+    """Return the head for an action space; a head makes the action distribution from the network's outputs.
 
-    A head makes the action distribution from the network's outputs. `distribution` and `box`, the other options of
-    `BoxOptions`, apply to its Box spaces. State-independent log standard deviations are parameters of the network,
-    which initialises them; with `state_std` the head adds the offset.
+    `distribution` and `box`, the other options of `BoxOptions`, apply to Box spaces in it. Standard deviations that do
+    not depend on the state start at exp(log_std_init): as parameters, the network initialises them; with `state_std`,
+    the head adds an offset to the network's outputs. Raises ConfigError where an option is invalid.
     """
     options = BoxOptions(distribution, **box)
     if imports.is_path(distribution):
@@ -224,7 +231,8 @@ def head_for(space: spaces.Space, distribution: str = "normal", **box: Any) -> H
 def require_features_for_noise(head: Head, gsde: bool) -> None:
     """Raise ConfigError if gSDE is on and `head` does not support its noise.
 
-    The head must be of one Box, with a normal distribution whose standard deviations do not depend on the state.
+    The head must be that of one Box, with a distribution normal, squashed or ball, whose standard deviations do not
+    depend on the state.
     """
     if not gsde:
         return
@@ -259,10 +267,10 @@ def _own_head(space: spaces.Space, options: BoxOptions) -> Head:
 
 
 def off_scale(head: Any) -> str:
-    """Return the bounds, as text, of the first action that a normal distribution with mean 0 and deviation 1 misses.
+    """Return the bounds, as text, of the first action that a normal distribution of mean 0 and std 1 explores badly.
 
-    It misses boxes much wider or narrower than it, and boxes far from 0. "" where there is none, and for heads of other
-    distributions.
+    Such are the bounds of a box that is much wider or narrower than the distribution, or far from 0. The result is ""
+    if no action is so, and for heads of other distributions.
     """
     if isinstance(head, JointHead):
         return next((found for one in head.heads if (found := off_scale(one))), "")
@@ -279,7 +287,7 @@ def off_scale(head: Any) -> str:
 
 
 def needs_squashing(space: spaces.Space) -> str:
-    """Return the bounds, as text, of the first action that `normal` explores badly and `squashed` does not.
+    """Return the bounds, as text, of the first action that `normal` explores badly where `squashed` can be used.
 
     It is "" where there is none.
     """
@@ -291,9 +299,9 @@ def needs_squashing(space: spaces.Space) -> str:
 
 
 def same_actions(head: Any, other: Any) -> bool:
-    """Return whether two heads fit the same action space, whatever their distributions.
+    """Return True if two heads fit the same action space, whatever their distributions.
 
-    A user's own head fits any space.
+    A user's own head counts as fitting any space.
     """
     if isinstance(head, JointHead) and isinstance(other, JointHead):
         same_layout = head.names == other.names and len(head.heads) == len(other.heads)
@@ -302,7 +310,7 @@ def same_actions(head: Any, other: Any) -> bool:
 
 
 def _action_layout(head: Any) -> Any:
-    """Return the sizes or bounds of the actions of a ppax head, to be compared; None for a user's own head."""
+    """Return the sizes or bounds of the actions of a ppax head, for a comparison; None for a user's own head."""
     if isinstance(head, CategoricalHead):
         return head.size, head.start
     if isinstance(head, IndependentHead):
@@ -333,7 +341,7 @@ def _check(options: BoxOptions) -> None:
 
 
 def has_box(space: spaces.Space) -> bool:
-    """Return whether a space is a Box or contains one."""
+    """Return True if a space is a Box, or contains one."""
     if isinstance(space, spaces.Dict):
         return any(map(has_box, space.spaces.values()))
     if isinstance(space, spaces.Tuple):
@@ -342,7 +350,7 @@ def has_box(space: spaces.Space) -> bool:
 
 
 def box_size(space: spaces.Space) -> int:
-    """Return the number of continuous actions in a space: elements of its Boxes; 0 without one."""
+    """Return the number of continuous actions in a space: the elements of all its Boxes; 0 if it has no Box."""
     if isinstance(space, spaces.Dict):
         return sum(map(box_size, space.spaces.values()))
     if isinstance(space, spaces.Tuple):
@@ -409,9 +417,10 @@ def _box_head(space: spaces.Box, options: BoxOptions, where: str) -> Head:
 
 
 def _radius(space: spaces.Box, bounds: Bounds, radius: float | None, where: str) -> float:
-    """Return the ball's radius: `radius`, or if that is None half the width of a box that is equally wide everywhere.
+    """Return the radius of the ball of actions: `radius`, or if that is None half the width of the box.
 
-    Raises ConfigError where the box has no middle, is not equally wide, or is narrower than the ball. `where` names it.
+    Raises ConfigError where the box has no middle, is not equally wide in all dimensions (if `radius` is None), or is
+    narrower than the ball. `where` is the name of the space in the error.
     """
     halves = centre_and_half(bounds.low, bounds.high)[1]
     smallest, largest = float(halves.min()), float(halves.max())
@@ -437,7 +446,7 @@ def log_softplus(x: Array) -> Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def clip_inward(x: Array, low: float | None, high: float | None) -> Array:
-    """Return `x` clipped to [low, high] (None: no bound), with a gradient that can leave the bounds.
+    """Return `x` clipped to [low, high] (None: no bound), with a gradient that can bring it back inside the bounds.
 
     Beyond a bound the gradient passes where gradient descent moves `x` back inside, and is 0 otherwise.
     """

@@ -55,7 +55,10 @@ def dense(params: Params, x: Array) -> Array:
 
 
 def rescaled_dense(params: Params, scale: Scalar, shift: Scalar) -> Params:
-    """Return parameters of a linear layer whose outputs are `scale` * (old outputs) + `shift`, as PopArt needs it."""
+    """Return a linear layer's parameters, changed: its outputs become `scale` * (old outputs) + `shift`.
+
+    PopArt needs it.
+    """
     return params | {"kernel": params["kernel"] * scale, "bias": params["bias"] * scale + shift}
 
 
@@ -64,7 +67,7 @@ def init_layers(
 ) -> Params:
     """Return new parameters of consecutive dense layers of these widths, by name "0", "1", ...
 
-    With `layer_norm` each has the parameters of a layer norm, too.
+    With `layer_norm`, each layer also has the parameters of a layer normalisation, under "norm".
     """
     sizes, keys = (size_in, *widths), jax.random.split(key, len(widths)) if widths else ()
     params = {str(i): init_dense(k, sizes[i], sizes[i + 1], gain) for i, k in enumerate(keys)}
@@ -73,9 +76,10 @@ def init_layers(
 
 
 def layers(params: Params, x: Array, widths: tuple[int, ...], activation: str, exact: bool = False) -> Array:
-    """Return the output of dense layers for one vector: each with its layer norm, if it has one, and the activation.
+    """Return the output of consecutive dense layers for one vector.
 
-    With `exact` the factors of the first layer's product are not rounded to bfloat16.
+    After each layer follow its layer normalisation, if it has one, and the activation. With `exact`, the first layer
+    computes in full precision, even where the others round the factors of their products to bfloat16.
     """
     for i in range(len(widths)):
         layer = params[str(i)]

@@ -33,11 +33,14 @@ class Entry:
 
     @property
     def image(self) -> bool:
-        """Whether the entry has three axes (height, width, channels) and is not categorical."""
+        """True if the entry has three axes (height, width, channels) and is not categorical."""
         return not self.categories and len(self.shape) == 3
 
     def read(self, obs: PyTree, dtype: Any) -> Array:
-        """Return this entry of one observation `obs`: categories one-hot, pixels scaled to [0, 1], others unchanged."""
+        """Return this entry of one observation `obs`: categories one-hot, pixels scaled to [0, 1], others unchanged.
+
+        The result has the dtype `dtype`.
+        """
         for step in self.path:
             obs = obs[step]
         if self.categories:
@@ -49,9 +52,10 @@ class Entry:
 
 
 def entries(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[Entry]:
-    """Yield the entries (arrays) of an observation of `space`; ConfigError for a kind of space without preprocessing.
+    """Yield the entries (arrays) of an observation of `space`.
 
-    `path` is that of `space` in the whole observation space.
+    `path` leads to `space` in the whole observation space. Raises ConfigError for a kind of space without
+    preprocessing.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
@@ -77,7 +81,7 @@ def entries(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[E
 
 
 def require_32_bits(space: spaces.Discrete | spaces.MultiDiscrete, where: str) -> None:
-    """Raise ConfigError for a space of categories whose numbers exceed 32 bits, JAX's integers.
+    """Raise ConfigError for a space whose categories have numbers beyond 32 bits, the size of JAX's integers.
 
     `where` names the space in the error.
     """
@@ -100,10 +104,10 @@ def observation_space_of(env: Any) -> spaces.Space:
 
 
 def select(available: tuple[Entry, ...], names: tuple[str, ...], field: str) -> tuple[Entry, ...]:
-    """Return the entries named in `names`, or nested below one of them; all entries where `names` is empty.
+    """Return the entries named in `names`, or nested below one of these; all entries where `names` is empty.
 
-    Raises ConfigError, under the name of the option `field`, for a name without an entry, or if no entry has an
-    element.
+    Raises ConfigError, which names the option `field`, for a name without an entry, or if the chosen entries have no
+    element at all.
     """
     for name in names:
         if not any(name in _names(entry) for entry in available):

@@ -46,20 +46,20 @@ def matmul(x: Array, kernel: Array) -> Array:
 
 
 def factor(kernel: Array) -> Array:
-    """Return a constant kernel, rounded to bfloat16 where `matmul` would round it now.
+    """Return a constant kernel as `matmul` would use it now: rounded to bfloat16, or as it is.
 
-    It is for products that are traced elsewhere.
+    It is for products that are traced later, outside of the context `rounding`.
     """
     return kernel.astype(jnp.bfloat16) if rounding.value and _is_large(kernel) else kernel
 
 
 def _is_large(kernel: Array) -> bool:
-    """Return whether both sides of a kernel are long enough for its products to be rounded to bfloat16."""
+    """Return True if both sides of a kernel are long enough for its products to be rounded to bfloat16."""
     return min(kernel.shape) >= MIN_SIDE
 
 
 def _product(x: Array, kernel: Array, rounded: bool) -> Array:
-    """Return `x @ kernel` of float32 arrays by ppax's primitive; with `rounded`, of factors rounded to bfloat16."""
+    """Return `x @ kernel` of float32 arrays by ppax's primitive; if `rounded`, factors are rounded to bfloat16."""
     rows = product.bind(x.reshape(-1, x.shape[-1]), kernel, form="AB", rounded=rounded)
     out: Array = rows.reshape(*x.shape[:-1], kernel.shape[1])
     return out
@@ -68,9 +68,9 @@ def _product(x: Array, kernel: Array, rounded: bool) -> Array:
 # A forward-mode rule, which JAX transposes by itself: without a gradient the product stays an ordinary one
 @jax.custom_jvp
 def float32_matmul(x: Array, kernel: Array) -> Array:
-    """Return `x @ kernel` of float32 arrays.
+    """Return `x @ kernel` of float32 arrays, with a gradient of the kernel that is fast on a CPU.
 
-    Its derivative by the kernel uses ppax's primitive, which is fast on a CPU.
+    The gradient is a product by ppax's own primitive.
     """
     return jnp.matmul(x, kernel, precision=float32_precision())
 
@@ -105,9 +105,10 @@ def _multiply(a: Array, b: Array, *, form: str, rounded: bool) -> Array:
 
 
 def _multiply_transposed(a: Array, b: Array, *, form: str, rounded: bool) -> Array:
-    """Return the product of the primitive on a CPU: A^T B is computed as A B, with the first factor transposed before.
+    """Return a matrix product on a CPU, where A^T B is slow: A is transposed first, and then multiplied.
 
-    `form` says which factor counts as transposed: "AB", "ABt" or "AtB"; the first two are computed as they are.
+    `form` says which factor counts as transposed: "AB" (none), "ABt" or "AtB"; the first two are computed as they are.
+    If `rounded`, factors are rounded to bfloat16.
     """
     if form == "AtB" and rounded:
         a, form = _transposed_in_blocks(a.astype(jnp.bfloat16)), "AB"
@@ -125,7 +126,10 @@ def _kept(x: Array) -> Array:
 
 
 def _transposed_in_blocks(a: Array) -> Array:
-    """Return a^T in a layout that XLA cannot fold back into a product: rows are transposed in blocks, then placed."""
+    """Return the transposed matrix a^T, computed by blocks of rows.
+
+    So XLA cannot fold the transposition back into the product after it.
+    """
     rows, columns = a.shape
     block = BLOCK if rows % BLOCK == 0 else 1
     blocks = a.reshape(rows // block, block, columns).transpose(0, 2, 1)
@@ -133,9 +137,9 @@ def _transposed_in_blocks(a: Array) -> Array:
 
 
 def _transpose_a(g: Array, a: Any, b: Array, *, form: str, rounded: bool) -> Array:
-    """Return the gradient of the first factor A of a product from that of the product, `g`; for form "AB" it is G B^T.
+    """Return the gradient of a product's first factor A from the product's gradient `g`; for form "AB" it is g B^T.
 
-    `form` says which factor counts as transposed: "AB", "ABt" or "AtB".
+    `form` says which factor of the product counts as transposed: "AB" (none), "ABt" or "AtB".
     """
     if form == "AtB":
         return product.bind(b, g, form="ABt", rounded=rounded)
@@ -143,9 +147,9 @@ def _transpose_a(g: Array, a: Any, b: Array, *, form: str, rounded: bool) -> Arr
 
 
 def _transpose_b(g: Array, a: Array, b: Any, *, form: str, rounded: bool) -> Array:
-    """Return the gradient of the second factor B of a product from that of the product, `g`; for form "AB" it is A^T G.
+    """Return the gradient of a product's second factor B from the product's gradient `g`; for form "AB" it is A^T g.
 
-    `form` says which factor counts as transposed: "AB", "ABt" or "AtB".
+    `form` says which factor of the product counts as transposed: "AB" (none), "ABt" or "AtB".
     """
     if form == "ABt":
         return product.bind(g, a, form="AtB", rounded=rounded)

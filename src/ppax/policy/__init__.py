@@ -1,7 +1,7 @@
 """Trained policies apart from their runs, which act for observations, for batches, or inside a user's own program."""
 
 from ppax.policy.actor import Stepped
-from ppax.policy.policy import Policy
+from ppax.policy.policy import ActionValue, Policy
 from ppax.policy.spec import PolicySpec
 
-__all__ = ["Policy", "PolicySpec", "Stepped"]
+__all__ = ["ActionValue", "Policy", "PolicySpec", "Stepped"]

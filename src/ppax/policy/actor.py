@@ -25,22 +25,34 @@ class Stepped(NamedTuple):
     carry: PyTree  # [B, ...] memory after this observation; () if the policy has none
     action: PyTree  # [B, ...] as the environment takes it: clipped or squashed, with the starts of Discrete
     log_prob: Array  # [B] log-probability of the action as sampled, before clipping
+    value: Array | None = None  # [B] V of the observation, in the scale in which it was learned; None: not asked for
 
 
 def step(
-    agent: Agent | Actor, learner: Any, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None, key: Key | None
+    agent: Agent | Actor,
+    learner: Any,
+    carry: PyTree,
+    obs: PyTree,
+    first: Array,
+    mask: PyTree | None,
+    key: Key | None,
+    *,
+    return_value: bool = False,
 ) -> Stepped:
     """Act for all streams [B, ...] (one agent in one environment each), and return actions and memory.
 
     Without `key` the action is the mode of the distribution, else a sample; `key` is [] or [B]. The other arguments are
-    those of `Agent.act`; with groups they are dicts by group, except for `first` [B].
+    those of `Agent.act`; with groups they are dicts by group, except for `first` [B]. `return_value` adds V, which is
+    right where `agent` is a whole agent, or an `Actor` that reads what V depends on.
     """
     if key is None:
         out = agent.policy(learner, carry, obs, first, mask)
         action = out.distribution.mode()
-        return Stepped(out.carry, out.distribution.env_action(action), out.distribution.log_prob(action))
+        env_action, log_prob = out.distribution.env_action(action), out.distribution.log_prob(action)
+        return Stepped(out.carry, env_action, log_prob, out.value if return_value else None)
     decision = agent.act(learner, carry, obs, first, mask, key)
-    return Stepped(decision.carry, decision.env_action, decision.log_prob)
+    value = decision.value if return_value else None
+    return Stepped(decision.carry, decision.env_action, decision.log_prob, value)
 
 
 class ActingAgent(NamedTuple):
@@ -53,7 +65,7 @@ class ActingAgent(NamedTuple):
 def acting_agent(agent: Any, learner: Any) -> ActingAgent:
     """Return the part of `agent` and `learner` that acting needs: the current networks, parameters and statistics.
 
-    Leaves of `learner` may be anything.
+    Leaves of `learner` may be anything, such as shapes.
     """
     if agent.pool is not None:  # self-play: the current learners act, as in evaluations
         agent, learner = agent.agent, learner.current
@@ -80,14 +92,14 @@ class ReadArrays(NamedTuple):
     read: tuple[bool, ...]
 
     def reduced(self, tree: PyTree) -> PyTree:
-        """Return `tree`, which has these arrays, with None in place of those that are not read."""
+        """Return `tree`, an observation or memory, with None in place of the arrays that the actor does not read."""
         leaves = zip(jax.tree.leaves(tree), self.read, strict=True)
         return jax.tree.unflatten(self.structure, [x if read else None for x, read in leaves])
 
     def complete(self, tree: PyTree, units: Any) -> PyTree:
-        """Return a reduced tree with zeros for the arrays that are not read.
+        """Return the whole tree from one made by `reduced`, with zeros for the arrays that the actor does not read.
 
-        The streams are `units` times those of `shapes`.
+        The tree has `units` times as many streams (one agent in one environment each) as the attribute `shapes`.
         """
         given = iter(jax.tree.leaves(tree))
         kept = [
@@ -101,7 +113,9 @@ class ReadArrays(NamedTuple):
 class Actor:
     """Agent that acts and does nothing else; observations and memory lack the arrays that only its critic reads.
 
-    Methods are those of an agent (`protocols.Agent`), with `reduced` observations and carries.
+    Methods are those of an agent (`protocols.Agent`), with observations and carries (states of the memory) that lack
+    these arrays. One that also gives V (`actor_of(..., return_value=True)`) lacks only the arrays that neither actions
+    nor V depend on.
     """
 
     agent: Agent
@@ -111,27 +125,39 @@ class Actor:
 
     @property
     def requires(self) -> Requirements:
-        """Agents and groups that an environment must have so that the actor can act in it."""
+        """Agents and groups that an environment must have so that this actor can act in it."""
         return self.agent.requires
 
     def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
-        """Return the distribution and the next carry for the current observation of every stream, [B, ...]."""
+        """Return the distribution and the next carry (memory) for the current observation of every stream, [B, ...].
+
+        A stream is one agent in one environment.
+        """
         out = self.agent.policy(learner, *self._complete(carry, obs, first), first, action_mask)
         return out._replace(carry=self.memory.reduced(out.carry))
 
     def act(
         self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
-        """Return a sampled action for every stream; arguments are [B, ...], `key` is one key or [B]."""
+        """Return a sampled action for every stream; arguments are [B, ...], `key` is one key or [B].
+
+        A stream is one agent in one environment.
+        """
         out = self.agent.act(learner, *self._complete(carry, obs, first), first, action_mask, key)
         return out._replace(carry=self.memory.reduced(out.carry))
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Return the actor's memory at the start of an episode, [num_streams, ...]."""
+        """Return the actor's memory of `num_streams` streams at the start of an episode, [num_streams, ...].
+
+        A stream is one agent in one environment.
+        """
         return self.memory.reduced(self.agent.initial_carry(num_streams))
 
     def learners(self, num_streams: int) -> Any:
-        """Return the agents that learn, each with its number of streams, out of `num_streams`."""
+        """Return the PPO agents inside this actor, each with its number of streams out of `num_streams`.
+
+        A stream is one agent in one environment.
+        """
         return self.agent.learners(num_streams)
 
     def _complete(self, carry: PyTree, obs: PyTree, first: Array) -> tuple[PyTree, PyTree]:
@@ -139,8 +165,11 @@ class Actor:
         return self.memory.complete(carry, units), self.obs.complete(obs, units)
 
 
-def actor_of(agent: Agent, learner: Any, spec: Any) -> Actor:
-    """Return the actor of an agent with the inputs of `spec`, a PolicySpec; of `learner` only shapes are read."""
+def actor_of(agent: Agent, learner: Any, spec: Any, *, return_value: bool = False) -> Actor:
+    """Return the actor of an agent with the inputs of `spec`, a PolicySpec; of `learner` only shapes are read.
+
+    With `return_value` it reads what V depends on, too.
+    """
     unit = spec.num_agents if apart(spec) else 1
     obs, structure = jax.tree.flatten(by_group(spec, spec.observation_space, (unit,), observation_shapes))
     carry = jax.eval_shape(lambda: agent.initial_carry(unit))
@@ -149,7 +178,7 @@ def actor_of(agent: Agent, learner: Any, spec: Any) -> Actor:
     mask = by_group(spec, spec.action_space, (unit,), mask_shapes) if spec.masked else None
     read = [True] * (len(memory) + len(obs))
     if memory or len(obs) > max(1, len(spec.sizes)):
-        read = _read(agent, learner, carry, jax.tree.unflatten(structure, obs), first, mask)
+        read = _read(agent, learner, carry, jax.tree.unflatten(structure, obs), first, mask, return_value)
     of_obs = _something(spec, read[len(memory) :])
     return Actor(
         agent,
@@ -159,15 +188,24 @@ def actor_of(agent: Agent, learner: Any, spec: Any) -> Actor:
     )
 
 
-def _read(agent: Agent, learner: Any, carry: PyTree, obs: PyTree, first: Any, mask: PyTree | None) -> list[bool]:
-    """Return which arrays of memory and observation the actions of an episode depend on, in JAX's order.
+def _read(
+    agent: Agent,
+    learner: Any,
+    carry: PyTree,
+    obs: PyTree,
+    first: Any,
+    mask: PyTree | None,
+    return_value: bool = False,
+) -> list[bool]:
+    """Return flags, True for the arrays of memory and observation that the actions of an episode depend on.
 
-    Arguments are shapes for a step of all streams, [B, ...].
+    With `return_value`, those that V depends on count as well. They are in JAX's order, the memory's first. Arguments
+    are shapes for a step of all streams, [B, ...].
     """
 
     def policy(carry: PyTree, obs: PyTree, learner: Any, first: Array, mask: PyTree | None) -> tuple[PyTree, PyTree]:
         out = agent.policy(learner, carry, obs, first, mask)
-        return out.carry, out.distribution
+        return out.carry, (out.distribution, out.value if return_value else None)
 
     traced = jax.make_jaxpr(renewed(policy))(carry, obs, learner, first, mask)
     size, inputs = len(jax.tree.leaves(carry)), len(jax.tree.leaves((carry, obs)))
@@ -181,9 +219,10 @@ def _read(agent: Agent, learner: Any, carry: PyTree, obs: PyTree, first: Any, ma
 
 
 def _something(spec: Any, read: list[bool]) -> tuple[bool, ...]:
-    """Return which arrays of an observation are to be given: those that are read, `read` in JAX's order.
+    """Return flags, True for the arrays of an observation that a user must give: those that the actor reads.
 
-    In a group (or without groups) where none is read, all are to be given.
+    `read` has the flags of what is read, in JAX's order. In a group (or without groups) where none is read, all arrays
+    must be given.
     """
     groups = [leaf.path[0] if spec.sizes else "" for leaf in leaves_of(spec.observation_space)]
     reading = {group for group, one in zip(groups, read, strict=True) if one}
@@ -196,7 +235,10 @@ def unread_entries(actor: Actor, space: spaces.Space) -> frozenset[ArrayPath]:
 
 
 def reduced_space(space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath = ()) -> spaces.Space:
-    """Return `space` without the arrays at the paths `left_out`; `path` is where it is in the whole space."""
+    """Return `space` without the arrays at the paths `left_out`.
+
+    `path` is the path of `space` in the whole observation space.
+    """
     if not left_out or not isinstance(space, spaces.Dict | spaces.Tuple):
         return space
     kept = {
@@ -210,7 +252,7 @@ def reduced_space(space: spaces.Space, left_out: frozenset[ArrayPath], path: Arr
 
 
 def without_critic_entries(obs: Any, space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath = ()) -> Any:
-    """Return an observation of `space` without the arrays at the paths `left_out`, whether it has them or not.
+    """Return an observation of `space` without the arrays at the paths `left_out`, which it may lack already.
 
     `path` is where `space` is in the whole space. An observation of another form is returned unchanged.
     """
@@ -252,14 +294,17 @@ def _inner(space: spaces.Dict | spaces.Tuple) -> Iterator[tuple[Any, spaces.Spac
 
 
 def apart(spec: Any) -> bool:
-    """Return whether the agents of a PolicySpec act together: they are in groups, or have parameters of their own."""
+    """Return True if the agents of a PolicySpec are in groups or have parameters of their own.
+
+    Then an observation of the policy is that of all agents together; otherwise it is that of one agent.
+    """
     return bool(spec.sizes) or spec.sharing == "independent"
 
 
 def by_group(spec: Any, space: Any, lead: tuple[int, ...], shapes: Callable[[Any, tuple[int, ...]], Any]) -> Any:
     """Return `shapes(space, lead)`; with groups, {group: shapes(the group's space, (its number of agents,))}.
 
-    `spec` is a PolicySpec.
+    `spec` is a PolicySpec, and `lead` are the axes in front of those of `space`.
     """
     if spec.sizes:
         return {name: shapes(space[name], (size,)) for name, size in spec.sizes}

@@ -20,7 +20,10 @@ from ppax.policy.spec import PolicySpec
 
 
 class Read(NamedTuple):
-    """Observations of a user as arrays of B streams, with the form that the actions must take."""
+    """Observations that the caller passed in, as arrays of B streams, and the form in which actions are handed back.
+
+    A stream is one agent in one environment. The form is single or batched, and one agent or a dict by agent.
+    """
 
     leaves: list[np.ndarray]  # [B, ...] each, in JAX's order
     units: int  # number of observations: environments, or streams of a policy that all agents share
@@ -30,7 +33,7 @@ class Read(NamedTuple):
 
 
 class Inputs:
-    """Reader of a policy's observations and masks in a user's form, and writer of its actions in the same form."""
+    """Converter of a user's observations and masks to a policy's arrays, and of its actions back to the user's form."""
 
     def __init__(self, spec: PolicySpec, unread: frozenset[ArrayPath] = frozenset()):
         """Read what a policy with the specification `spec` takes, but not the arrays at the paths `unread`."""
@@ -55,14 +58,14 @@ class Inputs:
         self.streams_per_unit = spec.num_agents if self._own or spec.sizes else 1
 
     def observations(self, obs: Any) -> Read:
-        """Return the arrays [B, ...] of `obs` and its form; ConfigError where it is not of the observation space."""
+        """Return the arrays [B, ...] of `obs`, with its form; ConfigError where it is not of the observation space."""
         if self._is_named(obs):
             return self._named(obs)
         obs = self._reduced(obs)
         return self._of_groups(obs) if self._spec.sizes else self._readers[""](obs)
 
     def stored(self, obs: Any) -> Any:
-        """Return observations that are arrays [B, ...] already, of NumPy or JAX, in the dtypes of training.
+        """Return observations, given as arrays [B, ...] of NumPy or JAX, in the dtypes of training.
 
         Raises ConfigError for missing entries, for numbers of NumPy arrays that JAX would change, and for categories
         that do not exist.
@@ -106,13 +109,29 @@ class Inputs:
         """Return actions, leaves [B, ...], in the form of the observations `read` and the dtypes of the space."""
         each, parts = iter(leaves), dict[str, Any]()
         if read.named:
-            own = {group: [(next(each), leaf) for leaf in kinds] for group, kinds in self._action_leaves.items()}
+            own = {group: [(next(each), leaf) for leaf in self._action_leaves[group]] for group in self._axes}
             return {name: self._action_of(own, *self._place(name)) for name in read.names}
         for name, axis in self._axes.items():
             lead = (read.units, *axis) if read.batch else axis
             shaped = [_shaped(next(each), lead, leaf) for leaf in self._action_leaves[name]]
             parts[name] = element_of(self._spaces[name][1], iter(shaped))
         return {name: parts[name] for name, _ in self._spec.sizes} if self._spec.sizes else parts[""]
+
+    def values(self, value: np.ndarray, read: Read) -> Any:
+        """Return V of all streams, [B], in the form of the observations `read`: a number for each agent in them.
+
+        One observation of one agent has a NumPy scalar, groups have a dict of arrays [..., agents], agents by name a
+        dict of scalars.
+        """
+        if read.named:
+            return {name: value[i] for name, i in zip(read.names, self._streams(read.names), strict=True)}
+        lead = (read.units,) if read.batch else ()
+        own = np.array(value[: read.units * self.streams_per_unit])  # a copy: the program reuses its arrays
+        if not self._spec.sizes:
+            return own.reshape((*lead, *self._axes[""]))[()]
+        ends = np.cumsum([size for _, size in self._spec.sizes])
+        parts = np.split(own.reshape(*lead, self._spec.num_agents), ends[:-1], axis=-1)
+        return {name: part for (name, _), part in zip(self._spec.sizes, parts, strict=True)}
 
     def where(self, where: Any) -> Any:
         """Return the argument `where` of `Policy.reset` as an array; a dict by agent becomes one over all agents."""
@@ -123,7 +142,10 @@ class Inputs:
         return flags[None] if self._own or self._spec.sizes else flags
 
     def _reduced(self, obs: Any, group: str = "") -> Any:
-        """Return an observation, of one agent of `group` or ("") of all, without what acting does not read."""
+        """Return those entries of an observation that the policy reads to act.
+
+        `obs` is the observation of one agent in `group`; if `group` is "", an element of the whole observation space.
+        """
         if not self._unread:
             return obs
         path = (group,) if group else ()
@@ -159,7 +181,7 @@ class Inputs:
         return False
 
     def _named(self, obs: dict[str, Any]) -> Read:
-        """Return the arrays of a dict by agent, with rows for all agents; those of absent agents are zeros."""
+        """Return the arrays of observations in a dict by agent, with rows for all agents: zeros for absent ones."""
         rows: dict[str, list[tuple[int, list[np.ndarray]]]] = {group: [] for group in self._axes}
         for name, one in obs.items():
             group, place = self._place(name)
@@ -179,7 +201,7 @@ class Inputs:
         return Read(leaves, units, False, tuple(obs), True)
 
     def _batches(self) -> str:
-        """Return in words how a user gives a batch of observations."""
+        """Return a text that says how a user gives a batch of observations."""
         arrays = "dicts by group" if self._spec.sizes else f"arrays [N, {len(self._spec.names)}, ...]"
         return f"give one observation for each agent, [...], or for a batch {arrays}"
 
@@ -196,7 +218,7 @@ class Inputs:
         return [self._spec.names.index(str(name)) for name in names]
 
     def present(self, read: Read) -> np.ndarray | None:
-        """Return which agents were given in a dict by agent, bool [B]; None if it was no such dict: all."""
+        """Return flags [B], True for the agents in a dict by agent; None if `read` is of no such dict: all are in."""
         if not read.named:
             return None
         given = np.zeros(len(self._spec.names), bool)
@@ -204,7 +226,10 @@ class Inputs:
         return given
 
     def _action_of(self, own: dict[str, list[tuple[np.ndarray, Leaf]]], group: str, place: int) -> Any:
-        """Return the action of the agent at `place` in `group`; `own` has the actions of all, by group."""
+        """Return the action of the agent at index `place` of `group`.
+
+        `own` has the actions of each group's agents as arrays [agents, ...], one for each leaf of the action space.
+        """
         return element_of(self._spaces[group][1], (_shaped(x[place : place + 1], (), kind) for x, kind in own[group]))
 
     def _stack_masks(self, mask: Any, read: Read) -> dict[str, Any]:
@@ -252,10 +277,13 @@ class Inputs:
 
 
 class Reader:
-    """Reader of the observations of agents with one space: all agents without groups, or one group."""
+    """Reader of the observations of agents that share one space: all agents without groups, or those of one group."""
 
     def __init__(self, space: spaces.Space, axis: tuple[int, ...], name: str):
-        """Read elements of `space` behind the axes `axis`, that of agents or none; `name` is for messages."""
+        """Read elements of `space`, in arrays that have the axes `axis` in front: that of agents, or none.
+
+        `name` is what messages call an observation.
+        """
         self._space, self._axis, self._name = space, axis, name
         self._leaves: list[Leaf] = list(leaves_of(space))
         single = self._leaves[0] if len(self._leaves) == 1 and not self._leaves[0].path else None
@@ -263,7 +291,7 @@ class Reader:
         self._fitting: set[Any] = set()  # dtypes that are known to fit that array
 
     def __call__(self, obs: Any) -> Read:
-        """Return the arrays of `obs` and its form; ConfigError, as in training, where it is not of the space."""
+        """Return the arrays of `obs`, with its form; ConfigError, as in training, where it is not of the space."""
         if type(obs) is np.ndarray and obs.dtype in self._fitting:  # the usual case, without further calls
             if obs.shape == self._shape:
                 return Read([self._array(obs, self._leaves[0])], 1, False)
@@ -286,7 +314,8 @@ class Reader:
     def _array(self, x: np.ndarray, leaf: Leaf) -> np.ndarray:
         """Return an array of observations with one axis of streams, in the dtype of training.
 
-        Raises ConfigError for numbers that are not finite, no categories, or cannot be stored.
+        A stream is one agent in one environment. Raises ConfigError for numbers that are not finite, are no category of
+        the space, or cannot be stored.
         """
         if leaf.categorical or (leaf.low is not None and x.dtype != leaf.dtype):
             for problem in number_mismatches(leaf, x, self._name):
@@ -300,7 +329,7 @@ class Reader:
         return own.reshape(math.prod(own.shape[: own.ndim - len(leaf.shape)]), *leaf.shape)  # also without an element
 
     def _units(self, obs: Any) -> int | None:
-        """Return the length of the batch `obs`; None for one observation, or if its first array is neither."""
+        """Return the length of `obs` if it is a batch; None for one observation, or if its first array fits neither."""
         first = self._leaves[0]
         try:
             shape = np.shape(first.of(obs))
@@ -348,7 +377,10 @@ def _is_list(x: Any) -> bool:
 
 
 def _shaped(x: np.ndarray, lead: tuple[int, ...], leaf: Leaf) -> Any:
-    """Return the first rows of actions [B, ...] with the axes `lead`; a NumPy scalar for a single number."""
+    """Return the first of the actions `x` [B, ...] in the shape [*lead, ...]; a NumPy scalar for a single number.
+
+    `leaf` is the array of the action space that they are of.
+    """
     shape = (*lead, *leaf.shape)
     own = np.array(x[: math.prod(lead)], leaf.space_dtype).reshape(shape)  # a copy: the program reuses its arrays
     return own if shape else own[()]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import Array
 
+from ppax.agents.precision import acting_dtypes
 from ppax.core.types import PyTree
-from ppax.devices.layout import product_dtype
 from ppax.devices.platforms import NUMPY_WORK
 from ppax.devices.tracing import compiled, renewed
 from ppax.policy.actor import Actor, step
@@ -19,10 +20,11 @@ from ppax.training.host.policy import PolicyInputs, action_from_noise, noise_for
 
 
 class Called(NamedTuple):
-    """Result of one call of a policy's program: memory and actions as lists of arrays in JAX's order."""
+    """Result of one call of a policy's program: memory and actions as lists of arrays in JAX's order, and V."""
 
     carry: list[Any]  # [B, ...] each; NumPy or JAX arrays
     action: list[np.ndarray]  # [B, ...] each, as the environment takes it
+    value: Any  # [B]; NumPy or JAX array; None: not asked for
 
 
 # Policy for a fixed number of streams; arguments: leaves of the memory, and those of observations, `first` and masks
@@ -32,16 +34,19 @@ Program = Callable[[Sequence[Any], Sequence[Any]], Called]
 class InNumpy:
     """Program of a policy in NumPy; samples are drawn from `rng` (None: the mode is taken).
 
-    Raises NoNumpyVersion or TypeError where network or distribution have no NumPy version.
+    `return_value` adds V. Raises NoNumpyVersion or TypeError where network or distribution have no NumPy version.
     """
 
-    def __init__(self, agent: Actor, learner: Any, example: PolicyInputs, rng: np.random.Generator | None):
-        self._rng, self._memory = rng, len(jax.tree.leaves(example.carry))
+    def __init__(
+        self, agent: Actor, learner: Any, example: PolicyInputs, rng: np.random.Generator | None, return_value: bool
+    ):
+        self._rng, self._memory, self._return_value = rng, len(jax.tree.leaves(example.carry)), return_value
         noise: Any = ()
         if rng is not None:
             self._distribution = jax.eval_shape(renewed(_distribution), (agent, learner), example)
             noise = jax.tree.map(lambda x: x[0], noise_for(self._distribution, 1, np.random.default_rng(0)))
-        self._program = NumpyProgram(_mode if rng is None else _sample, (agent, learner), example, noise)
+        function = partial(_mode if rng is None else _sample, return_value)
+        self._program = NumpyProgram(function, (agent, learner), example, noise)
         self._program.bind((agent, learner))
 
     def __call__(self, carry: Sequence[Any], rest: Sequence[Any]) -> Called:
@@ -50,20 +55,26 @@ class InNumpy:
         if self._rng is not None:
             noise = [x[0] for x in jax.tree.leaves(noise_for(self._distribution, 1, self._rng))]
         out = self._program(*carry, *rest, *noise)
-        return Called(out[: self._memory], out[self._memory :])
+        value = out.pop() if self._return_value else None  # the last leaf of the program's result
+        return Called(out[: self._memory], out[self._memory :], value)
 
 
 class InJax:
-    """Program of a policy as one compiled call; samples are drawn with keys from `rng` (None: the mode is taken)."""
+    """Program of a policy as one compiled call; samples are drawn with keys from `rng` (None: the mode is taken).
 
-    def __init__(self, agent: Actor, learner: Any, example: PolicyInputs, rng: np.random.Generator | None):
+    `return_value` adds V.
+    """
+
+    def __init__(
+        self, agent: Actor, learner: Any, example: PolicyInputs, rng: np.random.Generator | None, return_value: bool
+    ):
         self._rng, structure = rng, jax.tree.structure(example)
 
-        def act(agent: Actor, learner: Any, leaves: list[Any], seed: Array) -> tuple[list[Any], list[Any]]:
+        def act(agent: Actor, learner: Any, leaves: list[Any], seed: Array) -> Called:
             key = None if rng is None else jax.random.key(seed)
             inputs: PolicyInputs = jax.tree.unflatten(structure, leaves)
-            out = step(agent, learner, *inputs, key)
-            return jax.tree.leaves(out.carry), jax.tree.leaves(out.action)
+            out = step(agent, learner, *inputs, key, return_value=return_value)
+            return Called(jax.tree.leaves(out.carry), jax.tree.leaves(out.action), out.value)
 
         self._parameters = jax.device_put((agent, learner))
         self._program = compiled(jax.jit(act), *self._parameters, jax.tree.leaves(example), np.uint32(0))
@@ -71,29 +82,34 @@ class InJax:
     def __call__(self, carry: Sequence[Any], rest: Sequence[Any]) -> Called:
         """Return actions and memory of all streams; arguments are the arrays of the memory and of the other inputs."""
         seed = np.uint32(0 if self._rng is None else self._rng.integers(2**32, dtype=np.uint32))
-        after, action = self._program(*self._parameters, [*carry, *rest], seed)
-        return Called(after, [np.asarray(x) for x in action])
+        out = self._program(*self._parameters, [*carry, *rest], seed)
+        return Called(out.carry, [np.asarray(x) for x in out.action], out.value)
 
 
-def make_program(agent: Actor, learner: Any, example: PolicyInputs, rng: np.random.Generator | None) -> Program:
+def make_program(
+    agent: Actor,
+    learner: Any,
+    example: PolicyInputs,
+    rng: np.random.Generator | None,
+    return_value: bool = False,
+) -> Program:
     """Return the faster program of a policy for inputs with the shapes of `example`.
 
-    It takes the mode of the distribution if `rng` is None, else a sample. The choice depends only on sizes, as in
-    training on host environments (training/host/policy.py).
+    It takes the mode of the distribution if `rng` is None, else a sample; `return_value` adds V. The choice depends
+    only on sizes, as in training on host environments (training/host/policy.py).
     """
     streams = len(example.first)
     params = sum(np.size(x) for x in jax.tree.leaves(learner))
-    dtypes = {product_dtype(one.compute_dtype) for one, _ in agent.learners(streams)}
     # a convolution uses its weights once for each pixel: the number of parameters says nothing of its work
     images = any(np.ndim(x) > 3 for x in jax.tree.leaves(example.obs))
     # nor is a memory faster in NumPy: measured for one stream, GRU the same, attention half as fast
     memory = bool(jax.tree.leaves(example.carry))
-    if streams * params <= NUMPY_WORK and not images and not memory and dtypes == {"float32"}:
+    if streams * params <= NUMPY_WORK and not images and not memory and acting_dtypes(agent, streams) == {"float32"}:
         try:
-            return InNumpy(agent, learner, example, rng)
+            return InNumpy(agent, learner, example, rng, return_value)
         except (NoNumpyVersion, TypeError):
             pass  # a network or distribution without a NumPy version
-    return InJax(agent, learner, example, rng)
+    return InJax(agent, learner, example, rng, return_value)
 
 
 def _distribution(parameters: tuple[Actor, Any], inputs: PolicyInputs) -> Any:
@@ -101,13 +117,14 @@ def _distribution(parameters: tuple[Actor, Any], inputs: PolicyInputs) -> Any:
     return agent.policy(learner, *inputs).distribution
 
 
-def _mode(parameters: tuple[Actor, Any], inputs: PolicyInputs, noise: PyTree) -> tuple[PyTree, PyTree]:
+def _mode(return_value: bool, parameters: tuple[Actor, Any], inputs: PolicyInputs, noise: PyTree) -> PyTree:
     agent, learner = parameters
-    out = step(agent, learner, *inputs, None)
-    return out.carry, out.action
+    out = step(agent, learner, *inputs, None, return_value=return_value)
+    return out.carry, out.action, out.value
 
 
-def _sample(parameters: tuple[Actor, Any], inputs: PolicyInputs, noise: PyTree) -> tuple[PyTree, PyTree]:
+def _sample(return_value: bool, parameters: tuple[Actor, Any], inputs: PolicyInputs, noise: PyTree) -> PyTree:
     agent, learner = parameters
     out = agent.policy(learner, *inputs)
-    return out.carry, out.distribution.env_action(action_from_noise(out.distribution, noise))
+    action = out.distribution.env_action(action_from_noise(out.distribution, noise))
+    return out.carry, action, out.value if return_value else None

@@ -117,7 +117,7 @@ class PolicySpec:
             raise ConfigError(f"{where}: not the specification of a policy: {error!r}") from error
 
     def _agents_fit(self) -> bool:
-        """Return whether number, names and groups of the agents fit each other, and the groups the spaces."""
+        """Return whether number, names and groups of the agents fit each other, and the groups fit the spaces."""
         if self.sharing not in SHARING or len(self.names) not in (0, self.num_agents):
             return False
         if not 1 <= self.num_agents <= MOST_AGENTS or not self.sizes:
@@ -330,7 +330,7 @@ def _from_data(data: Any, where: str, depth: int) -> spaces.Space:
 
 
 def _bounds(x: np.ndarray) -> Any:
-    """Return a bound as one number if all are equal, else as nested lists; infinities as text, which JSON lacks."""
+    """Return a space's bound `x` as one number if all are equal, else as nested lists; infinities as text for JSON."""
     same = x.size > 0 and bool((x == x.flat[0]).all())
     return _number(x.flat[0].item()) if same else _nested(x.tolist())
 

@@ -30,7 +30,7 @@ class GAE:
     )
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+        """Return GAE advantages and value targets, [T] each, of one stream (one agent in one environment).
 
         `steps` are its steps [T], `next_value` [T] is V of the observation after each; `ratio` is not used.
         """
@@ -49,7 +49,7 @@ class MonteCarlo:
     """
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+        """Return Monte-Carlo advantages and value targets, [T] each, of one stream (one agent in one environment).
 
         `steps` are its steps [T], `next_value` [T] is V of the observation after each; `ratio` is not used.
         """
@@ -67,16 +67,17 @@ class TDLambda:
     https://doi.org/10.1007/BF00115009
 
     Eq. 12.2 of Sutton and Barto 2018, in its backward form: G_t = r_t + gamma ((1 - lambda) V'_t + lambda G_{t+1}),
-    where V'_t is V of the observation after step t.
+    where V'_t is V of the observation after step t. After the last step of an episode or rollout, G_t = r_t + gamma
+    V'_t, with V'_t = 0 after a termination.
 
-    If V'_t = V_{t+1}, as in PPO, this equals GAE with the same lambda, up to rounding. They differ if the next values
-    are not the values of the next rows, for example with a target network.
+    If V'_t = V_{t+1} within episodes, as in PPO, this equals GAE with the same lambda, up to rounding. They differ if
+    the next values are not the values of the next rows, for example with a target network.
     """
 
     td_lambda: Scalar = number("TD lambda: 0: one-step target; 1: full return", default=0.95, low=0.0, high=1.0)
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+        """Return TD(lambda) advantages and value targets, [T] each, of one stream (one agent in one environment).
 
         `steps` are its steps [T], `next_value` [T] is V of the observation after each; `ratio` is not used.
         """
@@ -109,7 +110,7 @@ class VTrace:
     )
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+        """Return V-trace advantages and value targets, [T] each, of one stream (one agent in one environment).
 
         `steps` are its steps [T], `next_value` [T] is V of the observation after each. `ratio` [T] is w, the
         probability of each action under the current policy over that under the policy that acted; None: 1.
@@ -125,10 +126,12 @@ class VTrace:
 class CanonicalVTrace:
     """V-trace (IMPALA). Espeholt et al. 2018, https://arxiv.org/abs/1802.01561
 
-    v_t = V_t + sum of gamma^k (prod c) delta_{t+k};  advantage rho_t (r_t + gamma v_{t+1} - V_t).
+    Value target v_t = V_t + sum_k gamma^k (c_t ... c_{t+k-1}) delta_{t+k}; advantage rho_t (r_t + gamma v_{t+1} - V_t),
+    where delta_t = rho_t (r_t + gamma V'_t - V_t).
 
-    Eq. 1 and section 4.2, with lambda as in remark 2. Termination and truncation as in GAE: after the last step of an
-    episode or of the rollout, V of the true next observation takes the place of v_{t+1}.
+    rho_t and c_t are the clipped probability ratios, and V'_t is V of the observation after step t. Eq. 1 and section
+    4.2, with lambda as in remark 2. Termination and truncation as in GAE: after the last step of an episode or of the
+    rollout, V of the true next observation (0 after a termination) takes the place of v_{t+1}.
     """
 
     trace_lambda: Scalar = number(
@@ -142,7 +145,7 @@ class CanonicalVTrace:
     )
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """Return advantages and value targets, [T] each, of one stream (one agent in one environment).
+        """Return IMPALA's V-trace advantages and value targets, [T] each, of one stream (one agent in one environment).
 
         `steps` are its steps [T], `next_value` [T] is V of the observation after each. `ratio` [T] is w, the
         probability of each action under the current policy over that under the policy that acted; None: 1.
@@ -158,7 +161,7 @@ class CanonicalVTrace:
 
 
 def spread_rewards(reward: Array, decay: Scalar, ended: Array) -> Array:
-    """Return rewards [T] of one stream, each spread over the steps before it.
+    """Return rewards [T] of one stream (one agent in one environment), each spread over the steps before it.
 
     r'_t = r_t + decay (1 - ended_t) r'_{t+1}. `ended` [T] marks the last steps of episodes; decay 0 changes nothing.
     JaxDEM calls it DRIP. It changes the objective: each reward counts up to 1 / (1 - decay) times. Rewards spread

@@ -21,7 +21,8 @@ from ppax.ppo.losses import RowWeights
 def next_values(steps: Transition, last_value: Array) -> Array:
     """Return V of the observation after each step of one stream (one agent in one environment), [T].
 
-    `last_value` [] is V after the last step. At an episode's end it is V of the final observation.
+    After the last step of an episode this is V of the episode's final observation; after the last step of the rollout,
+    `last_value` [].
     """
     value = jnp.concatenate([steps.value[1:], last_value[None]])
     return value if steps.final_value is None else jnp.where(steps.ended, steps.final_value, value)
@@ -30,7 +31,7 @@ def next_values(steps: Transition, last_value: Array) -> Array:
 def cut(steps: Transition, targets: Targets, length: int) -> Batch:
     """Return steps and targets [T, B] cut into sequences [M, L] of `length` steps, with zeros in invalid rows.
 
-    On several devices, each then has the sequences of all devices.
+    If training uses several devices, the result has the sequences of all of them, on each.
     """
     starts = zero_rows(steps.valid[::length], steps.carry)
     steps = dataclasses.replace(steps, carry=())
@@ -53,32 +54,33 @@ class Minibatch(NamedTuple):
 
     @property
     def index(self) -> Array:  # type: ignore[override]
-        """Return the numbers of the minibatch's sequences in the rollout, [m]; the number M is padding."""
+        """Return the indices of the minibatch's sequences, [m], among the rollout's M sequences; index M is padding."""
         return self.drawn.index
 
 
 class RowMasks(NamedTuple):
-    """Masks of a rollout's or a minibatch's rows that the critic and the policy learn from."""
+    """Masks of the rows of a rollout or minibatch: one of the rows that the critic learns from, one for the policy."""
 
     valid: Array  # [M, L] rows of the critic
     acting: Any  # [M, L] rows of the policy (masks.acting); None: all valid rows
 
     @property
     def policy(self) -> Array:
-        """Return which rows the policy learns from, [M, L]: valid ones with an allowed action."""
+        """Return the mask of the rows that the policy learns from, [M, L]: valid rows in which an action is allowed."""
         return self.valid if self.acting is None else self.acting
 
 
 def row_masks(steps: Transition) -> RowMasks:
-    """Return the masks of the rows of `steps` [M, L] that critic and policy learn from."""
+    """Return the masks of the rows of `steps` [M, L] that the critic learns from, and that the policy learns from."""
     return RowMasks(steps.valid, masks.acting(steps))
 
 
 def make_minibatch(rows: RowMasks, normalize_advantage: str, targets: Targets, drawn: MinibatchIndices) -> Minibatch:
-    """Return the minibatch of the sequences `drawn`, with advantages standardised and weighted.
+    """Return the minibatch of the sequences `drawn`, with its targets, and the weights of its rows in the loss.
 
-    `rows` and `targets` are those of the whole rollout. Standardisation is over the whole minibatch, before gradient
-    accumulation splits it into chunks.
+    `rows` and `targets` are those of the whole rollout. Advantages are standardised over the rollout or the minibatch,
+    or not, as `normalize_advantage` says ("rollout", "minibatch", "off"), and multiplied by the sampler's weights for
+    advantages, if it has any.
     """
     targets = standardize_over_rollout(targets, rows.policy, normalize_advantage)
     index, weight, advantage_weight = drawn
@@ -100,7 +102,8 @@ def make_minibatch(rows: RowMasks, normalize_advantage: str, targets: Targets, d
 def row_weights(rollout: RowMasks, minibatch: RowMasks, importance: Array | None) -> RowWeights | None:
     """Return the weights of a minibatch's rows [m, L] in the loss; None where each valid row has the weight 1.
 
-    `rollout` and `minibatch` are the masks of all their rows; `importance` [m, L] are importance weights, None: 1.
+    `rollout` and `minibatch` are the row masks of the whole rollout and of this minibatch; `importance` [m, L] are the
+    sampler's importance weights, None if all are 1.
     """
     if minibatch.acting is None:
         return None if importance is None else RowWeights(importance, importance, None)
@@ -123,8 +126,8 @@ ALIKE = 4e-6  # std / |mean| below which float32 advantages are equal: a mean of
 def standardize(advantage: Array, rows: Array, weight: Array | None = None) -> Array:
     """Return advantages with weighted mean 0 and population std 1 over the entries where `rows` is True.
 
-    They are unchanged if these are fewer than 2. Equal advantages become 0: their std is only the rounding error of
-    their mean.
+    With fewer than 2 such entries, advantages are unchanged. Equal advantages become 0: their std is only the rounding
+    error of their mean. `weight` None: all weights are 1.
     """
 
     def mean(x: Array) -> Array:
@@ -155,23 +158,23 @@ def pick(valid: Array, index: Array) -> Array:
 
 
 def repeated(tree: PyTree, count: int) -> PyTree:
-    """Return `tree` repeated along a new leading axis of length `count`, [B, ...]."""
+    """Return `tree` with each leaf repeated along a new leading axis of length `count`."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
 
 
 class Following(NamedTuple):
-    """Observation after each step of a rollout, and whether it is known."""
+    """Observation after each step of a rollout, and a mask that is True where this observation is known."""
 
     obs: PyTree  # [T, B, ...]; 0 where it is not known
     known: Array  # [T, B]
 
 
 def following(rollout: Rollout) -> Following:
-    """Return the observation after each step [T, B] of a rollout; after an episode's last step, its final observation.
+    """Return the observation after each step [T, B] of a rollout, and a mask of where it is known.
 
-    Where a host environment resets in the same step, it is instead the first one of the next episode. It is not known
-    after steps that are not `valid`, and where it is not finite: PPO itself reads no observation after a termination,
-    so that one of a failed simulation does no harm.
+    After an episode's last step it is the final observation; where a host environment resets in the same step, it is
+    the first one of the next episode. It is not known after steps that are not `valid` (autoreset steps), and where it
+    has entries that are not finite, which PPO tolerates after a termination.
     """
     steps = rollout.steps
     obs = jax.tree.map(lambda x, last: jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)
@@ -182,9 +185,10 @@ def following(rollout: Rollout) -> Following:
 
 
 def following_in_episode(rollout: Rollout) -> Following:
-    """Return the observation after each step [T, B], and whether it is known; never one of the next episode.
+    """Return the observation after each step [T, B] of a rollout, and a mask of where it is known.
 
-    As `following`, but where environments reset in the same step, it is unknown after an episode's last step.
+    As `following`, but never one of the next episode: where environments reset in the same step, the observation after
+    an episode's last step counts as not known.
     """
     steps, (obs, known) = rollout.steps, following(rollout)
     if steps.final_value is None:

@@ -18,7 +18,8 @@ __all__ = ["PopArt", "Quantile", "Regression", "TwoHot"]
 def value_losses(critic: Critic, state: PyTree, value_outputs: Array, batch: Batch) -> Array:
     """Return the critic's loss of each row, [N], from the network's value outputs [N, num_values].
 
-    `state` is the critic's own (such as PopArt's statistics), and `batch` has N rows with their targets and old values.
+    `state` is the critic's state (such as PopArt's statistics), and `batch` has the N rows with their value targets,
+    and with the values that were stored when they were collected.
     """
     return jax.vmap(critic.error, (None, 0, 0, 0))(state, value_outputs, batch.targets.value, batch.steps.value)
 
@@ -40,15 +41,15 @@ class Regression:
     num_values: ClassVar[int] = 1
 
     def init(self) -> Adapted:
-        """Return the initial state, which is () here, with no change of the network's value head."""
+        """Return the least-squares critic's initial state, (), with no change of the network's value head."""
         return Adapted((), None)
 
     def value(self, state: PyTree, value_outputs: Array) -> Array:
-        """Return the value V, [], which is the only value output."""
+        """Return the least-squares critic's value V, [], which is the network's only value output."""
         return value_outputs[0]
 
     def error(self, state: PyTree, value_outputs: Array, target: Array, old_value: Array) -> Array:
-        """Return the value loss, [], of one row.
+        """Return the least-squares critic's value loss, [], of one row.
 
         `value_outputs` are [1], `target` is the value target R, and `old_value` is V when the row was collected, around
         which `value_clip` clips.
@@ -56,11 +57,11 @@ class Regression:
         return clipped_value_loss(value_outputs[0], target, old_value, self.value_clip, self.huber_delta)
 
     def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
-        """Return `state` as it is, with no change of the network's value head: this critic has nothing to adapt."""
+        """Return `state` as it is, with no change of the network's value head: least squares have nothing to adapt."""
         return Adapted(state, None)
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
-        """Return {}: this critic logs no metrics of its own."""
+        """Return {}: the least-squares critic logs no metrics of its own."""
         return {}
 
 
@@ -100,15 +101,18 @@ class PopArt:
     num_values: ClassVar[int] = 1
 
     def init(self) -> Adapted:
-        """Return the statistics of no targets, mean 0 and variance 1, which the first rollout replaces."""
+        """Return PopArt's statistics of no targets, mean 0 and variance 1, which the first rollout replaces.
+
+        The network's value head is not changed.
+        """
         return Adapted(ValueStats(jnp.float32(0.0), jnp.float32(0.0), jnp.float32(1.0)), None)
 
     def value(self, state: ValueStats, value_outputs: Array) -> Array:
-        """Return the value V, [], in units of the reward, from the one standardised value output, [1]."""
+        """Return PopArt's value V, [], in units of the reward, from the one standardised value output, [1]."""
         return state.mean + self._std(state) * value_outputs[0]
 
     def error(self, state: ValueStats, value_outputs: Array, target: Array, old_value: Array) -> Array:
-        """Return the value loss, [], of one row, computed from V and targets standardised by the statistics in `state`.
+        """Return PopArt's value loss, [], of one row, from V and target standardised by the statistics in `state`.
 
         `target` and `old_value`, V when the row was collected, are in units of the reward.
         """
@@ -117,10 +121,10 @@ class PopArt:
         return clipped_value_loss(value_outputs[0], target, old_value, self.value_clip, self.huber_delta)
 
     def update(self, state: ValueStats, targets: Array, valid: Array) -> Adapted:
-        """Return the statistics updated by a rollout, and the change of the value head that goes with them.
+        """Return PopArt's statistics updated by a rollout, and the change of the value head that goes with them.
 
-        `targets` [M, L] count where `valid` [M, L]. The change of its last layer makes up for the new statistics, so
-        that V stays the same for every observation.
+        `targets` [M, L] count where `valid` [M, L]. The change of the head's last layer makes up for the new
+        statistics, so that V stays the same for every observation.
         """
         rate = jnp.where(valid.any(), self.rate, 0.0)
         weight = state.weight + rate * (1.0 - state.weight)
@@ -134,7 +138,7 @@ class PopArt:
         return Adapted(new, Rescale(self._std(state) / std, (state.mean - new.mean) / std))  # proposition 1
 
     def metrics(self, state: ValueStats, targets: Array, valid: Array) -> Metrics:
-        """Return the metrics `popart_mean` and `popart_std`: the statistics by which targets are standardised."""
+        """Return the metrics `popart_mean` and `popart_std`: the statistics by which PopArt standardises targets."""
         return {"popart_mean": state.mean, "popart_std": self._std(state)}
 
     def _std(self, state: ValueStats) -> Array:
@@ -164,14 +168,14 @@ class TwoHot:
 
     @property
     def num_values(self) -> int:
-        """Number of outputs of the network's value head: one logit per bin."""
+        """Number of outputs of the network's value head that the two-hot critic needs: one logit per bin."""
         return self.num_bins
 
     def init(self) -> Adapted:
-        """Return the initial state, which is (), and a change of the value head that makes V start near 0 everywhere.
+        """Return the two-hot critic's initial state, (), and a change of the value head that makes V start near 0.
 
         The last layer's weights become 0, so that V is at first the same for every observation. Raises ConfigError
-        where `low` is not below `high`.
+        where the option `low` is not below `high`.
         """
         if isinstance(self.low, int | float) and isinstance(self.high, int | float) and self.low >= self.high:
             raise ConfigError(f"critic: low = {self.low:g} must be below high = {self.high:g}")
@@ -179,15 +183,21 @@ class TwoHot:
         return Adapted((), Rescale(0.0, -jnp.log1p(jnp.abs(self.bins()))))
 
     def value(self, state: PyTree, value_outputs: Array) -> Array:
-        """Return the value V, []: the mean of the bins, weighted by the softmax of the value outputs [num_bins]."""
+        """Return the two-hot critic's V, []: the mean of the bins' values, weighted by the softmax of the outputs.
+
+        `value_outputs` [num_bins] has one output for each bin.
+        """
         return (jax.nn.softmax(value_outputs) * self.bins()).sum()  # not a matrix product: accelerators round those
 
     def error(self, state: PyTree, value_outputs: Array, target: Array, old_value: Array) -> Array:
-        """Return the cross-entropy loss, [], of one row, for the value target `target`; `old_value` is not used."""
+        """Return the two-hot critic's cross-entropy loss, [], of one row, for the value target `target`.
+
+        `old_value` is not used.
+        """
         return -(self.encode(target) * jax.nn.log_softmax(value_outputs)).sum()
 
     def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
-        """Return `state` as it is, with no change of the network's value head: the bins are fixed."""
+        """Return `state` as it is, with no change of the network's value head: the two-hot critic's bins are fixed."""
         return Adapted(state, None)
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
@@ -231,15 +241,15 @@ class Quantile:
 
     @property
     def num_values(self) -> int:
-        """Number of outputs of the network's value head: one for each quantile."""
+        """Number of outputs of the network's value head that the quantile critic needs: one for each quantile."""
         return self.num_quantiles
 
     def init(self) -> Adapted:
-        """Return the initial state, which is () here, with no change of the network's value head."""
+        """Return the quantile critic's initial state, (), with no change of the network's value head."""
         return Adapted((), None)
 
     def value(self, state: PyTree, value_outputs: Array) -> Array:
-        """Return the value V, []: the mean of the value outputs [num_quantiles], which are quantiles of the return."""
+        """Return the quantile critic's V, []: the mean of the value outputs [num_quantiles], which are quantiles."""
         return value_outputs.mean()
 
     def error(self, state: PyTree, value_outputs: Array, target: Array, old_value: Array) -> Array:
@@ -254,12 +264,15 @@ class Quantile:
         return Adapted(state, None)
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
-        """Return {}: this critic logs no metrics of its own."""
+        """Return {}: the quantile critic logs no metrics of its own."""
         return {}
 
 
 def rescaled(network: Network, params: Params, rescale: Rescale | None) -> Params:
-    """Return the network's parameters with its value outputs rescaled as `rescale` says; None changes nothing."""
+    """Return the network's parameters, changed so that its value outputs are scaled and shifted as `rescale` says.
+
+    With `rescale` None, `params` are returned as they are.
+    """
     return params if rescale is None else network.rescale_value(params, *rescale)
 
 

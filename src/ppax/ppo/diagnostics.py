@@ -26,7 +26,7 @@ class History(NamedTuple):
 
 
 def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
-    """Return the scalar metrics of one update by name, each with the way in which several updates' are reduced to one.
+    """Return the scalar metrics of one update by name, each with its reduction over several updates (mean, max, ...).
 
     `batch` holds the rollout's rows [M, L], `acting` [M, L] says which of them the policy learns from, and `history`
     has the metrics of the gradient steps.
@@ -64,7 +64,7 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
 
 
 def ends_of_episodes(steps: Transition) -> Table:
-    """Return the metrics `terminations` and `truncations`: how many of the steps [M, L] ended an episode in either way.
+    """Return the metrics `terminations` and `truncations`: at how many of the steps [M, L] an episode ended so.
 
     A step with both flags is counted as a termination only.
     """

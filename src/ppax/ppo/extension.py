@@ -53,7 +53,7 @@ TRAINED = "extensions"  # key of the extensions' parameters among those of the n
 
 
 class Before(NamedTuple):
-    """Result of the hook `Extension.before`: rewards and further inputs of rows for this update."""
+    """Result of the hook `Extension.before`: an update's rewards, extra inputs of its rows, and next states."""
 
     state: PyTree  # of the extension, after this rollout
     reward: Array  # [T, B] that is learned from
@@ -63,7 +63,7 @@ class Before(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """Result of the hook `Extension.terms`: terms of the loss and metrics, [N] each, one number for each row.
+    """Result of the hook `Extension.terms`: further terms of the loss, and metrics; each has one number a row, [N].
 
     Their names must differ from those of other metrics.
     """
@@ -73,7 +73,7 @@ class Terms(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """Result of the hook `Extension.observe`: whether to take the gradient step, and the state after it."""
+    """Result of the hook `Extension.observe`: the extension's next state, and whether to apply the gradient step."""
 
     inner: PyTree  # state inside the update
     proceed: Array | None = None  # [] bool: whether to apply this gradient step and later ones may; None: yes
@@ -97,9 +97,10 @@ class After(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Input of the hook `Extension.act`: the policy and its action in every stream, [B, ...].
+    """Input of the hook `Extension.act`: the policy's outputs and the action chosen so far in every stream, [B, ...].
 
-    A stream is one agent in one environment.
+    A stream is one agent in one environment. The action is a sample of the policy, or what the extension before has
+    chosen.
     """
 
     policy: ForwardPass  # for the current observation
@@ -110,17 +111,21 @@ class Choice(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """Result of the hook `Extension.act`: the action of every stream, and the extension's next state."""
+    """Result of the hook `Extension.act`: the action of every stream, and the extension's next state of each stream.
+
+    A stream is one agent in one environment.
+    """
 
     acting: PyTree  # [B, ...] next state of each stream while acting
     action: PyTree  # [B, ...] as the policy's distribution samples it
 
 
 class Rows(NamedTuple):
-    """Input of the hook `Extension.terms`: the rows [N] of a minibatch, or of a chunk of it, and their outputs.
+    """Input of the hook `Extension.terms`: rows [N] of a minibatch, with the network's outputs for them.
 
-    A row is one step of a stream (one agent in one environment). Methods run the network over other inputs of the same
-    rows.
+    They are all rows of the minibatch, or those of one chunk where gradients are accumulated over chunks. A row is one
+    step of a stream (one agent in one environment). The methods run the network over other inputs in place of these
+    rows' own.
     """
 
     agent: Any  # PPO with the numbers of this gradient step
@@ -134,18 +139,19 @@ class Rows(NamedTuple):
     extras: PyTree = ()  # [N, ...] further inputs that `before` of this extension has made
 
     def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
-        """Return the network's outputs for other observations of the same rows, [N, ...].
+        """Return the network's outputs for other observations `obs` [N, ...] in the place of those of these rows.
 
-        A network with memory starts from the carry that is stored for each sequence.
+        A network with memory starts from the recurrent state that is stored for the beginning of each sequence of rows.
         """
         obs, action_mask = to_pairs((obs, action_mask), self.sequences.valid.shape[1])
         steps = dataclasses.replace(self.sequences, obs=obs, action_mask=action_mask)
         return forward_sequences(self.agent, self.learner, steps)
 
     def draw(self, size: int) -> Array:
-        """Return a random number below `size` for each row, [N].
+        """Return a random integer in [0, size) for each row, [N].
 
-        It is the same in all epochs of an update, and however rows are split over minibatches, chunks and devices.
+        A row gets the same integer in all epochs of an update, and however rows are split over minibatches, chunks and
+        devices.
         """
         length = self.sequences.valid.shape[1]
         rows = to_rows(self.index[:, None] * length + jnp.arange(length)[None])
@@ -164,14 +170,18 @@ class Rows(NamedTuple):
         return in_float32(obs if stats is None else normalization.normalize_obs(stats, obs))
 
     def encode(self, obs: PyTree) -> PyTree:
-        """Return the network's features of other observations, rows [N], before the memory (`Network.encode`)."""
+        """Return the network's features of the observations `obs` [N, ...], before the memory (`Network.encode`).
+
+        The observations need not be those of these rows.
+        """
         with precise(self.agent.network, self.agent.compute_dtype, self.learner.params) as params:
             return in_float32(jax.vmap(self.agent.network.encode, (None, 0))(params, self.inputs(obs)))
 
     def losses(self, batch: Batch) -> Array:
-        """Return PPO's own loss of other rows, [N]: policy + vf_coef * value - ent_coef * entropy, without weights.
+        """Return PPO's loss of each row of `batch`, [N]: policy + vf_coef * value - ent_coef * entropy, unweighted.
 
-        `batch` has N rows with the same memory as those here, such as mirrored ones.
+        `batch` are these rows with other contents, such as mirrored observations and actions; a network with memory
+        starts from the recurrent states that are stored for these rows.
         """
         agent, policy = self.agent, self.forward(batch.steps.obs, batch.steps.action_mask)
         value = value_losses(agent.critic, self.learner.critic, policy.value_outputs, batch)
@@ -184,33 +194,40 @@ class Rows(NamedTuple):
 class Extension:
     """Base class of extensions: a part whose hooks PPO calls in an update. Override those that you need.
 
-    A part is a frozen dataclass of options. In all hooks, `agent` is the PPO that has the extension, and `state` is
-    what `init` and the later hooks returned for it. `name` tells two extensions of one class apart; in a run file it is
-    the name of the table, [agent.extensions.NAME].
+    A part is a frozen dataclass of options. In all hooks, `agent` is the PPO that has the extension, and `state` is the
+    extension's state, as `init` or the last hook that changed it returned it. `name` tells two extensions of one class
+    apart; in a run file it is the name of the table, [agent.extensions.NAME].
     """
 
     name: str = dataclasses.field(default="", kw_only=True, metadata={"static": True, "named": True})
 
     @property
     def needs_latest_policy(self) -> str:
-        """Return the name of the option that compares with the policy that acted; "" if there is none.
+        """Return the name of the extension's option that needs rollouts of the latest policy; "" if there is none.
 
-        Such an option cannot be used with `overlap`, where the policy that acts is not the latest.
+        Such an option cannot be used with `overlap`, which collects the next rollout, with the last policy, during an
+        update.
         """
         return ""
 
     @property
     def grows(self) -> bool:
-        """Return whether the first update adds arrays to the extension's state; `start` then allocates zeros."""
+        """Return True if the first update adds arrays to the extension's state; `start` then allocates them as zeros.
+
+        `start` is the start of training, before the first update.
+        """
         return False
 
     def check(self, agent: Any) -> None:
-        """Raise ConfigError where options contradict each other or those of `agent`. No number is a tracer here."""
+        """Raise ConfigError where the extension's options contradict each other or those of `agent`.
+
+        Numbers (options that a compiled program takes as inputs) have concrete values here: none is a tracer.
+        """
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
         """Return the extension's initial state, and parameters that the loss trains along with the network's.
 
-        Either is () if there is none. Raises ConfigError where sizes and choices contradict each other or those of
+        Each of the two is () if there is none. Raises ConfigError where options contradict each other or those of
         `agent`.
         """
         return ExtensionState()
@@ -225,8 +242,8 @@ class Extension:
     def init_acting(self, agent: Any, num_streams: int) -> PyTree:
         """Return the extension's initial state for each stream while it acts, [B, ...]; () if it does not act.
 
-        A stream is one agent in one environment; the state is kept in the policy's carry. If it is (), the hook `act`
-        is not called.
+        A stream is one agent in one environment; the state is carried from step to step along with the network's
+        memory. If it is (), the hook `act` is not called.
         """
         return ()
 
@@ -241,17 +258,20 @@ class Extension:
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
         """Return this update's rewards and further inputs of rows, and the state after learning from the rollout.
 
-        PPO calls it once an update, before the targets. `reward` [T, B] is the environment's, scaled where the agent
-        scales it, and changed by extensions before this one. Rewards of rows that are not valid (autoreset steps) are
-        not read, and their observations may be anything (but see `batches.following`). On several devices `rollout` has
-        the streams of one of them: `ppax.devices.sharding.gather` joins all, and `state` must be the same on all.
+        PPO calls it once an update, before it computes advantages and value targets. `state` is the extension's, and
+        `streams` its state for each stream (one agent in one environment). `reward` [T, B] is the environment's, scaled
+        where the agent scales it, and changed by extensions before this one. Rows that are not valid (autoreset steps)
+        may hold any observation, and their rewards are not read; `batches.following` gives the observation after each
+        step. On several devices `rollout` has the streams of one of them: `ppax.devices.sharding.gather` joins all, and
+        `state` must be the same on all.
         """
         return Before(state, reward, (), streams)
 
     def targets(self, targets: Targets, extras: PyTree) -> Targets:
-        """Return advantages and value targets with what this extension adds; called wherever they are computed.
+        """Return advantages and value targets with what this extension adds to them.
 
-        `extras` are the further inputs of the same rows that the extension's `before` has returned.
+        PPO calls it wherever it computes targets. `extras` are the further inputs of the same rows that the extension's
+        `before` has returned.
         """
         return targets
 
@@ -260,51 +280,53 @@ class Extension:
         return Terms({})
 
     def begin(self, state: PyTree) -> PyTree:
-        """Return the extension's state inside an update, before its first gradient step: the `inner` of other hooks."""
+        """Return the extension's state inside an update, before its first gradient step; `inner` in other hooks."""
         return ()
 
     def adapt(self, agent: Any, inner: PyTree) -> Any:
-        """Return the agent with other numbers for one gradient step, as a schedule changes them for a whole update.
+        """Return the agent with its numbers, such as the learning rate, changed for one gradient step.
 
         `inner` is the extension's state inside the update.
         """
         return agent
 
     def observe(self, agent: Any, inner: PyTree, metrics: Mapping[str, Array], acts: Array) -> Observed:
-        """Return the state after a minibatch's loss is known, and whether to take its gradient step.
+        """Return the extension's state after a minibatch's loss is known, and whether to apply its gradient step.
 
-        The step then has the numbers that `adapt` sets by the new state. `metrics` are those of the loss; `acts` []
-        says whether the minibatch has a row that the policy learns from.
+        `inner` is the extension's state inside the update, `metrics` are those of the loss, and `acts` [] says whether
+        the minibatch has a row that the policy learns from. The returned state is already used for this step: `adapt`
+        then sets the step's numbers, such as the learning rate, from it.
         """
         return Observed(inner)
 
     def after(self, agent: Any, learner: LearnerState, state: PyTree, inner: PyTree, learned: Learned) -> After:
-        """Return the learner after learning further from a rollout; once an update, after its gradient steps.
+        """Return the learner and the extension's state after learning further from a rollout that PPO has learned from.
 
-        The statistics of observations do not include this rollout yet. Rows that are not valid must have no influence,
-        and the result must be the same on all devices. `inner` is the extension's state inside the update.
+        PPO calls it once an update, after the gradient steps; the statistics of observations do not include this
+        rollout yet. Rows that are not valid must have no influence, and the result must be the same on all devices.
+        `inner` is the extension's state inside the update.
         """
         return After(learner, state)
 
     def rescale_value(self, state: PyTree, scale: Scalar, shift: Scalar) -> PyTree:
-        """Return the state whose value heads have the outputs scale [] * (old outputs) + shift, [] or [num_values].
+        """Return the extension's state with its value heads changed: new outputs = scale [] * old outputs + shift.
 
-        It is called together with `Network.rescale_value`, by critics whose outputs have a changing scale, such as
-        PopArt.
+        `shift` is [] or [num_values]. PPO calls it together with `Network.rescale_value`, for critics whose outputs
+        have a changing scale, such as PopArt.
         """
         return state
 
 
 def folded(name: str) -> int:
-    """Return the number that is folded into a learner's key for the extension `name`, which so has a key of its own."""
+    """Return the number to fold into a learner's key for the extension `name`: each extension has a key of its own."""
     return zlib.crc32(name.encode())
 
 
 class Chain:
-    """Extensions of an agent in their order, called as one. Its loops unroll while a program is traced."""
+    """All extensions of an agent, in their order; each method calls the hook of the same name of one after another."""
 
     def __init__(self, extensions: Sequence[Extension]):
-        """Keep the extensions by name; ConfigError for two of one name, or a name that is no identifier."""
+        """Keep the extensions by name; raise ConfigError if two have the same name, or if a name is no identifier."""
         self.by_name = {name_of(extension): extension for extension in extensions}
         odd = next((name for name in self.by_name if not name.isidentifier()), None)
         if odd is not None:
@@ -316,7 +338,7 @@ class Chain:
             raise ConfigError(f'extensions: two are named {twice}; give one another name, {cls}(name="{twice}_2")')
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> dict[str, ExtensionState]:
-        """Return the initial state and trained parameters of each extension by name, each from a key of its own."""
+        """Return each extension's initial state and trained parameters, by name; each gets a random key of its own."""
         states = {}
         for name, extension in self.by_name.items():
             state, params = extension.init(agent, observation_space, jax.random.fold_in(key, folded(name)))
@@ -324,7 +346,7 @@ class Chain:
         return states
 
     def check(self, agent: Any) -> None:
-        """Raise ConfigError where options of an extension contradict each other or those of `agent`."""
+        """Raise ConfigError where options of one of the extensions contradict each other or those of `agent`."""
         for extension in self.by_name.values():
             extension.check(agent)
 
@@ -336,14 +358,18 @@ class Chain:
         return {name: extension.init_streams(num_streams) for name, extension in self.by_name.items()}
 
     def init_acting(self, agent: Any, num_streams: int) -> dict[str, PyTree]:
-        """Return the initial states of the extensions that change actions, for each stream, [B, ...], by name."""
+        """Return the initial states of the extensions that change actions, for each stream, [B, ...], by name.
+
+        A stream is one agent in one environment. The dict is empty if no extension changes actions.
+        """
         states = {name: extension.init_acting(agent, num_streams) for name, extension in self.by_name.items()}
         return {name: state for name, state in states.items() if jax.tree.leaves(state)}
 
     def act(self, agent: Any, choice: Choice, key: Key) -> Decision:
-        """Return the decision for every stream, with the action that the extensions make of the policy's.
+        """Return the decision for every stream (one agent in one environment), with the action that extensions change.
 
-        Called are those whose state is in the policy's carry. `key` is one key, or one for each stream [B].
+        Without such extensions it is the policy's action. An extension acts only if the policy's carry (what is kept
+        from step to step) has a state of it. `key` is one key, or one for each stream [B].
         """
         policy = choice.policy
         states = dict(policy.carry.extensions) if isinstance(policy.carry, Acting) else {}
@@ -359,10 +385,10 @@ class Chain:
         return decision_of(policy, choice.action)
 
     def trained(self, learner: LearnerState) -> Params:
-        """Return the parameters that gradient steps train: the network's and, if extensions have some, theirs.
+        """Return the parameters that gradient steps train: those of the network and, if extensions have some, theirs.
 
-        Those of extensions are in the dict under the name TRAINED. Raises ConfigError if the network's own parameters
-        are no dict, or have this name.
+        Then the dict of the network's parameters gets one more entry, TRAINED, with those of the extensions. Raises
+        ConfigError if the network's parameters are no dict, or have an entry of this name.
         """
         own = {name: one.params for name, one in learner.extensions.items() if jax.tree.leaves(one.params)}
         if not own:
@@ -375,7 +401,10 @@ class Chain:
         return learner.params | {TRAINED: own}
 
     def with_trained(self, learner: LearnerState, params: Params) -> LearnerState:
-        """Return the learner with these parameters in their places; they are as `Chain.trained` returns them."""
+        """Return the learner with the parameters `params`, which are as `Chain.trained` returns them.
+
+        Those of the network replace the learner's, and those of each extension go into its state.
+        """
         if not isinstance(params, dict) or TRAINED not in params:
             return learner._replace(params=params)
         own = params[TRAINED]
@@ -384,7 +413,11 @@ class Chain:
         return learner._replace(params=network, extensions=states)
 
     def before(self, agent: Any, learner: LearnerState, rollout: Rollout, reward: Array) -> Prepared:
-        """Return learner, steps and rewards after each extension's `before`, called in their order once an update."""
+        """Return learner, steps and rewards after the hook `before` of each extension, called in their order.
+
+        PPO calls it once an update, before it computes targets. `reward` [T, B] is the environment's, scaled where the
+        agent scales it.
+        """
         states, extras, streams, metrics = dict(learner.extensions), {}, {}, Table({})
         for name, extension in self.by_name.items():
             out = extension.before(agent, states[name].state, rollout.extensions[name], rollout, reward)
@@ -398,13 +431,16 @@ class Chain:
         return Prepared(learner._replace(extensions=states), steps, reward, streams, metrics)
 
     def targets(self, targets: Targets, steps: Transition) -> Targets:
-        """Return advantages and value targets with what the extensions add to them."""
+        """Return advantages and value targets with what all extensions add to them, one after the other.
+
+        `steps` are the steps of the targets, which hold the extensions' further inputs.
+        """
         for name, extension in self.by_name.items():
             targets = extension.targets(targets, extras_of(steps, name))
         return targets
 
     def terms(self, rows: Rows) -> Terms:
-        """Return the further terms of the loss of all extensions; each gets its own parameters and inputs of rows."""
+        """Return the further terms of the loss of all extensions; each reads its own parameters and inputs of rows."""
         losses: dict[str, Array] = {}
         metrics: dict[str, Array] = {}
         for name, extension in self.by_name.items():
@@ -416,23 +452,23 @@ class Chain:
         return Terms(losses, metrics)
 
     def begin(self, learner: LearnerState) -> dict[str, PyTree]:
-        """Return each extension's state inside an update, by name, before the first gradient step."""
+        """Return each extension's state inside an update, by name, as it is before the first gradient step."""
         return {name: one.begin(learner.extensions[name].state) for name, one in self.by_name.items()}
 
     def adapt(self, agent: Agent, inner: Mapping[str, PyTree]) -> Agent:
-        """Return the agent with the numbers of a gradient step, which the extensions adapt one after the other.
+        """Return the agent with its numbers, such as the learning rate, as extensions change them for a gradient step.
 
-        `inner` has the state of each inside the update, by name.
+        `inner` has each extension's state inside the update, by name.
         """
         for name, extension in self.by_name.items():
             agent = extension.adapt(agent, inner[name])
         return agent
 
     def observe(self, agent: Any, inner: Mapping[str, PyTree], metrics: Mapping[str, Array], acts: Array) -> Observed:
-        """Return the extensions' states after a minibatch's loss is known; its gradient step is applied if all agree.
+        """Return all extensions' states after a minibatch's loss is known, and whether to apply its gradient step.
 
-        `inner` has the state of each inside the update, by name; `metrics` are those of the loss, and `acts` [] says
-        whether the minibatch has a row that the policy learns from.
+        The step is applied unless an extension objects. `inner` has each extension's state inside the update, by name;
+        `metrics` are those of the loss, and `acts` [] says whether the minibatch has a row that the policy learns from.
         """
         after, proceed, seen = {}, None, Table({})
         for name, extension in self.by_name.items():
@@ -447,10 +483,10 @@ class Chain:
     def after(
         self, agent: Any, learner: LearnerState, inner: Mapping[str, PyTree], learned: Learned, before: Table
     ) -> Finished:
-        """Return learner and metrics after each extension's `after`, called in their order once an update.
+        """Return learner and metrics after the hook `after` of each extension, called in their order.
 
-        `inner` has the state of each inside the update, by name; `before` are the metrics that `Chain.before` has
-        returned.
+        PPO calls it once an update, after the gradient steps. `inner` has each extension's state inside the update, by
+        name; `before` are the metrics that `Chain.before` has returned.
         """
         require_new("before", before, learned.metrics)
         metrics = learned.metrics | before
@@ -464,7 +500,7 @@ class Chain:
         return Finished(learner, metrics)
 
     def rescale_value(self, learner: LearnerState, scale: Scalar, shift: Scalar) -> LearnerState:
-        """Return the learner whose extensions' value heads have the outputs scale * (old outputs) + shift."""
+        """Return the learner with the extensions' value heads changed: new outputs = scale * old outputs + shift."""
         states = {
             name: one._replace(state=self.by_name[name].rescale_value(one.state, scale, shift))
             for name, one in learner.extensions.items()
@@ -474,8 +510,8 @@ class Chain:
     def _named(self, name: str, metrics: Mapping[str, Array]) -> Table:
         """Return metrics of the extension `name` by their names in the log.
 
-        These are the plain names; for the second and later extensions of a class, the extension's name comes before
-        them.
+        The first extension of a class logs them by their plain names; further extensions of the same class with their
+        own name and "_" in front.
         """
         same = [other for other, one in self.by_name.items() if type(one) is type(self.by_name[name])]
         return renamed(metrics, lambda metric: metric if same[0] == name else f"{name}_{metric}")
@@ -499,7 +535,7 @@ class Finished(NamedTuple):
 
 
 def extras_of(steps: Transition, name: str) -> PyTree:
-    """Return the further inputs of the rows `steps` that the extension `name` has made; () if there are none."""
+    """Return the further inputs of the rows `steps` that the extension `name` has made; () if it has made none."""
     return steps.extras[name] if steps.extras and name in steps.extras else ()
 
 

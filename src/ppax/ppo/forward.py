@@ -30,7 +30,7 @@ def forward(
     first: Array,
     action_mask: PyTree | None,
 ) -> ForwardPass:
-    """Return the network's outputs over sequences [M, L, ...], each run from its initial `carry` [M, ...].
+    """Return the network's outputs over sequences [M, L, ...], each run from its recurrent state `carry` [M, ...].
 
     `first` [M, L] marks first steps of episodes, at which the memory is reset. Parameters and observation statistics
     are those of `learner`. Observations, features and results are float32; `compute_dtype` is the precision of the
@@ -59,8 +59,8 @@ def forward(
 def precise(network: Network, compute_dtype: str, params: Params) -> Iterator[Params]:
     """Yield the parameters to call `network` with, in a context in which it multiplies matrices in `compute_dtype`.
 
-    A network whose attribute `own_products` is True gets float32 parameters and rounds the factors of its products
-    itself. Any other network gets parameters cast to that dtype, in which its layers then compute.
+    A network whose attribute `own_products` is True gets float32 parameters, and rounds the two factors of each matrix
+    product itself. Any other network gets parameters cast to that dtype, in which its layers then compute.
     """
     dtype = jnp.dtype(product_dtype(compute_dtype))
     if getattr(network, "own_products", False):
@@ -71,7 +71,7 @@ def precise(network: Network, compute_dtype: str, params: Params) -> Iterator[Pa
 
 
 def forward_sequences(agent: Any, learner: LearnerState, steps: Transition) -> ForwardPass:
-    """Return the network's outputs over stored sequences [M, L], each run from its stored initial carry.
+    """Return the network's outputs over stored sequences [M, L], each run from the recurrent state stored with it.
 
     `agent` is a PPO, whose network and critic are used.
     """
@@ -98,7 +98,7 @@ class StepShapes(NamedTuple):
 
 
 def step_shapes(network: Network, observation_space: spaces.Space, key: Key) -> StepShapes:
-    """Return the shapes that a network gives for an observation of the space; nothing is computed."""
+    """Return the shapes of a network's outputs for one observation of the space; nothing is computed."""
 
     def step(key: Key, obs: PyTree) -> StepShapes:
         network_key, action_key = jax.random.split(key)
@@ -115,7 +115,7 @@ def step_shapes(network: Network, observation_space: spaces.Space, key: Key) -> 
 
 
 def example_of(observation_space: spaces.Space) -> PyTree:
-    """Return an observation of the space, of which only the shapes are to be used."""
+    """Return some observation of the space, of which only shapes and dtypes are to be used."""
     # a copy, because sampling changes a space
     return jax.tree.map(jnp.asarray, copy.deepcopy(observation_space).sample())
 
@@ -131,14 +131,21 @@ def cast(tree: PyTree, dtype: jnp.dtype) -> PyTree:
 
 
 def remembered(carry: PyTree) -> PyTree:
-    """Return the network's memory in a carry of any agent, without the states of extensions that act."""
+    """Return the network's memory from `carry`, which is the state that an agent's policy keeps from step to step.
+
+    States of extensions that act, which a carry may also hold, are left out. The carry may be a tree of the carries of
+    several groups of agents.
+    """
     return jax.tree.map(
         lambda x: x.memory if isinstance(x, Acting) else x, carry, is_leaf=lambda x: isinstance(x, Acting)
     )
 
 
 def with_memory(carry: PyTree, memory: PyTree) -> PyTree:
-    """Return `carry` with the network's next memory; states of extensions that act, if it has any, stay."""
+    """Return `carry` (the state kept from step to step) with the network's memory replaced by `memory`.
+
+    States of extensions that act, if the carry holds any, stay.
+    """
     return carry._replace(memory=memory) if isinstance(carry, Acting) else memory
 
 
@@ -152,9 +159,10 @@ def sample(policy: ForwardPass, key: Key) -> PyTree:
 
 
 def decision_of(policy: ForwardPass, action: PyTree) -> Decision:
-    """Return the decision to take `action` in every stream: with its log-probability, V and the policy's next carry.
+    """Return the decision to take `action` in every stream: with its log-probability, V and the policy's next memory.
 
-    `action` [B, ...] is as the policy's distribution samples it, before squashing and clipping for the environment.
+    A stream is one agent in one environment. `action` [B, ...] is as the policy's distribution samples it, before
+    squashing and clipping for the environment.
     """
     distribution = policy.distribution
     return Decision(policy.carry, action, distribution.env_action(action), distribution.log_prob(action), policy.value)
@@ -165,8 +173,8 @@ def evaluate_in_chunks(
 ) -> tuple[Array, Array]:
     """Return V and log-probability of all steps [T, B], as [T, B], computed in chunks of about `rows` rows.
 
-    `evaluate` takes sequences [M, L] of `length` steps, each with its first carry [M, 1, ...], and returns two arrays
-    [M, L].
+    `evaluate` takes sequences [M, L] of `length` steps, each with the recurrent state at its start [M, 1, ...], and
+    returns V and log-probability, [M, L] each.
     """
     num_steps, streams = steps.valid.shape
     starts = to_sequences(steps.carry, 1)

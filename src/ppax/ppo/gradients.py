@@ -79,10 +79,10 @@ def _by_name(gradient: Gradient) -> LossGradient:
 
 
 def by_rule(rule: GradientRule, gradient_at: Callable[[Params], LossGradient], params: Params) -> LossGradient:
-    """Return the gradient that the agent's rule makes of the loss's at `params`, with the metrics of both.
+    """Return the gradient that `rule` makes of the loss's at `params`, with the metrics of the loss and of the rule.
 
-    `gradient_at` computes the loss's gradient at any parameters. Raises ConfigError for a result that is no gradient of
-    `params`, or a metric that exists already.
+    `gradient_at` computes the loss's gradient at any parameters. Raises ConfigError if the rule returns something that
+    is no gradient of `params`, or a metric whose name the loss has already.
     """
     own = gradient_at(params)
     found = rule(own, gradient_at, params)
@@ -133,5 +133,5 @@ class Plain:
     def __call__(
         self, gradient: LossGradient, gradient_at: Callable[[Params], LossGradient], params: Params
     ) -> LossGradient:
-        """Return `gradient` as it is, so that the program is the same as without this part."""
+        """Return `gradient` as it is: with this gradient rule, the program is the same as without any."""
         return gradient

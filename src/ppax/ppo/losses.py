@@ -32,9 +32,10 @@ class ClippedSurrogate:
     )
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios out of clip range.
+        """Return the clipped surrogate loss and the log-ratio of each row, [N] each, and metrics.
 
-        `distribution` is the current policy's over the N rows of `batch`.
+        The metric `clip_fraction` is the share of ratios out of the clip range. `distribution` is the current policy's
+        over the N rows of `batch`.
         """
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
@@ -54,15 +55,16 @@ class KLPenalty:
     kl_coef * KL(old || new) - w A of each row, with the probability ratio w and the advantage A.
 
     The divergence is estimated from the stored log-probabilities (by `k3`), which works for every distribution. The
-    extension KLControl may adapt the coefficient.
+    extension KLControl may adapt `kl_coef` during training.
     """
 
     kl_coef: Scalar = number("KL penalty coefficient: weight of KL(old || new)", default=1.0, low=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; the metric `policy_loss` includes the penalty.
+        """Return the surrogate loss with KL penalty and the log-ratio of each row, [N] each.
 
-        `distribution` is the current policy's over the N rows of `batch`.
+        The metric `policy_loss` includes the penalty. `distribution` is the current policy's over the N rows of
+        `batch`.
         """
         log_ratio = bounded_log_ratio(distribution.log_prob(batch.steps.action), batch.steps)
         loss = self.kl_coef * k3(log_ratio) - jnp.exp(log_ratio) * batch.targets.advantage  # eq. 8, negated
@@ -83,8 +85,9 @@ class DPO:
     beta: Scalar = number("drift scale for A < 0: soft upper bound of log(w) A", default=0.6, above=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; the metric `policy_loss` includes the drift.
+        """Return the loss of discovered policy optimisation and the log-ratio of each row, [N] each.
 
+        The loss, and so the metric `policy_loss`, includes the drift, a penalty on leaving the policy of the rollout.
         `distribution` is the current policy's over the N rows of `batch`.
         """
         steps, advantage = batch.steps, batch.targets.advantage
@@ -109,9 +112,10 @@ class SPO:
     clip_eps: Scalar = number("distance of the probability ratio from 1 at the optimum", default=0.2, above=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios beyond the optima.
+        """Return SPO's loss and the log-ratio of each row, [N] each, and metrics.
 
-        `distribution` is the current policy's over the N rows of `batch`.
+        The metric `clip_fraction` is the share of ratios further than `clip_eps` from 1, beyond the minimum of their
+        row's loss. `distribution` is the current policy's over the N rows of `batch`.
         """
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
@@ -134,9 +138,10 @@ class Rollback:
     slope: Scalar = number("alpha: slope back to the clip range; 0: the clipped surrogate", default=0.3, low=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios out of clip range.
+        """Return the loss with rollback and the log-ratio of each row, [N] each, and metrics.
 
-        `distribution` is the current policy's over the N rows of `batch`.
+        The metric `clip_fraction` is the share of ratios out of the clip range. `distribution` is the current policy's
+        over the N rows of `batch`.
         """
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)
@@ -152,7 +157,7 @@ class NoPolicyLoss:
     """Policy loss of 0, in the place of PPO's: for imitation alone. Value and entropy terms stay."""
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Return a loss of 0 and the log-ratio of each row, [N]; metrics such as `approx_kl` are made of the latter.
+        """Return a policy loss of 0 and the log-ratio of each row, [N] each, for metrics such as `approx_kl`.
 
         `distribution` is the current policy's over the N rows of `batch`.
         """
@@ -204,9 +209,9 @@ def total_loss(
 ) -> LossOutput:
     """Return the loss policy + vf_coef * value - ent_coef * entropy + further terms, and its metrics.
 
-    Each term is the weighted mean of its rows [N] over the valid ones. Eq. 9 of Schulman et al. 2017. `value` are the
-    critic's losses, `entropy` that of the policy; `further` terms and `metrics`, which are only logged, are those of
-    extensions.
+    Each term is the weighted mean of its rows [N] over the valid ones. Eq. 9 of Schulman et al. 2017. `value` [N] is
+    the critic's loss and `entropy` [N] the policy's entropy. `further` are the extensions' terms by name, [N] each;
+    `metrics` are the extensions' metrics, which are only logged.
     """
     _require_rows("loss", {"loss": policy.loss, "log_ratio": policy.log_ratio} | dict(policy.metrics), batch)
     _require_rows("extensions", {**further, **metrics}, batch)
@@ -226,7 +231,10 @@ def total_loss(
 
 
 def weighted(x: Array, weight: Array | None) -> Array:
-    """Return rows `x` [N] times `weight`; 0 where the weight is 0, also if `x` is NaN there. None: `x` itself."""
+    """Return rows `x` [N] times `weight` [N], `x` itself if `weight` is None.
+
+    Where the weight is 0, the result is 0, even if `x` is NaN there.
+    """
     return x if weight is None else jnp.where(weight == 0.0, 0.0, weight * x)
 
 
@@ -268,7 +276,7 @@ def _listed(shape: tuple[int, ...]) -> str:
 
 
 def _require_distinct(names: Sequence[str]) -> None:
-    """Raise ConfigError if two of these names of terms are the same, or one is that of another metric."""
+    """Raise ConfigError if two terms of the loss have the same name, or one has the name of a metric of the loss."""
     taken = [*names, "loss", "ratio_max", "ratio_min"]
     twice = [name for name in names if taken.count(name) > 1]
     if twice:

@@ -33,7 +33,7 @@ class Shuffle:
     )
 
     def size(self, sequences: int) -> int:
-        """Return the number of sequences in each minibatch of a rollout of `sequences`, padding included.
+        """Return the number of sequences in each shuffled minibatch of a rollout of `sequences`, padding included.
 
         Raises ConfigError if they cannot be divided into `num_minibatches`.
         """
@@ -76,7 +76,7 @@ def permutation(key: Key, size: int) -> Array:
     keys = _hash(_hash(data[0] + jnp.arange(ROUNDS, dtype=jnp.uint32)) + data[-1])
 
     def scramble(x: Array) -> Array:
-        """Return numbers `x` below 2^bits, permuted among all of them by a Feistel network.
+        """Return integers `x` below 2^bits, permuted among all such integers by a Feistel network.
 
         Each round xors one half of the bits with a hash of the other half.
         """
@@ -149,7 +149,7 @@ class Prioritised:
     )
 
     def size(self, sequences: int) -> int:
-        """Return the number of sequences in each minibatch of a rollout of `sequences`.
+        """Return the number of sequences in each prioritised minibatch of a rollout of `sequences`.
 
         Raises ConfigError if there are too few sequences, if they cannot be divided, or if `weights` do not suit
         `replacement`.
@@ -189,7 +189,10 @@ class Prioritised:
         return MinibatchIndices(index, weight * drawn**self.beta)
 
     def _draw(self, chance: Array, key: Key) -> tuple[Array, Array]:
-        """Return indices and importance weights [num_minibatches, size] of sequences, drawn by probabilities [S]."""
+        """Return indices and importance weights of sequences drawn by probabilities `chance` [S].
+
+        Both are [num_minibatches, size].
+        """
         size = self.size(chance.shape[0])
         if self.replacement:
             index = jax.random.choice(key, chance.shape[0], (self.num_minibatches, size), p=chance).astype(jnp.int32)
@@ -204,8 +207,8 @@ class Prioritised:
     def probabilities(self, advantage: Array, valid: Array) -> Array:
         """Return the sampling probability of each sequence, [M], from advantages [M, L] where `valid` [M, L].
 
-        It is 0 for sequences with an advantage that is not finite, and uniform over the others if all their advantages
-        are 0.
+        It is 0 for sequences with an advantage that is not finite. If all other sequences have advantages of 0, it is
+        uniform over these.
         """
         total = jnp.abs(jnp.where(valid, advantage, 0.0)).sum(axis=1)
         finite = jnp.isfinite(total)
@@ -224,7 +227,7 @@ class Prioritised:
 
 
 def draw_distinct(key: Key, chance: Array, size: int) -> tuple[Array, Array]:
-    """Return `size` distinct indices drawn by probabilities `chance` [S], and their inclusion probabilities.
+    """Return `size` distinct indices drawn by probabilities `chance` [S], and their inclusion probabilities, [size].
 
     Gumbel top-k: Kool et al. 2019, https://arxiv.org/abs/1903.06059. An inclusion probability is the chance that an
     index is drawn at all, given the largest score that was left out. A sum of the drawn entries, each divided by it, is

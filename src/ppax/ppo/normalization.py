@@ -96,12 +96,15 @@ def initial(space: spaces.Space, of_obs: bool, of_reward: bool) -> tuple[PyTree,
 
 
 def is_stats(node: object) -> bool:
-    """Return whether a tree node is the statistics of one array, so that `jax.tree.map` can stop there."""
+    """Return True for a tree node that holds the statistics of one array, at which `jax.tree.map` is to stop."""
     return isinstance(node, RunningStats | NoStats)
 
 
 def with_obs_stats(learner: LearnerState, steps: Transition) -> LearnerState:
-    """Return the learner with valid observations of `steps` [M, L] merged into its statistics, if it has any."""
+    """Return the learner with the valid observations of `steps` [M, L] merged into its statistics of observations.
+
+    A learner without such statistics is returned as it is.
+    """
     if learner.obs_stats is None:
         return learner
     return learner._replace(obs_stats=update_obs_stats(learner.obs_stats, steps.obs, steps.valid))
@@ -136,7 +139,7 @@ def normalize_obs(stats: PyTree, obs: PyTree, clip: float = CLIP) -> PyTree:
 
 
 class Rewarded(NamedTuple):
-    """Learner with updated statistics of rewards, and the rewards of a rollout that it learns from."""
+    """Learner with updated statistics of rewards, and the scaled rewards of a rollout."""
 
     learner: LearnerState
     reward: Array  # [T, B]

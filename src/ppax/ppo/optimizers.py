@@ -44,8 +44,9 @@ def clipped(
 ) -> optax.GradientTransformationExtraArgs:
     """Return the transformation that clips gradients by their global norm and then takes `optimizer`'s steps.
 
-    Its `update` takes the extra argument `epoch`. With `max_grad_norm` None nothing is clipped. Raises ConfigError if
-    clips or epochs of actor and critic contradict those of the agent.
+    Its `update` takes the extra argument `epoch`, the number of the epoch. With `max_grad_norm` None nothing is
+    clipped. Raises ConfigError if `optimizer` is an ActorCritic whose own clipping or epochs contradict `max_grad_norm`
+    or `num_epochs`.
     """
     if isinstance(optimizer, ActorCritic):
         check_groups(optimizer, max_grad_norm, num_epochs)
@@ -66,7 +67,7 @@ class Adam:
     elementwise: ClassVar[bool] = True  # works on the flattened parameter vector
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """Return the optax transformation for this learning rate."""
+        """Return Adam as an optax transformation with this learning rate."""
         return optax.adam(learning_rate, b1=self.b1, b2=self.b2, eps=self.eps)
 
 
@@ -96,7 +97,7 @@ class Muon:
     elementwise: ClassVar[bool] = False
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """Return the optax transformation for this learning rate."""
+        """Return Muon as an optax transformation with this learning rate."""
         return optax.contrib.muon(
             learning_rate,
             beta=self.beta,
@@ -147,7 +148,10 @@ class ActorCritic:
     elementwise: ClassVar[bool] = False
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """Return the optax transformation for this learning rate, which is scaled for actor and critic."""
+        """Return the optax transformation that updates actor and critic separately.
+
+        `learning_rate` is the agent's; it is multiplied by `actor_scale` or `critic_scale`.
+        """
         actor, critic = self.actor(learning_rate * self.actor_scale), self.critic(learning_rate * self.critic_scale)
         if self.actor_max_grad_norm is not None:
             actor = optax.chain(optax.clip_by_global_norm(self.actor_max_grad_norm), actor)
@@ -157,7 +161,10 @@ class ActorCritic:
         return optax.partition({"actor": actor, "critic": critic}, self._owners)
 
     def _owners(self, params: Params) -> dict[str, Any]:
-        """Return "actor" or "critic" for each top-level name of `params`; ConfigError if a name is of none or both."""
+        """Return "actor" or "critic" for each top-level name of `params`.
+
+        Raises ConfigError if a name belongs to neither or to both, or if a name in `critic_keys` is missing.
+        """
         names = tuple(params) if isinstance(params, dict) else ()
         missing = [key for key in self.critic_keys if key not in names]
         if missing:
@@ -180,9 +187,9 @@ class ActorCritic:
 
 
 def _first_epochs(steps: optax.GradientTransformation, epochs: int | None) -> optax.GradientTransformation:
-    """Return a transformation as `steps` in the first `epochs` epochs; afterwards updates are 0 and the state stays.
+    """Return a transformation that equals `steps` in the first `epochs` epochs of an update, and then changes nothing.
 
-    With `epochs` None it is `steps` itself.
+    Afterwards parameter updates are 0, and the optimiser's state stays. With `epochs` None it is `steps` itself.
     """
     if epochs is None:
         return steps
@@ -199,8 +206,8 @@ def _first_epochs(steps: optax.GradientTransformation, epochs: int | None) -> op
 def check_groups(optimizer: ActorCritic, max_grad_norm: Scalar | None, num_epochs: int) -> None:
     """Raise ConfigError if gradient clipping or epochs of actor and critic contradict those of the agent.
 
-    `max_grad_norm` and `num_epochs` are the agent's: only one of the two may clip, and the larger number of epochs must
-    be the agent's.
+    `max_grad_norm` and `num_epochs` are the agent's. Either the agent clips gradients, or actor and critic do; and the
+    larger of their two numbers of epochs must be `num_epochs`.
     """
     own = [name for name in ("actor_max_grad_norm", "critic_max_grad_norm") if getattr(optimizer, name) is not None]
     if own and max_grad_norm is not None:
@@ -238,7 +245,7 @@ _FACTORIES: dict[type, Factory] = {}  # factory by class
 
 
 def Optax(factory: Factory, **options: Any) -> Any:  # noqa: N802  # as a class of parts
-    """Return an optimiser part made of an optax factory and its options, as `Optax(optax.lion, b1=0.9)`.
+    """Return an optimiser for PPO made of an optax factory and its options, as `Optax(optax.lion, b1=0.9)`.
 
     The learning rate is an option of the agent. Raises ConfigError for a factory or an option that cannot be used.
     """
@@ -268,9 +275,10 @@ def Optax(factory: Factory, **options: Any) -> Any:  # noqa: N802  # as a class 
 
 @functools.lru_cache(maxsize=256)
 def optax_class(factory: Factory) -> type:
-    """Return the part class of an optimiser from an optax factory, such as `optax.lion`; its options become fields.
+    """Return a class of PPO's optimisers, made of an optax factory such as `optax.lion`; its options become fields.
 
-    Raises ConfigError unless PPO can call the factory with a traced learning rate.
+    The class is a part (a swappable frozen dataclass). Raises ConfigError unless PPO can call the factory with a traced
+    learning rate.
     """
     name = _name_of(factory)
     options = _options_of(factory, name)
@@ -292,7 +300,10 @@ def optax_class(factory: Factory) -> type:
 
 
 def _call(self: Any, learning_rate: Scalar) -> optax.GradientTransformation:
-    """Return the optax transformation of the part `self` for this learning rate."""
+    """Return the optax transformation with this learning rate and the options of `self`.
+
+    `self` is a part (a swappable frozen dataclass) that wraps an optax factory.
+    """
     factory = _FACTORIES[type(self)]
     try:
         return factory(learning_rate, **_given(self))
@@ -301,7 +312,10 @@ def _call(self: Any, learning_rate: Scalar) -> optax.GradientTransformation:
 
 
 def _elementwise(self: Any) -> bool:
-    """Return whether the update of each parameter depends on that parameter alone."""
+    """Return True if the optimiser `self` updates each parameter by its own gradient alone, as Adam does.
+
+    `self` is a part (a swappable frozen dataclass) that wraps an optax factory.
+    """
     functions = [value for option, value in _given(self).items() if callable(value)]
     return public_name(_FACTORIES[type(self)]) in {f"optax:{name}" for name in ELEMENTWISE} and not functions
 
@@ -328,8 +342,8 @@ def public_name(factory: Factory) -> str | None:
 def find_factory(path: str, place: str) -> Factory:
     """Return the factory of optax at an import path such as "optax:lion"; ConfigError where there is none.
 
-    The error names the nearest path and the option `place` that has this one. Nothing is imported: optax is here
-    already, and only functions of it with a learning rate are found.
+    The error names the option `place`, whose value `path` is, and the nearest path that exists. Only public functions
+    of optax that take a learning rate are found.
     """
     module, _, name = path.partition(":")
     spaces = {space: _factories(space) for space in NAMESPACES}
@@ -354,9 +368,10 @@ def _name_of(factory: Factory) -> str:
 
 
 def _options_of(factory: Factory, name: str) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a factory but for its learning rate, by name.
+    """Return the parameters of an optax factory, without its learning rate, by name.
 
-    Raises ConfigError for anything but a function whose first argument is `learning_rate`.
+    Raises ConfigError for anything but a function whose first argument is `learning_rate`. `name` is the factory's name
+    in messages.
     """
     remedy = "must be a function learning rate, options -> optax.GradientTransformation, as optax.lion"
     if not isinstance(factory, types.FunctionType):
@@ -422,14 +437,17 @@ def _field(given: inspect.Parameter, untraced: bool, doc: str) -> tuple[Any, Any
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """Return the types of an annotation, those of a union one by one; none for other annotations."""
+    """Return the types in an annotation: the members of a union, or the one type that it is; otherwise none."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return {inner for one in typing.get_args(annotation) for inner in _kinds(one)}
     return {annotation} if isinstance(annotation, type) else set()
 
 
 def _doc(factory: Factory, option: str) -> str:
-    """Return the first sentence on an option in its factory's docstring; if there is none, a text of their names."""
+    """Return the description of an option: its first sentence in the docstring of `factory`.
+
+    If there is none, it is "option OPTION of FACTORY".
+    """
     found = re.search(rf"\n +{option}: (.*?)(?=\n +\w+: |\n\n|$)", inspect.getdoc(factory) or "", re.DOTALL)
     text = " ".join(found.group(1).split()) if found else ""
     return text.partition(". ")[0].rstrip(".") or f"option {option} of {factory.__name__}"

@@ -71,10 +71,7 @@ from ppax.ppo.schedules import Constant, anneal_parts
 
 
 class Chunk(NamedTuple):
-    """Sequences whose rows a loss is computed over: those of a minibatch, or of a part of it.
-
-    They are of a part where gradients are accumulated.
-    """
+    """Sequences whose loss is computed at once: all of a minibatch or, with gradient accumulation, some of them."""
 
     index: Array  # type: ignore[assignment]  # [m] sequences of the rollout
     targets: Targets  # [m, L] advantages standardised and weighted
@@ -82,7 +79,7 @@ class Chunk(NamedTuple):
 
 
 class DescentState(NamedTuple):
-    """State that the scans over epochs and gradient steps of an update carry on."""
+    """State that gradient steps change, from step to step and from epoch to epoch of one update."""
 
     trained: Params  # of the network, and of extensions that train some
     vector: Array  # [P] `trained` flattened: an elementwise optimiser needs few operations on one vector
@@ -166,10 +163,10 @@ class PPO:
     def act(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> types.Decision:
-        """Return a sampled action for every stream, with its log-probability, V and the next carry, [B, ...] each.
+        """Return a sampled action for every stream, with its log-probability, V and the next memory, [B, ...] each.
 
-        A stream is one agent in one environment. `carry` is the memory, `first` marks the first steps of episodes, and
-        `key` is one key, or one for each stream [B].
+        A stream is one agent in one environment. `carry` is the memory so far, `first` marks the first steps of
+        episodes, and `key` is one key, or one for each stream [B].
         """
         policy = self.policy(learner, carry, obs, first, action_mask)
         action = sample(policy, key)
@@ -338,7 +335,7 @@ class PPO:
         return remembered(self.start_carry(num_streams))
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return the carry of the streams at the start of collection, [B, ...].
+        """Return what the policy carries from step to step, as it is at the start of collection, [B, ...].
 
         It is the network's memory; where extensions change actions, an `Acting` of the memory and of their states.
         """
@@ -349,9 +346,10 @@ class PPO:
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
     ) -> types.ForwardPass:
-        """Return the policy's distribution, V and next carry for the current observation of every stream, [B, ...].
+        """Return the policy's distribution, V and next memory for the current observation of every stream, [B, ...].
 
-        A stream is one agent in one environment. `carry` is the memory, and `first` marks the first steps of episodes.
+        A stream is one agent in one environment. `carry` is the memory so far, and `first` marks the first steps of
+        episodes.
         """
         inputs = jax.tree.map(lambda x: x[:, None], (obs, first, action_mask))
         return forward(self.network, self.critic, self.compute_dtype, learner, carry, *inputs)
@@ -359,7 +357,7 @@ class PPO:
     def evaluate_actions(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
         """Return V and the log-probability of the stored action, both [M, L], of stored sequences [M, L].
 
-        The network runs over each sequence from the carry that is stored for its first step.
+        The network runs over each sequence from the recurrent state that is stored for its first step.
         """
         policy = forward_sequences(self, learner, steps)
         return to_pairs((policy.value, policy.distribution.log_prob(to_rows(steps.action))), steps.valid.shape[1])
@@ -367,14 +365,14 @@ class PPO:
     def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
         """Return V and the log-probability of the stored action, both [T, B], of the steps [T, B] of a rollout.
 
-        The network runs from the carries that the rollout has stored.
+        The network runs from the recurrent states that the rollout has stored.
         """
         length = self.sequence_length(len(steps.valid)) if jax.tree.leaves(steps.carry) else 1
         rows = self.program.rows(length, self.compute_dtype, steps.obs, self.network)
         return evaluate_in_chunks(partial(self.evaluate_actions, learner), steps, length, rows)
 
     def init_streams(self, num_streams: int) -> PyTree:
-        """Return the first states that extensions keep for each stream, [B, ...], by name.
+        """Return the initial states that extensions keep for each stream, [B, ...], by the extensions' names.
 
         A stream is one agent in one environment.
         """
@@ -389,21 +387,27 @@ class PPO:
         return self.seq_len or (num_steps if whole else 1)
 
     def annealed(self, progress: Array, env_steps: Array) -> PPO:
-        """Return this agent with its numbers as the schedule has them at `progress` of training, in [0, 1].
+        """Return this agent with its numbers, such as the learning rate, as its schedule has them at this time.
 
-        `env_steps` is the number of valid environment steps so far.
+        Time is `progress` of training, in [0, 1], or `env_steps`, the number of valid environment steps so far.
         """
         return anneal_parts(self.schedule(self, progress, env_steps), progress)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Return the agents that learn, each with its number of streams: here this one alone, with all of them."""
+        """Return the agents that learn, each with its number of streams: here this one, with all `num_streams`.
+
+        A stream is one agent in one environment.
+        """
         return ((self, num_streams),)
 
     def discount(self, num_streams: int) -> Scalar:
-        """Return the discount factor of the streams' rewards, [], which is the same for all streams here."""
+        """Return the discount factor of rewards, one number []: it is the same for all agents and environments."""
         return self.gamma
 
     def check(self) -> None:
-        """Raise ConfigError for numbers that contradict each other. They must be concrete: none may be a tracer."""
+        """Raise ConfigError where options of the agent's critic, schedule or extensions contradict each other.
+
+        All numbers must be concrete: none may be a tracer.
+        """
         Chain(self.extensions).check(self)
         jax.eval_shape(lambda: (self.critic.init(), self.annealed(*jnp.zeros(2))))

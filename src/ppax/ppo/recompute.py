@@ -26,14 +26,14 @@ State = TypeVar("State", bound=Any)
 
 
 class RecomputeInputs(NamedTuple):
-    """Inputs of the recomputation of targets in addition to the steps."""
+    """Rewards and end values of sequences, from which targets are recomputed, together with the sequences' steps."""
 
     reward: Array  # [M, L] that is learned from
     end_value: Array  # [M] stored V of the observation after each sequence
 
 
 class Recomputation(NamedTuple):
-    """Computation of an update's targets from current parameters, in place of those of the policy that acted."""
+    """Computation of an update's targets anew: advantages and value targets from the current parameters."""
 
     agent: Any  # PPO
     extensions: Chain
@@ -44,10 +44,9 @@ class Recomputation(NamedTuple):
     num_steps: int  # of the rollout
 
     def of(self, params: Params, index: Array) -> Targets:
-        """Return the targets [m, L] of some of the update's sequences from the parameters `params`.
+        """Return the targets [m, L] of the sequences with the indices `index` [m], computed with parameters `params`.
 
-        `index` [m] are the sequences' numbers. V after the end of each sequence is not recomputed, but that of
-        collection.
+        Only V after the end of each sequence is not computed anew, but taken from the time of collection.
         """
         chosen = jax.tree.map(lambda x: x[index], (self.steps, self.inputs))
         return self._estimate(params, *chosen)
@@ -80,23 +79,23 @@ class Recomputation(NamedTuple):
 
 
 class Recompute:
-    """Base class of the parts that say when to recompute targets: by default never.
+    """Base class of the options when to recompute an update's targets from current parameters. Here: never.
 
-    `Epoch` and `Minibatch`, which do, override the methods that then differ.
+    The subclasses `Epoch` and `Minibatch`, which recompute, override its methods.
     """
 
     whole_streams: ClassVar[bool] = False  # whether a sequence is by default a stream's whole rollout
 
     def check(self, advantage: Advantage) -> None:
-        """Raise ConfigError for an estimator that cannot be used with this way to recompute; here, all can."""
+        """Raise ConfigError if the advantage estimator cannot be used with this way to recompute; here, all can."""
 
     def inputs(
         self, batch: Batch, steps: Transition, reward: Array, next_value: Array, length: int
     ) -> tuple[Batch, RecomputeInputs | None]:
-        """Return the sequences [M, L], and what recomputed targets need besides; here `batch` as it is, and None.
+        """Return the batch of sequences [M, L] and the further inputs of a recomputation; here `batch` and None.
 
-        `steps`, rewards and V of the next observations, [T, B], are those that `batch` was cut from, with `length` as
-        L.
+        `steps`, `reward` and `next_value` (V of the observation after each step), [T, B], are those of the whole
+        rollout, from which `batch` was cut into sequences of `length` steps.
         """
         return batch, None
 
@@ -107,7 +106,10 @@ class Recompute:
     def before_step(
         self, recomputation: Recomputation, state: State, minibatch: batches.Minibatch
     ) -> tuple[State, batches.Minibatch]:
-        """Return state (`ppo.DescentState`) and minibatch of a gradient step with its targets; here both unchanged."""
+        """Return state and minibatch of a gradient step with recomputed targets; here both unchanged.
+
+        The state, a `ppo.DescentState`, is that of the gradient steps of an update.
+        """
         return state, minibatch
 
 
@@ -118,7 +120,7 @@ class Never(Recompute):
     """
 
     def check(self, advantage: Advantage) -> None:
-        """Raise ConfigError for VTrace and CanonicalVTrace: without recomputation, all their ratios are 1."""
+        """Raise ConfigError for VTrace and CanonicalVTrace: if nothing is recomputed, all their ratios are 1."""
         instead = {VTrace: ("vtrace", "gae (GAE)"), CanonicalVTrace: ("vtrace_canonical", "td_lambda (TDLambda)")}
         if type(advantage) in instead:
             name, other = instead[type(advantage)]
@@ -138,10 +140,11 @@ class Epoch(Recompute):
     def inputs(
         self, batch: Batch, steps: Transition, reward: Array, next_value: Array, length: int
     ) -> tuple[Batch, RecomputeInputs | None]:
-        """Return the sequences [M, L] with the observations that recomputed targets read, and their other inputs.
+        """Return the batch with the observations that a recomputation needs, and its sequences' rewards and end values.
 
         `steps`, `reward` and `next_value` (V of the observation after each step) are [T, B], and are cut into sequences
-        of `length` steps. Unlike those of `batch`, the observations of truncated episodes' final rows are not set to 0.
+        of `length` steps. Invalid rows of `batch` are 0; here the final observations of truncated episodes are put
+        back, because V of them is bootstrapped from.
         """
         # Keep the final observation of a truncated episode: its row is invalid, but its value is bootstrapped from
         bootstraps = steps.truncated & ~steps.terminated
@@ -154,7 +157,7 @@ class Epoch(Recompute):
         )
 
     def before_epoch(self, recomputation: Recomputation, state: State) -> State:
-        """Return the state of the gradient steps (`ppo.DescentState`) with all targets from the current parameters."""
+        """Return the gradient steps' state (`ppo.DescentState`) with all targets recomputed from current parameters."""
         replaced: State = state._replace(targets=recomputation.over_rollout(state.trained))
         return replaced
 
@@ -166,13 +169,21 @@ class Minibatch(Epoch):
     whole_streams: ClassVar[bool] = True
 
     def before_epoch(self, recomputation: Recomputation, state: State) -> State:
-        """Return `state` as it is: each sequence keeps the targets of the last gradient step on it."""
+        """Return `state` as it is: targets are recomputed before each gradient step instead.
+
+        Until then, each sequence keeps the targets of the last gradient step on it. `state` is that of the gradient
+        steps (`ppo.DescentState`).
+        """
         return state
 
     def before_step(
         self, recomputation: Recomputation, state: State, minibatch: batches.Minibatch
     ) -> tuple[State, batches.Minibatch]:
-        """Return state and minibatch of a gradient step, with the minibatch's targets from the current parameters."""
+        """Return state and minibatch of a gradient step, with its targets recomputed from the current parameters.
+
+        The state, a `ppo.DescentState`, is that of the gradient steps of an update; it holds the targets of all
+        sequences.
+        """
         index = minibatch.index
         fresh = recomputation.of(state.trained, index)
         targets = jax.tree.map(lambda x, new: x.at[index].set(new), state.targets, fresh)

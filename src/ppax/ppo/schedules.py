@@ -45,13 +45,13 @@ class Constant:
     """Constant schedule: no number is annealed."""
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
-        """Return the agent unchanged."""
+        """Return `agent` unchanged: a constant schedule anneals nothing."""
         return agent
 
 
 @part
 class Linear:
-    """Linear schedule: each named number is annealed from its value to `end` times its value."""
+    """Linear schedule: each number in `leaves` is annealed from its value to `end` times its value."""
 
     leaves: tuple[str, ...] = static(
         "paths of the numbers to anneal, such as learning_rate or loss.clip_eps", default=("learning_rate",)
@@ -59,13 +59,16 @@ class Linear:
     end: Scalar = number("ratio of the final value to the initial value", default=0.0, low=0.0)
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
-        """Return the agent with its numbers as they are at `progress` of training, in [0, 1]."""
+        """Return the agent with the numbers in `leaves` scaled, linearly with `progress` of training, in [0, 1].
+
+        The scale is 1 at progress 0, and `end` at 1.
+        """
         return scale(agent, self.leaves, 1.0 - jnp.clip(progress, 0.0, 1.0) * (1.0 - self.end))
 
 
 @part
 class Cosine:
-    """Cosine schedule: each named number is annealed from its value to `end` times its value, along half a cosine.
+    """Cosine schedule: each number in `leaves` moves from its value to `end` times its value, along half a cosine.
 
     Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983
     """
@@ -77,14 +80,17 @@ class Cosine:
     exponent: Scalar = number("exponent of the half cosine: above 1 the numbers fall earlier", default=1.0, above=0.0)
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
-        """Return the agent with its numbers as they are at `progress` of training, in [0, 1]."""
+        """Return the agent with the numbers in `leaves` scaled, along half a cosine over `progress` of training.
+
+        The scale is 1 at progress 0, and `end` at 1.
+        """
         wave = 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
         return scale(agent, self.leaves, self.end + (1.0 - self.end) * wave**self.exponent)
 
 
 @part
 class Steps:
-    """Piecewise-constant schedule: each named number is values[i] from at[i] until at[i + 1]."""
+    """Piecewise-constant schedule: each number in `leaves` is values[i] from at[i] until at[i + 1]."""
 
     leaves: tuple[str, ...] = static(
         "paths of the numbers to set, such as learning_rate or loss.clip_eps", default=("learning_rate",)
@@ -98,16 +104,20 @@ class Steps:
     )
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
-        """Return the agent with its numbers as they are at `progress` of training, or after `env_steps` valid steps.
+        """Return the agent with the numbers in `leaves` set to the value of the last position in `at` that is reached.
 
-        Progress is in [0, 1]; the option `by` says which of the two counts.
+        Positions are of `progress` of training, in [0, 1], or of `env_steps`, the number of valid environment steps so
+        far; the option `by` says which.
         """
         return piecewise(self, agent, progress, env_steps, _last_reached)
 
 
 @part
 class Interpolated:
-    """Piecewise-linear schedule through the points (at[i], values[i]); constant after the last point."""
+    """Piecewise-linear schedule: each number in `leaves` follows the points (at[i], values[i]).
+
+    It is constant after the last point.
+    """
 
     leaves: tuple[str, ...] = static(
         "paths of the numbers to set, such as learning_rate or loss.clip_eps", default=("learning_rate",)
@@ -121,9 +131,10 @@ class Interpolated:
     )
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
-        """Return the agent with its numbers as they are at `progress` of training, or after `env_steps` valid steps.
+        """Return the agent with the numbers in `leaves` set to the value between the points (at[i], values[i]).
 
-        Progress is in [0, 1]; the option `by` says which of the two counts.
+        Positions `at` are of `progress` of training, in [0, 1], or of `env_steps`, the number of valid environment
+        steps so far; the option `by` says which.
         """
         return piecewise(self, agent, progress, env_steps, jnp.interp)
 
@@ -141,10 +152,10 @@ class Both:
 
 
 def piecewise(schedule: Any, agent: Any, progress: Array, env_steps: Array, value: Callable[..., Array]) -> Any:
-    """Return the agent with each number that a piecewise schedule names at its value at this time.
+    """Return the agent with each number that a piecewise schedule names set to the schedule's value at this time.
 
-    The value is `value(now, at, values)`, where `now` is progress or steps, and `at` and `values` [k] are the
-    schedule's.
+    The value is `value(now, at, values)`, where `now` is `progress` or `env_steps`, as the schedule's option `by` says,
+    and `at` and `values` [k] are the schedule's points.
     """
     now = value(progress if schedule.by == "progress" else env_steps, *knots(schedule))
     return change_each(agent, schedule.leaves, lambda _: now)
@@ -153,7 +164,8 @@ def piecewise(schedule: Any, agent: Any, progress: Array, env_steps: Array, valu
 def knots(schedule: Any) -> tuple[Array, Array]:
     """Return positions and values, [k] each, of a piecewise schedule.
 
-    Raises ConfigError if positions do not start at 0 and rise, or are not as many as values.
+    Raises ConfigError if positions do not start at 0 and rise, if there are not as many as values, or if positions in
+    progress, which ends at 1, exceed it.
     """
     at, values = schedule.at, schedule.values
     if len(at) != len(values) or not at:
@@ -175,8 +187,9 @@ def knots(schedule: Any) -> tuple[Array, Array]:
 def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = "") -> Any:
     """Return a copy of a part with `change` applied to the number at a dotted `path`, such as "loss.clip_eps".
 
-    Raises ConfigError if there is no number at `path`; its message has `above` before each path: the path of `tree`
-    itself in the agent, with a dot.
+    A part is a frozen dataclass, such as an agent or its loss. Raises ConfigError if there is no number at `path`. If
+    `tree` is itself a field of the agent, such as `loss`, `above` is its path with a dot, "loss.", which the message
+    puts before `path`.
     """
     name, _, rest = path.partition(".")
     if dataclasses.is_dataclass(tree) and name in slot_chains(type(tree)):
@@ -199,9 +212,10 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = 
 
 
 def _replace_in_chain(agent: Any, field: str, path: str, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of an agent with `change` applied to a number of one of the parts in its field `field`.
+    """Return a copy of an agent with `change` applied to a number in its field `field`, which holds several parts.
 
-    The field, as `extensions`, holds several parts in order; `path` is the part's name and the number's, "rnd.coef".
+    Parts are frozen dataclasses in order, such as `extensions`; `path` is the name of one and of its number, as
+    "rnd.coef".
     """
     name, _, rest = path.partition(".")
     parts = getattr(agent, field)
@@ -217,7 +231,10 @@ def _replace_in_chain(agent: Any, field: str, path: str, change: Callable[[Any],
 
 
 def _entries(tree: Any) -> dict[str, Any]:
-    """Return the fields of a part that are not static, or the entries of a mapping, by name; {} of anything else."""
+    """Return the numbers and parts in a part, or the entries of a mapping, by name; {} for anything else.
+
+    A part is a frozen dataclass; its static fields are left out.
+    """
     if isinstance(tree, Mapping):
         return dict(tree)
     fields = dataclasses.fields(tree) if dataclasses.is_dataclass(tree) else ()
@@ -237,9 +254,10 @@ def scale(agent: Any, leaves: tuple[str, ...], share: Scalar) -> Any:
 
 
 def anneal_parts(agent: Any, progress: Array) -> Any:
-    """Return the agent with those numbers of its parts moved that declare an end of their own (`anneal_to`).
+    """Return the agent with the numbers of its parts moved that have an end value of their own (`anneal_to`).
 
-    `progress` of training is in [0, 1]: at 0 they have their start values, at 1 those of the end.
+    Parts are its swappable components, such as the loss. `progress` of training is in [0, 1]: at 0 these numbers have
+    their start values, at 1 their end values.
     """
     parts = {name: annealed(getattr(agent, name), progress) for name in slots(type(agent))}
     chains = {name: tuple(annealed(one, progress) for one in getattr(agent, name)) for name in slot_chains(type(agent))}
@@ -247,9 +265,10 @@ def anneal_parts(agent: Any, progress: Array) -> Any:
 
 
 def annealed(part: Any, progress: Array) -> Any:
-    """Return the part with each number that declares `anneal_to`, another field, moved linearly to that field's value.
+    """Return the part with each number moved linearly to its end value, where its field declares one.
 
-    `progress` of training is in [0, 1]: at 0 numbers are unchanged, at 1 they are at their ends.
+    A part is a frozen dataclass of options. A field declares it by `anneal_to`, the name of another field, which holds
+    the end value. `progress` of training is in [0, 1]: at 0 numbers are unchanged, at 1 they are at their ends.
     """
     fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
     ends = {field.name: field.metadata["anneal_to"] for field in fields if "anneal_to" in field.metadata}
@@ -261,9 +280,11 @@ def annealed(part: Any, progress: Array) -> Any:
 
 
 def changed_numbers(before: Any, after: Any) -> dict[str, Any]:
-    """Return those numbers of `after` that a schedule has changed, by their dotted paths.
+    """Return those numbers (learning rate and others) of `after` that a schedule has changed, by dotted paths.
 
-    A number is changed if it is another object than in `before`. If the schedule has replaced whole parts, {}.
+    `before` and `after` are the agent without and with its schedule applied. A number is changed if it is another
+    object than in `before`. If the schedule has replaced a component of the agent by one of another kind, the result is
+    {}.
     """
     # a schedule of the user may replace parts
     if jax.tree.structure(before) != jax.tree.structure(after):  # type: ignore[operator]
@@ -273,7 +294,7 @@ def changed_numbers(before: Any, after: Any) -> dict[str, Any]:
 
 
 def _path_of(tree: Any, path: Sequence[Any]) -> str:
-    """Return the dotted path of a number in a part, such as "loss.clip_eps".
+    """Return the dotted path, such as "loss.clip_eps", of the number that JAX's key path `path` leads to in a part.
 
     Inside a field that holds several parts in order, as `extensions`, it has the part's name: "extensions.rnd.coef".
     """

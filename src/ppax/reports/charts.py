@@ -46,7 +46,10 @@ def joined(content: Iterable[object]) -> Markup:
 
 
 def html_table(head: Sequence[object], rows: Iterable[Sequence[object]], class_: str | None = None) -> Markup:
-    """Return a table that scrolls sideways where it is wider than the page; the first column is left-aligned text."""
+    """Return an HTML table of `rows` under the headings `head`; the first column is left-aligned text.
+
+    The table scrolls sideways where it is wider than the page. `class_` is its attribute class.
+    """
     top = element("tr", *(element("th", cell, scope="col") for cell in head))
     body = (
         element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in rest))
@@ -66,7 +69,7 @@ FONT = "11.5px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', 
 
 
 class Line(NamedTuple):
-    """Curve of a chart with its looks."""
+    """Curve of a chart, with its name, colour and style of line."""
 
     curve: Curve
     name: str
@@ -77,7 +80,7 @@ class Line(NamedTuple):
 
 
 class Band(NamedTuple):
-    """Marks of a chart: values that are always visible, a healthy range, and a limit."""
+    """Marks of a chart: values that the vertical axis must include, a healthy range, and a limit."""
 
     shown: tuple[float, ...] = ()
     healthy: tuple[float, float] | None = None
@@ -124,12 +127,12 @@ def chart(lines: Sequence[Line], width: int, height: int, name: str, band: Band 
 
 
 def look_of(place: int) -> tuple[str, str]:
-    """Return colour and dash of the line at `place`; the dash changes when all colours are used."""
+    """Return colour and dash pattern of the line at index `place`; after all colours, they repeat with another dash."""
     return COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS) % len(DASHES)]
 
 
 def swatch(place: int) -> Markup:
-    """Return a piece of the line at `place`, as SVG, for tables."""
+    """Return a short sample of the line at index `place`, as SVG, for legends and tables."""
     colour, dash = look_of(place)
     look = {"stroke": colour, "stroke_width": 3.5, "stroke_dasharray": dash or None}
     line = element("path", d="M1 5h26", fill="none", **look)
@@ -137,7 +140,7 @@ def swatch(place: int) -> Markup:
 
 
 def value_range(lines: Sequence[Line], band: Band) -> tuple[float, float]:
-    """Return the lowest and the highest value on the vertical axis, with some room beyond the lines."""
+    """Return the lowest and highest value of the vertical axis: those of lines and `band`, with some room beyond."""
     values = [*(x for line in lines for x in (line.curve.low.min(), line.curve.high.max())), *band.shown]
     low, high = float(min(values)), float(max(values))
     if high - low <= 1e-9 * max(abs(low), abs(high)):  # constant
@@ -148,7 +151,10 @@ def value_range(lines: Sequence[Line], band: Band) -> tuple[float, float]:
 
 
 def nice_ticks(low: float, high: float, count: int) -> list[float]:
-    """Return about `count` multiples of 1, 2 or 5 times a power of ten from `low` to `high`."""
+    """Return the multiples of a round step from `low` to `high`, about `count` of them.
+
+    A round step is 1, 2 or 5 times a power of ten.
+    """
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(size * power for size in (1, 2, 5, 10) if size * power >= rough * (1 - 1e-9))
@@ -156,7 +162,7 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
-    """Return the labels of ticks, all with the same number of digits."""
+    """Return the labels of an axis' ticks as texts, all with the same number of digits."""
     largest = max(map(abs, ticks), default=0.0)
     if largest >= 1e4:
         return [short_count(tick) for tick in ticks]
@@ -177,7 +183,10 @@ def _axes(frame: Frame, ticks: Sequence[float], labels: Sequence[str]) -> Iterat
 
 
 def _step_axis(frame: Frame) -> Iterator[Markup]:
-    """Yield ticks and labels of the horizontal axis; the last has the unit, and labels it would cover are left out."""
+    """Yield ticks and labels of a chart's horizontal axis, environment steps.
+
+    The last label has the unit "steps", and labels that it would cover are left out.
+    """
     places = nice_ticks(0.0, frame.steps, min(6, max(2, round((frame.right - frame.left) / 55))))
     free = frame.right + 2 * GLYPH  # left edge of the label to the right
     for place in reversed(places):

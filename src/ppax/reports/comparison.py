@@ -60,13 +60,15 @@ class Comparison(NamedTuple):
         }
 
     def __str__(self) -> str:
-        """Return the tables of runs and settings as text, with lines of any length; see `table`."""
+        """Return the comparison as text, with lines of any length; see `table`."""
         return self.table()
 
     def table(self, width: int | None = None) -> str:
-        """Return a table as text with a row per run, and before it, where settings have several seeds, one of settings.
+        """Return the comparison as text: a table with a row per run, the best first.
 
-        Columns are in blocks where lines would be longer than `width` characters (None: any length).
+        A table of settings comes before it if there are several and one has more than one run; a setting is runs that
+        differ by their seed alone. Where lines would be longer than `width` characters (None: any length), a table
+        continues in further blocks of columns.
         """
         names = short_names(list(self.options))
         known = {name: values for name, values in self.results.items() if not all(map(math.isnan, values))}
@@ -134,7 +136,7 @@ def _name(record: Record) -> str:
 
 
 def _worse(record: Record) -> float:
-    """Return a key that sorts the runs of a setting, best first, those without a return last."""
+    """Return a key that sorts runs by their final return, the best first and those without a return last."""
     return -record.final_return if math.isfinite(record.final_return) else math.inf
 
 
@@ -145,14 +147,15 @@ def _ranked(setting: Setting) -> Ranked:
 def _table(columns: Sequence[Sequence[str]], key: str, width: int | None) -> str:
     """Return columns as aligned text: numbers to the right, the texts of runs, settings and ends to the left.
 
-    In blocks of at most `width` characters (None: any) each begins with the column whose head is `key`.
+    The first cell of a column is its head. Where lines would be longer than `width` characters (None: any length), the
+    columns continue in further blocks, each of which begins with the column whose head is `key`.
     """
     cells = [[_cell(text, column[0]) for text in column] for column in columns]
     return text_table(cells, ("run", "end", "setting"), key, width)
 
 
 def _cell(text: str, head: str) -> str:
-    """Return the text of one cell, cut if it is too long: of a path, under `head` "run", the end is kept."""
+    """Return the text of one cell, cut if it is too long; under `head` "run", a path, the end of the text is kept."""
     text, most = printable(text), SETTING if head == "setting" else CELL
     if len(text) <= most:
         return text
@@ -167,11 +170,11 @@ KEYS = ("run", "env", "setting", SEED)  # first columns
 
 
 def long_table(records: Sequence[Record]) -> dict[str, list[Any]]:
-    """Return the columns of a table with a row for each run and log row, for pandas and other tools.
+    """Return the columns, by name, of a table with a row for each log row of each run, for pandas and other tools.
 
-    `run` (directory or name), `env`, `setting` (the options that set it apart, in words) and `seed`; each option in
-    which runs differ, by dotted path; then the metrics of the log rows, with `iteration` and `env_steps`. A run that
-    lacks a metric has NaN there.
+    The columns are `run` (directory or name), `env`, `setting` (the options that set it apart, in words) and `seed`;
+    each option in which runs differ, by dotted path; then the metrics of the log rows, with `iteration` and
+    `env_steps`. A run that lacks a metric has NaN there.
     """
     options = {path: values for path, values in setting_differences(records).items() if path not in ("env", SEED)}
     labels = {id(record): setting.label for setting in settings_of(records) for record in setting.records}
@@ -189,7 +192,7 @@ def long_table(records: Sequence[Record]) -> dict[str, list[Any]]:
 
 
 def to_csv(columns: dict[str, list[Any]]) -> str:
-    """Return columns as the text of a CSV file; a number that is not known is an empty cell."""
+    """Return columns, by name, as the text of a CSV file; a number that is not known (NaN) is an empty cell."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
@@ -202,9 +205,10 @@ GAP = "  "
 
 
 def blocks(columns: Sequence[Sequence[str]], left: Collection[str], key: str, width: int | None) -> list[list[str]]:
-    """Return a table as blocks of lines; columns, with their heads first, are to the left if their head is in `left`.
+    """Return a table as blocks of lines of text, of at most `width` characters (None: any length, one block).
 
-    Where a line would be longer than `width`, the columns go on in further blocks, each of which begins with the column
+    The first cell of a column is its head. Columns whose head is in `left` are aligned to the left, all others to the
+    right. Where a line would be too long, the columns continue in further blocks, each of which begins with the column
     whose head is `key`. Columns without any text are left out.
     """
     padded = [_padded(column, column[0] in left) for column in columns if any(column)]
@@ -221,14 +225,14 @@ def blocks(columns: Sequence[Sequence[str]], left: Collection[str], key: str, wi
 
 
 def text_table(columns: Sequence[Sequence[str]], left: Collection[str], key: str, width: int | None = None) -> str:
-    """Return a table as text, with an empty line between two blocks; arguments are those of `blocks`."""
+    """Return a table as text, an empty line between two blocks of columns; arguments are those of `blocks`."""
     return "\n\n".join("\n".join(lines) for lines in blocks(columns, left, key, width))
 
 
 def terminal_width() -> int | None:
     """Return the width of the terminal in characters, or $COLUMNS; None where the output is a file.
 
-    Lines of a file stay whole.
+    None stands for lines of any length.
     """
     return shutil.get_terminal_size().columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else None
 

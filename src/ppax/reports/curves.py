@@ -16,14 +16,14 @@ BANDS = (CONFIDENCE, RANGE)
 
 
 def checked_band(band: str) -> str:
-    """Return `band`, which must be "confidence" or "range"; ConfigError for others."""
+    """Return `band` unchanged if it is "confidence" or "range"; else raise ConfigError."""
     if band not in BANDS:
         raise ConfigError(f"band = {band!r}: must be {' or '.join(map(repr, BANDS))}")
     return band
 
 
 class Curve(NamedTuple):
-    """Metric of one run, or of several, over environment steps; one entry per point."""
+    """Curve of a metric over environment steps, of one run or several: a line and a band, one entry per point."""
 
     iterations: np.ndarray  # [points]
     steps: np.ndarray  # [points]
@@ -52,12 +52,12 @@ def curve_of(record: Record, metric: str, points: int) -> Curve:
 
 
 def mean_curve(curves: Sequence[Curve], band: str) -> Curve:
-    """Return the curve over several runs at the points of the longest; at each, runs that have ended do not count.
+    """Return the curve over several runs at the points of the longest; a run that has ended no longer counts.
 
     With the band "confidence" the line is the interquartile mean over the runs and the band its 95 % bootstrap
     interval; with "range" the line is the mean and the band spans all rows of all runs. Runs are compared at equal
-    iterations: autoreset steps do not count as environment steps, so that these differ a little between seeds. Between
-    its points a run is interpolated linearly.
+    iterations, not at equal environment steps: these leave autoreset steps out, and differ a little between seeds.
+    Between its points a run is interpolated linearly. Without any points the curve is empty.
     """
     curves = [curve for curve in curves if len(curve.steps)]
     if len(curves) < 2:

@@ -78,7 +78,7 @@ class Rule(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """Findings of all rules on one run; `str` gives them as text."""
+    """Findings of all rules on one run; `str` gives the diagnosis as text."""
 
     findings: tuple[Finding, ...]
     examined: tuple[str, ...]  # names of the rules that were examined
@@ -89,7 +89,7 @@ class Diagnosis(NamedTuple):
 
     @property
     def healthy(self) -> bool:
-        """Whether no rule has found anything."""
+        """Whether no rule of the doctor has found anything in the run."""
         return not self.findings
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ def wrapped(text: str, indent: str) -> list[str]:
 
 
 def figure(x: float) -> str:
-    """Return a number as text with three significant digits; from 1000 on whole, with separators of thousands."""
+    """Return a number as text with three significant digits; from 1000 on as a whole number, with separators."""
     return f"{x:,.0f}" if 1e3 <= abs(x) < 1e15 else f"{x:.3g}"
 
 
@@ -128,7 +128,7 @@ EPISODES = 10  # fewest episodes whose mean return is judged
 
 
 class ExaminedRun(NamedTuple):
-    """Log rows and options of a run, as the rules read them; with groups of agents, those of `group`."""
+    """Log rows and options of a run, as the doctor's rules read them; with groups of agents, those of one group."""
 
     rows: Sequence[Row]
     options: Mapping[str, Any]  # value of every option by its path
@@ -137,38 +137,41 @@ class ExaminedRun(NamedTuple):
     evaluated: float = math.nan  # mean return of the evaluation at the end of the run
 
     def has(self, metric: str) -> bool:
-        """Return whether the log rows have a column `metric`."""
+        """Return True if the log rows of the run have a column `metric`."""
         return any(metric in row for row in self.rows)
 
     def column(self, metric: str) -> np.ndarray:
-        """Return the values [rows] of a metric, NaN in rows without; the group's own where there is such a column."""
+        """Return the values [rows] of a metric in the run's log rows, NaN in rows without it.
+
+        If the rows have this metric of the examined group of agents, its values are returned.
+        """
         own = f"{metric}/{self.group}"
         name = own if self.group and self.has(own) else metric
         return np.array([math.nan if row.get(name) is None else float(row[name]) for row in self.rows])
 
     def late(self, metric: str) -> np.ndarray:
-        """Return the values [rows / 2] of a metric in the second half of the rows; NaN in rows without."""
+        """Return the values [rows / 2] of a metric in the second half of the run's log rows; NaN in rows without it."""
         return self.column(metric)[len(self.rows) // 2 :]
 
     def path(self, name: str) -> str:
-        """Return the full name of an option of the agent, or of that of the group."""
+        """Return the full path of the agent's option `name`, as "agent.gamma" or "groups.prey.agent.gamma"."""
         return f"groups.{self.group}.agent.{name}" if self.group else f"agent.{name}"
 
     def option(self, name: str) -> Any:
-        """Return the value of an option of the agent; None where it has no such option."""
+        """Return the value of the agent's option `name`; None where the agent has no such option."""
         return self.options.get(self.path(name))
 
     def number(self, name: str) -> float:
-        """Return a number among the agent's options, NaN if it is not set; of one for each player, the smallest.
+        """Return the agent's option `name`, a number; NaN if it is not set.
 
-        A player is an agent in the environment.
+        Of an option with a number for each player (agent inside the environment), it is the smallest.
         """
         value = self.option(name)
         values = value if isinstance(value, list) else [value]
         return min((math.nan if one is None else float(one) for one in values), default=math.nan)
 
     def of_run(self, name: str) -> float:
-        """Return a number among the options of the run, as `total_steps`; NaN where it is unknown."""
+        """Return the run's option `name`, a number such as `total_steps`; NaN where it is unknown."""
         value = self.options.get(name)
         return math.nan if value is None else float(value)
 
@@ -206,7 +209,7 @@ def _options_of(run: TrainedRun) -> Config:
 
 
 def agent_groups(record: ExaminedRun) -> list[str]:
-    """Return the names of the groups with agents of their own; [""] without groups."""
+    """Return the names of the agent groups that have tables in the run file; [""] without groups."""
     named = {path.split(".")[1]: None for path in record.options if path.startswith("groups.")}
     return list(named) or [""]
 
@@ -218,13 +221,13 @@ def median(values: np.ndarray) -> float:
 
 
 def share(mask: np.ndarray, values: np.ndarray) -> float:
-    """Return the share of the finite values for which `mask` holds; 0 where there are none."""
+    """Return the share of the finite values at which `mask` is True; 0 where there are none."""
     finite = np.isfinite(values)
     return float(mask[finite].mean()) if finite.any() else 0.0
 
 
 def first(mask: np.ndarray) -> int:
-    """Return the index of the first True; 0 where there is none."""
+    """Return the index of the first True in `mask`; 0 where there is none."""
     return int(np.argmax(mask))
 
 
@@ -245,9 +248,10 @@ def return_column(record: ExaminedRun) -> str:
 
 
 def rose(record: ExaminedRun) -> bool:
-    """Return whether the return rose by more than CERTAIN times its usual change from one row to the next.
+    """Return True if the return rose by more than CERTAIN times its usual change between two log rows.
 
-    Where no episode ended, the reward of a step stands for it.
+    Compared are the means over the first and the last tenth of the rows. Where no episode ended, the reward of a step
+    stands for the return.
     """
     name = return_column(record)
     values = record.column(name)
@@ -257,7 +261,7 @@ def rose(record: ExaminedRun) -> bool:
 
 
 def learned(record: ExaminedRun) -> bool:
-    """Return whether the return rose, over enough episodes, and no evaluation contradicts it."""
+    """Return True if the return rose, over enough episodes, and no evaluation contradicts it."""
     few = return_column(record) == "episode_return" and episodes_at_end(record) < EPISODES
     return rose(record) and not few and np.isnan(contradiction(record))
 
@@ -271,7 +275,7 @@ def episodes_at_end(record: ExaminedRun) -> float:
 def contradiction(record: ExaminedRun) -> float:
     """Return the mean return of the newest evaluation, if it contradicts a rise of the return in training; else NaN.
 
-    It does if it is nearer to the returns at the begin of the run than to those at its end.
+    It contradicts that if it is nearer to the returns at the begin of the run than to those at its end.
     """
     begin, end = at_ends(record, "episode_return")
     values = record.column("eval_return")
@@ -414,9 +418,9 @@ def few_gradient_steps(record: ExaminedRun) -> Finding | None:
 
 
 def _smaller_rollouts(record: ExaminedRun, factor: int) -> Remedy:
-    """Return as remedy rollouts of 1 / `factor` of the steps, or a longer run where they would be too small.
+    """Return as remedy rollouts with 1 / `factor` of the steps, or, below 16 of these, of the environments.
 
-    At least 16 steps or 4 environments must be left.
+    Below 4 environments it is a run that is `factor` times as long.
     """
     for name, least in (("num_steps", 16), ("num_envs", 4)):
         size = int(record.of_run(name)) // factor
@@ -433,7 +437,10 @@ def gradient_steps_per_update(record: ExaminedRun) -> float:
 
 
 def planned_of_run(record: ExaminedRun) -> float:
-    """Return the number of iterations of the whole run, from the steps of those done; NaN where it is unknown."""
+    """Return the number of iterations that the whole run has; NaN where it is unknown.
+
+    It is `total_steps` divided by the steps of an iteration, as the iterations so far have them.
+    """
     valid = median(record.column("valid_fraction"))
     rows = record.column("env_steps")[-1] / (valid if valid > 0.0 else 1.0)
     return float(record.column("iteration")[-1] * record.of_run("total_steps") / rows) if rows > 0.0 else math.nan
@@ -555,9 +562,9 @@ def _scaled_rewards(record: ExaminedRun) -> Remedy:
 
 
 def _better_critic(record: ExaminedRun) -> Remedy:
-    """Return a remedy for a poor critic: scaled rewards; if they are, more epochs; with many epochs a memory.
+    """Return a remedy for a poor critic, the first of these that the run does not have yet.
 
-    Where network or critic have a memory already, it is a larger network.
+    They are scaled rewards, more epochs, and a memory; where network or critic have a memory, it is a larger network.
     """
     epochs = record.number("num_epochs")
     if not record.option("normalize_reward"):
@@ -781,7 +788,7 @@ def doctor(run: TrainedRun | str | Path) -> Diagnosis:
 
 @np.errstate(all="ignore")  # a file may hold any numbers
 def diagnosed(record: ExaminedRun) -> Diagnosis:
-    """Return the diagnosis of a run by all rules; each group of agents is examined by itself."""
+    """Return the diagnosis of a run by all rules of the doctor; each group of agents is examined by itself."""
     findings: dict[tuple[str, str], Finding] = {}
     missing = {rule.name: why for rule in RULES if (why := _why_not(rule, record))}
     for group in agent_groups(record):
@@ -818,7 +825,7 @@ def progress(record: ExaminedRun) -> str:
 
 
 def _examined(rule: Rule, record: ExaminedRun) -> Finding | None:
-    """Return the finding of a rule on a run, with the rule's name and its first log row; None if it sees nothing.
+    """Return the finding of a rule on a run, with the rule's name and the log row where it begins; None without one.
 
     A warning becomes a notice where the run learns.
     """

@@ -84,7 +84,10 @@ SIGNS = (
 
 
 def band_of(sign: Sign, records: Sequence[Record]) -> Band:
-    """Return the marks of a sign's chart; the limit is drawn where all runs have the same, the range where it holds."""
+    """Return the marks in the chart of a sign, a metric that shows the health of training: a limit and a healthy range.
+
+    The limit is left out where runs have different ones, the range where it holds for none of the runs.
+    """
     limits = {value_text(record.config.get(sign.limit)) for record in records}
     limit: Any = records[0].config.get(sign.limit)
     drawn = len(limits) == 1 and type(limit) in (int, float)
@@ -93,12 +96,12 @@ def band_of(sign: Sign, records: Sequence[Record]) -> Band:
 
 
 def _judged(sign: Sign, records: Sequence[Record]) -> list[Record]:
-    """Return the records of runs for which the healthy range of a sign holds."""
+    """Return the records of the runs for which the healthy range of a sign (a metric) holds."""
     return [one for one in records if not (sign.same_policy and one.config.get("overlap"))]
 
 
 def share_in_range(sign: Sign, records: Sequence[Record]) -> float | None:
-    """Return the share of log rows, over all runs, in which a sign's metric is in its healthy range.
+    """Return the share of log rows, over all runs, in which the metric of `sign` is in its healthy range.
 
     None where it has no range or no rows.
     """

@@ -42,7 +42,7 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 class EpisodeFilm(NamedTuple):
-    """Rendered episode as a GIF, or the reason why there is none."""
+    """Rendered episode as a GIF with a caption; without one, the caption is the reason."""
 
     gif: bytes  # empty: none
     caption: str
@@ -96,7 +96,7 @@ def _tile(name: str, figure: str, remark: str) -> Markup:
 
 
 def title_of(settings: Sequence[Setting]) -> str:
-    """Return the title of the page: the names of the environments, or the first and the number of the others."""
+    """Return the title of the page: the names of the environments; of more than three, the first and a number."""
     names = list(dict.fromkeys(shortened(record.env) for setting in settings for record in setting.records))
     return listed(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} other environments"
 
@@ -174,7 +174,10 @@ ENVS, LISTED = 3, 3  # maximum number of environments whose results are in words
 
 
 def tiles(settings: Sequence[Setting]) -> list[tuple[str, str, str]]:
-    """Return the headline figures of the runs as (name, figure, remark); the return is that of the best setting."""
+    """Return the headline figures of the runs as (name, figure, remark); the return is that of the best setting.
+
+    A setting is runs that differ by their seed alone.
+    """
     records, best = [record for setting in settings for record in setting.records], settings[0]
     evaluated = math.isfinite(best.records[0].result("mean_return"))
     name = "final evaluation" if evaluated else "last return"
@@ -196,15 +199,16 @@ def tiles(settings: Sequence[Setting]) -> list[tuple[str, str, str]]:
 
 
 def mean_of(records: Sequence[Record], number: Callable[[Record], float]) -> float:
-    """Return the mean of a number over the runs that have it; NaN where none has."""
+    """Return the mean of `number(record)` over the runs where it is finite; NaN where there are none."""
     values = [value for value in map(number, records) if math.isfinite(value)]
     return float(np.mean(values)) if values else math.nan
 
 
 def return_text(setting: Setting) -> str:
-    """Return the final return of a setting as text: IQM over its seeds with the 95 % interval.
+    """Return the final return of a setting as text: the IQM over its seeds with the 95 % interval.
 
-    Seeds without a return are counted behind it; of one seed it is the return alone.
+    A count of the seeds without a return stands behind it, in place of the interval. For one seed the text is its
+    return.
     """
     final = [record.final_return for record in setting.records]
     failed = sum(not math.isfinite(value) for value in final)
@@ -235,7 +239,7 @@ def learning(settings: Sequence[Setting], band: str) -> Markup:
 
 
 def return_lines(settings: Sequence[Setting], band: str) -> list[Line]:
-    """Return the learning curves: returns of evaluations, with those of training episodes faint behind them.
+    """Return the lines of the learning curves: returns of evaluations, and, faint, those of training episodes.
 
     Without evaluations they are those of training episodes, and where no episode has ended, rewards of a step. The best
     settings are drawn last, above the others, and only they have bands.
@@ -249,9 +253,9 @@ def return_lines(settings: Sequence[Setting], band: str) -> list[Line]:
 
 
 def _layered(lines: Sequence[Line]) -> list[Line]:
-    """Return lines from the worst to the best setting, given the best first, with all but the best eight faint.
+    """Return lines, given the best setting first, from the worst to the best, with all but the best eight faint.
 
-    Bands of more lines would hide each other.
+    Faint lines have no bands, as more of them would hide each other.
     """
     return [line._replace(faint=place >= CLEAR) for place, line in enumerate(lines)][::-1]
 
@@ -291,7 +295,7 @@ def legend(settings: Sequence[Setting]) -> Markup:
 
 
 def episode(film: EpisodeFilm) -> Markup:
-    """Return the section with a rendered episode, or with the reason why there is none."""
+    """Return the section of the page with a rendered episode, or with the reason why there is none."""
     if not film.gif:
         return section("An episode", film.caption)
     data = f"data:image/gif;base64,{base64.b64encode(film.gif).decode()}"
@@ -444,7 +448,10 @@ def section(title: str, intro: str, *content: object) -> Markup:
 
 
 def marked(text: str, setting: Setting) -> Markup:
-    """Return text behind a piece of the line that the setting has in charts."""
+    """Return `text` after a short sample of the line that the setting has in charts.
+
+    A setting is runs that differ by their seed alone.
+    """
     return joined((swatch(setting.place), text))
 
 
@@ -470,9 +477,9 @@ def cards(
     band: Band = NO_BAND,
     badge: tuple[str, bool] | None = None,
 ) -> list[Markup]:
-    """Return a small chart of one metric for each environment that has it, with title, unit and a sentence.
+    """Return small charts of one metric, one for each environment that has it, with title, unit and a sentence.
 
-    `badge` is a word on the chart, and whether it is a good one.
+    `badge` is a word on the chart and whether it is a good one; None: no badge.
     """
     envs, drawn = by_env(settings), []
     for env, own in envs.items():
@@ -494,7 +501,7 @@ def cards(
 
 
 def grid(cards: Sequence[Markup]) -> Markup:
-    """Return cards side by side, as many as fit."""
+    """Return markup that shows cards side by side, as many as fit."""
     return element("div", *cards, class_="grid")
 
 

@@ -81,12 +81,12 @@ def frame(runs: RunLike | Sequence[RunLike]) -> DataFrame:
 
 
 def records_of(runs: RunLike | Sequence[RunLike]) -> list[Record]:
-    """Return the records of run directories and of results of `fit`; a sweep's directory gives those of its members."""
+    """Return the records of run directories and results of `fit`; a sweep's directory gives those of all its runs."""
     return [run.record() if isinstance(run, TrainedRun) else records.read(to_path(run, "run")) for run in _listed(runs)]
 
 
 def _listed(runs: RunLike | Sequence[RunLike]) -> list[RunLike]:
-    """Return runs one by one, with the members in place of a sweep's directory; ConfigError for no run."""
+    """Return runs one by one, with the members (runs) in place of a sweep's directory; ConfigError for no run."""
     listed: list[RunLike] = [runs] if isinstance(runs, str | Path | TrainedRun) else list(runs)
     if not listed:
         raise ConfigError("runs = []: must be at least one run directory or result of fit")
@@ -110,7 +110,10 @@ SIZES = (Smaller(1, 1), Smaller(2, 1), Smaller(2, 2), Smaller(4, 2), Smaller(4, 
 
 
 def film_of(run: str | Path | TrainedRun, name: str) -> EpisodeFilm:
-    """Return an episode of the last policy of the run `name`, small enough for a page; or why there is none."""
+    """Return an episode of the last policy of the run, small enough for a page, or the reason why there is none.
+
+    `name` is the run's name in the caption.
+    """
     try:
         require_video(Path("episode.gif"))
         played = _play(run)

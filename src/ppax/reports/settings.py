@@ -21,7 +21,7 @@ MISSING = "not set"
 
 
 class Setting(NamedTuple):
-    """Runs that differ by their seed alone, with a name."""
+    """Setting of a report: runs that differ by their seed alone, with a name for them."""
 
     label: str  # options that set it apart, as "learning_rate = 0.001"; the environment if there is one setting
     records: list[Record]
@@ -29,17 +29,17 @@ class Setting(NamedTuple):
 
     @property
     def env(self) -> str:
-        """Name of the environment of the runs."""
+        """Name of the environment of the setting's runs."""
         return self.records[0].env
 
     @property
     def standing(self) -> Standing:
-        """Rank of the setting among those on its environment, by the final returns of its runs."""
+        """Standing of the setting, by the final returns of its runs: settings on one environment are ranked by it."""
         return standing_of([record.final_return for record in self.records])
 
     @property
     def seeds(self) -> str:
-        """Seeds of the runs, in words."""
+        """Seeds of the setting's runs, in words."""
         seeds = [value_text(record.config.get(SEED, "?")) for record in self.records]
         return (
             f"{len(seeds)} seeds: {', '.join(seeds[:10])}{', ...' if seeds[10:] else ''}"
@@ -49,7 +49,10 @@ class Setting(NamedTuple):
 
 
 def settings_of(records: Sequence[Record]) -> list[Setting]:
-    """Return the runs of `records` in settings, by environment in order of appearance, on each the best first."""
+    """Return the runs of `records` grouped into settings: runs that differ by their seed alone.
+
+    Settings are ordered by environment, as these appear first, and on each environment the best comes first.
+    """
     members: dict[tuple[str, int], list[Record]] = {}
     for place, record in enumerate(records):
         # members of a population have copied others: each is a setting, whatever its last values
@@ -90,9 +93,9 @@ def changed(record: Record) -> dict[str, tuple[Any, Any]]:
 
 
 def options_of_run(record: Record) -> list[Option]:
-    """Return the options of the parts (swappable objects of the agent) that a run names.
+    """Return the options that a run has with the parts (swappable objects of the agent) that its run file names.
 
-    If it has parts of the user's own, these are the options of the default parts.
+    In place of parts of the user's own, default parts are taken.
     """
     try:
         return list(configs.options(configs.plain(record.tables)))
@@ -117,7 +120,7 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _labels(firsts: Sequence[Record]) -> list[str]:
-    """Return the name of each setting, from the options in which the first runs of all settings differ."""
+    """Return a name for each setting, from the options in which the settings' first runs, `firsts`, differ."""
     rows = {path: values for path, values in setting_differences(firsts).items() if _matters(path)}
     rows = {path: values for path, values in rows.items() if not _explained(path, rows)}
     if not rows:
@@ -135,16 +138,16 @@ def _labels(firsts: Sequence[Record]) -> list[str]:
 
 
 def _distinct(labels: list[str], firsts: Sequence[Record]) -> list[str]:
-    """Return the labels, each with the name of its run where several are the same."""
+    """Return the labels of settings; where several are the same, each has the name of its first run behind it."""
     return [
         f"{label} ({one.name})" if labels.count(label) > 1 else label for label, one in zip(labels, firsts, strict=True)
     ]
 
 
 def _of_parts(path: str, rows: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return those of `rows`, options that differ, that name a part around `path`.
+    """Return those paths in `rows` that name a part (swappable object) to which the option `path` belongs.
 
-    For `agent.loss.clip_eps` that is `agent.loss.part`.
+    For "agent.loss.clip_eps" that is "agent.loss.part". `rows` has the options that differ, by dotted path.
     """
     words = path.split(".")
     around = (".".join([*words[:count], "part"]) for count in range(1, len(words)))
@@ -152,9 +155,10 @@ def _of_parts(path: str, rows: Mapping[str, Sequence[Any]]) -> list[str]:
 
 
 def _explained(path: str, rows: Mapping[str, Sequence[Any]]) -> bool:
-    """Return whether the option `path` says no more of the settings than the choice of its part does.
+    """Return True if the option `path` differs between settings only because they have different parts.
 
-    Some settings lack it, because their part is another, and it is the same in all settings of one part.
+    That is so if some settings lack the option, as their part is another, and settings with the same part have the same
+    value. `rows` has the values of the options that differ, one for each setting.
     """
     values = rows[path]
     return MISSING in values and any(

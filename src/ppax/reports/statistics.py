@@ -19,7 +19,7 @@ NEAR = 0.9  # share of the way from random to threshold that single seeds must g
 
 
 class Statistics(NamedTuple):
-    """Statistics over seeds, of a score that each seed has once."""
+    """Statistics of scores over seeds, one score for each seed: mean, deviation, IQM with its interval, minimum."""
 
     mean: float
     std: float  # of the sample (n - 1); NaN for one seed
@@ -38,12 +38,12 @@ class Verdict(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether the verdict is positive: the IQM reaches the threshold, and enough seeds are near it."""
+        """Whether the verdict is positive: the IQM reaches the threshold, and enough seeds are near the threshold."""
         return self.iqm_reached and self.near >= self.needed
 
 
 def iqm(scores: Sequence[float]) -> float:
-    """Return the interquartile mean of scores: without the lowest and highest quarter, in whole seeds."""
+    """Return the interquartile mean of scores: the mean without the lowest and highest quarter, in whole seeds."""
     from scipy import stats
 
     return float(stats.trim_mean(np.asarray(scores, float), TRIMMED))
@@ -75,7 +75,10 @@ def statistics_of(scores: Sequence[float]) -> Statistics:
 
 
 class Standing(NamedTuple):
-    """Rank of a setting among others, compared field by field; the higher one is better."""
+    """Standing of a setting (runs that differ by their seed alone), by which settings are ranked.
+
+    Standings are compared field by field; the larger one is better.
+    """
 
     iqm: float  # seeds without a score count as the worst, -inf
     scored: int  # minus the number of seeds without a score
@@ -84,10 +87,10 @@ class Standing(NamedTuple):
 
 
 def standing_of(scores: Sequence[float]) -> Standing:
-    """Return the rank of a setting by the scores of its seeds, at least one; NaN is a seed without a score.
+    """Return the standing by which a setting is ranked, from the scores of its seeds, at least one (NaN: no score).
 
-    The rule of every ranking: IQM, and where it is equal the number of seeds without a score, then the lower bound of
-    the IQM's interval, then the mean.
+    Settings are compared by IQM, then by the number of seeds without a score, then by the lower bound of the IQM's
+    interval, then by the mean.
     """
     known = [score for score in scores if math.isfinite(score)]
     mean = float(np.mean(known)) if known else -math.inf
@@ -99,9 +102,9 @@ def standing_of(scores: Sequence[float]) -> Standing:
 
 
 def iqm_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return IQM over the runs of `values` [runs, points] and its 95 % bootstrap interval: three arrays [points].
+    """Return the IQM over the runs of `values` [runs, points], and its 95 % bootstrap interval: three arrays [points].
 
-    A run that is over has NaN and no part in a point; a point of one run has its value alone.
+    A run that has ended has NaN, and does not count at that point. Where one run is left, all three are its value.
     """
     centre, low, high = np.full((3, values.shape[1]), np.nan)
     present = np.isfinite(values)
@@ -129,8 +132,8 @@ def _trimmed(values: np.ndarray, axis: int) -> np.ndarray:
 def verdict_on(scores: Sequence[float], random: float, threshold: float, share: float) -> Verdict:
     """Return the verdict on `scores`, one per seed: whether their IQM reaches `threshold`, and enough come near it.
 
-    A `share` of the seeds must go 90 % of the way from `random` to `threshold`. NaN, the score of a seed none of whose
-    episodes ended, reaches nothing.
+    Enough are a `share` of the seeds; near is at least 90 % of the way from `random` to `threshold`. NaN, the score of
+    a seed none of whose episodes ended, reaches nothing.
     """
     bar = random + NEAR * (threshold - random)
     needed = math.ceil(share * len(scores) - 1e-9)

@@ -44,13 +44,14 @@ def push_to_hub(
     token: str | None = None,
     formats: Sequence[str] | None = None,
     message: str = "Policy trained with ppax",
+    return_value: bool = False,
 ) -> str:
     """Upload a policy to the repository `repo`, OWNER/NAME, of the Hugging Face Hub; return its address.
 
     The repository is created if missing, `private` or as the owner's settings say, and gets the bundle that
-    `Policy.export` writes (in `formats`) and a model card: what the policy takes and gives, scores, learning curve and
-    configuration, as far as its run directory has them. `message` is that of the commit. `ppax.load("hf://OWNER/NAME")`
-    loads the policy. Needs the extra `hub`, and `token`, or that of `hf auth login`.
+    `Policy.export` writes (in `formats`, with `return_value`) and a model card: what the policy takes and gives,
+    scores, learning curve and configuration, as far as its run directory has them. `message` is that of the commit.
+    `ppax.load("hf://OWNER/NAME")` loads the policy. Needs the extra `hub`, and `token`, or that of `hf auth login`.
     """
     hub, source = require_hub(), policy.source
     address = address_of(repo if repo.startswith(PREFIX) else PREFIX + repo)
@@ -61,7 +62,7 @@ def push_to_hub(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         scores = {} if record is None else scores_of(record)
-        policy.export(folder / BUNDLE, formats, scores or None)
+        policy.export(folder / BUNDLE, formats, scores or None, return_value=return_value)
         if curve is not None:
             (folder / CURVE).write_bytes(curve)
         card = model_card(policy, address.repo, CURVE if curve else None, scores)
@@ -116,14 +117,14 @@ def model_card(policy: Policy, repo: str, curve: str | None, scores: dict[str, f
 
 
 def code(text: str) -> str:
-    """Return text as a span of code on one line, in which Markdown means nothing."""
+    """Return text as a span of code in Markdown, on one line, so that nothing in it is taken for Markdown."""
     text = " ".join(text.split()) or " "
     fence = "`" * (_longest_ticks(text) + 1)
     return f"{fence} {text} {fence}"
 
 
 def block(text: str, language: str = "") -> str:
-    """Return text as a block of code, whose fence is longer than any in it."""
+    """Return text as a block of code in Markdown, with a fence longer than any inside the text."""
     fence = "`" * max(3, _longest_ticks(text) + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 

@@ -31,7 +31,7 @@ FIELDS = {field.name for field in dataclasses.fields(PPO)}
 
 
 class Built(config.Built):
-    """Agent, environment and settings of a run."""
+    """Agent, environment and settings of a run, as `ppax.build` returns them; its method `fit` trains the run."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ class Built(config.Built):
         *,
         overwrite: bool = False,
     ) -> TrainedRun:
-        """Train as `ppax train` does, and return the trained run.
+        """Train the built run, as `ppax train` does, and return the trained run.
 
         `run_dir` (None: nothing is written), `callbacks` and `overwrite` are those of `ppax.fit`.
         """
@@ -85,11 +85,11 @@ def build(target: Target, **options: Any) -> Built:
 
 
 def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
-    """Return the options as data of a run file, and, by field, the parts of the agent that were given as objects.
+    """Return the options as data of a run file, and, by field name, the agent's parts that were given as objects.
 
     Parts are swappable objects of the agent, such as its loss. They are left out of the data, except for a network that
-    a run file can hold. Raises ConfigError for an agent that is no table of options, and for a part of a field that no
-    agent has.
+    a run file can hold. Raises ConfigError if the option `agent` is no table, or if it has an object under a name that
+    is no field of an agent.
     """
     agent = options.get("agent", {})
     if not isinstance(agent, Mapping):
@@ -116,9 +116,10 @@ def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
 
 
 def _network(parts: Mapping[str, Any]) -> Config:
-    """Return the table {"network": ...} of a network given as an object, or {} if there is none or no file can hold it.
+    """Return the network among `parts`, the agent's objects by field name, as the table {"network": ...} of a run file.
 
-    The defaults of other settings depend on the network's memory and distribution.
+    {} if there is no network, or none that a run file can hold. The table is needed because the defaults of other
+    settings depend on the network's memory and distribution.
     """
     network = parts.get("network")
     if not dataclasses.is_dataclass(network):
@@ -165,9 +166,9 @@ def _settings_of(env: Env, given: Config) -> Config:
 
 
 def _with_parts(agent: Agent, parts: Mapping[str, Any]) -> Agent:
-    """Return `agent` with `parts`, objects by field; unchanged if there are none.
+    """Return `agent` with the objects `parts`, by field name, in place of its own; unchanged if there are none.
 
-    Raises ConfigError for several agents, which are built by hand.
+    Raises ConfigError if `agent` consists of several agents: those are built by hand.
     """
     if not parts:
         return agent

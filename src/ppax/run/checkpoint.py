@@ -179,10 +179,10 @@ def _state(path: Path, like: TrainState, manifest: dict[str, Any], arrays: dict[
 
 
 def newest(directory: Path, read: Callable[[Path], Read]) -> tuple[Read | None, list[str]]:
-    """Return `read(path)` of the newest checkpoint in `directory` that is not damaged, and a message per skipped one.
+    """Return `read(path)` of the newest undamaged checkpoint in `directory`, and a message per damaged one skipped.
 
-    The result is None where there is no such checkpoint. A running process removes old checkpoints: if one disappears
-    before it is read, the directory is listed again.
+    `read` raises DamagedCheckpoint for a damaged checkpoint. The first result is None where there is no undamaged one.
+    A running process removes old checkpoints: if one disappears before it is read, the directory is listed again.
     """
     for _ in range(LISTINGS):
         skipped: list[str] = []
@@ -201,7 +201,7 @@ def newest(directory: Path, read: Callable[[Path], Read]) -> tuple[Read | None, 
 def non_finite_leaves(state: TrainState) -> list[str]:
     """Return names of the learner's arrays in `state` that are not finite (in optimiser states: that have NaN).
 
-    Environment states are not examined: there infinities are valid (a best time).
+    Environment states are not examined: there infinities are valid, as for a best time that is not set yet.
     """
     leaves = state_arrays.named_leaves(state)
     return arrays_not_finite({name: x for name, x in leaves.items() if name.startswith(LEARNER)})
@@ -210,7 +210,7 @@ def non_finite_leaves(state: TrainState) -> list[str]:
 def arrays_not_finite(learner: Mapping[str, Any]) -> list[str]:
     """Return names of a learner's arrays (by name) that are not finite.
 
-    In optimiser states, whose bounds may be infinite, only NaN counts.
+    In optimiser states only NaN counts: a state may hold infinity on purpose, such as a limit that is not set yet.
     """
     return [
         name
@@ -249,9 +249,9 @@ def newest_valid(directory: Path) -> tuple[Path | None, list[str]]:
 
 
 def require_format(run_dir: Path) -> None:
-    """Raise CheckpointError if the newest checkpoint of a run is of an earlier format.
+    """Raise CheckpointError if the newest checkpoint of a run has the format of an earlier ppax, which cannot be read.
 
-    The run file of such a run has options that no longer exist.
+    The run file of such a run has options that no longer exist. A run without checkpoints passes.
     """
     newest(run_dir / "checkpoints", read_manifest)
 

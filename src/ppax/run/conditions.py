@@ -24,7 +24,7 @@ __all__ = ["And", "HitsLowerBound", "HitsUpperBound", "KeepBest", "Or", "Plateau
 
 
 class _OnMetric(ABC):
-    """Base class of stop conditions on one metric of the log rows; rows in which it is NaN are left out."""
+    """Base class of stop conditions on one metric of the log rows; rows in which the metric is NaN change nothing."""
 
     key: str
 
@@ -34,13 +34,16 @@ class _OnMetric(ABC):
         return (self.key,)
 
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """Return the condition's state after a log row; `before` unchanged if the metric is NaN in it."""
+        """Return the condition's state after a log row, from its state `before` that row.
+
+        `before` is returned unchanged if the metric is NaN in the row.
+        """
         value = row[self.key]
         return before if math.isnan(value) else self._after(before, value)
 
     @abstractmethod
     def _after(self, before: ConditionState, value: float) -> ConditionState:
-        """Return the condition's state after a row in which the metric is `value`, not NaN."""
+        """Return the condition's state after a row in which the metric is `value`, not NaN, from its state `before`."""
 
     def _state(self, value: float, met: bool, reference: float = math.nan, rows: int = 0) -> ConditionState:
         return ConditionState(met, f"{self} (at {value:.6g})" if met else "", reference, rows)
@@ -81,9 +84,10 @@ class HitsLowerBound(_OnMetric):
 
 
 class _Patient(_OnMetric):
-    """Base class of stop conditions met after `patience` consecutive log rows that compare with a reference value.
+    """Base class of stop conditions that are met after `patience` consecutive log rows that count.
 
-    A row that does not compare starts the count anew, with its value of the metric as the reference.
+    `_continues` compares a row's value of the metric with a reference value, and says whether the row counts. A row
+    that does not count starts the count anew at 0, and its value becomes the reference.
     """
 
     patience: int
@@ -96,7 +100,7 @@ class _Patient(_OnMetric):
 
     @abstractmethod
     def _continues(self, value: float, reference: float) -> bool:
-        """Return whether a row with the metric's `value` counts; otherwise `value` is the new `reference`."""
+        """Return True if a row with the metric's `value` counts; if not, `value` becomes the new `reference`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +166,7 @@ def _require_number(condition: object, name: str, value: float, low: float = -ma
 
 @dataclasses.dataclass(frozen=True, init=False)
 class _Combined(ABC):
-    """Base class of stop conditions made of several; each of them sees every log row."""
+    """Base class of stop conditions made of several other ones, `conditions`, each of which sees every log row."""
 
     conditions: tuple[StopCondition, ...]
     word: ClassVar[str]  # between their texts
@@ -179,7 +183,7 @@ class _Combined(ABC):
         return tuple(name for one in self.conditions for name in one.metrics)
 
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """Return the combination's state after a log row, with the states of its conditions in `parts`."""
+        """Return the combination's state after a log row; its field `parts` has the states of all its conditions."""
         states = before.parts or (ConditionState(),) * len(self.conditions)
         parts = tuple(one.update(own, state, row) for one, own in zip(self.conditions, states, strict=True))
         met = self._is_met(part.met for part in parts)
@@ -188,7 +192,7 @@ class _Combined(ABC):
 
     @abstractmethod
     def _is_met(self, parts: Iterable[bool]) -> bool:
-        """Return whether the combination is met, from whether each of its conditions is."""
+        """Return True if the combination is met; `parts` says of each of its conditions whether that one is met."""
 
 
 class And(_Combined):
@@ -219,10 +223,11 @@ MODES = ("max", "min")
 
 
 class KeepBest:
-    """Callback that keeps a copy of the learner at the row with the best value of a metric; it never ends a run.
+    """Callback that keeps a copy of the learner at the row with the best value of metric `key`; it never ends a run.
 
-    The metrics of a row cover the iterations since the row before, so most of them come from slightly older policies
-    than the one kept. What is kept is of one run: rows of another run, whose iterations begin anew, replace it.
+    `mode` says which value is best, "max" or "min". The metrics of a row cover the iterations since the row before, so
+    most of them come from slightly older policies than the one kept. What is kept is of one run: rows of another run,
+    whose iterations begin anew, replace it.
     """
 
     def __init__(self, key: str, mode: str = "max"):
@@ -248,9 +253,9 @@ class KeepBest:
         return None if self.policy is None else self.policy.learner
 
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """Keep a copy of the learner if the metric of `row` is the best so far; return `before`, the state, unchanged.
+        """Keep a copy of the learner in `state` if the metric of `row` is the best so far; return `before` unchanged.
 
-        Stop conditions have the same method; this callback never ends a run.
+        `before` is the state of a stop condition, which has the same method; this callback never ends a run.
         """
         iteration, value = row.get("iteration", math.inf), float(row[self.key])
         if iteration <= self._iteration and iteration < math.inf:  # iterations of one run only increase
@@ -263,12 +268,12 @@ class KeepBest:
         return before
 
     def keep(self, policy: TrainState, row: Row) -> None:
-        """Keep `policy` and its log row as the best so far; it has NumPy arrays, and no environments and keys."""
+        """Keep `policy` and its log row as the best so far; `policy` has NumPy arrays, and no environments and keys."""
         self.policy, self.row, self.value = policy, dict(row), float(row[self.key])
 
 
 def policy_of(state: TrainState) -> TrainState:
-    """Return a training state without environments and keys: its learner and step counters, which are not copied."""
+    """Return a training state without environments and random keys: its learner and step counters, not copied."""
     without: dict[str, Any] = {"actor": (), "key": ()}
     return dataclasses.replace(state, **without)
 
@@ -319,7 +324,7 @@ def sort_callbacks(callbacks: Iterable[object]) -> Callbacks:
 
 
 def as_condition(given: Any) -> StopCondition:
-    """Return a stop condition unchanged, and a function f(state, row) as the condition that it returns True.
+    """Return `given` as a stop condition: unchanged, or, if it is a function f(state, row), met where it returns True.
 
     Raises ConfigError for other objects.
     """
@@ -390,7 +395,7 @@ class _Parser:
         return self.tokens.pop(0)
 
     def takes(self, word: str) -> bool:
-        """Return whether the parser's next token is `word`; if it is, advance."""
+        """Return True, and advance, if the parser's next token is `word`; else return False."""
         return self.token == word and bool(self.take())
 
     def error(self, expected: str, choices: tuple[str, ...] = ()) -> ConfigError:
@@ -432,7 +437,7 @@ class _Parser:
         return self.comparison(self.take())
 
     def comparison(self, metric: str) -> StopCondition:
-        """Return the condition on `metric` that the next tokens describe: a bound, a plateau or the end of a rise."""
+        """Return the condition on `metric` in the next tokens: a bound, a plateau, or the end of a rise or fall."""
         if self.takes(">="):
             return HitsUpperBound(metric, self.number("a number"))
         if self.takes("<="):
@@ -449,7 +454,7 @@ class _Parser:
         raise self.error(", ".join(f"`{verb}`" for verb in VERBS), VERBS)
 
     def rows(self) -> int:
-        """Return the number of log rows that the parser's next tokens, `for N`, name; 5 without them."""
+        """Return the number of log rows N that the parser's next tokens, `for N`, name; 5 if they are others."""
         if not self.takes("for"):
             return 5
         if not self.token.isdecimal():

@@ -86,8 +86,8 @@ class RunDirectory:
         """Create the directory of a new run, write its configuration, and return it, locked.
 
         Of several `paths` the first free one is used. `policy` is the specification of the run's policy, as plain data.
-        With `overwrite` a trained run that the directory holds is moved aside. Raises ConfigError where the directory
-        already holds a run, OSError where it cannot be written.
+        If the directory already holds a trained run, `overwrite` moves that aside; without it, ConfigError. Raises
+        OSError where the directory cannot be written.
         """
         path = absolute(_first_free(paths))
         try:
@@ -111,10 +111,10 @@ class RunDirectory:
     def vacant(cls, path: Path, overwrite: bool, remains: Sequence[str]) -> RunDirectory:
         """Lock the existing directory `path` for a new run or sweep, and return it without the run that it held before.
 
-        A start that has trained nothing makes room: its files are removed, or, if it has log rows of iterations, the
-        directory is moved aside. With `overwrite` a trained run or sweep is moved aside, too. Raises ConfigError for
-        other contents that would be taken for the new run's: entries named in `remains`, in a directory without a run
-        file.
+        An earlier start that has trained nothing makes room: its files are removed, or, if it has log rows of
+        iterations, the directory is moved aside. A trained run or sweep is moved aside with `overwrite`; without it,
+        ConfigError. Raises ConfigError, too, for contents that would be taken for the new run's: entries named in
+        `remains`, in a directory without a run file.
         """
         directory = cls(path)
         try:
@@ -153,7 +153,7 @@ class RunDirectory:
     def record_start(self, start: dict[str, Any]) -> None:
         """Append one start of the run (versions, hardware, time) to about.json.
 
-        The first start and the newest STARTS ones stay.
+        Of all starts, the first one and the newest STARTS (100) are kept.
         """
         about = read_about(self.path)
         starts = [*about.get("starts", []), start]
@@ -272,9 +272,9 @@ def refuse_unusual(path: Path) -> None:
 
 
 def _first_free(paths: Path | Iterable[Path]) -> Path:
-    """Return the single path, created if missing; of several, the first that did not exist, now created.
+    """Return the directory for a new run: `paths` if it is one path, else the first path that does not exist yet.
 
-    Raises FileExistsError if all of several exist.
+    The directory is created if it is missing. Raises FileExistsError if all of several paths exist.
     """
     if isinstance(paths, Path):
         paths.mkdir(parents=True, exist_ok=True)
@@ -288,7 +288,7 @@ def _first_free(paths: Path | Iterable[Path]) -> Path:
 
 
 class Earlier(NamedTuple):
-    """Run or sweep that a directory holds already."""
+    """Run or sweep that a directory holds already: its kind, its run file, and whether it must be kept."""
 
     kind: str  # "a run" or "a sweep"
     file: str  # its run file
@@ -340,7 +340,10 @@ def _what_next(path: Path) -> str:
 
 
 def _trained(run: Path) -> bool:
-    """Return whether `run` has a checkpoint or best policy of iteration 1 or later, or a record that it ended there."""
+    """Return True if the run directory `run` holds what was trained.
+
+    That is a checkpoint or best policy of iteration 1 or later, or a record that the run ended at such an iteration.
+    """
     folders = (run / name for name in FOLDERS if (run / name).is_dir())
     saved = [one.name for folder in folders for one in folder.iterdir()]
     ended = untrusted.read_table(run / STOPPED, TABLE_LIMIT).get("iteration", 0)
@@ -348,13 +351,16 @@ def _trained(run: Path) -> bool:
 
 
 def _logged(run: Path) -> bool:
-    """Return whether the run directory `run` has a log row of iteration 1 or later."""
+    """Return True if the run directory `run` has a log row of iteration 1 or later."""
     rows = run / ROWS
     return rows.exists() and rows.stat().st_size > 0 and last_row(rows).get("iteration") != 0
 
 
 def _clear(path: Path, earlier: Earlier) -> None:
-    """Remove from `path` the files of an `earlier` start that has trained nothing, its run file first; others stay."""
+    """Remove from `path` the files of an `earlier` start that has trained nothing, its run file first.
+
+    Files that are not of a run or sweep stay.
+    """
     (path / earlier.file).unlink()
     of_run = earlier.file == RUN_FILE
     for name in (*OF_START, *FOLDERS) if of_run else (RECORD, *OF_SWEEP):
@@ -375,7 +381,7 @@ def _names_aside(path: Path) -> Iterator[Path]:
 def _require_movable(path: Path) -> None:
     """Raise ConfigError for a directory that must not be renamed.
 
-    It is a link, has the current directory inside, belongs to another user, or holds further runs.
+    It must not if it is a link, has the current directory inside, belongs to another user, or holds further runs.
     """
     there = Path(os.path.realpath(path))
     inside = (one for one in path.iterdir() if one.is_dir() and one.name != MEMBERS)

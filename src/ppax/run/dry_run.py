@@ -24,7 +24,10 @@ from ppax.storage.paths import to_directory
 
 
 class Demand(NamedTuple):
-    """Sizes of the training of one run."""
+    """Sizes of one run's training: iterations, steps, streams, gradient steps, parameters and least memory.
+
+    A stream is one agent in one environment.
+    """
 
     iterations: int
     steps: int  # of all streams in one iteration
@@ -34,7 +37,7 @@ class Demand(NamedTuple):
     memory: Footprint  # lower bound
 
     def lines(self) -> list[str]:
-        """Return the sizes in words, a line for each."""
+        """Return the run's sizes in words, a line of text for each."""
         total = self.iterations * self.steps
         return [
             f"iterations: {self.iterations:,} of {self.steps:,} steps ({self.streams:,} streams); {total:,} steps",
@@ -44,22 +47,22 @@ class Demand(NamedTuple):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the sizes as plain data, with memory in bytes."""
+        """Return the run's sizes as plain data, with memory in bytes."""
         return self._asdict() | {"memory": self.memory._asdict()}
 
 
 class DryRun(NamedTuple):
-    """Resolved settings of a run that could start, and what it would take."""
+    """Resolved settings of a run that could start, and sizes of its training (iterations, parameters, memory, ...)."""
 
     run_config: Config
     demand: Demand
 
     def to_toml(self) -> str:
-        """Return the text of the run file, with the sizes as comments above."""
+        """Return the text of the run file, with the sizes of the training as comments above."""
         return commented(self.demand.lines()) + config.to_toml(self.run_config)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return settings ("config") and sizes as plain data."""
+        """Return the settings (under "config") and the sizes of the training as plain data."""
         return {"config": self.run_config, **self.demand.to_dict()}
 
 
@@ -78,7 +81,7 @@ def dry_run(agent: Agent, env: Env, run: config.Run, run_dir: Path | None = None
 def demand_of(agent: Agent, env: Env, run: config.Run, shapes: TrainState, memory: Footprint) -> Demand:
     """Return the sizes of a run's training.
 
-    `shapes` are those of its training state, and `memory` is the lower bound of what it needs.
+    `shapes` are the shapes of its training state, and `memory` is a lower bound of the memory that it needs.
     """
     steps = run.num_steps * env.num_streams
     in_iteration = max(one.num_epochs * one.minibatch.num_minibatches for one, _ in agent.learners(env.num_streams))
@@ -96,8 +99,8 @@ def _parameters(learner: PyTree) -> int:
 def require_new_directory(run_dir: Path | None, overwrite: bool, remains: Sequence[str]) -> None:
     """Raise ConfigError or OSError for a directory in which a new run or sweep could not be made; write nothing.
 
-    `run_dir` None is valid, except with `overwrite`. `remains` are names that a directory without a run file must not
-    have.
+    `run_dir` None is valid, except with `overwrite`. `remains` are names of files and folders that a directory without
+    a run file must not hold: they would be taken for the new run's.
     """
     require_named(run_dir, overwrite)
     if run_dir is None:
@@ -112,5 +115,5 @@ def require_new_directory(run_dir: Path | None, overwrite: bool, remains: Sequen
 
 
 def commented(lines: Sequence[str]) -> str:
-    """Return lines as comments of a TOML file."""
+    """Return the lines as text of a TOML file in which each is a comment."""
     return "".join(f"# {line}\n" for line in lines)

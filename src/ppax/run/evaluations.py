@@ -23,10 +23,11 @@ from ppax.training.evaluation import COLUMNS, EpisodeLimit, Evaluator, evaluatio
 
 
 class Evaluations:
-    """Evaluations of one run: before the first iteration, every `eval.every` iterations, and after the last one.
+    """Evaluations during one run: before the first iteration, every `eval.every` iterations, and after the last one.
 
-    Without `eval.every` there are none, and no columns. Keys depend on the seed and the iteration, so that a resumed
-    run has the same evaluations. As a context manager it closes its environments at the end.
+    Without `eval.every` there are none, and no columns for them in log rows. Random keys depend on the seed and the
+    iteration, so that a resumed run has the same evaluations. As a context manager it closes its environments at the
+    end.
     """
 
     def __init__(self, agent: Agent, env: Env, run: Run, state: TrainState):
@@ -59,7 +60,7 @@ class Evaluations:
         return min(iteration - iteration % self._every + self._every, self._total)
 
     def due(self, iteration: int) -> bool:
-        """Return whether the policy is evaluated after `iteration` iterations."""
+        """Return True if the policy is to be evaluated after `iteration` iterations."""
         return self._every is not None and (iteration % self._every == 0 or iteration == self._total)
 
     def learn(self, rows: Iterable[Row]) -> None:
@@ -68,7 +69,7 @@ class Evaluations:
             self._limit.learn(row)
 
     def columns(self, state: TrainState, row: Row) -> Row:
-        """Return the evaluation's columns of the log row `row` for `state`: its scores, or NaN where none is due."""
+        """Return the evaluation's columns of the log row `row` for `state`: scores, or NaN if no evaluation is due."""
         self.learn([row])
         iteration = int(state.iteration)
         if not self.due(iteration):
@@ -83,7 +84,10 @@ class Evaluations:
 
 
 def _require_copies(env: Env) -> None:
-    """Raise ConfigError for an environment that cannot be copied: evaluating in it would end training's episodes."""
+    """Raise ConfigError for an environment that cannot be copied: evaluations need other environments than training.
+
+    An evaluation in the environment of training would end training's episodes.
+    """
     if not backend_of(env).copyable:
         raise ConfigError(
             f"eval.every: {env.name} is a vector environment of your own, which cannot be copied, and evaluations need "
@@ -93,7 +97,10 @@ def _require_copies(env: Env) -> None:
 
 
 def _require_new_names(metrics: Collection[str]) -> None:
-    """Raise ConfigError if the column of an environment's metric has the name of another column."""
+    """Raise ConfigError if the evaluation's column of a metric among `metrics` has the name of another column.
+
+    The metrics are the environment's own, by name.
+    """
     for name in metrics:
         if name in COLUMNS or f"eval_{name}" in {*COLUMNS, *metrics}:
             column = name if name in COLUMNS else f"eval_{name}"

@@ -35,7 +35,10 @@ LOST = (
 
 @contextlib.contextmanager
 def lost_processes() -> Iterator[None]:
-    """Context in which JAX's error of a collective operation whose other processes are gone becomes ProcessLost."""
+    """Context that raises ProcessLost in place of JAX's error in a program whose other processes are gone.
+
+    In a run of one process, JAX's errors pass unchanged.
+    """
     try:
         yield
     except jax.errors.JaxRuntimeError as error:

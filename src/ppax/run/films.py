@@ -6,7 +6,7 @@ import math
 import time
 import traceback
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from ppax.core.options import Option, check_value, require_whole
 from ppax.core.protocols import Agent, Artifact, Scene
 from ppax.core.types import ConfigError, Key, LearnerState, TrainState
 from ppax.devices import sharding
-from ppax.envs import Env
+from ppax.envs import Env, for_evaluation
 from ppax.policy import Policy
 from ppax.run.loading import load, load_chosen
 from ppax.run.matches import in_groups_of
@@ -32,7 +32,7 @@ from ppax.training.loop import make_key
 
 
 class Film(NamedTuple):
-    """Video file of whole episodes, with the return of each agent."""
+    """Video file of played episodes: its path, and the returns and lengths of the episodes."""
 
     path: Path
     frames: int  # one for every state, first and final ones included
@@ -64,14 +64,16 @@ def film(
     deterministic: bool = True,
     best: bool = False,
     step: int | None = None,
+    env_params: Mapping[str, Any] | None = None,
 ) -> Film:
     """Play `episodes` episodes, at most `max_steps` steps in all, write them as the video `path`, and return its data.
 
     `path` ends in .gif or .mp4. `source` is a run of `fit` or `resume`, a run directory, or a policy, which needs
-    `env`; without `env` the other two play in that of the run, at the end of its schedule. `best` plays the best policy
-    by `best.metric`, `step` the checkpoint of a run directory after so many environment steps, as in `ppax.load`. Needs
-    the extra `video`. The environment draws itself: a compiled one by `render(state)`, one on the host with
-    `render_mode="rgb_array"`.
+    `env`; without `env` a run or run directory plays in the environment of its evaluations: with its `eval.env_params`,
+    at the end of its schedule. `env_params`, such as {"gravity": 15.0}, have priority over the parameters of either.
+    `best` plays the best policy by `best.metric`, `step` the checkpoint of a run directory after so many environment
+    steps, as in `ppax.load`. Needs the extra `video`. The environment draws itself: a compiled one by `render(state)`,
+    one on the host with `render_mode="rgb_array"`.
 
     Raises ConfigError, and writes nothing, where it cannot be drawn; ImportError where the encoder is not installed.
     """
@@ -81,6 +83,7 @@ def film(
     check_value(Option("fps", float, limits={"low": 1.0}), fps)
     require_video(target)
     agent, env, learner = _player(source, env, best, step)
+    env = for_evaluation(env, env_params or {})
     require_place(target, "play.gif")
     key = make_key(seed)
     played = play(agent, env, learner, key, episodes, deterministic, max_steps)
@@ -91,19 +94,22 @@ def film(
 def _player(
     source: str | Path | TrainedRun | Policy, env: Env | None, best: bool, step: int | None
 ) -> tuple[Agent, Env, Any]:
-    """Return agent, environment and learner with which `source` plays; `best` and `step` choose its policy.
+    """Return agent, environment and learner (trained weights and statistics) to play with, taken from `source`.
 
-    `env` None stands for the environment of the run. Raises ConfigError where there is no such policy or environment.
+    `source` is a run directory, a trained run or a policy. `best` and `step` choose the policy of a run: its best one,
+    or the one after so many environment steps. `env` None stands for that of the run's evaluations. Raises ConfigError
+    where there is no such policy or environment.
     """
     if isinstance(source, str | Path):
         if env is None:
             agent, env, run = load_run(Path(source))
-            return agent, env, load_chosen(Path(source), agent, env, run, best, step).learner
+            learner = load_chosen(Path(source), agent, env, run, best, step).learner
+            return agent, for_evaluation(env, run.eval.env_params), learner
         source, best, step = load(source, best, step=step), False, None
     if step is not None:
         raise ConfigError(f"step = {step}: pass the run directory, whose checkpoints have steps")
     if isinstance(source, TrainedRun):
-        env = source.env if env is None else env
+        env = for_evaluation(source.env, source.eval_settings.env_params) if env is None else env
         source = source.policy(best)
     elif best:
         raise ConfigError("best = True: a policy is one of its run already: ppax.load(run_dir, best=True)")
@@ -118,7 +124,7 @@ def _player(
 
 
 class RenderedEpisodes(NamedTuple):
-    """Rendered episodes, one after the other, with the returns of all agents."""
+    """Rendered episodes: the frames of all, one after the other, and the returns of all agents."""
 
     frames: list[np.ndarray]  # [H, W, 3] each; one for every state, first and final ones included
     returns: np.ndarray  # [episodes, A]
@@ -169,21 +175,23 @@ MAX_SECONDS = 60.0  # time limit for playing and drawing one film; later steps a
 
 
 class FilmRecorder:
-    """Recorder of a run's films: every `film.every` iterations the policy plays an episode in an environment apart.
+    """Recorder of a run's films: every `film.every` iterations the policy plays an episode in a separate environment.
 
-    All films begin with the same key, in the same first state, so that they can be compared.
+    All films begin with the same random key, in the same first state, so that they can be compared.
     """
 
     def __init__(self, agent: Agent, env: Env, run: Run):
         """Prepare films as `run.film` says; actions are sampled or deterministic as in the run's evaluations."""
-        self._agent, self._env, self._every, self._max_steps = agent, env, run.film.every, run.film.max_steps
+        self._agent, self._every, self._max_steps = agent, run.film.every, run.film.max_steps
+        self._env = env if self._every is None else for_evaluation(env, run.eval.env_params)
         self._deterministic, self._seed = run.eval.deterministic, run.seed
         self._films = -1  # number of the latest film: iteration // every
 
     def check(self, run_dir: object) -> None:
-        """Draw one state; raise ConfigError, or ImportError with the extra to install, if there can be no films.
+        """Raise ConfigError, or ImportError with the extra to install, if the run's films cannot be made.
 
-        Does nothing in a run without films. `run_dir` None, where films have no place, is an error in a run with films.
+        Draws one state to find out. Does nothing in a run without films. A run with films needs a `run_dir`: None is an
+        error.
         """
         if self._every is None:
             return
@@ -199,15 +207,15 @@ class FilmRecorder:
             raise ConfigError(f"film.every = {self._every}: {error}") from error
 
     def resume(self, iteration: int) -> None:
-        """Count the films up to `iteration`, at which a run is resumed, as made."""
+        """Count the run's films up to `iteration`, from which a run is resumed, as made already."""
         if self._every is not None and iteration:
             self._films = iteration // self._every
 
     def due(self, state: TrainState, run_dir: Path | None) -> Artifact | None:
-        """Record a film of the policy in `state` into `run_dir` if one is due, and return it; else None.
+        """Record a film of the policy in `state` into `run_dir`, if one is due, and return its file; else return None.
 
-        One is due if none was made since the latest multiple of `film.every` iterations. If it fails, a warning says
-        why, and no more are made.
+        A film is due if none was made since the latest multiple of `film.every` iterations. If it fails, a warning says
+        why, None is returned, and no more films are made.
         """
         iteration = int(state.iteration)
         if self._every is None or run_dir is None or iteration // self._every <= self._films:

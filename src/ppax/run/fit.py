@@ -160,7 +160,7 @@ def fit_run(
 
 
 class Checked(NamedTuple):
-    """Agent and settings of a run that have passed the checks before training, and what the checks have made."""
+    """Agent and settings of a run that have passed the checks before training, and the objects that the checks made."""
 
     agent: Agent  # with its precision decided
     run_config: Config
@@ -274,9 +274,9 @@ def resume_run(
 
 
 def _signals(directory: RunDirectory | None) -> Sequence[signal.Signals]:
-    """Return the signals that stop a run: all that end processes, or Ctrl-C alone where it has no directory.
+    """Return the signals that stop a run: all that end processes, or Ctrl-C alone for a run without a directory.
 
-    Of several processes only the leader knows of the directory; the others take the signals of a run that has one.
+    `directory` is None, too, in processes other than the leader of several that train one run: they get all signals.
     """
     return ON_DISK if directory or not processes.leads() else IN_MEMORY
 
@@ -290,7 +290,7 @@ def _own_share(run: Run, run_dir: Any, callbacks: Sequence[Any]) -> tuple[Run, A
 
 
 def require_valid(agent: Agent, env: Env) -> None:
-    """Raise ConfigError for arguments of other types, and for an environment that violates the protocol."""
+    """Raise ConfigError if `agent` is no agent, or `env` no environment that follows the protocol."""
     require_env(env)
     processes.require_compiled(env.name, backend_of(env).repeatable)
     require_sound(env)  # first: an environment that no network can read fits no network
@@ -308,7 +308,7 @@ def warn_of_settings(agent: Agent, env: Env, run: Run) -> None:
 def check_plan(agent: Agent, env: Env, run: Run, run_dir: object) -> None:
     """Raise ConfigError or ImportError for settings of a run that cannot work together.
 
-    These are numbers, length, overlap, schedules, loggers and films.
+    Checked are the agent's numbers, the run's length, overlap and schedules, and its loggers and films.
     """
     agent.check()
     config.require_within(run, planned_iterations(env, run))
@@ -335,9 +335,10 @@ def _new_directory(
     policy: dict[str, Any],
     overwrite: bool,
 ) -> RunDirectory:
-    """Create and return the run directory, with the configuration and the names of the `objects` that no file can hold.
+    """Return the run directory, created with the configuration and the names of the `objects` that no file can hold.
 
-    `policy` is the specification of the run's policy, and `overwrite` moves an earlier run aside.
+    Of several paths `run_dir`, the first free one is used. `policy` is the specification of the run's policy, as plain
+    data, and `overwrite` moves an earlier run aside.
     """
     run_config |= {config.OBJECTS: objects} if objects else {}
     if isinstance(run_dir, str) or not isinstance(run_dir, Iterable):

@@ -47,12 +47,12 @@ def load(
 ) -> Policy:
     """Return the policy of the run directory or bundle `source`: the newest, or the best one by `best.metric`.
 
-    "hf://OWNER/NAME" is the bundle in a repository of the Hugging Face Hub (extra `hub`), "@REVISION" behind it a
-    branch, tag or commit.
-    `step` chooses the checkpoint with this number of environment steps instead; `ppax.checkpoints` lists them. Without
-    `env` the spaces come from the run directory, and the environment's library need not be installed. A run made from
-    Python objects needs them again, as `agent`; ConfigError names them. Nothing in the directory is executed; of code
-    that it names by import path only networks are needed, whose packages you must trust (`ppax.trust`).
+    A bundle is a file that holds a policy alone; "hf://OWNER/NAME" is the bundle in a repository of the Hugging Face
+    Hub (extra `hub`), "@REVISION" behind it a branch, tag or commit. `step` chooses the checkpoint with this number of
+    environment steps instead; `ppax.checkpoints` lists them. Without `env` the spaces come from the run directory, and
+    the environment's library need not be installed. A run made from Python objects needs them again, as `agent`;
+    ConfigError names them. Nothing in the directory is executed; of code that it names by import path only networks are
+    needed, whose packages you must trust (`ppax.trust`).
     """
     path = fetch(source) if isinstance(source, str) and source.startswith(PREFIX) else to_path(source, "source")
     if best and step is not None:
@@ -116,9 +116,10 @@ def _acting_learner(path: Path, best: bool, step: int | None, agent: Any, spec: 
 
 
 def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
-    """Return the learner with the structure of `like`, which is all that acting reads, from the arrays of a checkpoint.
+    """Return the learner's part that acting reads, from the arrays of a checkpoint; `like` has its structure.
 
-    Raises CheckpointError where they do not fit, DamagedCheckpoint where they are not finite. `path` is for messages.
+    Raises CheckpointError where they do not fit, DamagedCheckpoint where they are not finite. `path`, the checkpoint's,
+    is for messages.
     """
     place = 1 if isinstance(like, dict) else 0  # of the field in a name, behind that of the group
     learner = checkpoint.learner_arrays(arrays)
@@ -134,9 +135,10 @@ def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> Py
 
 
 def load_chosen(run_dir: Path, agent: Agent, env: Env, run: Run, best: bool, step: int | None) -> TrainState:
-    """Return the newest training state of a run, with `best` its best policy, or with `step` the state at that step.
+    """Return the newest training state of a run; with `best` that of its best policy, with `step` that at this step.
 
-    Raises ConfigError where there is none. The best policy is a state without environments and keys.
+    `step` counts environment steps. Raises ConfigError where there is no such state. The best policy is a state without
+    environments and random keys.
     """
     if best and step is not None:
         raise ConfigError(f"--best and --step {step}: choose one of them")
@@ -155,7 +157,7 @@ def load_chosen(run_dir: Path, agent: Agent, env: Env, run: Run, best: bool, ste
 
 
 class SavedState(NamedTuple):
-    """Checkpoint of a run, or its best policy, as `ppax.checkpoints` lists it."""
+    """Checkpoint of a run, or its best policy, with its step and score, as `ppax.checkpoints` lists it."""
 
     step: int  # environment steps done, valid ones of all agents; `ppax.load(run, step=...)` takes it
     iteration: int
@@ -170,7 +172,7 @@ class SavedState(NamedTuple):
 
 
 def checkpoints(run: str | Path | TrainedRun) -> list[SavedState]:
-    """Return what a run directory holds, by step: its checkpoints (`log.keep` of them) and its best policy.
+    """Return what a run directory holds, in the order of steps: checkpoints (`log.keep` of them) and the best policy.
 
     A damaged one is left out. Raises ConfigError where there is no run directory.
     """
@@ -203,7 +205,10 @@ def _saved(path: Path, rows: dict[int, Row], metric: str, best: bool) -> SavedSt
 
 
 def find_step(run_dir: Path, step: int) -> SavedState:
-    """Return the checkpoint of a run after `step` environment steps; ConfigError, with the nearest, if it has none."""
+    """Return the checkpoint of a run after `step` environment steps.
+
+    Raises ConfigError, with the nearest step, if there is none.
+    """
     require_whole(step, "step", low=0)
     saved = checkpoints(run_dir)
     found = [one for one in saved if one.step == step]

@@ -1,4 +1,4 @@
-"""Log rows of a run, and its loggers: the user's, the console, files of the run directory, parts of the settings."""
+"""Log rows of a run, and its loggers: the user's, the console, files of the run directory, those of the settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCORES = ("episode_return", "eval_return")  # columns of the policy's row that i
 
 
 class RunLoggers:
-    """Context with the open loggers of a run, to which it passes rows and files.
+    """Context with the open loggers of a run; passes log rows and files (films, policies) to them.
 
     The log files of a resumed run keep the rows up to the iteration at which it goes on.
     """
@@ -43,8 +43,8 @@ class RunLoggers:
     ):
         """Open the loggers of a run of which `iteration` iterations are done.
 
-        They are `loggers`, those of the files in the run directory `path` (None: no files), and those that `parts`,
-        logger parts of the settings, open for `run`.
+        The loggers are `loggers`, those that write the log files in the run directory `path` (None: no files), and
+        those that `parts`, the logger parts of the settings such as TensorBoard, open for the run that `run` describes.
         """
         self._path, self._seconds = path, 0.0
         self._loggers: dict[str, Logger] = {}
@@ -110,7 +110,7 @@ class RunLoggers:
             self._files[self._add(name, logger)] = logger, part
 
     def _add(self, name: str, logger: Logger) -> str:
-        """Add a logger to those of the run, to be closed at the end; return its name, made unique by primes."""
+        """Add a logger to those of the run, to be closed at the end, and return its name, made unique by primes (')."""
         while name in self._loggers:
             name += "'"
         self._loggers[name] = logger
@@ -140,7 +140,7 @@ def _close(name: str, logger: Logger) -> None:
 
 
 def logged_run(agent: Agent, env: Env, run: Run, path: Path | None, state: TrainState) -> LoggedRun:
-    """Return the description of a run for its loggers, from its directory `path` or, if None, from the objects."""
+    """Return the description of a run for its loggers, from its directory `path`, or, if None, from the objects."""
     run_config = configs.describe_run(agent, env, run) if path is None else configs.read(path / RUN_FILE)
     name = (env.name or type(env).__name__) if path is None else path.name or path.resolve().name
     run_id = "" if path is None else read_about(path).get("id", "")
@@ -168,7 +168,7 @@ CHUNK_STEPS = 2**18  # maximum env-steps between two rows, so that a signal stop
 
 
 def row_intervals(run: Run, total_iterations: int, steps: int) -> tuple[int, int]:
-    """Return the iterations between log rows and those between checkpoints.
+    """Return two numbers of iterations: those between log rows, and those between checkpoints.
 
     `steps` is the number of environment steps in one iteration.
     """
@@ -177,7 +177,7 @@ def row_intervals(run: Run, total_iterations: int, steps: int) -> tuple[int, int
 
 
 def next_row(done: int, intervals: tuple[int, int], next_evaluation: int) -> int:
-    """Return the iteration of the next log row after `done`: of a log interval, a checkpoint or an evaluation.
+    """Return the iteration of the first log row after `done`; rows come at log intervals, checkpoints and evaluations.
 
     `intervals` are the iterations between rows and between checkpoints. `next_evaluation` is the iteration of the next
     evaluation or, without one, the run's last: no row is later.
@@ -186,7 +186,7 @@ def next_row(done: int, intervals: tuple[int, int], next_evaluation: int) -> int
 
 
 def untrained_row(metric_names: Iterable[str]) -> Row:
-    """Return the log row before the first iteration, with NaN for all metrics; evaluations are not in it yet."""
+    """Return the log row before the first iteration, with NaN for all metrics and without columns of evaluations."""
     row = dict.fromkeys(("iteration", "env_steps", *metric_names, *MEASURED), math.nan)
     return row | {"iteration": 0, "env_steps": 0, "seconds": 0.0}
 
@@ -201,9 +201,9 @@ def measured(
 ) -> Row:
     """Return the log row's entries on speed, time and memory, for `iterations` iterations that took `seconds`.
 
-    `env_steps` are the valid steps in them, those that are no autoreset. `before` and `compile_seconds` are the run's
-    training time before, and the time of compilation. `collect_seconds` is the time of the rollouts; None where it
-    cannot be told from that of updates.
+    `env_steps` are the valid steps in them: all but autoreset steps. `before` is the run's training time before these
+    iterations, and `compile_seconds` the time of compilation. `collect_seconds` is the time of the rollouts; None where
+    it cannot be told from that of updates.
     """
     whole, stages = 1e3 * seconds / iterations, dict[str, float]()
     if collect_seconds is not None:

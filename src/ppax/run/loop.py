@@ -37,7 +37,7 @@ CTRL_C = "Ctrl-C; fit(..., run_dir=PATH) makes runs that can be resumed"
 
 
 class TrainedChunk(NamedTuple):
-    """Result of one chunk: the iterations between two log rows."""
+    """Result of one chunk, the iterations between two log rows: the state after them, and their row."""
 
     state: TrainState
     row: Row  # {} if no iteration was completed
@@ -68,9 +68,9 @@ class RunLoop:
         self.console: Console | None = None
 
     def compile(self, state: TrainState) -> Any:
-        """Return the compiled program that trains all chunks of the run; `state` may be shapes.
+        """Return the compiled program that trains all chunks of the run; `state` may consist of shapes.
 
-        The iteration count is traced, so results do not depend on chunk sizes.
+        A chunk is the iterations between two log rows. Their number is traced, so results do not depend on it.
         """
         if self.run.log.console:
             self.console = Console(self.total_iterations)  # before compilation, which may take long
@@ -81,15 +81,16 @@ class RunLoop:
         return program
 
     def close(self) -> None:
-        """Close the loop's console and restore the terminal, also after a failed compilation."""
+        """Close the run's console display, if it has one, and restore the terminal, also after a failed compilation."""
         if self.console is not None:
             self.console.close()
 
     @lost_processes()
     def train(self, state: TrainState, program: Any = None) -> TrainedRun:
-        """Train from `state` until all iterations are done or something ends the run, and return the run.
+        """Train from `state` until all iterations are done or something ends the run, and return the trained run.
 
-        A signal, a stop condition or a callback may end it. `program` is that of `compile`; None: it is compiled here.
+        A signal, a stop condition or a callback may end it; a fault raises an exception. `program` is the result of
+        `compile`; None: it is compiled here.
         """
         if self._all_done(state) or self.monitor.stop_reason:
             self.monitor.record(self.path, state, "done")
@@ -148,11 +149,11 @@ class RunLoop:
         return RunLoggers(self.path, loggers, int(state.iteration), self.run.log.parts, run)
 
     def _untrained(self, program: Any, state: TrainState) -> TrainedChunk:
-        """Return a chunk without iterations: `state`, and a log row without metrics of training."""
+        """Return the chunk before the first iteration: `state`, and a log row with NaN for the metrics of training."""
         return TrainedChunk(state, untrained_row(program.metric_names), 0.0, None, 0.0)
 
     def _evaluated(self, chunk: TrainedChunk) -> TrainedChunk:
-        """Return the chunk with an evaluation's columns in its row: NaN if none is due or an environment failed."""
+        """Return the chunk with an evaluation's columns in its log row: NaN if none is due or an environment failed."""
         if not chunk.row:
             return chunk
         try:
@@ -161,9 +162,10 @@ class RunLoop:
             return chunk._replace(row=chunk.row | self.evaluations.blank, error=error)
 
     def _run_chunk(self, program: Any, state: TrainState, seconds_before: float) -> TrainedChunk:
-        """Run the iterations up to the next log row, and return the state after them, with their row.
+        """Run the iterations up to the next log row, and return the state after them, with their row, as a chunk.
 
-        `seconds_before` is the training time of the run so far. An environment that fails ends the chunk early.
+        `seconds_before` is the training time of the run so far. An environment that fails ends the chunk early: the
+        chunk then has its error, and its row is {} if no iteration was completed.
         """
         done, steps_before = int(state.iteration), counter.to_int(state.env_steps)
         count = next_row(done, self.intervals, self.evaluations.next_after(done)) - done
@@ -192,7 +194,7 @@ class RunLoop:
         return TrainedChunk(state, row, grad_norm, error, seconds)
 
     def _raise_faults(self, chunk: TrainedChunk) -> None:
-        """Save the chunk's state and raise, if an environment failed or an iteration was not finite."""
+        """Raise, after saving the chunk's state, if an environment failed or an iteration was not finite."""
         if chunk.error is not None:
             self.saver.rescue(chunk.state)
             self.monitor.record(self.path, chunk.state, "environment")
@@ -201,16 +203,16 @@ class RunLoop:
             self._raise_not_finite(chunk.state)
 
     def _record_end(self, state: TrainState) -> None:
-        """Write why the run ended; after all iterations, warn of metrics of `stop` and `best` without a value."""
+        """Write why the run ended; if all is done, warn of metrics of `stop` and `best` that never had a value."""
         for sentence in self.monitor.metrics_without_values() if self._all_done(state) else ():
             warnings.warn(sentence, stacklevel=3)
         self.monitor.record(self.path, state, "done" if self._all_done(state) else "signal")
 
     def _raise_interrupted(self, state: TrainState, save_error: OSError | None, history: list[Row]) -> None:
-        """Raise Interrupted after a signal, or the error of the last save.
+        """Raise the error of the last save, if any, else Interrupted, with the command that resumes the run.
 
-        A run without directory returns its result instead: nothing is raised, or KeyboardInterrupt if it has no log
-        row.
+        For a run without directory nothing is raised, and `train` returns its result, or KeyboardInterrupt if `history`
+        is empty.
         """
         if save_error is not None:
             raise save_error

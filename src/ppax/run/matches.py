@@ -49,10 +49,11 @@ def match(
 ) -> Match:
     """Return the games of policies against each other in `env`: `episodes` in each seating, from the same starts.
 
-    A seating gives one policy to each side. `policies` are policies, trained runs, run directories and bundles, by name
-    or in a list; networks, memories and settings may differ, spaces may not. Each plays each side against each other
-    one, and against itself: with more than two sides, the other one plays all other sides. Actions are sampled, unless
-    `deterministic`. Games that last longer than `max_steps` steps are left out.
+    A seating gives one policy to each side. `policies` are policies, trained runs, run directories and bundles (files
+    with a policy alone), by name or in a list; networks, memories and settings may differ, spaces may not. In each
+    seating one policy plays all sides, or one plays a single side and another one all other sides; all pairs and sides
+    take their turn. Actions are sampled, unless `deterministic`. Games that last longer than `max_steps` steps are left
+    out.
 
     `sides` are agents by side: names, numbers or groups. By default the groups of the environment; without groups the
     agents whose names differ in their number alone ("red_0", "red_1"), or, if they all do, each agent is a side. Where
@@ -92,7 +93,7 @@ def match(
 class Match:
     """Games of P policies against each other; matrices [P, P] are of the row's policy against the column's.
 
-    NaN stands where the two have not played.
+    NaN stands where two policies have not played each other.
     """
 
     policies: tuple[str, ...]
@@ -111,13 +112,13 @@ class Match:
 
     @property
     def returns(self) -> np.ndarray:
-        """Mean return [P, P] of the row's policy on one side, with the column's on all others; mean over sides."""
+        """Mean return [P, P] of the row's policy on one side, with the column's on all others; averaged over sides."""
         mean: np.ndarray = np.mean(list(self.by_side.values()), axis=0)
         return mean
 
     @property
     def by_side(self) -> dict[str, np.ndarray]:
-        """Mean return [P, P] of each side, by its name, when the row's policy plays it and the column's all others."""
+        """Mean return [P, P] of each side, by its name: the row's policy plays it, the column's policy all others."""
         tables = {side: np.full((len(self.policies),) * 2, np.nan) for side in self.sides}
         for one in self.seatings:
             for place, side in enumerate(self.sides):
@@ -142,7 +143,7 @@ class Match:
 
     @property
     def scores(self) -> dict[str, Any]:
-        """All results as plain data; of a matrix, {row: {column: number}}, without pairs that have not played."""
+        """All results as plain data; a matrix is {row: {column: number}}, without pairs that have not played."""
         errors = dict(zip(self.policies, self.ratings.error.tolist(), strict=True))
         tables = {"wins": self.wins, "draws": self.draws, "mean_return": self.returns}
         return {
@@ -183,9 +184,9 @@ class Match:
         return np.divide(got, played, out=np.full_like(got, np.nan), where=played > 0)
 
     def _pairs(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Yield row, column and points of the row's policy, for each seating and each ordered pair that met in it.
+        """Yield (row, column, points of the row's policy), for each seating and each ordered pair of policies in it.
 
-        Points are [games, pairs of their sides]: 1 for a win, 0.5 for a draw.
+        Points are an array [games, pairs of their sides]: 1 for a win, 0.5 for a draw, 0 for a loss.
         """
         for one in self.seatings:
             for names in itertools.permutations(dict.fromkeys(one.policies), 2):
@@ -214,7 +215,7 @@ class Match:
 
 
 class Seating(NamedTuple):
-    """Games of one seating: an assignment of a policy to each side."""
+    """Games of one seating, which assigns a policy to each side: the mean return of each side in each game."""
 
     policies: tuple[str, ...]  # of each side
     returns: np.ndarray  # [games, sides] mean return of the side's agents
@@ -235,7 +236,7 @@ def _named(policies: Mapping[str, PolicyLike] | Sequence[PolicyLike]) -> dict[st
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
-    """Return the names of policies, each later one of the same name with " #2", " #3", ... behind it."""
+    """Return the names of policies, made distinct: each repetition of a name gets " #2", " #3", ... behind it."""
     counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
     return [name if count == 1 else f"{name} #{count}" for name, count in zip(names, counts, strict=True)]
 
@@ -262,7 +263,7 @@ class Unit(NamedTuple):
 
 
 def _sides(env: Env, sides: Sides | None) -> dict[str, tuple[int, ...]]:
-    """Return the places of each side's agents among the agents of `env`; ConfigError for sides that cannot be.
+    """Return, by side, the indices of its agents among the agents of `env`; ConfigError for sides that cannot be.
 
     `sides` None stands for the default that `match` describes.
     """
@@ -297,7 +298,8 @@ def _sides(env: Env, sides: Sides | None) -> dict[str, tuple[int, ...]]:
 def _split(env: Env, policies: Mapping[str, Policy], sides: Mapping[str, tuple[int, ...]]) -> tuple[Env, list[Unit]]:
     """Return `env` with a group for each unit, and the units: agents on one side and in one group of every policy.
 
-    `sides` are the places of each side's agents. The groups of an environment that has some are its units.
+    `sides` are the indices of each side's agents. If `env` has groups already, it is unchanged, and these are the
+    units.
     """
     side_of = {agent: side for side, agents in sides.items() for agent in agents}
     groups: dict[Any, list[int]] = {}
@@ -325,12 +327,15 @@ def _role(name: str, policy: Policy, env: Env, agent: int) -> str:
 
 
 def _group_of_each(env: Env | PolicySpec) -> list[str]:
-    """Return the group of each agent; [] if there are no groups."""
+    """Return the name of the group of each agent, in the order of agents; [] if there are no groups."""
     return [name for name, size in env.sizes for _ in range(size)]
 
 
 def in_groups_of(policy: Policy, env: Env) -> Env:
-    """Return `env` with the groups that a policy was trained for; unchanged if it has groups or the policy has none."""
+    """Return `env` with the groups that a policy was trained for; unchanged if `env` or the policy has none to give it.
+
+    An environment that has groups already keeps them, and a policy may have been trained without groups.
+    """
     if not policy.spec.sizes or env.sizes:
         return env
     streams = _streams(policy, env, range(env.num_agents), "the policy")
@@ -341,7 +346,7 @@ def in_groups_of(policy: Policy, env: Env) -> Env:
 
 
 def _streams(policy: Policy, env: Env, agents: Iterable[int], what: str) -> list[int]:
-    """Return, for each of `agents` of `env`, its place among the agents that a policy was trained for.
+    """Return, for each of `agents` (indices in `env`), its place among the agents that `policy` was trained for.
 
     Raises ConfigError where the agents' names differ; `what` names the policy in its message.
     """
@@ -358,8 +363,8 @@ def _streams(policy: Policy, env: Env, agents: Iterable[int], what: str) -> list
 def _member(name: str, policy: Policy, env: Env, unit: Unit, split: Env) -> tuple[Any, PyTree]:
     """Return the agent and learner with which a policy plays a unit, agents of one side in one group of each policy.
 
-    `env` is the environment as it was passed, `split` the one with a group for each unit. Raises ConfigError where the
-    policy cannot play it.
+    `env` is the environment as it was passed, `split` the one with a group for each unit, and `name` that of the
+    policy. Raises ConfigError where the policy cannot play it.
     """
     agent, learner, spec = policy.agent, policy.learner, policy.spec
     apart = agent.sharing != "shared" or bool(spec.sizes)
@@ -391,9 +396,9 @@ def _member(name: str, policy: Policy, env: Env, unit: Unit, split: Env) -> tupl
 
 
 def _seatings(policies: int, sides: int) -> list[tuple[int, ...]]:
-    """Return the policy (its number) of each side in every seating.
+    """Return all seatings, each as the number of the policy on every side.
 
-    They are one on all sides, and one on a single side against another on all others.
+    In a seating one policy plays all sides, or one plays a single side and another one all other sides.
     """
     alone = [(i,) * sides for i in range(policies)]
     pairs = itertools.permutations(range(policies), 2)

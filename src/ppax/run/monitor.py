@@ -1,4 +1,4 @@
-"""End of a run: stop conditions, callbacks, the reason for the end, and the best policy, all restored at a resume."""
+"""Ends of runs: stop conditions, callbacks, the reason for the end, and the best policy, all restored at a resume."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class RunMonitor:
         self._resets = (run.iterations_per_env_reset or 0) > 0
 
     def check(self, agent: Agent, env: Env, state: TrainState, evaluated: Collection[str] = ()) -> None:
-        """Raise ConfigError for a metric of a condition that the run will not log; `state` may be shapes.
+        """Raise ConfigError if a stop condition, or the best policy's choice, reads a metric that the run will not log.
 
-        `evaluated` are the columns of evaluations during training. Compiles nothing.
+        `state` may consist of shapes. `evaluated` are the columns of evaluations during training. Compiles nothing.
         """
         if any(condition.metrics for condition in self.conditions):
             names = (*OWN_ROWS, *evaluated, *backend_of(env).metric_names(agent, state))
@@ -81,8 +81,8 @@ class RunMonitor:
     def restore(self, run_dir: Path, iteration: int, like: TrainState) -> None:
         """Bring the run's stop condition and best policy to where they were after `iteration` iterations.
 
-        The log rows up to it are replayed through the condition, and the best policy is loaded. `like` is a state's
-        shapes.
+        The log rows up to that iteration are replayed through the condition, and the best policy is loaded. `like` has
+        the shapes of a training state.
         """
         if self.stop is not None:
             # the evaluation of the untrained policy is repeated, and its row with it
@@ -94,7 +94,7 @@ class RunMonitor:
             self._saved = self.best.row
 
     def update(self, state: TrainState, row: Row) -> bool:
-        """Update every condition with a new log row; return whether one of them ends the run."""
+        """Update the run's stop conditions and best policy with a new log row; return True if that ends the run."""
         pairs = zip(self.conditions, self._states, strict=True)
         self._states = [condition.update(before, state, row) for condition, before in pairs]
         self._without_values -= {metric for metric in self._without_values if not math.isnan(row[metric])}
@@ -103,7 +103,7 @@ class RunMonitor:
         return bool(met)
 
     def _replay(self, stop: StopCondition, like: TrainState, row: Row) -> None:
-        """Update the run's stop condition with a row of metrics.jsonl; it reads no state, so `like` may be shapes."""
+        """Update the run's condition `stop` with a row of metrics.jsonl; it reads no state: `like` may be shapes."""
         values = {name: math.nan if value is None else value for name, value in row.items()}
         if all(name in values for name in stop.metrics):
             after = stop.update(self._states[self._stop_place], like, values)
@@ -127,7 +127,7 @@ class RunMonitor:
         ]
 
     def save(self, run_dir: Path, origin: dict[str, Any] | None = None) -> None:
-        """Write the run's best policy atomically, if it has changed; `origin` is plain data for its manifest."""
+        """Write the run's best policy atomically, if it is not saved yet; `origin` is plain data for its manifest."""
         best = self.best
         if best is None or best.policy is None or best.row is None or best.row is self._saved:
             return
@@ -142,8 +142,8 @@ class RunMonitor:
     def record(self, run_dir: Path | None, state: TrainState, kind: str, why: str = "") -> None:
         """Write the reason for the end of the run to stopped.json, atomically; warn if the disk fails.
 
-        `kind` is a name in REASONS, whose sentence `why` replaces if it is not empty; a stop condition that is met
-        comes before both. Without a run directory nothing is written.
+        If a stop condition is met, the reason is that condition; else the sentence `why`, or if that is "" the sentence
+        of `kind`, a name in REASONS. Without a run directory nothing is written.
         """
         if run_dir is None:
             return
@@ -183,8 +183,8 @@ def require_episodes(condition: StopCondition, env: Env) -> None:
 def load_best(run_dir: Path, like: TrainState, run_id: str | None = None) -> BestPolicy | None:
     """Return the best policy of a run directory, None where there is none that can be loaded.
 
-    `like` is a state's shapes. Damaged ones are skipped with a warning, and so are those of another run than `run_id`
-    (None: any run).
+    `like` has the shapes of a training state. Damaged policies are skipped with a warning, and so are those of another
+    run than `run_id` (None: any run).
     """
     for _ in range(checkpoint.LISTINGS):
         paths = checkpoint.list_checkpoints(run_dir / BEST)  # two if a kill came between writing and removing

@@ -58,7 +58,7 @@ class Origin(NamedTuple):
 
     @property
     def total_steps(self) -> int | None:
-        """Length of the run in steps when it saved the checkpoint; None: unknown."""
+        """Length `total_steps` that the run had when it saved the checkpoint; None: unknown."""
         length = self.config.get(LENGTH)
         return length if type(length) is int and 0 < length < 2**63 else None
 
@@ -87,9 +87,10 @@ def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
 def record_start(
     directory: RunDirectory | None, verb: str, agent: Agent, env: Env, run: Run, notes: Mapping[str, Any]
 ) -> Origin | None:
-    """Record this start of a run in its directory, with `notes`, and return the origin for its checkpoints' manifests.
+    """Record this start of a run in its directory, with `notes`, and return the origin of its checkpoints.
 
-    `verb` is "fit" or "resume". Without a directory nothing is recorded, and None is returned.
+    The origin (run, configuration, devices) goes into their manifests. `verb` is "fit" or "resume". Without a directory
+    nothing is recorded, and None is returned.
     """
     if directory is None:
         return None
@@ -109,15 +110,15 @@ def saved_origin(run_dir: Path) -> Origin:
 
 
 def in_saved_precision(run_dir: Path, agent: Agent) -> Agent:
-    """Return `agent`, with the precision recorded in the run file where its own is `auto`."""
+    """Return `agent`; where its precision is "auto", with the precision recorded in the run file of `run_dir`."""
     return decide_dtype(agent, recorded_dtype(run_dirs.read_run_config(run_dir)))
 
 
 def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
-    """Return `agent`, split over the `devices` devices that saved its checkpoint; unchanged where that cannot be.
+    """Return `agent`, split over as many devices as saved its checkpoint (0: unknown); unchanged where that cannot be.
 
-    It cannot be if there are fewer devices, if streams or minibatches cannot be divided, if the run file sets the
-    devices itself, or if several processes train. 0 devices: unknown.
+    It cannot be if this machine has fewer devices, if environments or minibatches cannot be divided, if the run file
+    sets the devices itself, or if several processes train.
     """
     if jax.process_count() > 1:  # every process has a share
         return agent
@@ -156,7 +157,7 @@ def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed
 def changed_provenance(saved: Origin, current: Origin | None) -> list[str]:
     """Return a sentence for each entry on devices and versions that differs from that of the checkpoint.
 
-    `current` None differs in nothing.
+    `saved` is the checkpoint's origin, `current` that of this start; None: unknown, and [] is returned.
     """
     pairs = {name: (getattr(saved, name), getattr(current or saved, name)) for name in MACHINE}
     return [

@@ -51,10 +51,10 @@ NOT_NEEDED = ("callbacks", SOURCE)  # objects that a resume can do without
 def objects(
     agent: Agent, env: Env, run_config: Config, callbacks: Sequence[Any] = (), source: object = None
 ) -> list[str]:
-    """Return what a run file cannot hold: places that `run_config` does not rebuild, with their classes, and callbacks.
+    """Return a text on each thing that a run file cannot hold: objects in agent or environment, and callbacks.
 
-    Places are in `agent` or `env`, as "agent.loss (MyLoss)"; callbacks are one entry, with their names. `source` is the
-    object in memory that a warm start takes from, if any, an entry of its own.
+    Each object has its place and class, as "agent.loss (MyLoss)"; the callbacks are one text with their names.
+    `source`, the object in memory whose weights the run starts with (None: no such), is another text.
     """
     differences = [*_of_env(env, run_config), *_of_agent(agent, env, run_config)]
     names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in callbacks)
@@ -66,9 +66,9 @@ RESUME = "run = ppax.resume({where!r}, {arguments}), then run.evaluate(); or pol
 
 
 def require_passed(run_config: Config, agent: Any, env: Any, where: str, call: str = RESUME) -> None:
-    """Raise ConfigError, with the `call` to write, if the run `where` needs an object that was not passed.
+    """Raise ConfigError if the run `where` needs an object that was not passed; `call` is the call to write instead.
 
-    `agent` and `env` are None if they were not.
+    `agent` and `env` are None if they were not passed.
     """
     passed = {"agent": agent is not None, "env": env is not None} | dict.fromkeys(NOT_NEEDED, True)
     lacking = [place for place in config.objects_of(run_config) if not passed.get(_root(place), False)]
@@ -103,30 +103,39 @@ def resume_line(run_config: Config, path: Path) -> str:
 def trust_flags(run_configs: Iterable[Config], *without: str) -> str:
     """Return the options ` --trust NAME` for a command that reads recorded runs; "" if none are needed.
 
-    What the tables `without` of the configurations name is left out, as the command does not read them.
+    Names in the tables `without` of the configurations are left out, as the command does not read these tables.
     """
     return imports.flags(names_to_trust(run_configs, *without))
 
 
 def to_act(run_config: Config) -> Config:
-    """Return the configuration without those recorded Python objects that only learning needs, such as a loss."""
+    """Return the configuration whose list of recorded Python objects is without those that only learning needs.
+
+    Such an object is a loss. Without them in the list, a policy can be loaded although they are not passed.
+    """
     places = [place for place in config.objects_of(run_config) if not _of_learning(place)]
     return {name: value for name, value in run_config.items() if name != OBJECTS} | {OBJECTS: places}
 
 
 def without_learning(run_config: Config) -> Config:
-    """Return the configuration with default parts in place of parts by import path that acting does not need."""
+    """Return the configuration in which default parts replace those by import path that acting does not need.
+
+    Parts are swappable objects of an agent; acting needs no loss, for example.
+    """
     kept = {place: x for place, x in flatten(run_config) if ".extensions." not in f".{place}"}  # all: they name files
     return config.plain(unflatten(kept), lambda place: place.startswith("log.") or _of_learning(_in_agent(place)))
 
 
 def _in_agent(place: str) -> str:
-    """Return the place of a part in an agent: groups.NAME.agent.loss.part becomes agent.loss.part, others stay."""
+    """Return the place of a part as in a single agent: "groups.NAME.agent.loss.part" becomes "agent.loss.part".
+
+    Other places are returned unchanged.
+    """
     return f"agent.{place.partition('.agent.')[2]}" if place.startswith("groups.") else place
 
 
 def _of_learning(place: str) -> bool:
-    """Return whether the object at `place`, as agent.loss or agent.agents.prey.loss, is read by learning alone."""
+    """Return True if only learning reads the object at `place`, such as "agent.loss" or "agent.agents.prey.loss"."""
     root, *fields = place.partition(" ")[0].split(".")
     while fields and fields[0] in ("agent", "agents"):
         fields = fields[1:] if fields[0] == "agent" else fields[2:]
@@ -140,18 +149,21 @@ def callbacks_of(run_config: Config) -> str:
 
 
 def recorded(run_config: Config) -> Config:
-    """Return `run_config` with default parts in place of user-defined ones without an import path: it can be built."""
+    """Return `run_config` so that it can be built: default parts replace user-defined ones without an import path.
+
+    Parts are swappable objects of the agent, such as its loss.
+    """
     flat = {path: value for path, value in flatten(run_config) if path != OBJECTS}
     user_defined = [
-        path
+        f"{path.rpartition('.')[0]}.part"
         for path, value in flat.items()
-        if path.endswith(".part") and "." in str(value) and not imports.is_path(value)
+        if path.endswith((".part", ".module")) and "." in str(value) and not imports.is_path(value)
     ]
     return unflatten(config.without_parts(flat, user_defined))
 
 
 def same_value(value: Any, other: Any) -> bool:
-    """Return whether two values of a configuration are the same, numbers in float32, as programs compute with them."""
+    """Return True if two values of a configuration are the same; numbers are compared in float32, as used."""
     return not list(_differences(value, other, ""))
 
 
@@ -178,7 +190,7 @@ def _of_env(env: Any, run_config: Config) -> list[str]:
 def _without_agents(run_config: Config) -> Config:
     """Return a configuration without its agents, which may be of classes that no file can build.
 
-    Groups keep their players, the agents of the environment that are in them.
+    Groups keep only their `players`, the agents inside the environment that are in them.
     """
     groups = {name: {"players": table.get("players")} for name, table in run_config.get("groups", {}).items()}
     return {name: x for name, x in run_config.items() if name != "agent"} | ({"groups": groups} if groups else {})
@@ -192,7 +204,7 @@ def _as_given(run_config: Config) -> contextlib.AbstractContextManager[None]:
 def names_to_trust(run_configs: Iterable[Config], *without: str) -> set[str]:
     """Return the packages, paths and addresses that configurations name, as `ppax.trust` takes them.
 
-    Paths and addresses in the tables `without` are left out.
+    Paths and addresses in the tables that `without` names are left out.
     """
     found: set[str] = set()
     for run_config in run_configs:
@@ -213,9 +225,9 @@ def _of_agent(agent: Agent, env: Env, run_config: Config) -> list[str]:
 
 
 def _differences(given: Any, rebuilt: Any, path: str) -> Iterator[str]:
-    """Yield the paths, below `path`, at which `given` differs from `rebuilt`; nothing if they are equal.
+    """Yield the places where `given` differs from `rebuilt`, as dotted paths that begin with `path`; nothing if equal.
 
-    Numbers are compared in float32. A path has the class of the object behind it, unless it is a number.
+    Numbers are compared in float32. Behind a path stands the class of the object there, unless it is a number.
     """
     if _is_number(given) and _is_number(rebuilt):
         same = np.array_equal(np.asarray(given, np.float32), np.asarray(rebuilt, np.float32), equal_nan=True)
@@ -260,7 +272,7 @@ def _is_number(x: Any) -> bool:
 
 
 def _of_library(function: Callable[..., Any]) -> bool:
-    """Return whether a function that makes an environment is of ppax or of a library such as gymnasium."""
+    """Return True if a function that makes an environment is of ppax or of a library such as gymnasium."""
     if isinstance(function, partial):
         inner = [function.func, *(x for x in (*function.args, *function.keywords.values()) if callable(x))]
         return all(map(_of_library, inner))

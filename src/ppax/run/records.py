@@ -45,25 +45,25 @@ class Record(NamedTuple):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Options of the run file by dotted path; without empty tables."""
+        """Options of the run file by dotted path, such as "agent.learning_rate"; without empty tables."""
         return {path: value for path, value in flatten(self.tables) if value != {}}
 
     @property
     def env(self) -> str:
-        """Name of the environment."""
+        """Name of the run's environment."""
         return str(self.config.get("env", "unknown environment"))
 
     def has(self, metric: str) -> bool:
-        """Return whether a log row has a number for `metric`."""
+        """Return True if a log row of the run has a finite number for `metric`."""
         return len(self.numbers(metric)) > 0
 
     def last(self, metric: str) -> float:
-        """Return the last number of `metric` in the log rows; NaN where there is none."""
+        """Return the last finite number of `metric` in the log rows; NaN where there is none."""
         values = self.numbers(metric)
         return float(values[-1]) if len(values) else math.nan
 
     def highest(self, metric: str) -> float:
-        """Return the highest number of `metric` in the log rows; NaN where there is none."""
+        """Return the highest finite number of `metric` in the log rows; NaN where there is none."""
         return float(self.numbers(metric).max()) if self.has(metric) else math.nan
 
     def numbers(self, metric: str) -> np.ndarray:
@@ -80,7 +80,8 @@ class Record(NamedTuple):
     def final_return(self) -> float:
         """Mean return of the final evaluation; without one, of the last one in training, else of the last log row.
 
-        NaN, which is no score, if no episode of the final evaluation has ended, or if an iteration was not finite.
+        Only log rows with a number count. NaN, which is no score, if no episode of the final evaluation has ended, or
+        if the run failed because an iteration was not finite.
         """
         if self.evaluation or self.stopped.get("kind") == FAULT:
             return self.result("mean_return")
@@ -95,7 +96,7 @@ class Record(NamedTuple):
 
     @property
     def end(self) -> str:
-        """Reason for the end of the run, in words; they say so if there is no record of it."""
+        """Reason for the end of the run, in words; the words say so if the run has no record of its end."""
         why = self.stopped.get("why")
         return why if isinstance(why, str) else "still running, or ended without a record of it"
 
@@ -119,7 +120,7 @@ def read(path: Path) -> Record:
 
 
 def run_dirs_at(run: str | Path) -> list[Path]:
-    """Return [`run`], or, if it is the directory of a sweep, the run directories of all its members."""
+    """Return [`run`], or, if it is the directory of a sweep, the run directories of all its members (runs)."""
     path = to_path(run, "run")
     if (path / RUN_FILE).is_file() or not (path / MEMBERS).is_dir():
         return [path]

@@ -56,7 +56,8 @@ def state_shapes(agent: Agent, env: Env, run: Run) -> TrainState:
 def require_memory(agent: Agent, env: Env, shapes: TrainState) -> Footprint:
     """Return an estimate of the least memory that the run needs; `shapes` are those of its training state.
 
-    Raises NotEnoughMemory if it does not fit, ConfigError for too many rollout rows (steps of all streams).
+    Raises NotEnoughMemory if that does not fit, ConfigError for too many rollout rows: `num_steps` times streams, where
+    a stream is one agent in one environment.
     """
     devices = num_devices(agent, env, shapes.num_steps) if jax.default_backend() == "cpu" else 1
     needed = footprint(shapes, devices)
@@ -76,10 +77,10 @@ def planned_iterations(env: Env, run: Run) -> int:
 
 
 def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None, training: bool = False) -> config.Built:
-    """Return agent, environment and settings of the run in `run_dir`; `agent` and `env` take the place of its own.
+    """Return agent, environment and settings of the run in `run_dir`; `agent` and `env`, if given, replace its own.
 
-    Raises Untrusted where it needs code, or a path or address outside of the directory, that the user does not trust;
-    loggers are needed in `training` alone.
+    Raises Untrusted where it needs code, or a path or address outside of the directory, that the user does not trust.
+    With `training` this holds for loggers, too, which nothing else needs.
     """
     checkpoint.require_format(run_dir)
     run_config = run_dirs.read_run_config(run_dir)
@@ -138,8 +139,8 @@ def with_total_steps(
 ) -> Run:
     """Return the settings `run` with the length `total_steps` (None: unchanged, that of the run file).
 
-    Warns where schedules of agent and environment then have another progress than with the length `saved` with the
-    checkpoint (None: that of the run file). Raises ConfigError for fewer steps than `state` has done.
+    Warns if schedules of agent and environment then have other values than with the earlier length: `saved`, recorded
+    with the checkpoint (None: that of the run file). Raises ConfigError for fewer steps than `state` has done.
     """
     first = run if saved is None else dataclasses.replace(run, total_steps=saved)
     if total_steps is None:
@@ -167,7 +168,7 @@ def with_total_steps(
 
 
 def _scheduled_numbers(agent: Agent, env: Env, state: TrainState, total: int) -> dict[str, jax.Array]:
-    """Return the current values of the numbers that schedules change, by path, if the run has `total` iterations."""
+    """Return the values, in `state`, of the numbers that schedules change, by path, for a run of `total` iterations."""
     progress = jnp.float32(int(state.iteration) / total)
     numbers = annealed_numbers(agent, progress, counter.to_float(state.env_steps))
     return numbers if env.settings.schedule is None else numbers | dict(annealed_env(env, state, total).numbers)

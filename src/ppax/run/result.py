@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,10 @@ class ProcessLost(Interrupted):
 
 
 class NumericalError(Exception):
-    """Exception raised when rollout, gradient or weights of an iteration are not finite; the state before is kept."""
+    """Exception raised when rollout, gradient or weights of an iteration are not finite.
+
+    The state before that iteration is saved, if the run has a directory.
+    """
 
 
 DEFAULT_EVALUATION = config.EvalSettings()
@@ -78,14 +82,17 @@ class TrainedRun:
         return f"TrainedRun({name}: {numbers}, last {shown} {row[shown]:.2f}{speed}{where}{ended})"
 
     def record(self) -> Record:
-        """Return rows and configuration for reports: of the whole run from its directory, else those of this call."""
+        """Return log rows and configuration of the run for reports: of the whole run from its directory, if it has one.
+
+        Without a directory, the rows are those of this call of `fit`.
+        """
         if self.run_dir is not None and (self.run_dir / config.RUN_FILE).is_file():
             return records.read(self.run_dir)
         name = self.env.name or type(self.env).__name__
         return records.of_history(name, self.history, self._configuration(), self.stopped)
 
     def policy(self, best: bool = False) -> Policy:
-        """Return the trained policy, or with `best` the best one by `best.metric`, apart from its run.
+        """Return the trained policy, or with `best` the best one by `best.metric`, as an object apart from the run.
 
         Raises ConfigError with `best` if the run kept no best policy.
         """
@@ -102,7 +109,7 @@ class TrainedRun:
         return Policy(self.agent, sharding.local(state.learner), spec, source)
 
     def _configuration(self) -> Config:
-        """Return the configuration of the run: that of its directory, or described from its objects."""
+        """Return the configuration of the run: read from its directory, or, without one, described from its objects."""
         if self.run_dir is not None and (self.run_dir / config.RUN_FILE).is_file():
             return config.read(self.run_dir / config.RUN_FILE)
         sizes = {"num_steps": self.state.num_steps, "agents": self.agent.sharing}
@@ -139,16 +146,19 @@ class TrainedRun:
         deterministic: bool | None = None,
         seed: int = 0,
         max_steps: int | None = None,
+        env_params: Mapping[str, Any] | None = None,
     ) -> Evaluation:
         """Return an evaluation of the trained policy over whole episodes; the run is not changed.
 
         `episodes`, `deterministic` and `max_steps` None are the run's own settings, `eval.episodes` and so on, as after
         `ppax train`. An episode that has not ended after `max_steps` steps is cut there and counts as truncated.
+        `env_params`, such as {"gravity": 15.0}, are parameters of the environment for this evaluation alone; they have
+        priority over the run's `eval.env_params`. Raises ConfigError for unknown ones.
         """
         settings = self.eval_settings
         episodes = settings.episodes if episodes is None else episodes
         deterministic = settings.deterministic if deterministic is None else deterministic
-        env = for_evaluation(self.env, settings.env_params)
+        env = for_evaluation(self.env, settings.env_params, env_params or {})
         if max_steps is None:
             max_steps = self._episode_limit(env)
         key = evaluation_key(seed)
@@ -190,7 +200,7 @@ def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
 def record_evaluation(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
     """Write evaluation.json of the run directory, if there is one, and return its content; warn if the disk fails.
 
-    The content names the run and the iterations of the policy: a later policy does not take it for its own.
+    The content names the run and the policy's iterations, so that it is not taken for an evaluation of a later policy.
     """
     result = result_of(run, evaluation)
     if run.run_dir is not None:

@@ -27,7 +27,7 @@ class NotFinite(Exception):
 
 
 class Saver:
-    """Checkpoint writer of one run; without a directory it writes nothing."""
+    """Checkpoint writer of one run; for a run without a directory it writes nothing."""
 
     def __init__(self, directory: RunDirectory | None, monitor: RunMonitor, log: Log, origin: Origin | None):
         """Write below `directory` (None: nothing is written), as often as `log` says, with `origin` in manifests.
@@ -45,9 +45,10 @@ class Saver:
             self._try(processes.whole(state), self._disk)
 
     def _is_due(self, iteration: int) -> bool:
-        """Return whether a checkpoint is due after `iteration` iterations.
+        """Return True if a checkpoint is due after `iteration` iterations; False for a run without a directory.
 
-        It is due by the number of iterations, if the settings in `log` have one, else by time.
+        It is due by the number of iterations, if the settings in `log` have one, else by time; after a failed write, at
+        the next attempt. Raises OSError if the directory was removed or replaced.
         """
         if self._directory is None:
             return False
@@ -59,7 +60,10 @@ class Saver:
         return time.monotonic() - self._last >= self._log.checkpoint_seconds
 
     def save_final(self, state: TrainState) -> OSError | None:
-        """Save `state` at the end of a run, unless it is saved; return None, or the error if 10 s of retries fail."""
+        """Save `state` at the end of a run, unless it is saved already.
+
+        Returns None, or the error if 10 s of retries fail. Raises OSError if the directory was removed or replaced.
+        """
         if not processes.agreed(self._directory is not None and int(state.iteration) != self._saved):
             return None
         state = processes.whole(state)
@@ -78,7 +82,7 @@ class Saver:
                 time.sleep(0.01)
 
     def rescue(self, state: TrainState) -> None:
-        """Save `state` before another exception is raised; errors of the save become warnings."""
+        """Save `state` because an exception is about to be raised; errors of the save become warnings."""
         try:
             state = processes.whole(state)
             if self._directory is not None:
@@ -88,7 +92,10 @@ class Saver:
             warnings.warn(f"the state before the fault was not saved: {error}", stacklevel=2)
 
     def newest_checkpoint_note(self) -> str:
-        """Return the end of an error message, which names the newest intact checkpoint; "" if nothing is written."""
+        """Return the end of an error message: the newest intact checkpoint, or that there is none.
+
+        "" for a run without a directory.
+        """
         if self._directory is None:
             return ""
         path, _ = checkpoint.newest_valid(self._directory.checkpoints)
@@ -120,9 +127,10 @@ class Saver:
 
 
 def first_state(agent: Agent, env: Env, run: Run, warm: WarmStart | None, saver: Saver) -> TrainState:
-    """Return the state of a run before its first iteration.
+    """Return the state of a run before its first iteration; `warm` (None: no warm start) gives weights of another run.
 
-    That of a warm start is saved, so that a resume does not need the other run. Raises OSError where the disk fails.
+    The state of a warm start is saved with `saver`, so that a resume does not need the other run. Raises OSError where
+    the disk fails.
     """
     state = initial_state(agent, env, run, warm)
     if warm is not None and (error := saver.save_final(state)):

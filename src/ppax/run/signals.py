@@ -20,7 +20,7 @@ _request: ContextVar[threading.Event | None] = ContextVar("request", default=Non
 
 @contextmanager
 def stopped_by(request: threading.Event) -> Iterator[None]:
-    """Context in which the event `request` stops the runs of this thread, which gets no signals of its own."""
+    """Context in which setting the event `request` stops the runs of this thread, as signals do in the main thread."""
     token = _request.set(request)
     try:
         yield

@@ -39,11 +39,11 @@ def prepare(
     given: TrainedRun | TrainState | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> WarmStart | None:
-    """Return the learner to start from, compared with this agent's, of which `shapes` suffice; None: no warm start.
+    """Return the learner of another run to start from, compared with this agent's; None: no warm start.
 
-    `given` is a run in memory that takes the place of `settings.run`. `say` is called with what is taken; where
-    `partial` leaves arrays out, that is a warning, in Python too. Raises ConfigError, with a table of all arrays, where
-    they differ and `partial` is off.
+    `shapes` are those of this run's training state. `given` is a run in memory that takes the place of `settings.run`.
+    `say` is called with a text on what is taken; where `partial` leaves arrays out, the text is a warning, in Python
+    too. Raises ConfigError, with a table of all arrays, where arrays differ and `partial` is off, or where none fits.
     """
     groups, _ = _by_group(agent, shapes.learner)
     _check(settings, given, groups)
@@ -64,7 +64,10 @@ def prepare(
 
 
 def _check(settings: InitFrom, given: object, learners: Mapping[str, LearnerState]) -> None:
-    """Raise ConfigError for settings of a warm start that contradict each other or the `learners`, by group."""
+    """Raise ConfigError for settings of a warm start that contradict each other or this run's `learners`, by group.
+
+    `given` is the run in memory to start from; None: there is none.
+    """
     if given is None and settings.run is None and settings != InitFrom():
         raise ConfigError("init_from: without a run to start from, keep, best and partial have no effect; set run")
     if not settings.keep:
@@ -88,7 +91,7 @@ def _refusal(warm: WarmStart) -> str:
 
 
 class WarmStart(NamedTuple):
-    """Learner of another run, and its comparison, array by array, with the learner that starts from it."""
+    """Learner of another run, and its comparison, array by array, with the learner of the run that starts from it."""
 
     source: SavedLearner
     rows: tuple[ArrayRow, ...]
@@ -115,7 +118,7 @@ class WarmStart(NamedTuple):
 
     @property
     def left(self) -> list[ArrayRow]:
-        """Comparisons of the arrays that are not taken from the other learner."""
+        """Comparisons of the arrays that are not taken from the other run's learner."""
         return [row for row in self.rows if not row.taken]
 
     def __str__(self) -> str:
@@ -125,7 +128,7 @@ class WarmStart(NamedTuple):
         return f"{text}, {len(self.left)} not:\n{table_of(self.left)}" if self.left else text
 
     def record(self) -> dict[str, Any]:
-        """Return plain data for about.json: where the learner comes from, what was taken and what was not."""
+        """Return plain data for about.json: the run that the learner comes from, and the arrays taken and not taken."""
         source = self.source
         lists = {
             "taken": [row.path for row in self.rows if row.taken],
@@ -166,7 +169,7 @@ def settings_and_object(given: object) -> tuple[InitFrom, TrainedRun | TrainStat
 
 
 class SavedLearner(NamedTuple):
-    """Learner of another run; with self-play the current learner, without the past selves."""
+    """Learner of another run, as arrays; with self-play the current learner, without the pool of past selves."""
 
     name: str  # run directory, or the class of an object in memory
     arrays: dict[str, np.ndarray]  # by dotted name: "params.value.bias", with groups "prey.params.value.bias"
@@ -267,11 +270,11 @@ def compare_learners(
 ) -> list[ArrayRow]:
     """Return the comparison, array by array, of this run's learners with the arrays `there` of another run's.
 
-    `learners` are by group ("" without groups), and shapes suffice; of them only the fields `keep` are compared.
+    `learners` are by group ("" without groups), and shapes suffice; only their fields `keep` are compared.
 
-    Statistics are taken or left as wholes: the mean of one run with the variance of another would be neither's. So is
-    each extension, and an optimiser's state, and only with all weights that they belong to. Random keys are not
-    compared: a run has its own.
+    Some arrays are taken or left together: all of one set of statistics (the mean of one run with the variance of
+    another would be neither's), of each extension, and of an optimiser's state. The last two need all weights that they
+    belong to. Random keys are not compared: a run has its own.
     """
     rows: list[ArrayRow] = []
     known: list[str] = []  # names of fields, of all learners
@@ -324,9 +327,9 @@ def _with_weights(learners: Mapping[str, LearnerState]) -> set[str]:
 
 
 def weights_missing(learners: Mapping[str, LearnerState], keep: Collection[str]) -> dict[str, list[str]]:
-    """Return the fields of `keep` with an optimiser's moments, and the fields of their weights that `keep` lacks.
+    """Return, by field of `keep` with an optimiser's moments, the fields with the moments' weights that `keep` lacks.
 
-    {} if nothing lacks.
+    The result is {} if nothing is missing.
     """
     lacking = _with_weights(learners) - set(keep)
     missing = {field: [x for x in weights if x in lacking] for field, weights in WEIGHTS.items() if field in keep}
@@ -334,9 +337,9 @@ def weights_missing(learners: Mapping[str, LearnerState], keep: Collection[str])
 
 
 def _trained(path: str, prefix: str) -> bool:
-    """Return whether the array at `path` is of an extension's parameters, which the optimiser trains.
+    """Return True if the array at `path` is of an extension's parameters, which the optimiser trains.
 
-    `prefix` is the path of all extensions.
+    `prefix` is the common beginning of the paths of all extensions.
     """
     return path.removeprefix(f"{prefix}.").split(".")[1:2] == ["params"]
 
@@ -344,9 +347,10 @@ def _trained(path: str, prefix: str) -> bool:
 def _of_extensions(
     prefix: str, states: Mapping[str, PyTree], there: Mapping[str, np.ndarray], usable: bool
 ) -> Iterator[ArrayRow]:
-    """Yield the comparisons of a learner's extensions with the arrays `there`; each is taken or left as a whole.
+    """Yield the comparisons of a learner's extensions with the arrays `there` of another run.
 
-    `prefix` is the path of all extensions. If not `usable`, none is taken.
+    `states` are the extensions' states by name; the arrays of each are taken or left together. `prefix` is the common
+    beginning of their paths. If not `usable`, none is taken.
     """
     for name, state in states.items():
         yield from _of_field("extension", dotted_name(prefix, name), state, there, usable)
@@ -378,9 +382,9 @@ def _of_field(
 
 
 def _units(prefix: str, tree: PyTree, field: str) -> Iterator[Names]:
-    """Yield sets of leaves, by name, that are taken or left together: each weight alone, statistics as wholes.
+    """Yield sets of arrays, by name, that are taken or left together: each weight alone, statistics as wholes.
 
-    `tree` is the field `field` of a learner, and `prefix` its path.
+    `tree` is the field of a learner with the name `field`, and `prefix` the beginning of its arrays' names.
     """
     is_leaf = {"params": None, "obs_stats": is_stats}.get(field, lambda _: True)
     for path, node in jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)[0]:

@@ -41,7 +41,7 @@ class SeedResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Score:
-    """Result of `ppax.score`: one member per seed, and statistics over them."""
+    """Result of `ppax.score`: the result of each seed, in `members`, and statistics over all seeds."""
 
     row: SuiteRow
     env: str
@@ -58,7 +58,7 @@ class Score:
 
     @property
     def scores(self) -> tuple[float, ...]:
-        """Score of each seed, in their order: the mean return of its final policy."""
+        """Score of each seed, in the order of `seeds`: the mean return of its final policy."""
         return tuple(member.score for member in self.members)
 
     @property
@@ -145,9 +145,9 @@ def without_non_finite(tree: Any) -> Any:
 
 
 def fingerprint(row: SuiteRow, episodes: int, version: str) -> str:
-    """Return a hash of what the score of `row` depends on besides seeds: configuration, evaluation and version of ppax.
+    """Return a hash of what the score of `row` depends on besides seeds: configuration, evaluation, version of ppax.
 
-    The version stands for the defaults: an option that is added to ppax leaves results valid.
+    The version stands for the defaults: results stay valid when an option is added to ppax.
     """
     given = row.run_config()
     known = dict(config.flatten(config.resolve(given)))  # values as the run has them: 1 and 1.0 are one learning rate
@@ -171,9 +171,9 @@ def save_score(score: Score, out: Path) -> None:
 
 
 def load(row: SuiteRow, out: Path) -> Score | None:
-    """Return the score of `row` from its file in the folder `out`; None where there is no valid one.
+    """Return the score of `row` from its file in the folder `out`; None where there is no valid file.
 
-    It is judged by the present threshold of `row`, not by that when it was measured.
+    The score is judged by the present threshold of `row`, not by that at the time of the measurement.
     """
     try:
         content = untrusted.read_json(result_path(row, out), LIMIT)
@@ -188,13 +188,13 @@ def load(row: SuiteRow, out: Path) -> Score | None:
 
 
 def with_members(members: Iterable[SeedResult], more: Iterable[SeedResult]) -> tuple[SeedResult, ...]:
-    """Return the results of both, one per seed, in ascending order of seeds; `more` takes precedence."""
+    """Return the results of `members` and `more`, one per seed, by ascending seed; `more` takes precedence."""
     by_seed = {member.seed: member for member in (*members, *more)}
     return tuple(by_seed[seed] for seed in sorted(by_seed))
 
 
 def _member(entry: dict[str, Any]) -> SeedResult:
-    """Return the result of one seed from its entry in a file; None in it is NaN."""
+    """Return the result of one seed from its entry in the file of a score; None in the entry becomes NaN."""
     number = {name: float("nan") if value is None else value for name, value in entry.items() if name != "curve"}
     curve = tuple((int(steps), float("nan") if value is None else float(value)) for steps, value in entry["curve"])
     floats = {name: float(number[name]) for name in ("score", "std", "length", "random", "seconds")}

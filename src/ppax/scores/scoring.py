@@ -77,10 +77,11 @@ def measure(
     keep: Callable[[Score], None] = lambda score: None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Score:
-    """Return the score of a row; seeds that `known`, an earlier score of equal settings, has are not trained again.
+    """Return the score of a row of the suite, trained on each of the seeds.
 
-    `seeds` and `episodes` are those of `ppax.score`. `keep` is called with the score so far whenever seeds are done,
-    `say` with a line of text before seeds are trained.
+    Seeds that `known` has, an earlier score with equal settings, are not trained again. `seeds` and `episodes` are
+    those of `ppax.score`. `keep` is called with the score so far whenever seeds are done, `say` with a line of text
+    before seeds are trained.
     """
     check_limits("episodes", episodes, {"low": 1})
     mark = fingerprint(row, episodes, __version__)
@@ -114,16 +115,16 @@ def _missing(seeds: Sequence[int], known: Score | None) -> list[int]:
 
 
 def _of_seeds(result: Score, seeds: Sequence[int]) -> Score:
-    """Return a score without the seeds that are not among `seeds`."""
+    """Return the score `result` with the results of `seeds` alone."""
     kept = tuple(member for member in result.members if member.seed in seeds)
     return dataclasses.replace(result, members=kept)
 
 
 def score_seeds(seeds: int | Sequence[int] | None, backend: str) -> tuple[int, ...]:
-    """Return the seeds to train: those given, in order, or the given number of the first in SCORE_SEEDS.
+    """Return the seeds to train: those given, in ascending order, or the first of SCORE_SEEDS, as many as given.
 
     None stands for the protocol's number, which depends on `backend`, "compiled" or "host". Raises ConfigError for
-    invalid numbers, and for seeds that are not different.
+    invalid numbers, and for a seed that is given twice.
     """
     if seeds is None or isinstance(seeds, int):
         count = SEEDS[backend] if seeds is None else seeds
@@ -143,7 +144,7 @@ class RowOutcome(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether the row falls short, its negative control learns, or it could not be measured."""
+        """Whether the row misses its threshold, or is a negative control that learns, or could not be measured."""
         return self.score is None or self.score.status == FAILED
 
 
@@ -154,10 +155,11 @@ def score_rows(
     episodes: int = EPISODES,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[RowOutcome]:
-    """Measure the rows of which the folder `out` has no complete score, write scores and curves there, and return all.
+    """Measure those rows that have no complete score in the folder `out`, and return the outcomes of all rows.
 
-    Each row has a file, so that an interrupted campaign continues where it was.
-    A library that is missing, a numerical fault or an environment that fails ends its row only.
+    Scores and learning curves are written there, with a file for each row, so that an interrupted campaign continues
+    where it was. A library that is missing, a numerical fault, too little memory or an environment that fails ends its
+    row only.
     """
     out.mkdir(parents=True, exist_ok=True)
     outcomes = []
@@ -194,7 +196,8 @@ def train_seeds(
 ) -> Iterator[tuple[SeedResult, ...]]:
     """Train and evaluate each seed, and yield the results of those that are done at the same time.
 
-    `sampled` evaluates with sampled actions. `backend` is "compiled" (all seeds in one program) or "host" (one by one).
+    `sampled` evaluates with sampled actions, else with the mode of the policy. `backend` is "compiled" (all seeds in
+    one program) or "host" (one by one).
     """
     agent, env, run = built
     if run.init_from.run is not None:
@@ -213,7 +216,7 @@ def train_seeds(
 
 
 def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Iterator[tuple[SeedResult, ...]]:
-    """Train all seeds in one program, and yield their results, once.
+    """Train all seeds in one program, and yield the results of all, once.
 
     `play` evaluates a learner; `mode` is True where it takes the mode of the distribution.
     """
@@ -267,13 +270,19 @@ def _one_by_one(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> I
 
 
 def _filled(seeds: Sequence[int]) -> list[int]:
-    """Return `seeds`, repeated so that each of the CPU's devices trains equally many; copies are dropped later."""
+    """Return `seeds`, repeated until each of the CPU's devices trains equally many.
+
+    The results of the repetitions are dropped later.
+    """
     devices = 1 if rules().mapped_members else min(len(jax.local_devices()), len(seeds))
     return [int(seed) for seed in np.resize(np.asarray(seeds), -(-len(seeds) // devices) * devices)]
 
 
 def for_members(env: Env, members: int) -> Env:
-    """Return `env` with its arrays repeated along a leading axis [members], as the program `sweep` takes them."""
+    """Return `env` with its arrays repeated along a leading axis [members], one entry for each run of a sweep.
+
+    The program `sweep` takes environments in this form.
+    """
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (members, *np.shape(x))), env)
 
 
@@ -284,7 +293,10 @@ def _initial_states(agent: Agent, env: Any, run: Run, seeds: Sequence[int]) -> A
 
 
 def _of(learners: PyTree, member: int) -> PyTree:
-    """Return the learner of one member of a sweep, on the first device, so that one program evaluates all."""
+    """Return the learner of run number `member` among several trained together, on the first device.
+
+    So the same compiled program can evaluate one after the other.
+    """
     return jax.device_put(jax.tree.map(lambda x: x[member], learners), jax.local_devices()[0])
 
 

@@ -44,14 +44,14 @@ class SuiteRow:
     controls: tuple[SuiteRow, ...] = ()
 
     def given(self) -> Config:
-        """Return the row's options that are known without the environment; ConfigError for an unknown preset."""
+        """Return the row's options that are known before its environment is made; ConfigError for an unknown preset."""
         steps = {} if self.steps is None else {"total_steps": self.steps}
         chosen = {name: self.options[name] for name in (config.PRESET,) if name in self.options}
         started = config.begun(config.find(self.target) | chosen)
         return config.overridden(started, {**steps, **self.options})
 
     def run_config(self) -> Config:
-        """Return the configuration that is trained for the row; ConfigError for an unknown environment or option."""
+        """Return the row's whole configuration for training; ConfigError for an unknown environment or option."""
         return config.completed(self.given()).config
 
 
@@ -77,7 +77,8 @@ def every(rows: Sequence[SuiteRow], controls: bool) -> list[SuiteRow]:
 def choose(targets: Sequence[str], suite: str | None = None) -> list[SuiteRow]:
     """Return the rows that `targets` (environments, presets, names of rows) and `suite` (its name, or its file) select.
 
-    An environment or preset stands for its first row; without one it is measured with its own budget and no threshold.
+    An environment or preset stands for the first row that trains it; if there is none, for a row with its own budget
+    and no threshold.
     """
     rows = read_suite()
     chosen = list(rows_of(suite, rows)) if suite is not None else []
@@ -88,7 +89,7 @@ def choose(targets: Sequence[str], suite: str | None = None) -> list[SuiteRow]:
 
 
 def rows_of(suite: str, rows: tuple[SuiteRow, ...]) -> tuple[SuiteRow, ...]:
-    """Return those of `rows` that are in the named suite, or all rows of a suite file (.toml).
+    """Return the rows of a suite: those of `rows` that are in the suite so named, or all of a suite file (.toml).
 
     Raises ConfigError for a name that is neither.
     """
@@ -109,7 +110,7 @@ def _unlisted(target: str, rows: tuple[SuiteRow, ...]) -> SuiteRow:
 
 
 def _require_known(target: str, rows: Sequence[str] = ()) -> None:
-    """Raise ConfigError for a plain name that is none of `rows`, no preset and no environment, with the nearest one."""
+    """Raise ConfigError, with the nearest name, for one that is none of `rows`, no preset and no environment."""
     if not {"/", ":"} & set(target) and target not in BUILTIN:
         likely = difflib.get_close_matches(target, [*rows, *config.presets(), *BUILTIN], n=1, cutoff=0.0)[0]
         raise ConfigError(f"no row, preset or environment {target!r}; did you mean {likely!r}?")
@@ -132,7 +133,7 @@ def _row(table: Any, where: str) -> SuiteRow:
 
 
 def _control(row: SuiteRow, table: Any) -> SuiteRow:
-    """Return a negative control of `row`: the row with other options, an upper bound, and no threshold or reference."""
+    """Return a negative control of `row`: a row with some other options, an upper bound, and no threshold."""
     where = f"{CONTROL} of {row.name}"
     fields = _checked(table, where, ())
     foreign = sorted(fields.keys() - OF_CONTROLS)

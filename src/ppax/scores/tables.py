@@ -61,7 +61,7 @@ def published(folder: Path) -> list[Score]:
 
 
 def _is_complete(score: Score) -> bool:
-    """Return whether a score has all seeds of the protocol and its row's present settings, in any version of ppax."""
+    """Return True if a score has all seeds of the protocol and its row's present settings, in any version of ppax."""
     version = str(score.about.get("ppax"))
     return len(score.seeds) >= SEEDS[score.backend] and score.fingerprint == fingerprint(
         score.row, score.episodes, version
@@ -102,7 +102,7 @@ HEAD = ("row", "target", "IQM [95 %]", "mean +- std", "min", "random", "threshol
 def terminal_table(outcomes: Sequence[RowOutcome], color: bool, width: int | None = None) -> str:
     """Return a table of all outcomes as aligned text, in blocks of at most `width` characters (None: any width).
 
-    Rows that fall short are red if `color`.
+    With `color`, rows that miss their threshold or could not be measured are red.
     """
     rows = [HEAD, *(tuple(map(printable, _cells(outcome))) for outcome in outcomes)]
     red = [False, *(color and outcome.failed for outcome in outcomes)]
@@ -135,14 +135,17 @@ def _cells(outcome: RowOutcome) -> tuple[str, ...]:
 
 
 def status(score: Score) -> str:
-    """Return the status of a score in words, with the reason of a failure; a negative control "fails as it must"."""
+    """Return the status of a score in words, with the reason of a failure; a good control "fails as it must".
+
+    A negative control is a row of the suite whose score must stay low.
+    """
     if score.status == FAILED:
         return f"FAILED: {score.reason}"
     return score.status if score.row.at_most is None else "fails as it must"
 
 
 def markdown(scores: Sequence[Score], picture: Callable[[Score], str]) -> list[str]:
-    """Return the lines of a Markdown table of scores, none of negative controls.
+    """Return the lines of a Markdown table of scores, which must not be those of negative controls.
 
     `picture` gives the path of a score's learning curve.
     """

@@ -10,7 +10,7 @@ from ppax.core.types import ConfigError
 
 
 def to_path(given: str | os.PathLike[str], name: str) -> Path:
-    """Return `given` as a Path; ConfigError for what is no path, where `name` is the argument's name."""
+    """Return `given` as a Path; raise ConfigError, with the argument's name `name`, if it is no path."""
     if isinstance(given, str | os.PathLike):
         return Path(given)
     raise ConfigError(f"{name} = {given!r}: must be a path, as 'runs/mine'")

@@ -25,12 +25,12 @@ class Backoff:
 
     @property
     def failing(self) -> bool:
-        """Whether the last attempt failed."""
+        """Whether the last attempt to write failed."""
         return self._failures > 0
 
     @property
     def due(self) -> bool:
-        """Whether the next attempt may be made now, because none has failed or its delay is over."""
+        """Whether the next attempt to write may be made now, because none has failed or its delay is over."""
         return not self.failing or time.monotonic() >= self._next
 
     @property
@@ -39,11 +39,11 @@ class Backoff:
         return self.failing and time.monotonic() - self._failing_since >= self._patience
 
     def succeeded(self) -> None:
-        """Record a successful attempt, after which there is no delay."""
+        """Record a successful attempt to write, after which there is no delay."""
         self._failures = 0
 
     def failed(self) -> float:
-        """Record a failed attempt, and return the seconds until the next one."""
+        """Record a failed attempt to write, and return the seconds until the next one."""
         now = time.monotonic()
         if not self.failing:
             self._failing_since = now
@@ -73,7 +73,7 @@ def write_text(path: Path, text: str) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield the path of a new empty file, which is renamed to `path` at the end; for libraries that write files.
 
-    After an exception it is removed, and `path` stays as it was.
+    After an exception the new file is removed, and `path` stays as it was.
     """
     partial = path.with_name(f"{PARTIAL}{secrets.token_hex(8)}{path.suffix}")
     try:
@@ -99,7 +99,7 @@ def create(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _naming(path: Path, partial: Path | None = None) -> Iterator[None]:
-    """Yield, and give an OSError without a path, as of a full disk, or with that of `partial`, the path `path`."""
+    """Yield; an OSError inside that names no file, as of a full disk, or the file `partial`, then names `path`."""
     try:
         yield
     except OSError as error:

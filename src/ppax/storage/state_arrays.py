@@ -45,7 +45,7 @@ def expected_arrays(like: TrainState) -> dict[str, jax.ShapeDtypeStruct]:
 def from_arrays(like: TrainState, arrays: dict[str, np.ndarray], keys: dict[str, str]) -> TrainState:
     """Return a state with the structure of `like` from saved arrays by dotted path.
 
-    `keys` has the implementation of each random key; CheckpointError if it is another one than in `like`.
+    `keys` are the names of the random keys' implementations by path; CheckpointError if one is another than in `like`.
     """
     leaves = []
     for name, leaf in named_leaves(like).items():

@@ -33,7 +33,7 @@ AGENT = "agent."  # numbers of an agent can follow a schedule
 
 
 class Searching:
-    """Search of one sweep while its members (runs) train: when it decides, from which scores, and the record of it."""
+    """Search of one sweep while its members (runs) train: when it decides, from which scores, and what it decided."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Searching:
     ):
         """Read the decisions recorded in the sweep directory `path`; `members` train for `total` iterations.
 
-        `decide`, if given, is called in the place of the search's own method.
+        `decide`, if given, is called in place of the method `decide` of the plan's search.
         """
         self.search, self.decisions, self.total = plan.search, Decisions(path), total
         self._decide = plan.search.decide if decide is None else decide
@@ -55,17 +55,18 @@ class Searching:
         self._limits = {name: {key: x[key] for key in LIMITS if x.get(key) is not None} for name, x in limits.items()}
 
     def next_after(self, iteration: int) -> int:
-        """Return the first iteration after `iteration` at which the search decides; the last one if there is none."""
+        """Return the first iteration after `iteration` at which the search decides; if there is none, the last one."""
         return min(self.search.next_after(iteration, self.total), self.total)
 
     def decides_at(self, iteration: int) -> bool:
-        """Return whether the search decides at `iteration`; it never does before the first or after the last one."""
+        """Return True if the search decides at `iteration`; it never does before the first or after the last one."""
         return 0 < iteration < self.total and self.next_after(iteration - 1) == iteration
 
     def stages(self) -> Iterator[int]:
-        """Yield the iterations up to which all members train before any goes on: those of decisions, and the last one.
+        """Yield the iterations up to which all members (runs) train before any goes on: decisions, then the last one.
 
-        A search that perturbs members decides inside each program, for which the last one is the only stage.
+        A search that perturbs members (population-based training) decides inside each compiled program: only the last
+        iteration is yielded.
         """
         until = 0
         while until < self.total:
@@ -73,15 +74,15 @@ class Searching:
             yield until
 
     def values(self, member: Member, iteration: int) -> Config:
-        """Return the values of the swept options with which a member reaches `iteration`, before decisions there."""
+        """Return the values of swept options with which a member (run) reaches `iteration`, before decisions there."""
         return self.decisions.values(member.number, member.values, before=iteration)
 
     def decide(self, iteration: int, run_dirs: Mapping[int, Path]) -> dict[int, SearchDecision]:
-        """Return the decision at `iteration` for each member in `run_dirs`, by number: as recorded, else a new one.
+        """Return the decision at `iteration` for each member (run) in `run_dirs`, by number: as recorded, else new.
 
         New decisions are recorded. `run_dirs` are the run directories of the members that still train, by number.
-        Raises ConfigError where the search stops members that it should copy, or the other way round, or where the
-        record is damaged.
+        Raises ConfigError where the search stops members although it is of the kind that copies them, or the other way
+        round, or where the record is damaged.
         """
         known = self.decisions.at(iteration)
         if not run_dirs.keys() <= known.keys():
@@ -114,7 +115,10 @@ class Searching:
 
 
 def _decision(iteration: int, number: int, score: float, made: Stop | Copy | None) -> SearchDecision:
-    """Return the record of what a search has made for the member `number`: a stop or a copy, or, if None, to go on."""
+    """Return the record of a search's decision over member (run) `number`: `made`, a stop or a copy; None: it goes on.
+
+    `score` is the score from which the decision was made.
+    """
     if isinstance(made, Copy):
         return SearchDecision(iteration, number, score, COPY, made.reason, made.source, dict(made.values))
     if made is None:
@@ -136,8 +140,8 @@ def scores_of(run_dirs: Mapping[int, Path], since: int, iteration: int) -> dict[
 def score(run_dir: Path, since: int, iteration: int) -> float:
     """Return the score of a member (run of a sweep) from its log rows after iteration `since`, up to `iteration`.
 
-    It is the newest `eval_return`; without evaluations in these rows the mean `episode_return` of the newest RECENT
-    rows in which an episode ended; NaN without such rows.
+    It is the newest `eval_return`; without evaluations in these rows, the mean `episode_return` of the newest RECENT (a
+    constant) rows in which an episode ended; NaN without such rows.
     """
     rows = _rows_between(run_dir, since, iteration)
     evaluated = _known(rows, "eval_return")
@@ -168,7 +172,7 @@ def _known(rows: Sequence[Row], name: str) -> list[float]:
 
 @dataclasses.dataclass(frozen=True)
 class SearchDecision:
-    """Decision of a search for one member of a sweep at one iteration."""
+    """Decision of a search for one member (run) of a sweep at one iteration: to go on, stop, or copy another one."""
 
     iteration: int
     member: int  # number in the sweep
@@ -185,7 +189,7 @@ class SearchDecision:
 
 
 class Decisions:
-    """Decisions of a sweep's search by iteration and member: the rows of search.jsonl in the sweep's directory.
+    """Decisions of a sweep's search by iteration and member (run): the rows of search.jsonl in the sweep's directory.
 
     A resume takes recorded decisions as they are, and makes those that are missing.
     """
@@ -209,20 +213,26 @@ class Decisions:
         safe_files.write_text(self._path, "".join(json.dumps(row.to_row()) + "\n" for row in ordered))
 
     def at(self, iteration: int) -> dict[int, SearchDecision]:
-        """Return the decisions at `iteration` by number of the member; {} where none was made."""
+        """Return the decisions at `iteration` by number of the member (run); {} where none was made."""
         return {member: row for (when, member), row in self._rows.items() if when == iteration}
 
     def stops(self) -> dict[int, SearchDecision]:
-        """Return the decisions that stopped a member, by its number."""
+        """Return the decisions that stopped a member (run) of the sweep, by its number; {} if none was stopped."""
         return {row.member: row for row in self._rows.values() if row.decision == STOP}
 
     def copies(self, member: int, before: float = math.inf) -> list[SearchDecision]:
-        """Return the decisions that copied another learner into `member`, at iterations below `before`, in order."""
+        """Return the decisions that copied another learner into `member`, a member's number, in order.
+
+        `before` is the iteration above them: those at this iteration or later are left out.
+        """
         rows = (row for row in self._rows.values() if row.member == member and row.decision == COPY)
         return sorted((row for row in rows if row.iteration < before), key=lambda row: row.iteration)
 
     def values(self, member: int, first: Config, before: float = math.inf) -> Config:
-        """Return the swept values of `member`, which began with `first`, after decisions below iteration `before`."""
+        """Return the swept values of member (run) number `member` after decisions below iteration `before`.
+
+        Without such decisions they are `first`, the values with which the member began.
+        """
         copies = self.copies(member, before)
         return {**first, **(copies[-1].values or {})} if copies else first
 
@@ -253,10 +263,10 @@ def _number(value: Any) -> float:
 
 
 def search_in_iterations(plan: Plan, packs: Sequence[Pack]) -> Plan:
-    """Return a plan whose search has its intervals in iterations; "50k steps" becomes the nearest number of them.
+    """Return the plan with the search's intervals in iterations: "50k steps" becomes the nearest number of iterations.
 
-    `packs` hold the members, whose iterations tell how many steps one has. Raises ConfigError where a conversion is
-    needed and members have iterations of different sizes.
+    `packs` hold the members (runs of the sweep), whose iterations tell how many steps one has. Raises ConfigError where
+    a conversion is needed and members have iterations of different sizes.
     """
     sizes = sorted({task.run.num_steps * task.env.num_streams for pack in packs for task in pack.tasks})
     search = config.part_in_iterations(plan.search, config.SEARCH, sizes[0])
@@ -269,9 +279,10 @@ def search_in_iterations(plan: Plan, packs: Sequence[Pack]) -> Plan:
 
 
 def checked_total(plan: Plan, packs: Sequence[Pack]) -> int:
-    """Return the number of iterations that members train for, the largest one; ConfigError where a search cannot work.
+    """Return the largest number of iterations that a member trains for; ConfigError where the search cannot work.
 
-    Nothing has been compiled by then.
+    `packs` are groups of members (runs) that one compiled program can train together. Nothing has been compiled by
+    then.
     """
     totals = [planned_iterations(pack.tasks[0].env, pack.tasks[0].run) for pack in packs]
     search, members = plan.search, sum(len(pack.tasks) for pack in packs)
@@ -298,7 +309,7 @@ def checked_total(plan: Plan, packs: Sequence[Pack]) -> int:
 def _require_numbers(plan: Plan, task: Task) -> None:
     """Raise ConfigError where a swept option cannot change while a compiled program trains, such as a size.
 
-    `task` is the member from which this is seen.
+    `task` is a member (run) of the sweep, whose options tell which ones these are.
     """
     known = {option.path: option for option in config.options(task.member.config)}
     if not plan.values:
@@ -317,13 +328,13 @@ def _require_numbers(plan: Plan, task: Task) -> None:
 
 
 def _nudged(value: float, low: float, high: float) -> float:
-    """Return a number slightly above or below `value` and between the bounds; `low` where both fail."""
+    """Return a number slightly above `value`, or below it if that exceeds `high`; `low` if both are out of bounds."""
     step = abs(value) / 128 or 1e-3
     return value + step if value + step <= high else max(value - step, low)
 
 
 class Stage(NamedTuple):
-    """Values of the swept options with which a member trains from an iteration on."""
+    """Stage of a learner's training: from an iteration on, member (run) `member` trains it with these swept values."""
 
     iteration: int
     member: int
@@ -331,9 +342,10 @@ class Stage(NamedTuple):
 
 
 def lineage_of(decisions: Decisions, member: int, first: Mapping[int, Config]) -> tuple[Stage, ...]:
-    """Return the stages of the learner that `member` has at the end, across the copies that led to it, earliest first.
+    """Return the training stages, earliest first, of the learner that `member` has at the end.
 
-    `first` are the swept values of each member before training, by number.
+    A stage is a member (run) and its swept values; population-based training copies learners between members, so that
+    the stages may be those of several. `first` are the swept values of each member before training, by number.
     """
     stages: list[Stage] = []
     before = math.inf
@@ -345,10 +357,11 @@ def lineage_of(decisions: Decisions, member: int, first: Mapping[int, Config]) -
 
 
 def scheduled_values(run_config: Config, stages: Sequence[Stage], total: int) -> Config:
-    """Return a run file that repeats a lineage in one run: agents' numbers follow its `stages` by a schedule of steps.
+    """Return a run file that repeats a learner's stages in one run, in which a schedule changes the agent's numbers.
 
-    A schedule that an agent has already is applied to these numbers, too. Parameters of the environment have their last
-    values. `total` is the number of iterations.
+    The schedule takes steps: numbers have the values of each of `stages` from its iteration on. A schedule that an
+    agent has already is applied to these numbers, too. Parameters of the environment have their last values. `total` is
+    the number of iterations.
     """
     schedules: dict[str, list[Config]] = {}
     values: Config = {}
@@ -368,9 +381,10 @@ def scheduled_values(run_config: Config, stages: Sequence[Stage], total: int) ->
 
 
 def _steps(path: str, leaf: str, stages: Sequence[Stage], total: int) -> Config:
-    """Return the table of a schedule for the number `leaf`: a step half an iteration before each stage that changes it.
+    """Return the table of a schedule in which the number `leaf` takes a step wherever one of `stages` changes it.
 
-    `path` is the dotted path of the option, `total` the number of iterations.
+    A step comes half an iteration before its stage. `path` is the dotted path of the option, `total` the number of
+    iterations.
     """
     at, values = list[float](), list[Any]()
     for stage in stages:
@@ -381,6 +395,6 @@ def _steps(path: str, leaf: str, stages: Sequence[Stage], total: int) -> Config:
 
 
 def _all(parts: Sequence[Config]) -> Config:
-    """Return the table of one schedule that applies the given ones (at least one) in turn."""
+    """Return the table of one schedule that applies the schedules with the tables `parts`, at least one, in turn."""
     first, *others = parts
     return {"part": "both", "first": first, "second": _all(others)} if others else dict(first)

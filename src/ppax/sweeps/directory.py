@@ -43,7 +43,7 @@ DIGITS = 3  # least number of digits in the name of a member's directory
 
 
 class Recorded(NamedTuple):
-    """Record of a sweep: its run file, its plan, its members, and the numbers of those in each compiled program."""
+    """Record of a sweep: its run file, its plan, its members (runs), and the numbers of the members in each program."""
 
     run_config: Config  # resolved, without the tables of the sweep
     plan: Plan
@@ -57,17 +57,17 @@ class Recorded(NamedTuple):
 
 
 def member_dir(path: Path, one: Member) -> Path:
-    """Return the run directory of the member `one` in the sweep directory `path`."""
+    """Return the run directory of the member (run) `one` in the sweep directory `path`."""
     return path / MEMBERS / f"{one.number:0{DIGITS}d}"
 
 
 def is_sweep(path: Path) -> bool:
-    """Return whether `path` is a sweep directory."""
+    """Return True if `path` is a sweep directory: one with a file sweep.toml."""
     return (path / SWEEP_FILE).is_file()
 
 
 def new(run_config: Config, run_dir: str | Path | None) -> Path:
-    """Return the directory for a new sweep, which is created if missing: `run_dir`, or if None a new one in sweeps/."""
+    """Return the directory for a new sweep, created if missing: `run_dir`, or if None a new directory in sweeps/."""
     if run_dir is not None:
         path = to_directory(run_dir, "run_dir")
         path.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def create_sweep(path: Path, recorded: Recorded) -> None:
 
 
 def write_programs(path: Path, recorded: Recorded) -> None:
-    """Write members and programs of a sweep to sweep.json in its directory `path`, atomically."""
+    """Write members (runs) of a sweep and their assignment to compiled programs to sweep.json in `path`, atomically."""
     members = [[one.setting, one.values, one.seed] for one in recorded.members]
     begun = recorded.begun or recorded.to_toml()
     content = {"format": FORMAT, "members": members, "programs": recorded.programs, "begun": begun}
@@ -110,7 +110,7 @@ def sweep_trust_flags(recorded: Recorded) -> str:
 def read(path: Path) -> Recorded:
     """Return the record of the sweep in `path`; ConfigError where it is missing or damaged, or sweep.toml was edited.
 
-    A sweep compares its members: with an option that changes while it is stopped, they would no longer be comparable.
+    An edited sweep is refused because its members (runs), trained with other options, would no longer be comparable.
     """
     if not is_sweep(path):
         raise ConfigError(f"{path} is not a sweep directory: it has no {SWEEP_FILE}")
@@ -138,9 +138,9 @@ def read(path: Path) -> Recorded:
 
 
 def require_unchanged(before: Config, now: Config, path: Path, changing: Collection[str] = ()) -> None:
-    """Raise ConfigError where a run file has other options, `now`, than those that it began with, `before`.
+    """Raise ConfigError if the options `now` of a run file differ from those with which it began, `before`.
 
-    `path` is the run file of a sweep or member, for the error message; options whose names are in `changing` may
+    `path` is the run file of a sweep or member (run), for the error message; options whose names are in `changing` may
     differ, because a search changes them.
     """
     changed = changed_options(before, now, changing)
@@ -154,8 +154,8 @@ def require_unchanged(before: Config, now: Config, path: Path, changing: Collect
 def changed_options(before: Config, now: Config, changing: Collection[str] = ()) -> str:
     """Return the options in which two run files differ, in words; "" if there are none.
 
-    Left out are those that change no result (FREE), those named in `changing`, and, of a study of Optuna, its settings,
-    such as its number of trials.
+    Left out are options that change no result (FREE), those named in `changing`, and, for a study of Optuna, the
+    options of the study, such as its number of trials.
     """
     first, last = (_flat(tables) for tables in (before, now))
     study = {tables.get(f"{config.SEARCH}.part") for tables in (first, last)} == {OPTUNA}

@@ -38,7 +38,7 @@ LIMIT = 2**20  # bytes read of stopped.json
 
 
 class End(NamedTuple):
-    """End of a run, as its file stopped.json records it."""
+    """End of a run, as its file stopped.json records it: the kind of end, the iteration and the environment steps."""
 
     kind: str = ""  # of ENDS; "" while the run goes on or can be resumed
     iteration: int = 0
@@ -46,7 +46,7 @@ class End(NamedTuple):
 
 
 def end_of(path: Path) -> End:
-    """Return the end that is recorded in the run directory `path`; one of kind "" where the run can go on."""
+    """Return the end that is recorded in the run directory `path`; its kind is "" where the run can go on."""
     reason = untrusted.read_table(path / STOPPED, LIMIT)
     numbers = [reason.get(name) for name in ("iteration", "env_steps")]
     iteration, env_steps = (x if type(x) is int else 0 for x in numbers)
@@ -54,21 +54,21 @@ def end_of(path: Path) -> End:
 
 
 def is_complete(path: Path) -> bool:
-    """Return whether the member in the run directory `path` is done: trained and evaluated, dropped, or stopped."""
+    """Return True if the run in directory `path` needs nothing more: trained and evaluated, or dropped, or stopped."""
     kind = end_of(path).kind
     return kind in (FAULT, SEARCH) or (kind != "" and bool(read_evaluation(path)))
 
 
 def reached(path: Path, iteration: int) -> bool:
-    """Return whether the run directory `path` has a checkpoint of `iteration` or a later one."""
+    """Return True if the run directory `path` has a checkpoint of `iteration` or a later one."""
     saved = checkpoint.list_checkpoints(path / "checkpoints")
     return bool(saved) and int(saved[-1].name) >= iteration
 
 
 def stop(path: Path, iteration: int, why: str) -> None:
-    """Record in the run directory `path` that the search has stopped its member at `iteration`, for the reason `why`.
+    """Record in the run directory `path` that the sweep's search has stopped this run at `iteration`, because of `why`.
 
-    The member must have a checkpoint of that iteration, and must not be open.
+    The directory must not be open, and, unless `iteration` is 0, must have a checkpoint of that iteration.
     """
     steps = [row["env_steps"] for row in rows_until(path / ROWS, iteration) if type(row.get("env_steps")) is int]
     numbers = {"iteration": iteration, "env_steps": steps[-1] if steps else 0}
@@ -76,25 +76,25 @@ def stop(path: Path, iteration: int, why: str) -> None:
 
 
 def require_recorded(task: Task, path: Path, changing: Collection[str] = ()) -> None:
-    """Raise ConfigError where the run directory `path` of an unfinished member has the run file of another run.
+    """Raise ConfigError if `path`, the run directory of an unfinished member (run), has another run's run file.
 
-    Options whose names are in `changing` may differ.
+    `task` is the member, with its settings. Options whose names are in `changing` may differ.
     """
     if (path / RUN_FILE).is_file() and not is_complete(path):
         require_unchanged(read_run_config(path), task_config(task), path / RUN_FILE, changing)
 
 
 class MemberRun:
-    """Recording of a member of a sweep in its run directory, which is that of an ordinary run.
+    """Recording of a member (run) of a sweep in its run directory, which is that of an ordinary run.
 
-    It is closed with the ExitStack that it was made with.
+    It is closed together with the ExitStack that was passed to make it.
     """
 
     def __init__(self, task: Task, path: Path, shapes: TrainState, stack: ExitStack, changing: Collection[str] = ()):
-        """Open the run directory at `path`, or create it; `shapes` are the shapes of the member's state.
+        """Open the run directory of the member (run) at `path`, or create it.
 
-        Options in `changing` are those that a search changes while the member trains. Raises ConfigError where the
-        directory is that of another run.
+        `shapes` are the shapes of the member's state. Options in `changing` are those that a search changes while the
+        member trains. Raises ConfigError where the directory is that of another run.
         """
         require_recorded(task, path, changing)
         self.task, self.path, self.shapes = task, path, shapes
@@ -127,7 +127,7 @@ class MemberRun:
         return [int(path.name) for path in checkpoint.list_checkpoints(self.directory.checkpoints)]
 
     def ended_before(self, iteration: int) -> bool:
-        """Return whether this member had ended already when the other members reached `iteration`.
+        """Return True if this member (run) had ended when the other members of its program reached `iteration`.
 
         A member dropped at iteration i, because the iteration after it was not finite, still counts as training at i.
         """
@@ -139,7 +139,7 @@ class MemberRun:
         return checkpoint.load(self.directory.checkpoints / f"{iteration:010d}", self.shapes, self._id)
 
     def begin(self, state: TrainState) -> None:
-        """Begin or continue the member's log files at `state`, remove later rows, and record the start."""
+        """Open the member's log files to go on at the iteration of `state`, remove later rows, and record the start."""
         iteration = int(state.iteration)
         if iteration:
             self.monitor.restore(self.path, iteration, self.shapes)
@@ -153,7 +153,7 @@ class MemberRun:
         self.iteration, self.env_steps, self.seconds = iteration, counter.to_int(state.env_steps), loggers.seconds
 
     def log(self, row: Row, states: Sequence[TrainState], place: int) -> bool:
-        """Log one row, with an evaluation if that is due; return whether a stop condition ends the run.
+        """Log one row, with an evaluation if that is due; return True if a stop condition ends the member's run.
 
         The member's state is `states[place]`, which is copied to the host only where it is read.
         """
@@ -167,7 +167,7 @@ class MemberRun:
         return self.monitor.update(state, row)
 
     def save(self, state: TrainState) -> None:
-        """Write a checkpoint of `state`; earlier ones stay until `prune`, when all members have theirs."""
+        """Write a checkpoint of the member's `state`; earlier checkpoints stay until `prune` is called."""
         if self._write_values():
             self.origin = origin_of(self.path, self.agent, self.env, self.run)
         origin = None if self.origin is None else self.origin._asdict()
@@ -175,7 +175,7 @@ class MemberRun:
         checkpoint.save(self.directory.checkpoints, state, None, origin=origin)
 
     def take_values(self, values: Config) -> None:
-        """Train with these values of the swept options, by dotted path, from now on.
+        """Train the member (run) with these values of the swept options, by dotted path, from now on.
 
         Evaluations and log rows have them at once, the run file from the next checkpoint on.
         """
@@ -186,7 +186,7 @@ class MemberRun:
             self.evaluations = self._stack.enter_context(Evaluations(self.agent, self.env, self.run, self.shapes))
 
     def _write_values(self) -> bool:
-        """Write swept values that a search has changed to the run file; return whether there were any.
+        """Write swept values that a search has changed to the member's run file; return True if any had changed.
 
         A resume of this run alone then goes on with them.
         """
@@ -197,21 +197,24 @@ class MemberRun:
         return True
 
     def prune(self, iteration: int) -> None:
-        """Remove checkpoints up to `iteration`, but for the newest of them, as many as option `log.keep` says."""
+        """Remove the member's checkpoints up to `iteration` but for the newest `log.keep` of them."""
         paths = checkpoint.list_checkpoints(self.directory.checkpoints)
         older = [path for path in paths if int(path.name) <= iteration]
         for path in older[: -self.run.log.keep if self.run.log.keep else 0]:
             shutil.rmtree(path, ignore_errors=True)
 
     def finish(self, state: TrainState, kind: str, why: str = "") -> None:
-        """Save the last state and record the end of the run: its `kind`, as "done" or "fault", and the reason `why`."""
+        """Save the member's last state, and record the end of its run: `kind`, as "done" or "fault", and `why`."""
         self.save(state)
         self.monitor.record(self.path, state, kind, why)
         self.prune(int(state.iteration))  # last: until then a resume may need an earlier one
         self.end = "stopped" if self.monitor.stop_reason else kind
 
     def evaluate(self, state: TrainState) -> None:
-        """Evaluate the policy of the last state and write the result, unless the member was dropped or has one."""
+        """Evaluate the member's policy in its last state, and write the result.
+
+        Does nothing if the member was dropped or stopped by the search, or has an evaluation.
+        """
         if is_complete(self.path):
             return
         if not self._begun:  # its training has ended in an earlier process

@@ -38,22 +38,25 @@ class Task(NamedTuple):
 
 
 class Pack(NamedTuple):
-    """Members of a sweep with equal static parts, sizes and lengths: one compiled program can train them together."""
+    """Members (runs) of a sweep with equal static parts, sizes and lengths: one compiled program can train them all.
+
+    Static parts are all of agent and environment but numbers, which may differ between members.
+    """
 
     tasks: tuple[Task, ...]
     shapes: TrainState  # of the state of one member
 
     @property
     def compiled(self) -> bool:
-        """Whether the environments are stepped inside the compiled program; on the host, a pack has a single member."""
+        """Whether the pack's environments are stepped inside the compiled program; if not, it has a single member."""
         return backend_of(self.tasks[0].env).name == COMPILED
 
 
 def packed(members: Iterable[Member]) -> list[Pack]:
-    """Build the members and return packs of them, in the order of their first members.
+    """Return the members (runs), built, in packs, in the order of the packs' first members.
 
-    A pack is the members that one compiled program can train; each member on the host has a pack of its own. Raises
-    ConfigError, before anything compiles, for settings that cannot work.
+    A pack is the members that one compiled program can train together; each member on the host has a pack of its own.
+    Raises ConfigError, before anything compiles, for settings that cannot work.
     """
     made: dict[str, Env] = {}
     groups: list[tuple[Any, list[Task]]] = []
@@ -72,7 +75,7 @@ def packed(members: Iterable[Member]) -> list[Pack]:
 
 
 def planned_of(member: Member) -> int:
-    """Return the number of iterations that a member trains for; its settings are not checked."""
+    """Return the number of iterations for which a member (run) of a sweep trains; its settings are not checked."""
     _, _, env, run = _built(member, {})
     total = planned_iterations(env, run)
     env.close()
@@ -80,7 +83,7 @@ def planned_of(member: Member) -> int:
 
 
 def _built(member: Member, made: dict[str, Env]) -> Task:
-    """Build agent, environment and run settings of a member; ConfigError where they are invalid.
+    """Return the member (run) with agent, environment and run settings built for it; ConfigError if they are invalid.
 
     `made` keeps one environment of each kind: members whose environments differ only in numbers get theirs from it.
     """
@@ -109,7 +112,10 @@ def _refuse(run: Run) -> None:
 
 
 def _checked(tasks: Sequence[Task]) -> Pack:
-    """Return the pack of these members; ConfigError where sizes, memory or length of the first one cannot work."""
+    """Return the pack of these members (runs that one program can train), checked by means of the first member.
+
+    Raises ConfigError where its sizes, memory or length cannot work.
+    """
     agent, env, run = tasks[0][1:]
     try:
         require_valid(agent, env)
@@ -122,9 +128,9 @@ def _checked(tasks: Sequence[Task]) -> Pack:
 
 
 def _static_parts(task: Task) -> tuple[Any, ...] | None:
-    """Return the static parts of a member, for members with equal ones share a program; None on the host.
+    """Return a member's static parts, equal for members (runs) that can share a compiled program; None on the host.
 
-    They are the sizes of the run, the shapes and dtypes of all numbers, and the tree of agent and environment.
+    They are the lengths of the run, the shapes and dtypes of all numbers, and the tree of agent and environment.
     """
     if backend_of(task.env).name != COMPILED:
         return None
@@ -136,13 +142,16 @@ def _static_parts(task: Task) -> tuple[Any, ...] | None:
 
 
 def alike(one: Task, other: Task) -> bool:
-    """Return whether one compiled program can train both members."""
+    """Return True if one compiled program can train both members (runs of a sweep)."""
     own = _static_parts(one)
     return own is not None and own == _static_parts(other)
 
 
 def with_values(task: Task, values: Config) -> Task:
-    """Return the member with other values of swept numbers, by dotted path; they must not need another program."""
+    """Return the member (run) `task` with other values of swept options, by dotted path.
+
+    The options must be numbers that can change without another compiled program.
+    """
     own = config.resolve(config.overridden(task.member.config, unflatten(values)))
     member = task.member._replace(values=task.member.values | values, config=own)
     agent, env, _ = config.build(own, task.env)
@@ -150,5 +159,5 @@ def with_values(task: Task, values: Config) -> Task:
 
 
 def task_config(task: Task) -> Config:
-    """Return the content of a member's run file, the same as `ppax.fit` would write."""
+    """Return the content of a member's (run's) run file, the same as `ppax.fit` would write."""
     return config.describe_run(task.agent, task.env, task.run)

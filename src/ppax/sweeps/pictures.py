@@ -46,7 +46,7 @@ def draw(result: SweepResult) -> list[Path]:
 
 
 def curves(result: SweepResult, figure: Any) -> Any:
-    """Draw the learning curve of each member, coloured by its score, and return `figure`.
+    """Draw the learning curve of each member (run) of a sweep, coloured by its score, into `figure`, and return that.
 
     A dot ends the curve of a member that the search has stopped.
     """
@@ -77,9 +77,9 @@ def curves(result: SweepResult, figure: Any) -> Any:
 
 
 def parallel(result: SweepResult, figure: Any) -> Any:
-    """Draw a line for each member through its swept values to its score, and return `figure`.
+    """Draw a line for each member (run) of a sweep through its swept values to its score into `figure`, and return it.
 
-    Beside them are bars of the options' importance.
+    Beside the lines are bars of the options' importance.
     """
     paths, colour = list(result.members[0].values), _Colours(result.members)
     axes, bars = figure.subplots(1, 2, width_ratios=[0.9 + 0.9 * len(paths), 1.5])
@@ -112,7 +112,7 @@ def parallel(result: SweepResult, figure: Any) -> Any:
 
 
 def _bars(axes: Any, shares: dict[str, float]) -> None:
-    """Draw a bar for the importance of each option, the largest on top; `shares` are in [0, 1] by option, or NaN."""
+    """Draw a bar for the importance of each option, the largest on top; `shares` has it by option, in [0, 1] or NaN."""
     ordered = sorted(shares, key=lambda path: shares[path] if math.isfinite(shares[path]) else -1.0)
     for y, path in enumerate(ordered):
         share = shares[path] if math.isfinite(shares[path]) else 0.0
@@ -130,7 +130,7 @@ def _bars(axes: Any, shares: dict[str, float]) -> None:
 
 
 class _Colours:
-    """Colours of a sweep's members by their scores; grey for members without a score."""
+    """Colours of a sweep's members (runs) by their scores; grey for members without a score."""
 
     def __init__(self, members: Sequence[MemberResult]):
         from matplotlib import colormaps
@@ -146,7 +146,7 @@ class _Colours:
         self.best = max(ended, key=lambda member: member.score, default=None)
 
     def of(self, member: MemberResult) -> Any:
-        """Return the colour of a member: by its score, or grey without one."""
+        """Return the colour of a member (run): by its score, or grey without one."""
         return self._map(self._norm(member.score)) if math.isfinite(member.score) else GREY
 
     def emphasis(self, member: MemberResult) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class _Colours:
         return {"path_effects": seam, "alpha": 1.0, "zorder": 900}
 
     def worst_first(self) -> list[MemberResult]:
-        """Return the members in the order in which they are drawn: without a score first, the best one last, on top."""
+        """Return the members (runs) in the order of drawing: those without a score first, the best one last, on top."""
         return sorted(self._members, key=lambda x: (x is self.best, x.score if math.isfinite(x.score) else -math.inf))
 
     def bar(self, figure: Any, axes: Any) -> None:

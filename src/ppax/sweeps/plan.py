@@ -152,7 +152,7 @@ def checked_distribution(distribution: Distribution, path: str) -> Distribution:
 
 
 def to_table(distribution: Distribution) -> dict[str, Any]:
-    """Return the table of a run file that describes the distribution; `distribution_of` reads it back."""
+    """Return the table of a run file that describes the distribution; `distribution_of` makes an equal one from it."""
     name = next(name for name, cls in DISTRIBUTIONS.items() if type(distribution) is cls)
     fields = dataclasses.asdict(distribution)
     return {"part": name} | {key: list(x) if isinstance(x, tuple) else x for key, x in fields.items()}
@@ -173,12 +173,12 @@ class Plan(NamedTuple):
     search: Search = Grid()
 
     def to_tables(self) -> Config:
-        """Return the tables `sweep` and `search` by name; the latter is left out for the default search."""
+        """Return the plan's tables `sweep` and `search` by name; without `search` if that is the default search."""
         search = {} if self.search == Grid() else {SEARCH: searches.to_table(self.search)}
         return {SWEEP: self.to_table()} | search
 
     def to_table(self) -> Config:
-        """Return the content of the table `[sweep]`, with None as "none"."""
+        """Return the plan's table `[sweep]` as data, with None as "none"."""
         seeds = list(self.seeds) if isinstance(self.seeds, tuple) else self.seeds
         own: Config = {"seeds": seeds, "draw_seed": self.draw_seed}
         own |= {} if self.draws is None else {"draws": self.draws}
@@ -191,7 +191,10 @@ class Plan(NamedTuple):
 
 
 class Member(NamedTuple):
-    """Member of a sweep: one run, with its swept values, its seed and its configuration."""
+    """Member of a sweep: one run, with its number, setting, swept values, seed and configuration.
+
+    A setting is a combination of swept values; members of one setting differ in their seeds.
+    """
 
     number: int
     setting: int  # members of one setting differ in their seeds
@@ -201,7 +204,7 @@ class Member(NamedTuple):
 
 
 def config_of(target: Target) -> Config:
-    """Return the configuration of a sweep's target: a name, a run file, a configuration or the objects of `ppax.build`.
+    """Return the configuration of a sweep's target: a name, a run file, a configuration or the result of `ppax.build`.
 
     It may have the table `[sweep]`. Raises ConfigError for objects that no configuration can hold.
     """
@@ -210,15 +213,19 @@ def config_of(target: Target) -> Config:
         objects = python_objects.objects(target.agent, target.env, described)
         if objects:
             raise ConfigError(
-                f"sweep: members are built from a configuration, which cannot hold {', '.join(objects)}; write them in "
-                "a module that can be imported, or sweep objects with ppax.start_sweep and ppax.sweep"
+                f"sweep: members are built from a configuration, which cannot hold {', '.join(objects)}; name them by "
+                "classes and functions of a module that can be imported, with numbers, texts and lists of them as "
+                "arguments, or sweep objects with ppax.start_sweep and ppax.sweep"
             )
         return described
     return dict(target) if isinstance(target, Mapping) else config.find(str(target))
 
 
 def split_sweep(run_config: Config) -> tuple[Config, Config]:
-    """Return a run file without its tables `[sweep]` and `[search]`, and `[sweep]` with `[search]` at key "search"."""
+    """Return a run file without its tables `[sweep]` and `[search]`, and `[sweep]`, with `[search]` as an entry.
+
+    The entry, at key "search", is missing if the file has no table `[search]`.
+    """
     table = run_config.get(SWEEP, {})
     if not isinstance(table, dict):
         raise ConfigError(f"{SWEEP} = {table!r}: must be a table, [{SWEEP}]")
@@ -227,7 +234,7 @@ def split_sweep(run_config: Config) -> tuple[Config, Config]:
 
 
 def read(table: Mapping[str, Any]) -> Plan:
-    """Return the plan of a table `[sweep]`, which has `[search]`, as a table or an object, at key "search".
+    """Return the plan that a table `[sweep]` describes; its entry "search" is the search, as a table or an object.
 
     Raises ConfigError for a swept option without a list or distribution, and for values out of range.
     """
@@ -255,7 +262,10 @@ def read(table: Mapping[str, Any]) -> Plan:
 
 
 def _require_space(values: Mapping[str, Any], draws: int | None) -> None:
-    """Raise ConfigError where a study of Optuna cannot propose the swept options: none, a normal one, or with draws."""
+    """Raise ConfigError where a study of Optuna cannot propose values for the swept options.
+
+    It cannot if there are none, if one has a normal distribution, or if `draws` (a number of draws) is set.
+    """
     if draws is not None:
         raise ConfigError(f"sweep.draws = {draws}: a study proposes its settings; write {SEARCH}.trials = {draws}")
     if not values:
@@ -271,9 +281,10 @@ def _require_space(values: Mapping[str, Any], draws: int | None) -> None:
 
 
 def members_of(run_config: Config, plan: Plan) -> tuple[Member, ...]:
-    """Return the members of a sweep over a run, seeds of a setting side by side; ConfigError for invalid options.
+    """Return the members (runs) of a sweep, those of one setting and different seeds in a row.
 
-    For a study of Optuna, whose settings are not known yet, they are the members of one setting that it might propose.
+    A setting is a combination of swept values. For a study of Optuna, whose settings are not known yet, the result has
+    the members of one setting that it might propose. Raises ConfigError for invalid options.
     """
     seeds = seeds_of(run_config, plan)
     settings = (
@@ -291,13 +302,16 @@ def members_of(run_config: Config, plan: Plan) -> tuple[Member, ...]:
 
 
 def seeds_of(run_config: Config, plan: Plan) -> tuple[int, ...]:
-    """Return the seeds with which every setting is trained: those listed, or consecutive ones from the run's on."""
+    """Return the seeds with which every setting of a sweep is trained: those of the plan's list, if it has one.
+
+    If it has a number of seeds, they are consecutive, beginning with the seed of the run.
+    """
     first = config.resolve(run_config)["seed"]
     return plan.seeds if isinstance(plan.seeds, tuple) else tuple(range(first, first + plan.seeds))
 
 
 def member(run_config: Config, number: int, setting: int, values: Config, seed: int) -> Member:
-    """Return the member `number` with these swept values and seed; ConfigError where one of its options is invalid.
+    """Return the member (run) `number` of a sweep, with these swept values and seed; ConfigError for an invalid option.
 
     `setting` is the number of its combination of values, which members with other seeds share.
     """
@@ -316,7 +330,7 @@ def member(run_config: Config, number: int, setting: int, values: Config, seed: 
 
 
 def described_values(values: Mapping[str, Any]) -> str:
-    """Return swept values by dotted path in one line: `agent.learning_rate = 0.0003, num_envs = 16`; "" for none."""
+    """Return swept values, by dotted path, as text: "agent.learning_rate = 0.0003, num_envs = 16"; "" for none."""
     return ", ".join(f"{path} = {shown(value)}" for path, value in values.items())
 
 
@@ -360,7 +374,10 @@ def _seeds(seeds: Sequence[Any]) -> Iterator[int]:
 
 
 def _settings(plan: Plan) -> Iterator[Config]:
-    """Yield the swept values of each setting: combinations of all lists, each with every draw of the distributions."""
+    """Yield the swept values of each setting of a sweep: combinations of all lists, each with every draw.
+
+    A draw gives each option with a distribution a value.
+    """
     lists = {path: x for path, x in plan.values.items() if isinstance(x, tuple)}
     drawn = [
         {path: _drawn(x, path, draw, plan.draw_seed) for path, x in plan.values.items() if not isinstance(x, tuple)}
@@ -377,8 +394,8 @@ def _first(swept: tuple[Any, ...] | Distribution) -> Any:
 
 
 def _drawn(distribution: Distribution, path: str, draw: int, seed: int) -> Any:
-    """Return draw number `draw` of the option at `path`; `seed` is that of all draws.
+    """Return draw number `draw` of the option at `path`; `seed` is that of all draws of the sweep.
 
-    It depends neither on the other options nor on the number of draws.
+    The value depends neither on other swept options nor on the number of draws.
     """
     return distribution.draw(np.random.default_rng([seed, zlib.crc32(path.encode()), draw]))

@@ -17,27 +17,28 @@ NO_STEPS: Mapping[int, int] = MappingProxyType({})
 
 
 class Counting(Protocol):
-    """Protocol of what counts the progress of a sweep's members (runs) while they train."""
+    """Protocol of objects that count the progress of a sweep's members (runs) while they train."""
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Count members as done up to iterations that need no training now; `reached` has these by number of a member.
+        """Count members (runs) as done up to iterations that need no training now: `reached`, by member's number.
 
-        That is so for members of a resumed sweep, and for all iterations after the end of a member. `env_steps` are the
-        steps that members did in earlier processes, by number; they count once.
+        That is so in a resumed sweep, and for all iterations after the end of a member. `env_steps` are the steps that
+        members did in earlier processes, by number; they count once.
         """
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
-        """Count what members of one program have trained together: `reached` is the iteration of each that trains on.
+        """Count what members (runs) of one program have trained together since the last call.
 
-        `env_steps` and `seconds` are what they took since the last call, `rows` their newest log rows.
+        `reached` has the iteration, by number, of each member that trains on. `env_steps` are the environment steps and
+        `seconds` the time of that training, `rows` the members' newest log rows.
         """
 
 
 class Progress:
-    """Progress over the iterations of all members of a sweep together; a context manager."""
+    """Progress over the iterations of all members (runs) of a sweep together, shown and logged; a context manager."""
 
     def __init__(self, path: Path, total: int, console: bool):
-        """Continue sweep.jsonl in the sweep directory `path`; all members together have `total` iterations to do."""
+        """Continue sweep.jsonl in the sweep directory `path`; all members (runs) together have `total` iterations."""
         self._rows = JsonLines(path / PROGRESS, 2**63)
         self._done, self._total = 0, total
         self._reached: dict[int, int] = {}  # iteration of each member, by number
@@ -48,10 +49,10 @@ class Progress:
             self._console.begin(0)
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Count members as done up to iterations that need no training now; `reached` has these by number of a member.
+        """Count members (runs) as done up to iterations that need no training now: `reached`, by member's number.
 
-        That is so for members of a resumed sweep, and for all iterations after the end of a member. `env_steps` are the
-        steps that members did in earlier processes, by number; they count once.
+        That is so in a resumed sweep, and for all iterations after the end of a member. `env_steps` are the steps that
+        members did in earlier processes, by number; they count once.
         """
         for member, iteration in reached.items():
             self._done += max(0, iteration - self._reached.get(member, 0))
@@ -61,9 +62,10 @@ class Progress:
             self._env_steps += env_steps[member]
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
-        """Count and log what members of one program have trained together: `reached` has their iterations, by number.
+        """Count and log what members (runs) of one program have trained together since the last call.
 
-        `env_steps` and `seconds` are what they took since the last call, `rows` their newest log rows.
+        `reached` has the iteration, by number, of each member that trains on. `env_steps` are the environment steps and
+        `seconds` the time of that training, `rows` the members' newest log rows.
         """
         self.skip(reached, dict.fromkeys(reached, 0))
         self._env_steps += env_steps
@@ -81,7 +83,7 @@ class Progress:
             self._console.log(row)
 
     def take_back(self, env_steps: int) -> None:
-        """Subtract environment steps that will be done again, because the machine that did them was lost."""
+        """Subtract `env_steps` from the count: they will be done again, as the machine that did them was lost."""
         self._env_steps -= env_steps
 
     def __enter__(self) -> Progress:

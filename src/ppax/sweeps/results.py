@@ -30,7 +30,7 @@ SEED = "seed"  # column of the table
 
 
 class MemberResult(NamedTuple):
-    """Result of one member (run) of a sweep."""
+    """Result of one member (run) of a sweep: its swept values and seed, its score, and why it ended early, if so."""
 
     number: int
     values: Config  # of the swept options, by dotted path
@@ -44,7 +44,7 @@ class MemberResult(NamedTuple):
 
 
 class SettingResult(NamedTuple):
-    """Result of one setting of a sweep (a combination of swept values) over its seeds."""
+    """Result of one setting of a sweep (a combination of swept values): members, one for each seed, and their mean."""
 
     values: Config
     members: tuple[MemberResult, ...]
@@ -57,7 +57,10 @@ class SettingResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class SweepResult:
-    """Result of a sweep: its settings, best first. Each member (run) has a run directory as that of an ordinary run."""
+    """Result of a sweep: its settings (combinations of swept values), best first.
+
+    Each member (run) has a run directory as that of an ordinary run.
+    """
 
     run_dir: Path
     settings: tuple[SettingResult, ...]
@@ -72,7 +75,7 @@ class SweepResult:
 
     @property
     def dropped(self) -> tuple[MemberResult, ...]:
-        """Members that were dropped because numbers of an iteration were not finite."""
+        """Members (runs) of the sweep that were dropped because numbers of an iteration were not finite."""
         return tuple(member for member in self.members if member.dropped)
 
     @property
@@ -88,14 +91,17 @@ class SweepResult:
         )
 
     def __str__(self) -> str:
-        """Return the table of all members, settings best first.
+        """Return the table of all members (runs) of the sweep as text, those of the best setting first.
 
         The interquartile mean (IQM) of a setting's scores stands in its first row.
         """
         return self.table()
 
     def table(self, width: int | None = None) -> str:
-        """Return the table of members and settings as text, in blocks of columns where lines would exceed `width`."""
+        """Return the table of all members (runs) of the sweep as text, those of the best setting first.
+
+        Where lines would exceed `width` characters, the columns are printed in several blocks.
+        """
         paths = list(self.settings[0].values)
         names = [path.removeprefix("agent.") for path in paths]
         rows = [["member", *names, SEED, "score", "std", "IQM [95 %]", ""]]
@@ -117,7 +123,7 @@ class SweepResult:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain data, as result.json has it; NaN and infinities are None."""
+        """Return the sweep's result as plain data, as result.json has it; NaN and infinities are None."""
         settings = [
             setting._asdict()
             | {"members": [member._asdict() | {"run_dir": str(relative(member.run_dir))} for member in own]}
@@ -134,10 +140,10 @@ class SweepResult:
 
 
 def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> SweepResult:
-    """Return the result of a sweep from the files of its members; write it, and the best run file, into `path`.
+    """Return the result of a sweep from its members' files; write it, and the best setting's run file, into `path`.
 
-    A search that changes values makes each member a setting of its own, with its last values. `total` is the number of
-    iterations that were planned.
+    A search that changes values (population-based training) makes each member (run) a setting of its own, with its last
+    values. `total` is the number of iterations that were planned.
     """
     decisions, groups = Decisions(path), dict[int, list[MemberResult]]()
     for member in members:
@@ -161,7 +167,7 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
 
 
 def conclude_study(result: SweepResult, recorded: Recorded, best: Any) -> SweepResult:
-    """Return the result with the best trial of a study of Optuna, and write it and best.toml, the trial's run file.
+    """Return `result` with the best trial of a study of Optuna; write it, and the trial's run file as best.toml.
 
     The trial may have been trained by another worker, in another directory.
     """
@@ -187,7 +193,11 @@ def _result(run_dir: Path, member: Member, decisions: Decisions) -> MemberResult
 
 
 class _Place(NamedTuple):
-    """Key by which settings are ranked: first the iteration that they reached, then the standing of their scores."""
+    """Setting of a sweep with the key by which it is ranked: first its iteration, then the standing of its scores.
+
+    The iteration is the one that its longest-trained members (runs) reached, infinity for the end; a later one ranks
+    higher.
+    """
 
     iteration: float  # that its longest-trained members reached; infinity: the end
     standing: Standing  # of the scores of these members
@@ -195,7 +205,7 @@ class _Place(NamedTuple):
 
 
 def _ranked(members: tuple[MemberResult, ...], decisions: Decisions) -> _Place:
-    """Return the setting of these members with its place among settings.
+    """Return the setting that these members (runs) belong to, with the key by which it is ranked among settings.
 
     Its interquartile mean is over the members that trained longest and the dropped ones. A setting all of whose members
     were dropped ranks below those that the search has stopped.
@@ -217,14 +227,14 @@ def _number(value: Any) -> float:
 
 
 def importance(values: Sequence[Mapping[str, Any]], scores: Sequence[float]) -> dict[str, float]:
-    """Return the share of the scores' variance that each swept option explains alone, in [0, 1], by path.
+    """Return the share of the scores' variance that each swept option explains alone, in [0, 1], by the option's path.
 
-    `values` are the swept values of each member, `scores` its score. The score's rank is fitted by each option: by a
-    mean for each value where values repeat or are no numbers, else by a parabola in the value's rank. The share is the
-    adjusted R^2 of the fit, so that an option without influence is near 0. Interactions of options are not seen, so
-    shares need not add to 1.
+    `values` are the swept values of each member (run), `scores` the members' scores. The scores' ranks are fitted by
+    each option: by a mean for each value where values repeat or are no numbers, else by a parabola in the value's rank.
+    The share is the adjusted R^2 of the fit, so that an option without influence is near 0. Interactions of options are
+    not seen, so shares need not add to 1.
 
-    Members without a score are left out; NaN where fewer than four are left, or all scores are equal.
+    Members without a score are left out; all shares are NaN where fewer than four are left, or all scores are equal.
     """
     known = [(own, score) for own, score in zip(values, scores, strict=True) if math.isfinite(score)]
     ranks = ranks_of([score for _, score in known])
@@ -243,7 +253,10 @@ def ranks_of(values: Sequence[float]) -> np.ndarray:
 
 
 def _design(values: Sequence[Any]) -> np.ndarray:
-    """Return the design matrix [members, terms] that fits a score by one option's values; it can fit a constant."""
+    """Return the design matrix [members, terms] with which a linear fit predicts scores from the values of one option.
+
+    `values` has the option's value of each member (run). The matrix can fit a constant.
+    """
     texts = [shown(value) for value in values]
     groups = sorted(set(texts))
     numbers = all(type(value) in (int, float) for value in values)
@@ -254,7 +267,10 @@ def _design(values: Sequence[Any]) -> np.ndarray:
 
 
 def _share(design: np.ndarray, scores: np.ndarray) -> float:
-    """Return the adjusted R^2, at least 0, of a linear fit of `scores` [members] by `design` [members, terms]."""
+    """Return the adjusted R^2, at least 0, of a linear fit of `scores` [members] by `design` [members, terms].
+
+    A member is one run of a sweep.
+    """
     members, terms = design.shape
     if members <= terms:
         return 0.0

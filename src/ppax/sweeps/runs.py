@@ -58,21 +58,22 @@ def sweep_runs(
     overwrite: bool = False,
     ray: str | Mapping[str, Any] | None = None,
 ) -> SweepResult:
-    """Train many settings and seeds of a run together, evaluate each, and rank the settings.
+    """Train many settings and seeds of a run together, evaluate each, and return the settings, ranked by their scores.
 
     `target` is what `ppax train` takes (an environment, a preset, a run file), a configuration, or what `ppax.build`
     returns. `values` are lists or distributions by the dotted path of an option of agent, environment or run, as
     `{"agent.learning_rate": [1e-4, 3e-4], "agent.gamma": ppax.sweeps.Uniform(0.9, 0.999)}`: every combination of the
     lists, each with the same `draws` joint draws of all distributions, each with all `seeds`, a number of them or a
-    list. They add to the table `[sweep]` of a run file. `draw_seed` is the random seed of the draws. Each run is a
-    member of the sweep. Members that differ in numbers alone share a compiled program; members on the host train one
-    after the other. A member whose iteration is not finite is dropped alone. `search` decides over the members while
-    they train, as `ppax.sweeps.Halving()` or PBT; a table of its options will do.
+    list. `values`, `seeds` and `draws` add to the table `[sweep]` that a run file may have. `draw_seed` is the random
+    seed of the draws. Each run is a member of the sweep. Members that differ in numbers alone share a compiled program;
+    members on the host train one after the other. A member whose iteration is not finite is dropped alone. `search`
+    decides over the members while they train, as `ppax.sweeps.Halving()` or PBT; a table of its options will do.
 
     Each member has an ordinary run directory in `run_dir`/members (default: a new one in sweeps/), for `ppax.load`,
     `report` and `resume`. A signal saves all members and raises Interrupted; `resume_sweep` continues, with the same
     bits as an uninterrupted sweep. Where `run_dir` holds a trained run or sweep already, `overwrite` renames it, and a
-    warning says how. Raises ConfigError, before anything compiles, for settings that cannot work.
+    warning says how; without it, ConfigError. Raises ConfigError, too, before anything compiles, for settings that
+    cannot work.
 
     With `ray`, the address of a Ray cluster ("auto": $RAY_ADDRESS, or one on this machine) or a table of options
     (`address`, `cpus` and `gpus` of each program, `retries`), the programs are placed on its machines; ProcessLost
@@ -91,7 +92,7 @@ def sweep_runs(
 
 
 def _of_python(target: Target, run_config: Config, values: Mapping[str, Any], search: Any) -> set[str]:
-    """Return the paths and addresses that arguments of `sweep_runs` name: the user's own code needs no more trust."""
+    """Return the paths and addresses that the arguments of `sweep_runs` name; a user's own code needs no more trust."""
     found = config.outside(run_config) if isinstance(target, Built) else {}
     found |= config.outside_values(values, config.options(run_config))
     found |= searches.outside_of(search) if isinstance(search, dict) else {}
@@ -106,7 +107,7 @@ def start(
     cluster: Cluster | None = None,
     overwrite: bool = False,
 ) -> SweepResult:
-    """Begin a sweep over a resolved configuration in a new directory, train it and return its result.
+    """Begin a sweep over a resolved configuration in a new directory, train it, and return its result.
 
     `say` is called with lines for the user. `run_dir`, `cluster` and `overwrite` are as in `sweep_runs`, where the
     cluster is called `ray`.
@@ -124,14 +125,17 @@ def start(
 
 
 class Planned(NamedTuple):
-    """Sweep whose settings are checked: its record and its packs, each the members that one program can train."""
+    """Sweep whose settings are checked: its record, and its packs of members.
+
+    A pack is the members (runs) that one compiled program can train together.
+    """
 
     recorded: Recorded
     packs: list[Pack]  # of a study those of one setting that it might propose
 
 
 def _checked(run_config: Config, sweep_plan: Plan, cluster: Cluster | None) -> Planned:
-    """Return a checked sweep over a resolved configuration; ConfigError for settings that cannot work."""
+    """Return a sweep over a resolved configuration, checked and built; ConfigError for settings that cannot work."""
     _require_one_process()
     placing.check(cluster, sweep_plan.search)
     run_config = _decided(run_config, sweep_plan)
@@ -153,7 +157,7 @@ class SweepDryRun(NamedTuple):
     demands: tuple[tuple[int, Demand], ...]  # members of each kind of program, with the sizes of one of them
 
     def to_toml(self) -> str:
-        """Return the run file of the sweep; members, and the sizes of what would be trained, are comments above it."""
+        """Return the text of the sweep's run file, with comments above: its runs, iterations, and sizes of batches."""
         settings = {one.setting: plan.described_values(one.values) for one in self.recorded.members}
         lines = [self.described, *(f"setting {number}: {text}" for number, text in settings.items() if text)]
         for count, demand in self.demands:
@@ -161,7 +165,7 @@ class SweepDryRun(NamedTuple):
         return commented(lines) + self.recorded.to_toml()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the same as plain data for JSON: configuration, members, and sizes of the programs."""
+        """Return the dry run's result as plain data for JSON: configuration, members (runs), and sizes of programs."""
         members = [{"number": one.number, "seed": one.seed, **one.values} for one in self.recorded.members]
         demands = [{"members": count, **demand.to_dict()} for count, demand in self.demands]
         tables = self.recorded.run_config | self.recorded.plan.to_tables()
@@ -175,9 +179,10 @@ def dry_run(
     cluster: Cluster | None = None,
     overwrite: bool = False,
 ) -> SweepDryRun:
-    """Check a sweep over a resolved configuration as `start` does before it compiles; return what it would take.
+    """Return what a sweep over a resolved configuration would take, checked as in `start`, without training it.
 
-    Nothing is written. Raises ConfigError for settings that cannot work.
+    Nothing is compiled or written. Raises ConfigError for settings that cannot work. `run_dir`, `cluster` and
+    `overwrite` are those of `start`.
     """
     require_new_directory(run_dir, overwrite, OF_SWEEP)
     recorded, packs = _checked(run_config, sweep_plan, cluster)
@@ -189,7 +194,7 @@ def dry_run(
 
 
 def _decided(run_config: Config, sweep_plan: Plan) -> Config:
-    """Return a configuration whose compute_dtype "auto" is replaced by this machine's dtype, for all members.
+    """Return the configuration with this machine's dtype in place of "auto" in options `compute_dtype`.
 
     A resume on another machine then computes the same. Raises ConfigError where "auto" is among swept values.
     """
@@ -205,7 +210,7 @@ def _decided(run_config: Config, sweep_plan: Plan) -> Config:
 
 
 def _described(recorded: Recorded, packs: Sequence[Pack]) -> str:
-    """Return a sweep in words for the user: numbers of members, settings, seeds and kinds of programs."""
+    """Return a sweep in words for the user: numbers of members (runs), settings, seeds and kinds of programs."""
     search, together = recorded.plan.search, [pack for pack in packs if pack.compiled]
     if isinstance(search, Optuna):
         seeds = len(plan.seeds_of(recorded.run_config, recorded.plan))
@@ -217,10 +222,10 @@ def _described(recorded: Recorded, packs: Sequence[Pack]) -> str:
 
 @refusing_unknown
 def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = None) -> SweepResult:
-    """Continue the sweep in `run_dir`; results are those of an uninterrupted sweep. Finished members stay as they are.
+    """Continue the sweep in `run_dir`, and return its result, that of an uninterrupted sweep.
 
-    With `ray`, an address or a table as for `sweep_runs`, it continues on a cluster, wherever it was begun. Raises
-    ConfigError where there is no sweep, or another process uses it.
+    Finished members (runs) stay as they are. With `ray`, an address or a table as for `sweep_runs`, the sweep continues
+    on a cluster, wherever it was begun. Raises ConfigError where there is no sweep, or another process uses it.
     """
     _require_one_process()
     path, cluster = absolute(run_dir), placing.read(ray)
@@ -237,13 +242,13 @@ def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = N
 
 
 def _finished(path: Path, recorded: Recorded) -> bool:
-    """Return whether a sweep has nothing left to train; a study of Optuna always may, for it can get further trials."""
+    """Return True if the sweep in `path` has nothing left to train; a study of Optuna can always get more trials."""
     ended = (path / RESULT).is_file() and not isinstance(recorded.plan.search, Optuna)
     return ended and all(is_complete(directory.member_dir(path, one)) for one in recorded.members)
 
 
 def _concluded_again(path: Path, recorded: Recorded) -> SweepResult:
-    """Return the result of a finished sweep from the files of its members; nothing is compiled."""
+    """Return the result of a finished sweep, made anew from the files of its members (runs); nothing is compiled."""
     total = planned_of(recorded.members[0]) if recorded.plan.search.perturbs else 0
     result = conclude(path, recorded.plan, recorded.members, total)
     if not (path / pictures.MEMBERS).exists():
@@ -252,16 +257,17 @@ def _concluded_again(path: Path, recorded: Recorded) -> SweepResult:
 
 
 def _require_one_process() -> None:
-    """Raise ConfigError where this is one of several processes that JAX has joined: their devices belong to one run."""
+    """Raise ConfigError where this is one of several processes that JAX has joined, whose devices belong to one run."""
     if processes.count() > 1:
         raise ConfigError("ppax sweep: one process trains all members; start it without --distributed")
 
 
 def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Cluster | None) -> SweepResult:
-    """Train all packs of a sweep (members that one program can train), write the result into `path`, and return it.
+    """Train all packs of a sweep, write its result into `path`, and return it.
 
-    Recorded programs are trained as they are; other members get new ones. Where a study of Optuna proposes the
-    settings, `packs` are those of one that it might propose. Raises Interrupted where a signal has stopped it.
+    A pack is the members (runs) that one compiled program can train. Recorded programs are trained as they are; other
+    members get new ones. For a study of Optuna, which proposes settings as it goes, `packs` are those of one setting
+    that it might propose. Raises Interrupted where a signal has stopped it.
     """
     total, console = checked_total(recorded.plan, packs), packs[0].tasks[0].run.log.console
     search, best = recorded.plan.search, None

@@ -29,14 +29,14 @@ class Grid:
     perturbs: ClassVar[bool] = False
 
     def check(self, members: int, total: int) -> None:
-        """Accept every sweep."""
+        """Accept every sweep: do nothing."""
 
     def next_after(self, iteration: int, total: int) -> int:
         """Return `total`, the last iteration, because there are no decisions before."""
         return total
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return [], no decision."""
+        """Return [], as this search makes no decisions."""
         return []
 
 
@@ -69,13 +69,13 @@ class Halving:
             raise ConfigError(f"search.eta = {self.eta}: a sweep of {members} members must have at least {self.eta}")
 
     def next_after(self, iteration: int, total: int) -> int:
-        """Return the iteration of the first rung after `iteration`; `total` if there is none."""
+        """Return the iteration of the first rung (decision) after `iteration`; `total` if there is none."""
         return next((rung for rung in self._places(total) if rung > iteration), total)
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return a stop for each member that still trains, but for the best: `members` / eta^k go on after rung k.
+        """Return a stop for each member (run) that still trains, except the best: after rung k, members / eta^k go on.
 
-        `members` is the number in the whole sweep; at least one goes on.
+        `members` counts those of the whole sweep; at least one goes on.
         """
         rung = self._places(standings.total).index(standings.iteration) + 1
         kept, order = max(1, standings.members // self.eta**rung), ranked(standings.scores)
@@ -87,7 +87,7 @@ class Halving:
         ]
 
     def _places(self, total: int) -> list[int]:
-        """Return the iterations of the rungs, rounded up; the last one is at 1/eta of `total`."""
+        """Return the iterations of the rungs (decisions), rounded up; the last one is at 1/eta of `total`."""
         return [-(-total // self.eta**power) for power in range(self.rungs, 0, -1)]
 
 
@@ -125,9 +125,9 @@ class PBT:
     seed: int = static("random seed of sources and perturbations", default=0, low=0)
 
     def check(self, members: int, total: int) -> None:
-        """Raise ConfigError for fewer than two members, factors not above 0 or missing, and too long an interval.
+        """Raise ConfigError for fewer than two members, no factors, factors not above 0, and too long an interval.
 
-        `members` is the number in the smallest program, `total` the iterations of the training.
+        `members` is the number of members (runs) in the smallest program, `total` the iterations of the training.
         """
         if members < 2:
             raise ConfigError(f"search.part = 'pbt': a population of {members} has nothing to copy; nearest valid: 2")
@@ -140,12 +140,15 @@ class PBT:
             )
 
     def next_after(self, iteration: int, total: int) -> int:
-        """Return the first multiple of the interval after `iteration`; it may be beyond `total`, the last iteration."""
+        """Return the iteration of the first decision after `iteration`; it may be beyond `total`, the last iteration.
+
+        Decisions are made at multiples of the search's interval.
+        """
         every = self.interval or max(1, total // 20)
         return iteration - iteration % every + every
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return a copy of one of the best members into each of the worst; [] where none of the best has a score."""
+        """Return a copy of one of the best members (runs) into each of the worst; [] if no best one has a score."""
         order = ranked(standings.scores)
         count = min(max(1, round(self.fraction * len(order))), len(order) // 2)
         best = [number for number in order[:count] if not math.isnan(standings.scores[number])]
@@ -163,7 +166,7 @@ class PBT:
         return Copy(number, source, values, f"{scores} member {source} is among the best")
 
     def _explored(self, standings: Standings, path: str, value: float, generator: np.random.Generator) -> float:
-        """Return a new value for the swept number at `path`, within its bounds: drawn anew, or `value` perturbed."""
+        """Return a new value for the swept number at `path`, within bounds: drawn anew, or `value` times a factor."""
         swept = standings.swept[path]
         low, high = bounds(swept, standings.limits.get(path, {}))
         if generator.random() < self.resample:
@@ -174,7 +177,10 @@ class PBT:
 
 
 def ranked(scores: Mapping[int, float]) -> list[int]:
-    """Return the numbers of members, best score first; NaN is the worst, of equal scores the smaller number leads."""
+    """Return the numbers of members (runs of a sweep), best score first.
+
+    NaN is the worst score; of members with equal scores the one with the smaller number comes first.
+    """
     return sorted(scores, key=lambda number: (-_known(scores[number]), number))
 
 
@@ -190,7 +196,7 @@ def _known(score: float) -> float:
 def bounds(swept: Any, limits: Mapping[str, float]) -> tuple[float, float]:
     """Return the smallest and largest value that a swept number may have; infinities where there is no bound.
 
-    Both its own list or distribution, `swept`, and the limits of its option count.
+    Two bounds count: that of `swept`, the list or distribution of its values, and `limits`, those of the option.
     """
     own = swept if isinstance(swept, tuple) else getattr(swept, "values", None)
     low, high = (min(own), max(own)) if own else (getattr(swept, "low", -math.inf), getattr(swept, "high", math.inf))
@@ -202,10 +208,10 @@ def bounds(swept: Any, limits: Mapping[str, float]) -> tuple[float, float]:
 class Optuna:
     """Study of Optuna: a sampler proposes settings from the scores of earlier ones, some at a time, trained together.
 
-    A trial is a setting with all of its seeds; its value is the interquartile mean of their scores. Distributions of
-    the sweep are those of the sampler, lists are categories. Workers with the same `storage` and `study` share trials.
-    `sweeps/studies` trains it. Akiba et al. (2019), "Optuna: A Next-generation Hyperparameter Optimization Framework",
-    arXiv:1907.10902.
+    A trial is a setting (a combination of swept values) with all of its seeds; its value is the interquartile mean of
+    their scores. The sampler draws from the distributions of the sweep; lists are categories. Workers with the same
+    `storage` and `study` share trials. `sweeps/studies` trains it. Akiba et al. (2019), "Optuna: A Next-generation
+    Hyperparameter Optimization Framework", arXiv:1907.10902.
     """
 
     perturbs: ClassVar[bool] = False
@@ -244,7 +250,7 @@ class Optuna:
         return total if self.pruner == "none" else next((time for time in times if time > iteration), total)
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return [], no decision: the pruner, which decides, is asked in sweeps/studies."""
+        """Return [], no decision: sweeps/studies asks Optuna's pruner, which decides."""
         return []
 
 
@@ -258,7 +264,7 @@ def search_options(table: Any) -> Iterator[Option]:
 
 
 def read(table: Any) -> Search:
-    """Return the search of a table `[search]`; ConfigError for unknown options and values out of range.
+    """Return the search that a table `[search]` describes; ConfigError for unknown options and values out of range.
 
     Raises Untrusted for a database that the user does not trust: a stranger's file must not choose one.
     """
@@ -267,12 +273,12 @@ def read(table: Any) -> Search:
 
 
 def outside_of(table: Any) -> dict[str, Outside]:
-    """Return the addresses that a table `[search]` names, by the dotted paths of their options."""
+    """Return the addresses, such as a database's, that a table `[search]` names, by dotted path of the option."""
     return config.outside_values(dict(flatten(checked_search(table), f"{SEARCH}.")), search_options(table))
 
 
 def build(table: Any) -> Search:
-    """Return the search of a table that the user wrote in Python, whose addresses need no trust.
+    """Return the search that a table written by the user in Python describes; its addresses need no trust.
 
     Raises ConfigError for unknown options and values out of range.
     """
@@ -293,7 +299,7 @@ def to_table(search: Search) -> Config:
 
 
 def checked_search(table: Any) -> Config:
-    """Return `table`, what a run file has as `[search]`; ConfigError where it is no table."""
+    """Return `table`, the value that a run file has for `[search]`, unchanged; ConfigError if it is no table."""
     if not isinstance(table, dict):
         remedy = f"; write {SEARCH}.part = {table!r}" if isinstance(table, str) else ""
         raise ConfigError(f"{SEARCH} = {table!r}: must be a table, [{SEARCH}]{remedy}")

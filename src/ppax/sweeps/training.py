@@ -58,14 +58,15 @@ KEPT = 4  # most compiled programs that are kept
 
 
 class Stopped(Exception):
-    """Exception where a signal has stopped a sweep; its members are saved."""
+    """Exception raised when a signal has stopped a sweep; its members (runs) are saved."""
 
 
 @dataclasses.dataclass
 class Session:
-    """Sweep that trains: its directory and record, its progress, and the event by which a signal stops it.
+    """Sweep in training: its directory and record, its progress, and the event by which a signal stops it.
 
-    `train` trains packs to an iteration: `Programs.train` in this process, or `train_on_cluster` of placing/driver.py.
+    `train` is the function that trains packs (groups of members that share programs) to an iteration: `Programs.train`
+    in this process, or `train_on_cluster` of placing/driver.py.
     """
 
     path: Path
@@ -75,18 +76,18 @@ class Session:
     train: Callable[[Session, Sequence[Pack], Searching, int], None]
 
     def run_dirs(self) -> dict[int, Path]:
-        """Return the run directories of all members of the sweep, by number."""
+        """Return the run directories of all members (runs) of the sweep, by number."""
         return {one.number: member_dir(self.path, one) for one in self.recorded.members}
 
     def record(self, **changed: Any) -> None:
-        """Replace fields of the sweep's record, such as its members or programs, and write it."""
+        """Replace fields of the sweep's record, such as its members (runs) or programs, and write it."""
         self.recorded = self.recorded._replace(**changed)
         directory.write_programs(self.path, self.recorded)
 
     def train_stages(self, packs: Sequence[Pack], searching: Searching) -> None:
-        """Train packs to their ends, in stages between which the search decides over all members.
+        """Train the packs of a sweep to their ends, in stages between which the search decides over all members (runs).
 
-        Raises Stopped after a signal.
+        A pack is the members that one compiled program can train together. Raises Stopped after a signal.
         """
         for until in searching.stages():
             self.progress.skip(dict.fromkeys(searching.decisions.stops(), searching.total))
@@ -95,9 +96,10 @@ class Session:
                 self._stop_members(searching, until)
 
     def _stop_members(self, searching: Searching, iteration: int) -> None:
-        """Stop members by the search's decisions at `iteration`, and remove the programs with them from the record.
+        """Stop those members (runs) of the sweep that the search decides to stop at `iteration`.
 
-        The other members of these programs get new ones.
+        Compiled programs with a stopped member are removed from the record, and the other members of these get new
+        ones.
         """
         training = {number: run_dir for number, run_dir in self.run_dirs().items() if not end_of(run_dir).kind}
         for number, one in searching.decide(iteration, training).items():
@@ -109,24 +111,24 @@ class Session:
             self.record(programs=programs)
 
     def unplaced(self, pack: Pack) -> list[Task]:
-        """Return the members of `pack` that no compiled program has yet, without those that the search has stopped.
+        """Return the members of `pack` that are in no recorded program yet, without those that the search has stopped.
 
-        A pack is the sweep's members that one compiled program can train together.
+        A pack is the sweep's members (runs) that one compiled program can train together.
         """
         placed = {number for numbers in self.recorded.programs for number in numbers}
         left = [task for task in pack.tasks if task.member.number not in placed]
         return [task for task in left if end_of(member_dir(self.path, task.member)).kind != SEARCH]
 
     def programs_of(self, pack: Pack) -> list[tuple[int, ...]]:
-        """Return the numbers of the members in each recorded program of `pack`; [] where it has none yet."""
+        """Return, for each recorded program of `pack`, the numbers of its members (runs); [] if there is none yet."""
         own = {task.member.number for task in pack.tasks}
         return [numbers for numbers in self.recorded.programs if own.issuperset(numbers)]
 
 
 class Programs:
-    """Compiled programs of this process, each for members of a sweep; the newest are kept.
+    """Compiled programs of this process, each of which trains members (runs) of a sweep; the newest KEPT are kept.
 
-    A kept one serves further members with equal static parts.
+    A kept program is used again for further members that differ from the earlier ones in numbers alone.
     """
 
     def __init__(self) -> None:
@@ -135,7 +137,7 @@ class Programs:
     def train(self, session: Session, packs: Sequence[Pack], searching: Searching, until: int) -> None:
         """Train all packs of a sweep to iteration `until`, one program after the other; new programs are recorded.
 
-        Raises Stopped after a signal.
+        A pack is the members (runs) that one compiled program can train together. Raises Stopped after a signal.
         """
         for pack in packs:
             if session.stop.is_set():
@@ -165,10 +167,11 @@ class Programs:
         progress: Counting,
         stop: threading.Event,
     ) -> None:
-        """Train the members of a pack to iteration `until`: one compiled program for each of `chunks`, member numbers.
+        """Train the members (runs) of a pack to iteration `until`: one compiled program for each of `chunks`.
 
-        `largest` is the number of members in the pack's largest chunk. Smaller ones, unless some of their members were
-        stopped, are filled up to it, so that they use the same compiled program.
+        A chunk is numbers of members; `largest` is the number of members in the pack's largest chunk. Smaller chunks,
+        unless some of their members were stopped, are filled up with copies to this number, so that they use the same
+        program.
         """
         tasks = {task.member.number: task for task in pack.tasks}
         total = planned_iterations(pack.tasks[0].env, pack.tasks[0].run)
@@ -184,10 +187,11 @@ class Programs:
                 training.train(stop, min(until, total))
 
     def chunks_of(self, pack: Pack, tasks: Sequence[Task], most: int = MOST, sharing: int = 1) -> list[tuple[int, ...]]:
-        """Distribute members evenly over the fewest programs that fit into memory; return the member numbers of each.
+        """Return the members in chunks, one for each program: as few programs as fit into memory, of about equal size.
 
-        A program may have at most `most` members, or what a lower bound on memory allows; this number is halved until
-        the compiled program fits. `sharing` programs share the machine's memory.
+        `tasks` are members (runs) of `pack`, and a chunk is their numbers. A program may have at most `most` members,
+        or what a lower bound on memory allows; this number is halved until the compiled program fits. `sharing`
+        programs share the machine's memory.
         """
         free = available_bytes()
         available = None if free is None else free // sharing
@@ -202,7 +206,7 @@ class Programs:
         return [tuple(numbers[begin : begin + size]) for begin in range(0, len(numbers), size)]
 
     def _program(self, pack: Pack, tasks: Sequence[Task], size: int) -> MembersTraining:
-        """Return a compiled program of `size` members for `tasks`, members of `pack`: a kept one if it fits."""
+        """Return a compiled program with `size` places for `tasks`, members (runs) of `pack`: a kept one if it fits."""
         for task, kept in self._kept:
             if kept.members == size and alike(task, tasks[0]):
                 return kept
@@ -212,7 +216,7 @@ class Programs:
 
 
 def done(run_dir: Path, until: int, total: int) -> bool:
-    """Return whether the member in `run_dir` has nothing left to do up to iteration `until`, of `total` in all.
+    """Return True if the member (run) in `run_dir` has nothing left to do up to iteration `until`, of `total` in all.
 
     At the last iteration its evaluation must be there, too.
     """
@@ -252,7 +256,7 @@ def train_alone(task: Task, path: Path, progress: Counting) -> None:
 
 
 class ProgramTraining:
-    """Training and recording of the members of a sweep that one compiled program trains."""
+    """Training and recording of the members (runs) of a sweep that one compiled program trains."""
 
     def __init__(
         self,
@@ -264,7 +268,7 @@ class ProgramTraining:
         progress: Counting,
         stack: ExitStack,
     ):
-        """Open the run directories of `tasks`, members of `pack`; they are closed with `stack`.
+        """Open the run directories of `tasks`, members (runs) of `pack`; they are closed with `stack`.
 
         `run_dirs` has these directories by member number. The members' states are restored later, by `train`.
         """
@@ -280,11 +284,14 @@ class ProgramTraining:
 
     @property
     def training(self) -> list[int]:
-        """Places, in the program, of the members that still train."""
+        """Places (indices) in the program of the members (runs) that still train."""
         return [place for place, run in enumerate(self.runs) if not run.end]
 
     def train(self, stop: threading.Event, until: int) -> None:
-        """Train all members to iteration `until` and evaluate those that end; Stopped if `stop` is set before."""
+        """Train the program's members (runs) to iteration `until`, and evaluate those that end.
+
+        Raises Stopped if `stop` is set before all is done.
+        """
         done, states = self.restore()
         self._take_values(done)
         self._last = {place: states[place] for place, run in enumerate(self.runs) if run.end}
@@ -317,10 +324,10 @@ class ProgramTraining:
         self._end(done, states, until, stop.is_set())
 
     def restore(self) -> tuple[int, Sequence[TrainState]]:
-        """Return the iteration and the members' states to continue from; members that have ended keep their last state.
+        """Return the iteration from which the program continues, and the states of its members (runs) there.
 
-        In population-based training, which copies learners between members, one that ended after this iteration is
-        trained to its end again.
+        Members that have ended keep their last state. In population-based training, which copies learners between
+        members, one that ended after this iteration is trained to its end again.
         """
         active = [self.runs[place] for place in self.training]
         together = self.runs if active and self._searching.search.perturbs else active
@@ -352,7 +359,7 @@ class ProgramTraining:
         return run.load(iteration) if iteration in saved else run.initial()
 
     def _warn_of_changes(self) -> None:
-        """Warn, once for all members, where devices or versions differ from those of their checkpoints."""
+        """Warn, once for all members (runs), where devices or versions are not those that saved their checkpoints."""
         found: dict[str, list[str]] = {}
         for place in self.training:
             run = self.runs[place]
@@ -362,19 +369,22 @@ class ProgramTraining:
             warnings.warn(f"members {', '.join(names)}: {text}", stacklevel=3)
 
     def _take_values(self, iteration: int) -> None:
-        """Set the swept values with which the members reach `iteration`, before decisions there."""
+        """Set the swept values with which the members (runs) reach `iteration`, before decisions made there."""
         for place, run in enumerate(self.runs):
             self._set(place, self._searching.values(run.task.member, iteration))
         self._program.set_members(*agents_and_envs(self._tasks, self._program.members))
 
     def _set(self, place: int, values: Config) -> None:
-        """Set the swept values of the member at `place` in the program, if the search changes any."""
+        """Set the swept values of the member (run) at index `place` of the program, if the search changes values."""
         if self._searching.search.perturbs:
             self.runs[place].take_values(values)
             self._tasks[place] = self.runs[place].task
 
     def _copied(self, trained: TrainState, iteration: int) -> TrainState:
-        """Return the program's states after the search's copies of learners at `iteration`, if it makes any there."""
+        """Return the program's states after the search's copies of learners at `iteration`.
+
+        If no copies are made there, that is `trained` unchanged.
+        """
         training = self.training
         if not self._searching.search.perturbs or not training or not self._searching.decides_at(iteration):
             return trained
@@ -394,8 +404,8 @@ class ProgramTraining:
     def _log(self, states: MemberStates, columns: dict[str, np.ndarray], count: int, done: int, seconds: float) -> None:
         """Log a row for each member that trains, over the `count` iterations up to `done`, which took `seconds`.
 
-        `columns` are the metrics [members] by name. Members that a stop condition ends, or that are not finite, are
-        finished.
+        `columns` are the metrics [members] by name. The run of a member ends here if a stop condition is met or the
+        member is not finite.
         """
         training, rows, steps, ends = self.training, list[Row](), 0, dict[int, str]()
         share = seconds / len(training)  # each member's part of the time
@@ -424,7 +434,10 @@ class ProgramTraining:
         self.runs[place].finish(state, kind)
 
     def _save_if_due(self, iteration: int, states: Sequence[TrainState]) -> None:
-        """Save all members that still train, if a checkpoint is due; OSError if writes failed for PATIENCE seconds."""
+        """Save all members (runs) of the program that still train, if a checkpoint is due.
+
+        Raises OSError if writes have failed for PATIENCE seconds.
+        """
         log = self._run.log
         due = time.monotonic() - self._saved_at >= log.checkpoint_seconds
         if log.checkpoint_every is not None:
@@ -450,9 +463,10 @@ class ProgramTraining:
         self._saved_at = time.monotonic()
 
     def _end(self, done: int, states: Sequence[TrainState], until: int, stopped: bool) -> None:
-        """Save all members and evaluate those that have ended; Stopped if a signal, `stopped`, came before `until`.
+        """Save all members (runs) of the program, and evaluate those that have ended.
 
-        `done` is the iteration that `states` have reached.
+        `done` is the iteration that `states` have reached. Raises Stopped if a signal has stopped training (`stopped`)
+        before iteration `until`.
         """
         self._save(done, states)
         if self.training and done < until and stopped:
@@ -466,11 +480,14 @@ class ProgramTraining:
 
 
 def filled_up(items: Sequence[T], count: int) -> list[T]:
-    """Return a list of `count` items: those given, then the first ones again, whose results are ignored."""
+    """Return a list of `count` items: those given, repeated from the first on as often as needed.
+
+    Results for the repetitions are ignored.
+    """
     return list(itertools.islice(itertools.cycle(items), count))
 
 
 def agents_and_envs(tasks: Sequence[Task], count: int) -> tuple[list[Agent], list[Any]]:
-    """Return the agents and the environments for the `count` places of a program: those of `tasks`, repeated."""
+    """Return agents and environments for the `count` places of a program: those of `tasks`, repeated if too few."""
     own = filled_up(tasks, count)
     return [task.agent for task in own], [task.env for task in own]

@@ -27,6 +27,7 @@ from ppax.envs.suites.registry import require_adapted
 from ppax.envs.vector import VectorEnv
 from ppax.networks.composed import Composed, require_made_for
 from ppax.networks.heads import off_scale
+from ppax.networks.modules import ModuleNetwork
 from ppax.ppo.extension import Chain, Extension
 from ppax.ppo.ppo import PPO
 
@@ -57,7 +58,7 @@ def require_arguments(agent: Agent, env: Env) -> None:
 
 
 def require_fit(agent: Agent, env: Env) -> None:
-    """Raise ConfigError unless `env` has the agents, groups and number of environments that `agent` requires."""
+    """Raise ConfigError unless agents, groups of agents and number of environments of `env` are as `agent` requires."""
     where, kind, (num_agents, sizes, num_envs) = env.name or "the environment", type(agent).__name__, agent.requires
     if bool(sizes) != bool(env.sizes):
         listed = ", ".join(f"{group} ({size})" for group, size in env.sizes)
@@ -96,8 +97,8 @@ def require_limits(env: Env, num_steps: int) -> None:
 def require_overlap(agent: Agent, env: Env, overlap: int, iterations_per_env_reset: int | None) -> None:
     """Raise ConfigError where `overlap` = 1, by which rollouts are collected during updates, cannot work.
 
-    It needs an environment on the host, and neither self-play, nor forced resets, nor an extension that compares with
-    the latest policy. With 0 nothing is checked.
+    It needs an environment on the host, and excludes self-play, forced resets, and extensions that compare the current
+    policy with the latest one, as the policy that acts is then one update old. With `overlap` = 0 nothing is checked.
     """
     if not overlap:
         return
@@ -122,7 +123,7 @@ def require_overlap(agent: Agent, env: Env, overlap: int, iterations_per_env_res
 
 
 def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
-    """Warn if minibatches have one row (one step of one stream): training runs, but its gradients are noise."""
+    """Warn if minibatches have one row (one step of one agent): training runs, but its gradients are noise."""
     for learner, streams in agent.learners(env.num_streams):
         length = learner.sequence_length(num_steps)
         if num_steps % length == 0 and length * learner.minibatch.size(num_steps * streams // length) == 1:
@@ -136,7 +137,7 @@ def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
 def warn_of_units(agent: Agent, env: Env) -> None:
     """Warn if actions have bounds that a normal distribution, which begins around 0 with std 1, hardly reaches."""
     for learner, _ in agent.learners(env.num_streams):
-        bounds = off_scale(learner.network.head) if isinstance(learner.network, Composed) else ""
+        bounds = off_scale(learner.network.head) if isinstance(learner.network, Composed | ModuleNetwork) else ""
         if bounds:
             warnings.warn(
                 f"{env.name}: actions in {bounds}, where the normal distribution, which begins around 0 with standard "
@@ -153,7 +154,7 @@ def is_env(env: Any) -> bool:
 
 
 def require_env(env: Any) -> None:
-    """Raise ConfigError unless `env` is a VectorEnv or a HostEnv; the message has the call that makes one.
+    """Raise ConfigError unless `env` is a VectorEnv or a HostEnv; the message shows the call that makes one.
 
     It is also raised if JAX finds no device.
     """
@@ -249,9 +250,10 @@ def require_ppo(agent: Any, name: str) -> None:
 
 
 def require_static(tree: Any, name: str) -> None:
-    """Raise ConfigError if a static field of a part, or of a part in it, is an array; `name` is the path to the part.
+    """Raise ConfigError if a static field of the part `tree`, or of a part inside it, is an array.
 
-    Static fields are compiled into the program, and cannot be swept.
+    A part is a swappable component of the agent, a frozen dataclass. Its static fields are compiled into the program,
+    and cannot be swept. `name` is the path of the part in the message.
     """
     for field in dataclasses.fields(tree):
         value, path = getattr(tree, field.name), f"{name}.{field.name}"

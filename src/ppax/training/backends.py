@@ -23,7 +23,7 @@ from ppax.envs import Env, HostEnv, ended
 from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.rendering import with_rendering
 from ppax.envs.vector import VectorEnv, never_ends
-from ppax.envs.wrappers.rendering import render
+from ppax.envs.wrappers.wrapper import render
 from ppax.storage.cache import kept_programs
 from ppax.training.arguments import require_fit
 from ppax.training.collection import collect
@@ -35,11 +35,11 @@ from ppax.training.loop import train
 
 
 def compile(agent: Agent, env: Env, state: TrainState, stop: threading.Event | None = None) -> Training:
-    """Return `train` compiled ahead of time for this agent, environment and state, of which only shapes are read.
+    """Return `ppax.train` compiled ahead of time for `agent`, `env` and the shapes of `state`.
 
     For host environments the result is a Python loop around compiled programs, which returns after the current
-    iteration when `stop` is set. For native environments `stop` is ignored: a compiled program cannot be interrupted.
-    Raises ConfigError where host environments are given an agent that they cannot have.
+    iteration when `stop` is set. For environments in JAX `stop` is ignored: a compiled program cannot be interrupted.
+    Raises ConfigError if `env` is on the host and lacks the agents or groups that `agent` requires.
     """
     with kept_programs():
         return backend_of(env).compile(agent, state, stop)
@@ -52,7 +52,7 @@ def backend_of(env: Env) -> Backend:
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """Backend of a VectorEnv, which is stepped inside compiled programs."""
+    """Backend for environments in JAX (a VectorEnv): training and evaluation step them inside compiled programs."""
 
     env: VectorEnv
     name = "compiled"
@@ -102,7 +102,7 @@ class Compiled:
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
-        """Yield `num_envs` environments of the same kind; nothing has to be closed afterwards."""
+        """Yield `num_envs` environments of the same kind as this backend's; nothing has to be closed afterwards."""
         yield dataclasses.replace(self.env, num_envs=num_envs)
 
     def clock(self, program: Any) -> None:
@@ -125,18 +125,18 @@ class OnHost:
 
     @property
     def factories(self) -> tuple[Callable[..., Any], ...]:
-        """Functions that make the environments, one call each."""
+        """Functions that make the host environments, each of them one environment per call."""
         return tuple(self.env.host.factories)
 
     @property
     def source(self) -> Callable[..., Any] | None:
-        """Function of the user's that makes each environment; None where there is none."""
+        """The user's function that makes each of the environments; None if they were not made by one such function."""
         return self.env.host.source
 
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> HostTraining:
-        """Return training whose parts are compiled ahead of time, but for the steps of the environments.
+        """Return training on host environments: compiled programs in a Python loop, which steps the environments.
 
-        It returns after the current iteration when `stop` is set.
+        A call of it returns after the current iteration when `stop` is set.
         """
         require_fit(agent, self.env)
         return HostTraining(agent, self.env, state, stop)
@@ -149,7 +149,7 @@ class OnHost:
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
         """Return a function of (learner, actor, key) that collects a rollout of `state.num_steps` steps.
 
-        If the environments are not in the state of the given actor, it resets them first.
+        If the environments have moved on since the given actor state, for example after a resume, it resets them first.
         """
         return Rollouts(agent, self.env, state)
 
@@ -157,8 +157,8 @@ class OnHost:
     def episodes(self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool) -> Iterator[WholeEpisodes]:
         """Yield a function of (learner, key, max_steps) that plays `episodes` whole episodes, each cut at `max_steps`.
 
-        It plays in new environments, at most as many as the run has, which are closed afterwards. Of `learner` only
-        shapes are read.
+        It plays in new host environments, at most as many as the run has, which are closed afterwards. If the user
+        passed in existing environments, it plays in these. Of `learner` only shapes are read.
         """
         require_fit(agent, self.env)
         alone = _acting_alone(agent)
@@ -183,7 +183,7 @@ class OnHost:
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
-        """Yield `num_envs` new environments of the same kind, and close them.
+        """Yield `num_envs` new environments of the same kind as this backend's, and close them.
 
         If the user passed in existing environments, they have no copies: it yields and closes these.
         """
@@ -196,7 +196,10 @@ class OnHost:
 
 
 def _acting_alone(agent: Agent) -> Any:
-    """Return the agent whose current policy acts alone: without extensions that act, and without past selves."""
+    """Return `agent` as it acts in evaluations: by its current policy, without extensions.
+
+    In self-play, no past selves play.
+    """
     alone = without_extensions(agent)
     if alone.pool is None:
         return alone

@@ -39,7 +39,7 @@ COLLECTED = Rollout(STEPS, SPLIT, STEPS, SPLIT, SPLIT)  # type: ignore[arg-type]
 
 
 def say_nothing(stage: str) -> None:
-    """Return without printing: the default for `say`, which is called with the name of each stage."""
+    """Return without printing: the default of `say`, which `measure` and `tune` call with the name of each stage."""
 
 
 def measure(
@@ -52,9 +52,10 @@ def measure(
 ) -> BenchReport:
     """Return the speed of a run and the time of its stages, measured for about `seconds`.
 
-    Compilation and the first iteration are not part of `seconds`; where the first iteration takes longer than `seconds`
-    and SET_UP, it is the whole measurement. `say` is called with the name of each stage at its start. `overlap` 1
-    collects rollouts on the host during updates. Raises ConfigError for sizes that do not divide.
+    Compilation and the first iteration are not part of `seconds`; but a first iteration that takes at least `seconds`
+    and SET_UP (2 seconds) is the whole measurement. `say` is called with the name of each stage at its start. With
+    `overlap` = 1, rollouts of host environments are collected during updates. Raises ConfigError for sizes that do not
+    divide.
 
     Stages of a compiled run: rollout, targets, shuffle, gradient steps. On the host: stepping (time that the loop waits
     for environments), policy, transfer, update, recording.
@@ -97,7 +98,7 @@ class BenchReport(NamedTuple):
 def rounds(runner: Runner, seconds: float) -> list[float]:
     """Return seconds per iteration, one number for each round of measurement; all rounds take about `seconds` together.
 
-    A first iteration that already takes `seconds`, and longer than SET_UP, is the only round.
+    If the first iteration of `runner` took at least `seconds` and SET_UP (2 seconds), it is the only round.
     """
     if runner.first >= max(seconds, SET_UP):
         return [runner.first]
@@ -130,7 +131,7 @@ class Runner:
         self.first = self.seconds(1)  # includes one-time setup
 
     def seconds(self, iterations: int) -> float:
-        """Run `iterations` iterations, and return their wall time in seconds."""
+        """Run `iterations` iterations of training, and return their wall time in seconds."""
         begin = time.perf_counter()
         self.state, metrics = self.program(self.agent, self.env, self.state, iterations, 2**31 - 1)
         jax.block_until_ready((self.state, metrics))
@@ -139,7 +140,7 @@ class Runner:
         return duration
 
     def restart(self) -> None:
-        """Set the measured times to 0, so that what was run until now does not count."""
+        """Set the runner's measured times to 0, so that iterations until now do not count."""
         self.spent = 0.0
         if self.clock is not None:
             self.clock.restart()
@@ -154,7 +155,7 @@ class Runner:
 
 
 def start_compiled(agent: PPO, env: Env, num_steps: int) -> TrainState:
-    """Return the state before the first iteration, as `start` does, but from one compiled program."""
+    """Return the state before the first iteration, as `ppax.start` does, but made by one compiled program."""
     state: TrainState = jax.jit(renewed(start), static_argnames="num_steps")(agent, env, num_steps, jax.random.key(0))
     return state
 
@@ -207,9 +208,9 @@ def tune(
 ) -> TunedProgram:
     """Return the fastest program layout found: number of devices, then chunk_rows, then unroll, one after the other.
 
-    A layout is how the compiled program is split over devices and loops. Each candidate runs in turn with the best so
-    far; the search takes at most about `seconds`, and calls `say` with each candidate. Raises ConfigError for
-    environments on the host, whose speed depends on stepping and acting.
+    A layout is how the compiled program is split over devices and loops. Each candidate is timed in alternation with
+    the best layout so far, and `say` is called with its name; the search takes at most about `seconds`. Raises
+    ConfigError for environments on the host, whose speed depends on stepping and acting.
     """
     env = require_native(env, "--tune", "leave it out; `ppax bench` says where the time goes")
     check_sizes(agent, env, num_steps)
@@ -250,8 +251,8 @@ def _candidates(agent: PPO, env: VectorEnv, num_steps: int) -> Iterator[tuple[st
 def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: Any, overlap: int = 0) -> str:
     """Return one sentence of advice on making a run with host environments faster.
 
-    `shares` is each stage's share of the time, `step_seconds` is the time of an iteration over num_steps, and `overlap`
-    is 1 where rollouts are collected during updates.
+    `shares` is each stage's share of the time, `step_seconds` is the time of an iteration divided by its num_steps, and
+    `overlap` is 1 where rollouts are collected during updates.
     """
     cores, stepping = sharding.num_cores(), shares["stepping"] * step_seconds
     if not overlap and cores > 1 and min(shares["update"], 1.0 - shares["update"]) >= WAITING:

@@ -90,7 +90,8 @@ def one_step(
 ) -> Callable[[ActorState, Array], tuple[ActorState, StreamRows]]:
     """Return the body of a scan that steps all streams once; its input is keys [E, 1 + A], as `stream_keys` makes them.
 
-    A stream is one agent in one environment. `deterministic` takes the mode of the policy instead of a sample.
+    A stream is one agent in one environment, of E environments with A agents. `deterministic` takes the mode of the
+    policy instead of a sample.
     """
 
     def step(actor: ActorState, key: Array) -> tuple[ActorState, StreamRows]:
@@ -145,9 +146,10 @@ def count_step(
 ) -> tuple[ActorState, Counts]:
     """Return the actor state and running sums after one more step [B] of each stream's episode.
 
-    In the state the sums are 0 again after an episode's last step. `gamma` discounts the sum of rewards by which
-    rewards are normalised. `episode_stats` is (reward, ended) [B] of the unmodified environment. Logged returns and
-    lengths use it where the agent is trained on other rewards or episode ends (clipped rewards, one episode per life).
+    A stream is one agent in one environment. In the state the sums are 0 again after an episode's last step. `gamma`
+    discounts the sum of rewards by which rewards are normalised. `episode_stats` is (reward, ended) [B] of the
+    unmodified environment. Logged returns and lengths use it where the agent is trained on other rewards or episode
+    ends (clipped rewards, one episode per life).
     """
     logged_reward, logged_end = (reward, ended) if episode_stats is None else episode_stats
     counts = Counts(
@@ -227,9 +229,10 @@ def collect(
 
 
 def values_after_rollout(agent: Agent, env: Env, actor: ActorState) -> bool:
-    """Return whether V is computed in one pass after the rollout, not step by step: for few streams and no memory.
+    """Return True if V is computed in one pass after the rollout, False if step by step.
 
-    Not in self-play, where the values of past selves come from their own critics.
+    It is True for few streams (one agent in one environment each) and a policy without memory, but not in self-play,
+    where the values of past selves come from their own critics.
     """
     few = env.num_streams <= rules().few_streams
     return few and agent.pool is None and not jax.tree.leaves(remembered(actor.carry))
@@ -238,8 +241,8 @@ def values_after_rollout(agent: Agent, env: Env, actor: ActorState) -> bool:
 def with_last_value(agent: Agent, learner: LearnerState, actor: ActorState, rows: StreamRows, over: Array) -> Collected:
     """Return the rollout of `rows` [T, B] with its bootstrap value, and the statistics of its episodes.
 
-    The bootstrap value is V [B] of the observation after the last step. `over` [T, B] marks the steps that end an
-    episode whose return is logged.
+    `actor` is the state after the rollout. The bootstrap value is V [B] of the observation after the last step. `over`
+    [T, B] marks the steps that end an episode whose return is logged.
     """
     # The new carry is dropped: the next rollout evaluates this observation again, from the same carry
     last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
@@ -254,10 +257,11 @@ def with_last_value(agent: Agent, learner: LearnerState, actor: ActorState, rows
 
 
 def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: Key) -> Collected:
-    """Return the rollout with every running episode truncated at its last step, and reset environments, if `due` [].
+    """Return `collected` with all running episodes truncated at the last step and all environments reset, if `due` [].
 
-    Otherwise it is unchanged. The bootstrap value is `last_value`, V of the observation after that step, and no step is
-    spent on the reset. The truncated episodes are counted in `episodes`, with their returns up to that step.
+    If not `due`, it is unchanged. The bootstrap value of a truncated episode is `last_value`, V of the observation
+    after that step, and no step is spent on the reset. The truncated episodes are counted in `episodes`, with their
+    returns up to that step.
     """
     actor, rollout, episodes = collected
     steps = rollout.steps

@@ -22,11 +22,12 @@ from ppax.training.loop import Trained, num_devices, place_state, state_specs, t
 
 
 class CompiledTraining:
-    """Training compiled ahead of time, called like `train`. The buffers of the given state are donated.
+    """Training compiled ahead of time, called like `ppax.train`. The buffers of the given state are donated.
 
     Hyperparameters (leaves of agent and environment) may change from call to call. Shapes and static fields are
     compiled in: a call with others raises ConfigError with the name of the field. `compile_seconds` is the sum of
-    `trace_seconds`, `lower_seconds` and `xla_seconds`. `chunk_seconds` and `overlap` have no effect.
+    `trace_seconds`, `lower_seconds` and `xla_seconds`. `chunk_seconds` and `overlap`, settings of training on host
+    environments, have no effect here.
     """
 
     overlap = 0
@@ -63,7 +64,7 @@ class CompiledTraining:
         num_iterations: int,
         total_iterations: int | None = None,
     ) -> Trained:
-        """Return the state after `num_iterations` iterations, and their metrics; see `train`.
+        """Return the state after `num_iterations` iterations, and their metrics; see `ppax.train`.
 
         Schedules take `total_iterations` as the whole training; None: it ends with these iterations. Raises ConfigError
         if shapes or static fields differ from those that the program was compiled for.
@@ -95,7 +96,7 @@ class CompiledTraining:
         return placed
 
     def _guard(self, agent: Agent, env: VectorEnv, state: TrainState) -> None:
-        """Raise ConfigError with the first shape or static field that differs from those of the compiled program."""
+        """Raise ConfigError, which names the first, if shapes or static fields differ from the compiled program's."""
         given = (*_like(self._arguments[:2], (strong_types(agent), strong_types(env))), state)
         changed = next(differences(self._arguments, given, ("agent", "env", "state")), None)
         if changed is not None:
@@ -105,7 +106,8 @@ class CompiledTraining:
 def differences(old: Any, new: Any, names: tuple[str, ...] = (), path: str = "") -> Any:
     """Yield a sentence for each place in which two trees differ in shape, dtype, structure or a static field.
 
-    `names` are those of the entries where `old` and `new` are tuples, and `path` is where they are, for the sentences.
+    The sentences name places by their paths, which begin with `path`, that of the trees themselves. If the trees are
+    tuples, `names` are the names of their entries.
     """
     if type(old) is not type(new) and not (_is_array(old) and _is_array(new)):
         yield f"{path} was {_short(old)} and is {_short(new)}"
@@ -159,7 +161,10 @@ def strong_types(tree: PyTree) -> PyTree:
 
 
 def _like(old: PyTree, new: PyTree) -> PyTree:
-    """Return `new` with integers as floats where `old` has floats: 1 as 1.0. Other structures are unchanged."""
+    """Return `new` with integers as floats where `old` has floats: 1 as 1.0.
+
+    If the tree structures differ, `new` is returned unchanged.
+    """
     if jax.tree.structure(old) != jax.tree.structure(new):  # type: ignore[operator]
         return new  # `_guard` raises the error
     integers = (np.bool_, np.int32)

@@ -17,12 +17,12 @@ from ppax.core.types import ActorState, Key, LearnerState, Outcome, PyTree, Step
 from ppax.devices import sharding
 from ppax.devices.tracing import renewed
 from ppax.envs.vector import VectorEnv
-from ppax.envs.wrappers.rendering import render
+from ppax.envs.wrappers.wrapper import render
 from ppax.training.collection import start_actor
 
 
 class Running(NamedTuple):
-    """State of the loop in `run_episodes`: what every stream's first episode is so far.
+    """State of the loop in `run_episodes`: the results so far of every stream's first episode.
 
     A stream is one agent in one environment.
     """
@@ -39,7 +39,7 @@ class Running(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Actor state after one step of all streams, and what the environments returned for that step."""
+    """Actor state after one step of all streams (one agent in one environment each), and the environments' results."""
 
     actor: ActorState
     step: VectorStep
@@ -167,7 +167,10 @@ class CompiledScene:
         return render(self._env.env, jax.tree.map(lambda x: x[0], self._actor.env_state.env))
 
     def move(self, t: int) -> StepResult:
-        """Return the result of the `t`-th step, in which the policy acts; after an episode's end it resets instead."""
+        """Return the result of the scene's `t`-th step, in which the policy acts.
+
+        The step after the end of an episode resets the environment instead. `t` also selects the random numbers.
+        """
         key = jax.random.fold_in(self._key, t)
         self._actor, out = self._step(self._agent, self._env, self._learner, self._actor, self._deterministic, key)
         ended = bool(np.all(self._actor.env_state.ended))

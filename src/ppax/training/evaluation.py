@@ -176,7 +176,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluation_key(seed: int) -> Key:
-    """Return the random key of evaluations with this seed, which is another than that of training with it."""
+    """Return the random key of evaluations with this seed, another one than that of training with the same seed."""
     return jax.random.fold_in(make_key(seed), EVALUATION)
 
 
@@ -260,7 +260,7 @@ class Evaluator:
         )
 
     def blank(self) -> Evaluation:
-        """Return results without episodes, whose means are NaN."""
+        """Return an Evaluation without episodes, whose means are NaN."""
         number, flag = np.zeros(0, np.float32), np.zeros(0, bool)
         metrics = dict.fromkeys(self._play.metrics, number)
         return Evaluation(
@@ -295,8 +295,8 @@ def evaluate(
 
     Compiled environments are played in parallel, in as many copies as there are episodes. Host environments, which
     Python steps, are created anew, as many as the run has, and closed afterwards. A vector environment passed in by the
-    user cannot be copied and is used itself; training then resets it. Raises ConfigError where host environments are
-    given an agent that they cannot have (`Groups`, `SelfPlay`).
+    user cannot be copied and is used itself; training then resets it. Raises ConfigError if a host environment lacks
+    the agents or groups of agents that `agent` requires.
     """
     if max_steps is not None:
         require_whole(max_steps, "max_steps")

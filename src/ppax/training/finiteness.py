@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 def bad_leaves(learner: Any) -> Iterator[Array]:
-    """Yield flags []: whether leaves of a learner have a NaN or, outside of the optimiser's state, an infinite number.
+    """Yield flags [], True if leaves of a learner have a NaN or, outside of the optimiser's state, an infinite number.
 
-    The optimiser's state may be infinite; it gives a flag for each leaf. All other floats are joined and give one flag,
+    The optimiser's state may be infinite; each leaf of it gives a flag. All other floats are joined and give one flag,
     because one reduction compiles faster than one per leaf.
     """
     others = []
@@ -36,10 +36,10 @@ def bad_leaves(learner: Any) -> Iterator[Array]:
 
 
 def either(accepted: Array, after: T, before: T) -> T:
-    """Return `after` if `accepted` [], else `before`; both have the same structure.
+    """Return `after` if `accepted` [], else `before`: the states after and before an iteration, of the same structure.
 
-    They are the states after and before an iteration. The random key of a discarded iteration is used again, which is
-    intended: keys pass as numbers, and JAX's check for reused keys does not see it.
+    The random key of a discarded iteration is used again, which is intended: keys are selected as plain numbers, so
+    that JAX's check for reused keys does not object.
     """
     is_key = [jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(before)]
     new, old = (
@@ -56,9 +56,10 @@ def either(accepted: Array, after: T, before: T) -> T:
 
 
 def not_finite(env: Env, rollout: Rollout) -> dict[str, Array]:
-    """Return masks of the rollout's rewards, values and observations that training uses and that are not finite.
+    """Return masks, True for rewards, values and observations of a rollout that training uses and that are not finite.
 
-    Each is [T, B] (observations of a group [T, E * A_g]), by field: "reward", "value", "observation...".
+    They have the names "reward", "value" and "observation...". Each is [T, B]; for observations of a group of agents it
+    is [T, E * A_g], for E environments with A_g agents of the group.
     """
     steps = rollout.steps
     cut = steps.truncated & ~steps.terminated

@@ -86,7 +86,7 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
 
 
 def allocated(agent: Agent, state: TrainState) -> TrainState:
-    """Return `state` with zeros for arrays that the first update adds to the learner, such as rollouts that are kept.
+    """Return `state` with zeros for arrays that the first update would add to the learner, such as stored rollouts.
 
     So the state has the same structure before and after every update.
     """
@@ -104,7 +104,7 @@ def allocated(agent: Agent, state: TrainState) -> TrainState:
 
 
 def _rollout(agent: Agent, state: TrainState) -> Rollout:
-    """Return a rollout of the shapes that training has, in which every step is the current one of `state`."""
+    """Return a rollout with the shapes of those in training, made of copies of the current step of `state`."""
     actor, length = state.actor, agent.sequence_length(state.num_steps)
 
     def stacked(tree: PyTree, count: int = state.num_steps) -> PyTree:
@@ -196,7 +196,7 @@ def train(
 
 
 def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Array, total: Array) -> Trained:
-    """Return what `train` does, from a loop on one device, or on one device's shard of the environments."""
+    """Return what `ppax.train` returns, from a loop on one device, over its share of the environments."""
     jitted_iteration = jax.jit(renewed(iteration))  # so that `eval_shape` and the loop below trace it once
 
     def iterate(_: Array, carried: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
@@ -221,7 +221,10 @@ class IterationInputs(NamedTuple):
 
 
 def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Array) -> IterationInputs:
-    """Return the agent annealed to the training progress of `state`, and the iteration's random keys."""
+    """Return the agent with its annealed numbers, such as the learning rate, and the iteration's random keys.
+
+    The numbers are those for the iteration of `state` out of `total_iterations`.
+    """
     keys = jax.random.split(state.key, 2 + agent.num_epochs)
     key, collect_key, update_keys = keys[0], keys[1], keys[2:]
     progress = state.iteration / total_iterations
@@ -231,9 +234,9 @@ def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Ar
 
 
 def annealed_env(env: Env, state: TrainState, total_iterations: int | Array) -> Scheduled:
-    """Return the compiled environment with its parameters as its schedule has them now, and those that it changes.
+    """Return the compiled environment as it is at the training progress of `state`, and its scheduled parameters.
 
-    Now is the training progress of `state`; parameters are numbers such as gravity.
+    Parameters are numbers such as gravity; scheduled ones change during training.
     """
     native, env_steps = require_native(env, "schedule", LOOPS), counter.to_float(state.env_steps)
     return scheduled(native, state.iteration / total_iterations, env_steps, state.ranges)
@@ -295,7 +298,7 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
 def require_new_names(metrics: Mapping[str, Array], of_episodes: Mapping[str, Array], own: Mapping[str, Array]) -> None:
     """Raise ConfigError if a metric of the environment has the name of another metric, or one that is no identifier.
 
-    `own` has the environment's metrics; `metrics` and `of_episodes` are those of the update and of finished episodes.
+    `own` are the environment's metrics; `metrics` are those of the update, `of_episodes` those of finished episodes.
     """
     reserved = {*metrics, *EPISODE_METRICS, "iteration", "env_steps", *MEASURED, *STAGES}
     for name in own:

@@ -48,9 +48,10 @@ SHARE = 0.5  # share of the available memory that members may take
 def start_sweep(
     agent: Agent, env: VectorEnv, num_steps: int, keys: Key, iterations_per_env_reset: int | None = None
 ) -> TrainState:
-    """Return initial states for `sweep`, one for each of `keys` [S], sharded as it needs them.
+    """Return initial states for `ppax.sweep`, one for each of `keys` [S], sharded as `ppax.sweep` needs them.
 
-    Other arguments are those of `ppax.start`. Raises ConfigError for host environments.
+    `agent`, `env`, `num_steps` and `iterations_per_env_reset` are those of `ppax.start`. Raises ConfigError for host
+    environments.
     """
     members = len(keys)
     require_arguments(agent, _first(env))
@@ -123,7 +124,7 @@ def devices_of_members(members: int) -> int:
 
 
 def _first(env: Any) -> Any:
-    """Return the environment of the first member (run of a sweep), whose hyperparameters are no arrays [S].
+    """Return the environment of the first member (run of a sweep), without the axis [S] of swept hyperparameters.
 
     Spaces of some suites are computed from parameters, and must not get an axis [S].
     """
@@ -152,9 +153,10 @@ def _of_agent(agent: Agent, members: int) -> Agent:
 
 
 def _for_each(tree: PyTree, members: int, name: str, players: int = 1) -> PyTree:
-    """Return the tree with every leaf broadcast to [S], for `members` runs; with `players`, a leaf [A] to [S, A].
+    """Return the tree with every leaf broadcast to [S], one value for each of `members` runs.
 
-    `name` is the path of the tree in messages. Raises ConfigError for leaves of other shapes.
+    With `players` = A agents inside a multi-agent environment, a leaf [A] becomes [S, A]. `name` is the path of the
+    tree in messages. Raises ConfigError for leaves of other shapes.
     """
 
     def one(path: tuple[object, ...], x: Array) -> Array:
@@ -218,7 +220,7 @@ class MembersTraining:
         self._arguments = self._placed((stacked([with_devices(agent, 1) for agent in agents]), stacked(envs)))
 
     def _placed(self, tree: Tree) -> Tree:
-        """Return the tree, whose leaves are [S, ...], on the devices that train its members."""
+        """Return `tree`, whose leaves are [S, ...], on the devices that train the members (runs of the sweep)."""
         if self.devices == 1:
             return jax.device_put(tree, jax.local_devices()[0])
         return jax.device_put(tree, sharding.shardings(PartitionSpec(MEMBERS), self.devices, MEMBERS))
@@ -245,7 +247,7 @@ class MemberStates(Sequence[TrainState]):
         return self._members
 
     def __getitem__(self, member: Any) -> Any:
-        """Return the state of one member (run of a sweep), without the axis [S]: the inverse of `stacked`."""
+        """Return the state of one member (run of a sweep), without the axis [S]."""
         own = [
             x[member] if impl is None else jax.random.wrap_key_data(x[member], impl=impl)
             for x, impl in zip(self._leaves, self._impls, strict=True)
@@ -309,9 +311,9 @@ def with_learners(states: TrainState, sources: Array) -> TrainState:
 
 
 def members_that_fit(needed: Footprint, available: int | None) -> int:
-    """Return how many runs of a sweep one program may have by the memory that they need; at least one.
+    """Return the number of runs of a sweep that one program may have by the memory that they need; at least one.
 
-    `needed` is a lower bound for one of them, `available` the memory in bytes; None: unknown, and MOST runs are
+    `needed` is a lower bound for one of them. `available` is the memory in bytes; if it is None, unknown, MOST runs are
     allowed. On a CPU, they train one after the other on each device: only their states are kept for all.
     """
     if available is None:
@@ -322,6 +324,9 @@ def members_that_fit(needed: Footprint, available: int | None) -> int:
 
 
 def filled(members: int) -> int:
-    """Return the number of a sweep's runs, rounded up so that each of the CPU's devices trains as many."""
+    """Return `members`, a number of runs of a sweep, rounded up so that each of the CPU's devices trains equally many.
+
+    On other devices it is returned unchanged.
+    """
     devices = min(sharding.available(), members) if not rules().mapped_members else 1
     return -(-members // devices) * devices

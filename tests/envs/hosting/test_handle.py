@@ -431,6 +431,8 @@ def test_a_finished_run_keeps_no_environment_and_no_program():
         seen.append(ref)
     assert [ref() for ref in seen] == [None] * 3
     assert counts[2] == counts[1]
+    one, other = host(Maze, 4), host(Maze, 4)  # both alive, so that nothing can be told apart by a reused address
+    assert jax.tree.structure(one) == jax.tree.structure(other)
 
 
 def test_workers_of_deleted_environments_end():

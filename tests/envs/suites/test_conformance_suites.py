@@ -17,7 +17,7 @@ from ppax.checks import environment
 from ppax.envs import TimeLimit
 from ppax.envs.suites import registry
 from ppax.envs.vector import VectorEnv
-from ppax.envs.wrappers.rendering import render
+from ppax.envs.wrappers.wrapper import render
 
 NIGHTLY = pytest.mark.nightly
 # Suites reuse keys, promote ranks and warn themselves

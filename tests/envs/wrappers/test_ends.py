@@ -12,7 +12,7 @@ import ppax
 from ppax.core.types import EnvReset, EnvStep
 from ppax.envs import ActionRepeat, AdaptiveRanges, TimeLimit, VectorEnv, other_params, with_schedule
 from ppax.envs.wrappers.boundary_sampling import count_name, total_name
-from ppax.envs.wrappers.rendering import render
+from ppax.envs.wrappers.wrapper import render
 
 RULE = AdaptiveRanges(("env.x", "env.y"), (-9.0, -9.0), (9.0, 9.0), widen_at=1.0, narrow_at=0.0, share=0.4)
 

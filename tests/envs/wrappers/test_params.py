@@ -16,7 +16,7 @@ from ppax.cli import options
 from ppax.core.types import EnvReset, EnvStep
 from ppax.envs import TimeLimit, builtin, other_params
 from ppax.envs.wrappers import params
-from ppax.envs.wrappers.rendering import render
+from ppax.envs.wrappers.wrapper import render
 from ppax.run.fit import fit_run
 from support.worlds import QUICK
 

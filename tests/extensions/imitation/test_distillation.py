@@ -143,6 +143,7 @@ def test_without_a_teacher_the_part_says_what_to_give():
 
 def test_a_run_file_names_its_teacher_and_a_resume_reads_it_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    ppax.trust(f"{tmp_path}/teacher")
     plan = {"env": "CartPole-v1", "num_envs": 4, "num_steps": 16, "agent": {"network": {"hidden": [4]}}}
     agent, env, _ = config.build(plan)
     ppax.fit(agent, env, 64, num_steps=16, run_dir="teacher", log=QUIET)

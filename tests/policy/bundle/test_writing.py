@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 import ppax
-from ppax.core.types import ConfigError, part, static
+from ppax.core.types import ConfigError
 from ppax.networks import mlp, network
 from ppax.policy import Policy, PolicySpec
 from ppax.policy.bundle import archive, numpy_format, onnx_format, writing
@@ -157,22 +157,9 @@ def test_wrong_names_are_refused_with_the_nearest(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@part
-class Sorted:
-    """A network of the user's: an MLP on sorted observations, with an operation that NumPy programs do not have."""
-
-    inner: ppax.networks.Composed = static()
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-    def encode(self, params, obs):
-        return self.inner.encode(params, jnp.sort(obs))
-
-
 def test_parts_of_the_user_are_exported_and_needed_again_by_load(tmp_path):
     spec = PolicySpec(exported.VECTOR, spaces.Discrete(3), config={"env": "own"})
-    agent = ppax.PPO(Sorted(mlp(spec, hidden=(8,))), normalize_obs=True)
+    agent = ppax.PPO(exported.Sorted(mlp(spec, hidden=(8,))), normalize_obs=True)
     policy = Policy(agent, agent.init(spec.observation_space, jax.random.key(0)), spec)
     monkey = writing.write_bundle(policy, tmp_path / "b.zip", ["stablehlo"])
     assert list(monkey.differences) == ["stablehlo"]

@@ -56,7 +56,7 @@ def update(minibatch, **options):
     return jax.flatten_util.ravel_pytree(done.learner.params)[0], done.metrics
 
 
-@pytest.mark.parametrize("options", [{}, {"recompute": "minibatch"}])
+@pytest.mark.parametrize("options", [{}, {"recompute": ppax.recompute.Minibatch()}])
 def test_padding_does_not_change_the_update(options):
     with_empty, metrics = update(Fixed(((3, 0, 5), (1, 5, 2))), **options)
     without, expected = update(Fixed(((3, 0), (1, 2))), **options)

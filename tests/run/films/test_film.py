@@ -6,7 +6,7 @@ from PIL import Image
 
 import ppax
 from ppax.cli.main import main
-from ppax.config import BestSettings, Log
+from ppax.config import BestSettings, EvalSettings, FilmSettings, Log
 from ppax.core.types import part
 from ppax.envs import TimeLimit, VectorEnv, builtin, grouped, host
 from ppax.networks import mlp, network
@@ -64,6 +64,24 @@ def test_the_best_policy_and_another_environment_are_played(run, tmp_path):
     other = ppax.make("CartPole-v1", 2, env_params={"max_steps": 3})
     assert ppax.film(run, tmp_path / "c.gif", other).lengths.tolist() == [3]
     assert ppax.film(run.run_dir, tmp_path / "d.gif", other).lengths.tolist() == [3]
+
+
+def test_films_show_the_environment_of_evaluations(tmp_path):
+    """`[eval.env_params]` hold for films as for evaluations; parameters of the call have priority over them."""
+    env = ppax.make("CartPole-v1", 4, env_params={"max_steps": 6})
+    agent = ppax.PPO(mlp(env, hidden=(4,)), num_epochs=1, minibatch=ppax.minibatches.Shuffle(1))
+    options = {"log": Log(console=False), "film": FilmSettings(every=1), "run_dir": tmp_path / "run"}
+    run = ppax.fit(agent, env, 32, num_steps=8, evaluation=EvalSettings(env_params={"max_steps": 3}), **options)
+    assert ppax.film(run, tmp_path / "a.gif").lengths.tolist() == [3]
+    assert ppax.film(run.run_dir, tmp_path / "b.gif").lengths.tolist() == [3]
+    assert frames_of(run.run_dir / "films" / "0000000001.gif") < 5 * 40
+    assert ppax.film(run, tmp_path / "c.gif", env_params={"max_steps": 2}).lengths.tolist() == [2]
+    assert ppax.film(ppax.load(run.run_dir), tmp_path / "d.gif", env, env_params={"max_steps": 2}).lengths == [2]
+    words = ["--env-params.max-steps", "2", "--output", str(tmp_path / "e.gif"), "--no-cache"]
+    assert main(["play", str(run.run_dir), *words]) == 0
+    assert (tmp_path / "e.gif").read_bytes() == (tmp_path / "c.gif").read_bytes()
+    assert run.evaluate(episodes=2, env_params={"max_steps": 2}).lengths.tolist() == [2, 2]
+    assert run.evaluate(episodes=2).lengths.tolist() == [3, 3]
 
 
 @part

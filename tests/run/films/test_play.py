@@ -16,7 +16,7 @@ import ppax
 from ppax.cli import main
 from ppax.config import BestSettings, Log
 from ppax.envs import TimeLimit, VectorEnv, builtin, host
-from ppax.envs.wrappers.rendering import render
+from ppax.envs.wrappers.wrapper import render
 from ppax.networks import mlp
 from ppax.run.films import play, write_video
 from support.host_worlds import NEXT, REWARD, DrawnMaze, Maze

@@ -121,7 +121,7 @@ class Acrobot:
 
 
 def _wrap(angle: Array) -> Array:
-    """Return an angle in [-pi, pi), in rad."""
+    """Return `angle`, in rad, turned by whole turns into [-pi, pi)."""
     return jnp.mod(angle + np.pi, 2 * np.pi) - np.pi
 
 

@@ -35,7 +35,9 @@ class CartPoleState(NamedTuple):
 class CartPole:
     """Environment CartPole: a pole is kept upright on a cart by pushing the cart left or right.
 
-    Observation [4]: the state. Action: 0 pushes left, 1 right. Reward 1 for each step, including the last.
+    Observation [4]: position and velocity of the cart, angle (0 is upright) and angular velocity of the pole. Action: 0
+    pushes left, 1 right. Reward 1 for each step, including the last. The episode terminates when the pole falls or the
+    cart leaves the track.
     """
 
     gravity: Scalar = number("gravity, m/s^2", default=9.8)
@@ -55,7 +57,7 @@ class CartPole:
     def observation_space(self) -> spaces.Box:
         """Space of observations: Box [4], with bounds of twice the limits of an episode.
 
-        So it contains the final observation, too.
+        So it contains the final observation, which is outside of the limits.
         """
         high = np.array([2 * self.max_x, np.inf, 2 * self.max_theta, np.inf], np.float32)
         return spaces.Box(-high, high, dtype=np.float32)

@@ -60,7 +60,7 @@ class Maze:
         return EnvReset(MazeState(cell), self._observe(cell))
 
     def step(self, state: MazeState, action: Array, key: Key) -> EnvStep:
-        """Return the result of a move to the next cell in a direction; the agent stays if that is closed."""
+        """Return the result of a move to the next cell in a direction; the agent stays if that cell is closed."""
         wanted = state.cell + jnp.asarray(MOVES)[action]
         inside = ((wanted >= 0) & (wanted < self.size)).all()
         cell = jnp.where(inside & jnp.asarray(self._open())[tuple(wanted)], wanted, state.cell)

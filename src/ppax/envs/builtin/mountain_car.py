@@ -20,7 +20,7 @@ from ppax.envs.builtin.drawing import BLUE, GREEN, GREY, INK, Canvas
 
 
 class CarState(NamedTuple):
-    """State of MountainCar: position of the car along the valley, and its velocity for each step."""
+    """State of MountainCar: position of the car along the valley, and its velocity, in distance per step."""
 
     position: Array  # []
     velocity: Array  # []
@@ -67,8 +67,8 @@ class Valley:
 class MountainCar:
     """Environment MountainCar: a car too weak to drive out of a valley directly must gain speed first.
 
-    Observation [2]: position and velocity. Actions: left, none, right. Reward -1 for each step. It terminates at the
-    goal, unless the car rolls back there.
+    Observation [2]: position and velocity. Actions: push left, none, right. Reward -1 for each step. The episode
+    terminates when the car has reached the goal and does not roll back.
     """
 
     valley: Valley = Valley()
@@ -106,7 +106,8 @@ class MountainCar:
 class MountainCarContinuous:
     """Environment MountainCar with a continuous action [1], a push from -1 to 1.
 
-    The reward is -0.1 times the square of the push, plus `goal_reward` at the goal, where it terminates.
+    Observation [2]: position and velocity. The reward is -0.1 times the square of the push, plus `goal_reward` at the
+    goal, where the episode terminates.
     """
 
     valley: Valley = Valley()

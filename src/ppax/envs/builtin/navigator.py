@@ -38,7 +38,9 @@ class Navigator:
     The discs have mass 1, the box is [-1, 1]^2, and the action [A, 2] is in [-1, 1], in units of `max_force`.
     Observation [A, 6 + num_rays]: unit direction to the target (2), displacement to it clipped to `sight` (2), velocity
     (2), and for each LIDAR ray the proximity of the nearest disc or wall: 1 at the agent's own edge, 0 at a distance of
-    `ray_length` or more. Ray directions are fixed, the first to the right, the others counterclockwise.
+    `ray_length` or more. Ray directions are fixed, the first to the right, the others counterclockwise. The reward of
+    an agent is the increase of a potential, which rises towards the target and falls with kinetic energy, plus
+    `goal_bonus` at the target.
     """
 
     max_force: Scalar = number("force of a full action, along each axis", default=2.0, low=0.0)

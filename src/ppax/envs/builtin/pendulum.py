@@ -27,9 +27,10 @@ class PendulumState(NamedTuple):
 
 @part
 class Pendulum:
-    """Environment Pendulum: a motor too weak to lift it has to swing it up and hold it there. It never terminates.
+    """Environment Pendulum: a motor too weak to lift a rod has to swing it up and hold it there. It never terminates.
 
-    Observation [3]: cosine, sine, angular velocity. Action [1]: torque in N m.
+    Observation [3]: cosine and sine of the angle (0 is upright), angular velocity. Action [1]: torque in N m. The
+    reward is the negative of a cost, which grows with the angle, the angular velocity and the torque.
     """
 
     gravity: Scalar = number("gravity, m/s^2", default=10.0)

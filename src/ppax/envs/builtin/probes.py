@@ -130,12 +130,15 @@ class ObsActionProbe(Probe):
         return _start(jax.random.rademacher(key, (1,), jnp.float32))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Return the result of the only step: reward 1 for action 0 at -1 and 1 at 1, else -1, and termination."""
+        """Return the result of the only step, which terminates.
+
+        The reward is 1 for action 0 at observation -1 and for action 1 at observation 1, otherwise -1.
+        """
         matches = (action == 1) == (state.obs[0] > 0)
         return _step(state, state.obs, jnp.where(matches, 1.0, -1.0), True)
 
     def exact_values(self, gamma: Scalar) -> ExactValues:
-        """Return the probe's exact values and best actions: V = 1, by action 0 at -1 and action 1 at 1."""
+        """Return the probe's exact values and best actions: V = 1, by action 0 at observation -1 and action 1 at 1."""
         return ExactValues(jnp.array([[-1.0], [1.0]]), jnp.array([1.0, 1.0]), jnp.array([0, 1]))
 
 

@@ -28,12 +28,12 @@ class PursuitState(NamedTuple):
 
 @part
 class Pursuit:
-    """Environment in which a prey flees from predators; each player chooses its heading.
+    """Environment in which a prey flees from predators; each player (agent) chooses its heading.
 
     Agents: the prey, then the predators. Action [A, 1]: heading in rad, from -pi to pi. Observation [A, 1 + 4 A]: time,
     all positions, all headings, and the agent's index (one-hot). The reward of a step is 1 for the prey and -1 for each
-    predator. A capture gives the prey -100, each predator within `radius` 100 and the others 50 instead, and terminates
-    the episode of all agents.
+    predator. In a step with a capture it is -100 for the prey, 100 for each predator within `radius` and 50 for every
+    other predator, and the episode of all agents terminates. (Numbers are those of the default options.)
     """
 
     prey_speed: Scalar = number("speed of the prey", default=1.0, low=0.0)
@@ -105,6 +105,6 @@ class Pursuit:
         )
 
     def _of_players(self, prey: Scalar, predator: Scalar) -> Array:
-        """Return an array [A] with the prey's number first, then the predators' number for each of them."""
+        """Return an array [A] of all players: the value `prey` first, then the value `predator` for each predator."""
         is_prey = jnp.arange(self.num_agents) == 0
         return jnp.where(is_prey, jnp.asarray(prey, jnp.float32), jnp.asarray(predator, jnp.float32))

@@ -1,7 +1,7 @@
 """Classic control environments of rl8, https://github.com/theOGognf/rl8: variants that never terminate.
 
-In rl8 all environments are reset together after a number of rollouts, as by `iterations_per_env_reset`; TimeLimit
-limits each environment separately. Rl8's Pendulum is Gymnasium's (pendulum.py).
+In rl8 all environments are reset together after a number of rollouts, as with ppax's option `iterations_per_env_reset`;
+TimeLimit limits each environment separately. Rl8's Pendulum is Gymnasium's (pendulum.py).
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class EndlessCartPole:
 class EndlessMountainCar:
     """Environment MountainCar of rl8, which never terminates.
 
-    Observation [2]: position and velocity. Actions: left, none, right. Reward: minus the distance to the goal, or 1 at
-    the goal unless the car rolls back.
+    Observation [2]: position and velocity. Actions: push left, none, right. Reward: 1 while the car is at the goal and
+    does not roll back, otherwise minus the distance to the goal.
     """
 
     valley: Valley = Valley()
@@ -82,7 +82,7 @@ class EndlessMountainCar:
     def observation_space(self) -> spaces.Box:
         """Space of observations: Box [2], position and velocity, without bounds.
 
-        Initial states may exceed those of the valley.
+        Initial states, which are drawn from normal distributions, may exceed the bounds of the valley.
         """
         return spaces.Box(-np.inf, np.inf, (2,), np.float32)
 

@@ -17,7 +17,11 @@ BY_STREAM = ("reward", "terminated", "truncated", "first", "valid", "metrics")  
 
 
 class Leaf(NamedTuple):
-    """Array of a space's elements: its path in an element, its shape, and its dtypes (64 bits become 32 here)."""
+    """Description of one array in the elements of a space: its path in an element, its shape, dtypes and bounds.
+
+    An element is an observation or an action; one of a Dict or Tuple space consists of several arrays. Arrays of 64
+    bits are stored with 32 bits.
+    """
 
     path: tuple[str | int, ...]  # keys of Dict, indices of Tuple; () for an element that is one array
     shape: tuple[int, ...]
@@ -28,18 +32,21 @@ class Leaf(NamedTuple):
     categorical: bool = False
 
     def of(self, element: Any) -> Any:
-        """Return this array (at the leaf's path) of an element of the space."""
+        """Return the array that this leaf describes in `element`, an element of the space: that at its path."""
         for step in self.path:
             element = element[step]
         return element
 
     @property
     def wide(self) -> bool:
-        """Whether whole numbers are stored as float32 here, because the bounds of their space exceed 32 bits."""
+        """Whether whole numbers of this array are stored as float32: the bounds of their space exceed 32 bits."""
         return self.dtype.kind == "f" and self.space_dtype.kind in "iu"
 
     def takes(self, dtype: np.dtype) -> bool:
-        """Return whether every number of `dtype` may be stored here: none is too large, or no category."""
+        """Return whether any number of `dtype` may be stored in this array, so that single numbers need no check.
+
+        False where one may be too large for the array's dtype, or may be no category of the space.
+        """
         return self.low is None or (not self.categorical and np.can_cast(dtype, self.dtype, "safe"))
 
 
@@ -49,7 +56,10 @@ def in_32_bits(dtype: np.dtype) -> np.dtype:
 
 
 def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[Leaf]:
-    """Yield the arrays of elements of `space`, in JAX's order of leaves; none for spaces without a shape."""
+    """Yield a description of each array in the elements of `space`, in JAX's order of leaves; none without a shape.
+
+    `path` is the place of `space` in the elements of an outer space.
+    """
     if isinstance(space, spaces.Dict):
         for key in sorted(space.spaces):
             yield from leaves_of(space.spaces[key], (*path, key))
@@ -61,10 +71,11 @@ def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator
 
 
 def _leaf_of(space: Any, path: tuple[str | int, ...], shape: tuple[int, ...], given: np.dtype) -> Leaf:
-    """Return the description of the array of an elementary space, such as a Box, at `path` with dtype `given`.
+    """Return the description of the one array of an elementary space, such as a Box.
 
-    Whole numbers of 64 bits stay whole where the bounds of the space fit into 32 bits, and are float32 otherwise: that
-    is how networks read them, and a cast to 32 bits would give other numbers.
+    `path` is its place in an element, `shape` its shape, and `given` the dtype of the space. Whole numbers of 64 bits
+    stay whole where the bounds of the space fit into 32 bits, and are float32 otherwise: that is how networks read
+    them, and a cast to 32 bits would give other numbers.
     """
     dtype = in_32_bits(given)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
@@ -94,18 +105,19 @@ def element_of(space: spaces.Space, leaves: Iterator[Any]) -> Any:
 
 
 def group_rows(sizes: Sequence[tuple[str, int]], rows: slice) -> dict[str, slice]:
-    """Return the rows that the streams `rows`, of whole environments, have in each group's own arrays [E * A_g, ...].
+    """Return, for each group of agents, the rows of its arrays [E * A_g, ...] that belong to the streams `rows`.
 
-    `sizes` are the name and the number of agents of each group; streams are ordered by environment, then by group.
+    A stream is one agent in one environment, and `rows` are the streams of whole environments. Streams are ordered by
+    environment, then by group. `sizes` are the name and the number of agents of each group.
     """
     agents = sum(size for _, size in sizes)
     return {name: slice(rows.start // agents * size, rows.stop // agents * size) for name, size in sizes}
 
 
 def each_group(function: Callable[..., Any], mask: Any, *others: Any) -> Any:
-    """Return `function(mask, *others)`; with a dict by group, a dict of its results; None for None.
+    """Return `function(mask, *others)`; if `mask` is a dict by group, a dict of each group's result; None for None.
 
-    `others` have the structure of `mask`.
+    All of `others` have the structure of `mask`.
     """
     if isinstance(mask, dict):
         return {name: each_group(function, x, *(other[name] for other in others)) for name, x in mask.items()}
@@ -113,10 +125,11 @@ def each_group(function: Callable[..., Any], mask: Any, *others: Any) -> Any:
 
 
 def space_mismatches(space: spaces.Space, element: Any, name: str, axis: Any = ()) -> Iterator[str]:
-    """Yield the reasons why an element does not belong to `space`: entries, shapes, dtypes; one sentence each.
+    """Yield a sentence for each reason why `element` does not belong to `space`: wrong entries, shape or dtype.
 
-    `axis` is the shape of the batch, if `element` is one; a dict of them by group for a dict of batches. NumPy would
-    broadcast a wrong shape silently.
+    Nothing is yielded if it does. `name` is what the sentences call the element. If `element` is a batch, `axis` is its
+    leading shape, such as (num_envs,); if it is a dict of batches by group, `axis` is a dict of their leading shapes.
+    Without this check NumPy would broadcast a wrong shape silently.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         kind: Any = dict if isinstance(space, spaces.Dict) else tuple
@@ -148,10 +161,10 @@ def space_mismatches(space: spaces.Space, element: Any, name: str, axis: Any = (
 
 
 def number_mismatches(leaf: Leaf, x: np.ndarray, name: str) -> Iterator[str]:
-    """Yield a sentence if the numbers `x`, of one array of an element or of a batch, are outside of the space's bounds.
+    """Yield a sentence if a number in the array `x` is outside of the bounds that `leaf` describes; nothing otherwise.
 
-    A cast to 32 bits would be silent, 2^32 + 7 would be 7, and an unknown category would be no category at all. `leaf`
-    describes the array and `name` the element.
+    `x` is one array of an observation or of a batch of them, and `name` is what the sentence calls it. Without this
+    check a cast to 32 bits would silently turn 2^32 + 7 into 7, and an unknown category would pass.
     """
     if leaf.low is None:
         return
@@ -173,7 +186,11 @@ def number_mismatches(leaf: Leaf, x: np.ndarray, name: str) -> Iterator[str]:
 
 
 class EpisodeStats(NamedTuple):
-    """Rewards and episode ends of B streams that are logged, where learning uses others: `info["episode_stats"]`."""
+    """Rewards and episode ends of B streams for logs, where learning uses others: `info["episode_stats"]`.
+
+    A stream is one agent in one environment. For example, Atari games learn from clipped rewards and single lives, and
+    log the scores of whole games.
+    """
 
     reward: np.ndarray  # [B] float32
     over: np.ndarray  # [B] the logged episode has ended
@@ -198,7 +215,7 @@ class Arrays(NamedTuple):
     stepping: np.ndarray  # [workers] int32, index of the environment that is being stepped; -1: none
 
     def act(self, action: Sequence[np.ndarray]) -> None:
-        """Write the next actions into the arrays of actions."""
+        """Copy `action`, one array for each array of the action space, into the arrays that environments read."""
         for array, given in zip(self.action, action, strict=True):
             array[...] = given
 
@@ -210,7 +227,7 @@ class Arrays(NamedTuple):
 
 
 class HostSpec(NamedTuple):
-    """Spaces and sizes of host environments of one kind, read from one of them."""
+    """Spaces, agents and sizes of arrays of host environments of one kind, read from one of them."""
 
     observation_space: spaces.Space  # of one stream
     action_space: spaces.Space
@@ -220,7 +237,7 @@ class HostSpec(NamedTuple):
     metrics: tuple[str, ...] = ()  # entries of `info` that are logged, from the last step of each episode
     names: tuple[str, ...] = ()  # of the agents, in the order of the streams
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
-    turns: bool = False  # agents act in turns: rewards and ends of steps that are not valid count (host/turn_based.py)
+    turns: bool = False  # agents act in turns: rewards and ends of steps that are not valid count (host/streams.py)
     max_num_envs: int | None = None  # most environments, and longest rollout, that the class declares; None: any
     max_horizon: int | None = None
 
@@ -234,7 +251,7 @@ class Layout(NamedTuple):
     spec: HostSpec
 
     def places(self, space: spaces.Space, rows: slice) -> list[slice]:
-        """Return, for each array of elements of `space`, the rows that the streams `rows` have in it.
+        """Return, for each array in the elements of `space`, the rows that the streams `rows` have in it, as a slice.
 
         A stream is one agent in one environment. With groups of agents each group has its own arrays.
         """
@@ -254,7 +271,7 @@ class Layout(NamedTuple):
         return arrays._replace(**views, mask=mask, episode_stats=stats)
 
     def streams(self, envs: slice) -> slice:
-        """Return the streams of the environments `envs`; a stream is one agent in one environment."""
+        """Return, as a slice, the streams of the environments `envs`; a stream is one agent in one environment."""
         return slice(envs.start * (self.spec.agents or 1), envs.stop * (self.spec.agents or 1))
 
     def make(self, memory: Any = None) -> Arrays:
@@ -277,7 +294,10 @@ class Layout(NamedTuple):
         return sum(sizes)
 
     def _arrays(self, make: Callable[[tuple[int, ...], Any], Any]) -> Arrays:
-        """Return Arrays of what `make(shape, dtype)` returns for each, in the order in which they lie in memory."""
+        """Return Arrays in which each array is the result of `make(shape, dtype)`.
+
+        The calls of `make` are in the order in which the arrays lie in memory.
+        """
         spec, streams = self.spec, self.num_envs * (self.spec.agents or 1)
 
         def elements(space: spaces.Space, kind: str) -> list[Any]:
@@ -317,11 +337,11 @@ def _padded(size: int) -> int:
 
 
 class MaskForm:
-    """Form of the action masks of a Discrete, MultiDiscrete or MultiBinary space; called with a mask, it flattens it.
+    """Converter of action masks of a Discrete, MultiDiscrete or MultiBinary space: a call returns a given mask flat.
 
-    A mask is flat, [n], with the choices of all components one after the other (two for each bit of a MultiBinary); a
-    tuple or list with one mask for each component; or padded, [components, largest number of choices], as for
-    MaskablePPO, where entries beyond a component's own choices are not read.
+    A mask may have one of three forms. Flat, [n]: the choices of all components one after the other (two for each bit
+    of a MultiBinary). A tuple or list with one mask for each component. Padded, [components, largest number of
+    choices], as for MaskablePPO: entries beyond a component's own choices are not read.
     """
 
     def __init__(self, space: spaces.Space):
@@ -335,9 +355,10 @@ class MaskForm:
         self._forms = str([self.size]) if single else parts
 
     def __call__(self, mask: Any, name: str = INFO_MASK) -> np.ndarray:
-        """Return an action mask as an array of bool [n]; ValueError for another form, or another entry than 0 and 1.
+        """Return an action mask as a flat array of bool, [n], with True where a choice is allowed.
 
-        `name` is the mask's in the error.
+        Raises ValueError for a mask of another form, and for an entry other than 0 and 1; `name` is the mask's name in
+        the error.
         """
         given = mask if type(mask) is np.ndarray and mask.shape == self._flat else self._flattened(mask, name)
         flat = given.astype(bool, copy=False)
@@ -368,7 +389,7 @@ class MaskForm:
 
 
 def mask_choices(space: spaces.Space) -> tuple[int, ...]:
-    """Return the number of choices of each component of an action that may have masks; () for other spaces."""
+    """Return the number of choices of each component of a discrete action; () for spaces that have no masks."""
     if isinstance(space, spaces.Discrete):
         return (int(space.n),)
     if isinstance(space, spaces.MultiDiscrete):
@@ -400,9 +421,9 @@ def stack_elements(rows: Sequence[Any]) -> Any:
 
 
 def undeclared(info: dict[str, Any], mask: bool, episode_stats: bool, axis: tuple[int, ...] = ()) -> Iterator[str]:
-    """Yield a sentence for each entry of `info` that comes only now, or came only with the first reset.
+    """Yield a sentence for "action_mask" and for "episode_stats" if `info` has it and had not at first, or vice versa.
 
-    `mask` and `episode_stats` say whether these entries came with the first reset.
+    `mask` and `episode_stats` say whether `info` had these entries at the first reset.
     """
     for name, declared in (("action_mask", mask), ("episode_stats", episode_stats)):
         if (name in info) != declared:

@@ -40,10 +40,10 @@ FLAGS = frozenset((bool, np.bool_))  # types of a flag that need no further chec
 
 
 class EnvBatch:
-    """Batch of environments with the indices `offset`, `offset + 1`, ..., stepped in turn.
+    """Batch of environments that this process steps one after the other.
 
-    `arrays` are those of its streams (one agent in one environment each). `worker` is the number of the process that
-    steps it.
+    Among all environments they have the indices `offset`, `offset + 1`, ... `arrays` are those of the batch's streams
+    (one agent in one environment each). `worker` is the number of the process that steps the batch.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class EnvBatch:
                     raise Failure(offset + i, "its constructor", None, text)
 
     def reset(self, seeds: Sequence[int | None]) -> None:
-        """Reset all environments."""
+        """Reset all environments of the batch, one seed each (None: no seed), and write the results into its arrays."""
         self.steps = 0
         for i, seed in enumerate(seeds):
             self._begin(i, seed)
@@ -184,9 +184,10 @@ class EnvBatch:
         return Failure(self.offset + i, verb, action, cause, self.steps)
 
     def _check_obs(self, i: int, obs: Any, verb: str, action: Any) -> None:
-        """Raise Failure if the observation of environment `i` does not belong to its space.
+        """Raise Failure if the observation `obs` of environment `i` does not belong to its space.
 
-        NumPy would broadcast it silently. `verb` is the call, "reset" or "step".
+        NumPy would broadcast a wrong shape silently. `verb` is the call that returned the observation, "reset" or
+        "step", and `action` the step's action, both for the error.
         """
         for problem in space_mismatches(self.spec.observation_space, obs, "its observation", self.axis):
             raise self._failure(i, verb, action, problem)
@@ -218,7 +219,11 @@ class EnvBatch:
                 raise self._failure(i, "step", action, text)
 
     def _check_info(self, i: int, info: dict[str, Any], verb: str, action: Any) -> None:
-        """Raise Failure if only some infos have masks or episode statistics, for which arrays have room or not."""
+        """Raise Failure if `info` has a mask or episode statistics and the first reset had none, or vice versa.
+
+        The first reset has decided whether the arrays have room for them. `verb` is the call that returned `info`,
+        "reset" or "step", and `action` the step's action, both for the error.
+        """
         for problem in undeclared(info, self.has_masks, self.has_stats):
             raise self._failure(i, verb, action, problem)
         for name, _ in self.spec.sizes:
@@ -246,9 +251,10 @@ class EnvBatch:
             arrays.episode_stats.reward[place], arrays.episode_stats.over[place] = info["episode_stats"]
 
     def _own_places(self, place: Any) -> tuple[list[Any], Any]:
-        """Return the rows of an environment, at `place`, in each array of observations, and in the masks.
+        """Return the rows of one environment in each array of observations, as a list, and its rows in the masks.
 
-        With groups of agents the latter are a dict by group.
+        `place` is the environment's row, or slice of rows, in arrays of all streams. With groups of agents the rows in
+        the masks are a dict by group.
         """
         if self.spec.sizes:
             return self.layout.places(self.spec.observation_space, place), group_rows(self.spec.sizes, place)
@@ -274,9 +280,9 @@ class EnvBatch:
 
 
 def open_batches(task: bytes, memory: Any = None) -> Iterator[EnvBatch]:
-    """Yield the batches of environments of this process, as a `task` (workers.pickled) describes them, one by one.
+    """Yield one by one the new batches of environments of this process, which `task` (workers.pickled) describes.
 
-    Their arrays lie in `memory`, or in new memory.
+    The arrays of the batches lie in `memory`, or in new memory if it is None.
     """
     import cloudpickle
 
@@ -288,7 +294,7 @@ def open_batches(task: bytes, memory: Any = None) -> Iterator[EnvBatch]:
 
 
 def _stacked(form: MaskForm, masks: Sequence[Any]) -> np.ndarray:
-    """Return the masks of several agents, [A, n]; a mask None allows everything."""
+    """Return the masks of several agents, flat, as [A, n]; None in place of a mask allows everything."""
     return np.stack([np.ones(form.size, bool) if mask is None else form(mask) for mask in masks])
 
 

@@ -1,7 +1,7 @@
-"""Adapters that give new environments the conventions of ppax: `info` has masks and recorded episodes; none is shared.
+"""Adapters that give new environments the conventions of ppax: masks and recorded episodes are in `info`.
 
-Other libraries keep masks and the statistics of recorded episodes elsewhere. This file imports only arrays.py of ppax:
-worker processes load it too.
+Other libraries keep masks and the statistics of recorded episodes elsewhere. Environments that a function returns a
+second time are refused. This file imports only arrays.py of ppax: worker processes load it too.
 """
 
 from __future__ import annotations
@@ -47,11 +47,14 @@ _made: dict[int, weakref.ref[Any]] = {}  # environments that functions have retu
 
 
 class SharedEnv(Exception):
-    """Error of an environment that a function returned a second time, or that shares one inside of it with another."""
+    """Error of a function that returned an environment again, itself or inside of another one, instead of a new one."""
 
 
 def new_adapted(factory: Callable[[], Any]) -> Any:
-    """Return a new environment of `factory`, with masks and recorded episodes in `info`; SharedEnv if it is not new."""
+    """Return a new environment made by `factory`, with masks and recorded episodes in `info`.
+
+    Raises SharedEnv if `factory` returned the environment, or one inside of it, before.
+    """
     env = factory()
     refuse_shared([env])
     return adapted(env)
@@ -78,11 +81,12 @@ def adapted(env: Any) -> Any:
 
 
 class AdaptedEnv(gymnasium.Wrapper):  # type: ignore[type-arg]
-    """Environment whose masks and recorded episodes are in `info`, where they are not already.
+    """Wrapper that puts the masks and recorded episodes of an environment into `info`, where they are not yet.
 
-    `mask` returns the mask from an observation; None: there is none but in `info`. `recorder` is the wrapper among
-    those of `env` that records episodes: `info["episode_stats"]` has the rewards that it sees, so that wrappers
-    around it, which change rewards or end episodes early, do not change the reported returns.
+    `mask` returns the mask that belongs to an observation; it is None if masks are in `info` or there are none.
+    `recorder` is the wrapper inside of `env` that records episodes, or None. `info["episode_stats"]` has the rewards
+    that the recorder sees, so that wrappers around it, which change rewards or end episodes early, do not change the
+    reported returns.
     """
 
     def __init__(self, env: Any, mask: Callable[[Any], Any] | None, recorder: Any):
@@ -156,10 +160,11 @@ def adapted_vector(vector: VectorEnv) -> VectorEnv:
 
 
 class AdaptedVector(VectorWrapper):
-    """Vector of environments whose masks and recorded episodes are in `info`, where they are not already.
+    """Wrapper that puts masks and recorded episodes of a vector's environments into `info`, where they are not yet.
 
-    `mask` returns the masks from observations, None if there are none but in `info`. `returns` gives the returns of the
-    recorded episodes so far, and `key` is the entry of `info` with those that have ended.
+    `mask` returns the masks that belong to a batch of observations; it is None if masks are in `info` or there are
+    none. `returns` gives the returns so far of the episodes that a recorder is recording; it is None without a
+    recorder. `key` is the entry of `info` with the episodes that have ended.
     """
 
     def __init__(self, env: VectorEnv, mask: Callable[[Any], Any] | None, returns: Callable[[], Any] | None, key: str):
@@ -195,7 +200,10 @@ def _with_mask(mask: Callable[[Any], Any] | None, obs: Any, info: dict[str, Any]
 
 
 def has_mask_entry(seen: Any, space: spaces.Space) -> bool:
-    """Return whether observations are a Dict whose entry "action_mask" has the form of a mask of `space`."""
+    """Return whether `seen`, a space of observations, is a Dict with an entry "action_mask" for actions of `space`.
+
+    The entry must have the form of a mask of `space`.
+    """
     if not isinstance(seen, spaces.Dict) or ENTRY not in seen.spaces or not mask_choices(space):
         return False
     try:
@@ -210,7 +218,7 @@ def _entry(obs: Any) -> Any:
 
 
 def _without_arguments(method: Any) -> bool:
-    """Return whether `method` is callable, and without arguments."""
+    """Return whether `method` can be called without arguments; False for something that cannot be called."""
     needed = inspect.signature(method).parameters.values() if callable(method) else ()
     return callable(method) and all(
         x.default is not x.empty or x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD) for x in needed
@@ -225,9 +233,10 @@ def _each_has(vector: VectorEnv, name: str) -> bool:
 
 
 def unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
-    """Yield warnings, one sentence each, of masks that are not read, and of wrappers with statistics of their own.
+    """Yield a warning for masks that are not read, and for each wrapper that normalises observations or rewards.
 
-    `env` is an environment of Gymnasium or a vector, `info` that of its first reset.
+    Such wrappers keep statistics of their own, where ppax has options. Each warning is one sentence. `env` is an
+    environment of Gymnasium or a vector, and `info` that of its first reset.
     """
     vector = isinstance(env, VectorEnv)
     inside = env.unwrapped.envs[:1] if isinstance(env.unwrapped, SyncVectorEnv) else []
@@ -269,12 +278,18 @@ def _records(wrapper: Any) -> bool:
 
 
 def _key(recorder: Any) -> str:
-    """Return the name of the entry of `info` in which a recorder reports a finished episode."""
+    """Return the name of the entry of `info` in which `recorder` reports a finished episode.
+
+    A recorder is a wrapper that records episodes.
+    """
     return str(getattr(recorder, "_stats_key", "episode"))
 
 
 def _return(recorder: Any) -> float:
-    """Return the return so far of the episode that a recorder is recording."""
+    """Return the sum of rewards so far in the episode that `recorder` is recording.
+
+    A recorder is a wrapper that records episodes.
+    """
     return float(recorder.episode_returns if hasattr(recorder, "_stats_key") else sum(recorder.rewards))
 
 
@@ -283,7 +298,7 @@ def _length(recorder: Any) -> int:
 
 
 def wrappers_of(env: Any) -> Iterator[Any]:
-    """Yield `env` and the environments inside of it, from the outside inwards; of Gymnasium or PettingZoo."""
+    """Yield `env`, of Gymnasium or PettingZoo, and the environments inside of it, from the outside inwards."""
     seen: list[Any] = []
     while env is not None and not any(env is one for one in seen):
         seen.append(env)
@@ -293,9 +308,9 @@ def wrappers_of(env: Any) -> Iterator[Any]:
 
 
 def refuse_shared(envs: Iterable[Any], made: dict[int, weakref.ref[Any]] = _made) -> None:
-    """Raise SharedEnv for an environment that is in `made`, itself or inside of another one; else add it to `made`.
+    """Raise SharedEnv if one of `envs`, or an environment inside of it, was returned by a function before.
 
-    `made` has the environments that functions returned in this process, by id.
+    `made` has the environments that functions have returned in this process, by id; new ones are added to it.
     """
     for env in envs:
         for one in wrappers_of(env):
@@ -320,7 +335,10 @@ def _forget(made: dict[int, weakref.ref[Any]], place: int, gone: weakref.ref[Any
 
 
 def generators_of(env: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (attribute, generator) of the random generators of an environment, of those inside and of their classes."""
+    """Yield (attribute, generator) for each of NumPy's random generators in an environment.
+
+    Environments inside of it and the classes of all of them are searched, too.
+    """
     for one in wrappers_of(env):
         for holder in (one, *type(one).__mro__):
             for name, x in getattr(holder, "__dict__", {}).items():

@@ -15,8 +15,9 @@ import numpy as np
 class DomainRandomisation(gymnasium.Wrapper):  # type: ignore[type-arg]
     """Environment with parameters drawn uniformly from `ranges`, (low, high) by name, at every reset.
 
-    `set_params(env, numbers)` puts them into the environment; without it each episode has a new one,
-    `make(**numbers)`. Equal seeds of `reset` give equal numbers, also in the episodes after.
+    `set_params(env, numbers)` puts the drawn numbers into the environment; without that function each episode has a new
+    environment, `make(**numbers)`. Equal seeds of `reset` give equal numbers, also in the episodes that follow without
+    a seed.
     """
 
     env: gymnasium.Env[Any, Any]

@@ -16,7 +16,7 @@ RAISED = (Exception, SystemExit)  # sys.exit() in an environment is its error, a
 class EnvError(Exception):
     """Error of an environment that raised an exception, or whose process died or hangs.
 
-    All environments were closed.
+    All environments that were stepped together with it are closed.
     """
 
     reached: Any = None  # Trained: the iterations that the same call finished before; None: none
@@ -51,9 +51,9 @@ def _plain(action: Any) -> Any:
 
 
 def close_all(closing: Sequence[Callable[[], None]]) -> None:
-    """Call every function of `closing`, and print exceptions instead of raising them.
+    """Call every function of `closing`; print their exceptions instead of raising them.
 
-    So they do not hide an earlier error.
+    Raised, they could hide an earlier error.
     """
     for close in closing:
         try:

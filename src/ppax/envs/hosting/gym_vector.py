@@ -31,10 +31,10 @@ from ppax.envs.hosting.stepper import HostStep
 
 
 class GymVectorStepper:
-    """Stepper of all environments of a Gymnasium `vector`, as one batch.
+    """Stepper of all environments of a Gymnasium `vector`, as one batch: it runs them and returns their results.
 
-    `mask_size` is the number of entries of an action mask, None without masks. `metrics` are entries of `info` that are
-    logged.
+    `mask_size` is the number of entries of an action mask, None without masks. `has_episode_stats` says whether `info`
+    has separate rewards for logs. `metrics` are entries of `info` that are logged.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class GymVectorStepper:
         self._result: HostStep | None = None
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """Reset all environments of the vector, with the first of the seeds; `receive` returns the result."""
+        """Reset all environments of the vector with one seed, the first of `seeds`; `receive` returns the result."""
         self._steps = 0
         obs, info = self._call("reset", seed=int(seeds[0]))  # not every vector environment accepts a list
         none = np.zeros(self.vector.num_envs, bool)
@@ -72,8 +72,8 @@ class GymVectorStepper:
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
         """Step all environments of the vector; `receive` returns the result.
 
-        Environments whose episode has ended are reset in the vector's own mode. `action` has the arrays [E, ...] of the
-        actions.
+        Environments whose episode has ended are reset in the vector's own mode. `number` is that of the only batch, 0.
+        `action` has one array [E, ...] for each array of the action space.
         """
         self._steps += 1
         # a copy: the environments may write into it
@@ -118,7 +118,7 @@ class GymVectorStepper:
         )
 
     def receive(self, number: int) -> HostStep:
-        """Return the result of the vector's last step or reset."""
+        """Return the result of the vector's last step or reset; `number` is that of the only batch, 0."""
         assert self._result is not None
         return self._result
 
@@ -157,9 +157,10 @@ class GymVectorStepper:
         return x.astype(leaf.dtype, copy=False)
 
     def _final(self, info: dict[str, Any], leaves: list[np.ndarray], ended: np.ndarray) -> list[np.ndarray]:
-        """Return the final observations of the environments that have `ended` [E]; elsewhere those of `leaves`.
+        """Return the arrays `leaves` with final observations in the rows of the environments that have `ended` [E].
 
-        In autoreset mode SAME_STEP they are in `info`: one element for each environment, or one batch.
+        In autoreset mode SAME_STEP final observations are in `info`: one element for each environment, or one batch.
+        Raises EnvError if `info` has none.
         """
         final = info.get("final_obs")
         if final is None:
@@ -186,9 +187,9 @@ class GymVectorStepper:
         return masks
 
     def _stats_of(self, info: dict[str, Any], ended: np.ndarray) -> EpisodeStats | None:
-        """Return logged rewards and episode ends [E] from `info`, where learning uses others; None otherwise.
+        """Return the rewards and episode ends [E] for logs from `info`; None if logs use those that learning uses.
 
-        They are given as two arrays or, by Gymnasium's vectors, as one pair for each environment.
+        `info["episode_stats"]` has them as two arrays or, in Gymnasium's vectors, as one pair for each environment.
         """
         if not self.has_episode_stats:
             return None
@@ -203,7 +204,10 @@ class GymVectorStepper:
         )
 
     def _metrics_of(self, info: dict[str, Any], ended: np.ndarray) -> np.ndarray:
-        """Return the entries of `info` that are logged, [E, k]; 0 for environments that have not ended."""
+        """Return the k entries of `info` that are logged at episode ends, [E, k].
+
+        They are 0 for environments whose episode has not `ended`.
+        """
         found = np.zeros((len(ended), len(self.metrics)), np.float32)
         given = info.get("final_info", info)  # SAME_STEP: belongs to the step, not to the reset after it
         for i in np.flatnonzero(ended) if self.metrics else ():

@@ -1,8 +1,9 @@
 """Host environments: Python objects of Gymnasium and PettingZoo, stepped by a loop on the host.
 
-`HostEnv` takes the place of a native `VectorEnv`. The running environments are mutable and belong to `Host`; a compiled
-program sees only spaces and sizes. A TrainState cannot contain their states: `actor.env_state` is a counter, which is
-compared with `Host.position`. If the two differ, as after a resume, all environments are reset.
+`HostEnv` takes the place of `VectorEnv`, whose environments are compiled. The running environments are mutable and
+belong to `Host`; a compiled program sees only spaces and sizes. A TrainState cannot contain their states: its
+`actor.env_state` is a counter instead, which is compared with `Host.position`. If the two differ, as after a resume,
+all environments are reset.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ class HostEnv:
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Space of one stream's observation; with groups, a Dict of them."""
+        """Space of one agent's observation; with groups of agents, a Dict with the space of each group."""
         return self.host.spec.observation_space
 
     @property
     def action_space(self) -> spaces.Space:
-        """Space of one stream's action; with groups, a Dict of them."""
+        """Space of one agent's action; with groups of agents, a Dict with the space of each group."""
         return self.host.spec.action_space
 
     @property
@@ -85,7 +86,7 @@ class HostEnv:
 
     @property
     def groups(self) -> dict[str, Group]:
-        """Spaces and number of agents of each group; {} without groups."""
+        """Spaces and number of agents of each group, by the group's name; {} without groups."""
         return agent_groups_of(self)
 
     @property
@@ -112,9 +113,9 @@ class HostEnv:
         return self.num_envs * self.num_agents
 
     def reset(self, key: Key) -> tuple[PyTree, PyTree, PyTree | None]:
-        """Return position 0, zeros as observations and masks that allow all, for shapes alone.
+        """Return positions 0, zeros as observations, and masks that allow all (None without masks), for shapes alone.
 
-        The host loop resets the environments, outside of compiled programs.
+        The host loop resets the environments themselves, outside of compiled programs. A position counts their steps.
         """
         like = Layout(self.num_envs, 1, 1, self.host.spec).make()
         obs = element_of(self.observation_space, (jnp.zeros(x.shape, x.dtype) for x in like.obs))
@@ -122,7 +123,10 @@ class HostEnv:
         return jnp.zeros(self.num_streams, jnp.uint32), obs, mask
 
     def recreate(self, num_envs: int) -> HostEnv:
-        """Return `num_envs` new environments of the same kind, or these if the user has created them."""
+        """Return a HostEnv of `num_envs` new environments of the same kind.
+
+        A vector that the user has created cannot be made again: it is used again, with its own number of environments.
+        """
         other = self.host.recreate(num_envs)
         return dataclasses.replace(self, host=other, num_envs=other.num_envs)
 
@@ -188,14 +192,15 @@ def host(
 
     `source` is a `gymnasium.vector.VectorEnv` in any autoreset mode, or a function that returns one `Env` or one
     PettingZoo `ParallelEnv` (called `num_envs` times), or a list of such functions. Agents with different spaces form
-    groups by their names without numbers. With `vectorization = "async"` the environments are stepped in `workers`
-    processes (default: one for each core), with "ray" in `workers` actors of a Ray cluster (default: one for each of
-    its CPUs), each of which must answer within `timeout` seconds. Results are the same. `agent_ids` and
-    `central_critic` as in `make`. `info_metrics` are entries of `info`, such as "is_success", whose values at the last
-    steps of episodes are logged as means; by default "is_success", if an environment gives it at its first step.
-    `env_params` are arguments of the function: a value, or {"low": 0.5, "high": 2.0}, from which every reset draws
-    (Gymnasium's interface only). Drawn ones take a new environment for each episode, or a call of `set_params(env,
-    numbers)` with all `env_params`.
+    groups by their names without numbers. With `vectorization = "sync"` the environments are stepped in this process,
+    with "async" in `workers` processes (default: one for each core), with "ray" in `workers` actors of a Ray cluster
+    (default: one for each of its CPUs). A process or actor must answer within `timeout` seconds. Results are the same.
+    Each action is applied `action_repeat` times. `agent_ids` adds an agent's index to its observation; `central_critic`
+    adds "joint", the observations of all agents, for the critic only. `info_metrics` are entries of `info`, such as
+    "is_success", whose values at the last steps of episodes are logged as means; by default "is_success", if an
+    environment gives it at its first step. `env_params` are arguments of the function: a value, or {"low": 0.5, "high":
+    2.0}, from which every reset draws (Gymnasium's interface only). If one is drawn, each episode has a new
+    environment, or, if `set_params` is given, a call of `set_params(env, numbers)` with all `env_params`.
 
     Each call of the function must make a new environment. Masks and recorded episodes are read where sb3-contrib and
     Gymnasium's wrappers put them (docs/python_environments.md). Raises ConfigError for invalid arguments, EnvError
@@ -234,9 +239,9 @@ def _made(given: list[Factory], name: str, workers: int | None, set_params: Any,
 def stepper_of(
     factories: Sequence[Factory], spec: HostSpec, settings: EnvSettings, workers: int | None, num_envs: int
 ) -> Stepper:
-    """Return the stepper of `num_envs` new environments, made by the factories in turn.
+    """Return the stepper that runs `num_envs` new environments, made by the factories in turn.
 
-    At most `workers` processes or actors step them. By default there is a process for each core, and an actor for each
+    At most `workers` processes or actors step them. By default there is a process for each core, or an actor for each
     CPU of the cluster.
     """
     chosen = [factories[i % len(factories)] for i in range(num_envs)]
@@ -250,10 +255,10 @@ def stepper_of(
 
 
 def _require_no_stepping(vector: GymVectorEnv, num_envs: int | None, workers: int | None, made: EnvSettings) -> None:
-    """Raise ConfigError if settings such as `workers` are given that a vector environment decides itself.
+    """Raise ConfigError for a setting that has no effect on `vector`, as it steps its environments itself.
 
-    Refused are those about stepping (vectorization, timeout, action_repeat, ...) and a `num_envs` other than
-    `vector`'s.
+    These are `workers`, settings of `made` such as vectorization, timeout and action_repeat, and a `num_envs` other
+    than the vector's.
     """
     by_itself = "a VectorEnv steps its environments itself"
     made.refuse(("vectorization", "timeout", "action_repeat", "agent_ids", "central_critic", "env_params"), by_itself)
@@ -270,9 +275,10 @@ def host_vector(
     unique: bool = False,
     settings: EnvSettings = DEFAULT,
 ) -> HostEnv:
-    """Return host environments whose vector environment is `make(num_envs)`.
+    """Return host environments that one vector environment, `make(num_envs)`, steps together.
 
-    `first` is one of them, from which spaces are read. With `unique` it is the only one; else it is closed.
+    `first` is such a vector, from which spaces are read. With `unique` it is the only one, which `make` returns, too;
+    without, it is closed, and `make` creates others.
     """
     autoreset_mode_of(first)
     try:

@@ -19,9 +19,9 @@ FILES = ("batch", "faults")  # modules of envs/hosting that import nothing else 
 
 
 class EnvActor:
-    """Actor of a Ray cluster with environments.
+    """Actor of a Ray cluster that steps environments.
 
-    A method returns the report of a failure, a dict, in place of its result.
+    If an environment fails, a method returns the report of the failure, a dict, in place of its result.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class EnvActor:
     def open(self, search: list[str], task: bytes) -> Any:
         """Create the environments of the actor; return its process id and the name of its machine.
 
-        `search` are places for imports, and `task` describes the environments (workers.pickled).
+        `search` are folders that are added to `sys.path`, and `task` describes the environments (workers.pickled).
         """
         sys.path.extend(entry for entry in search if entry not in sys.path)
         batch, self._faults = _modules()
@@ -44,7 +44,7 @@ class EnvActor:
         return self._reported(create)
 
     def reset(self, number: int, seeds: Sequence[int]) -> Any:
-        """Reset the environments of the actor's batch `number`; return the arrays that they write."""
+        """Reset the environments of the actor's batch `number`, one seed each; return the arrays that they write."""
         batch = self._batches[number]
         return self._reported(lambda: batch.reset(seeds) or batch.arrays.results())
 
@@ -75,7 +75,7 @@ class EnvActor:
 
 
 def _modules() -> list[Any]:
-    """Return the modules in FILES, loaded without an import of ppax itself."""
+    """Return ppax's modules in FILES, which step environments, loaded without an import of ppax itself."""
     if "ppax" in sys.modules:
         return [importlib.import_module(f"ppax.envs.hosting.{name}") for name in FILES]
     spec: Any = importlib.util.find_spec("ppax")

@@ -23,9 +23,10 @@ CLOSE_SECONDS = 1.0  # time limit for closing environments before their actor is
 
 
 class Actors:
-    """Stepper of environments in `workers` actors of a Ray cluster, in two batches; None: an actor for each CPU.
+    """Stepper that runs environments in `workers` actors of a Ray cluster, in two batches.
 
-    Actors request no CPU from Ray, so that evaluation can have its own actors while those of training wait.
+    If `workers` is None, there is an actor for each CPU of the cluster. Actors request no CPU from Ray, so that
+    evaluation can have its own actors while those of training wait.
     """
 
     has_final_obs = False
@@ -73,7 +74,10 @@ class Actors:
             ]
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Start one step of batch `number` in the actors; `action` has the arrays [e, ...] of its e streams."""
+        """Start one step of batch `number` in the actors; `receive` waits for it.
+
+        `action` has one array [e, ...] for each array of the action space; e is the number of the batch's streams.
+        """
         self._views[number].act(action)
         self._pending[number] = [
             actor.step.remote(number, own[number].action) for actor, own in zip(self._actors, self._own, strict=True)
@@ -92,7 +96,11 @@ class Actors:
         self._finalizer()
 
     def _answer(self, worker: int, answer: Any, seconds: float) -> Any:
-        """Return the answer of an actor; if it failed, ended or hangs, end all actors and raise EnvError."""
+        """Return the answer of an actor; if it failed, ended or hangs, end all actors and raise EnvError.
+
+        `worker` is the actor's number and `answer` Ray's reference to the answer. It hangs if it does not answer within
+        `seconds`.
+        """
         try:
             given = self._ray.get(answer, timeout=seconds)
         except self._ray.exceptions.GetTimeoutError:
@@ -108,7 +116,10 @@ class Actors:
         return given
 
     def _error(self, worker: int, reason: str) -> EnvError:
-        """Close all environments and return the error for an actor that does not answer."""
+        """Close all environments and return the error for an actor that does not answer.
+
+        `worker` is the actor's number, and `reason` says what happened.
+        """
         numbers = ", ".join(str(i) for envs in self._shares[worker] for i in range(envs.start, envs.stop))
         self.close()
         return EnvError(

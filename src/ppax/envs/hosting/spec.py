@@ -44,7 +44,8 @@ EXPLAINED = (ConfigError, ImportError, EnvError, error.DependencyNotInstalled, H
 def env_errors(name: str, call: str) -> Iterator[None]:
     """Yield once; inside of this context an exception or `sys.exit` of an environment becomes an EnvError.
 
-    It names the environment, `name`, and its `call`, such as "constructor".
+    The error names the environment, `name`, and its `call`, such as "constructor". Exceptions that explain themselves,
+    such as ConfigError and ImportError, pass unchanged.
     """
     try:
         yield
@@ -68,10 +69,10 @@ def new_env(factory: Callable[[], Any]) -> Any:
 
 
 def factories_of(source: Any, num_envs: int | None) -> list[Factory]:
-    """Return a list with a function for each environment, which makes it, from the `source` of `host`.
+    """Return a list of functions, each of which makes one environment, from `source`, the argument of `host`.
 
-    `num_envs` is 8 by default for a single function. Raises ConfigError for what is no function, or for a list of
-    another length.
+    `source` is one function, which is taken `num_envs` times (8 by default), or a list of functions. Raises ConfigError
+    for something else, and for a list whose length is not `num_envs`.
     """
     listed = isinstance(source, Iterable) and not isinstance(source, str | Mapping) and not callable(source)
     given = list(source) if listed else [source]
@@ -107,7 +108,7 @@ def with_params(
     """Return functions that make environments with `made.env_params`, and the spaces and sizes of one environment.
 
     `set_params(env, numbers)`, if given, puts the parameters into an environment. Raises EnvError, with `name`, where
-    its constructor or its first reset raises an exception.
+    the constructor or the first reset of an environment raises an exception, and ConfigError for invalid parameters.
     """
     name = name or getattr(factories[0], "__name__", "the environment")
     if not made.env_params and set_params is None:
@@ -130,13 +131,16 @@ def with_params(
 
 
 def _wrapped(factories: list[Factory], wrap: Callable[[Factory], Any]) -> list[Factory]:
-    """Return `wrap(factory)` of each function; equal functions give one object, as kinds are counted by identity."""
+    """Return a list with `wrap(factory)` of each function; a function that is listed twice is wrapped once.
+
+    Kinds of environments are counted by the identity of their functions.
+    """
     made = {id(one): wrap(one) for one in factories}
     return [made[id(one)] for one in factories]
 
 
 def _defaults_of(factory: Factory) -> dict[str, Any]:
-    """Return the defaults of a function's arguments by name; {} where Python does not know them."""
+    """Return the defaults of a function's arguments by name; {} for one whose signature Python does not know."""
     try:
         given = inspect.signature(factory).parameters
     except (TypeError, ValueError):  # a class in C
@@ -189,10 +193,10 @@ def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tup
 
 
 def groups_by_name(env: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return groups of agents by their names without numbers; () if all agents have the same spaces.
+    """Return groups of agents with different spaces, by the agents' names without numbers: "red_0" is in "red".
 
-    They are pairs of name and indices. Where agents of a group still have different spaces, each agent is its own
-    group.
+    They are pairs of the group's name and its agents' indices; () if all agents have the same spaces. If agents of one
+    group still have different spaces, each agent of the environment is its own group.
     """
     agents = list(env.possible_agents)
     if difference(env, agents) is None:
@@ -218,7 +222,7 @@ def _team(factory: Callable[..., Any], settings: EnvSettings, name: str) -> Any:
 
 
 def _remedy(settings: EnvSettings) -> str:
-    """Return the error message for agents that must have the same spaces and do not, with `{}` for the difference."""
+    """Return the error message for agents that must have the same spaces and do not; `{}` stands for the difference."""
     for option in ("agent_ids", "central_critic"):
         if getattr(settings, option):
             return f"{option} = true: it needs agents with the same spaces; {{}}; set it to false"
@@ -226,9 +230,9 @@ def _remedy(settings: EnvSettings) -> str:
 
 
 def _refuse_compiled(factory: Factory) -> None:
-    """Raise ConfigError for a class that has reset and step, but not close, which all host environments have.
+    """Raise ConfigError if `factory` is a class with methods reset and step, but not close: a compiled environment.
 
-    It is probably a compiled environment. A function is not checked.
+    All host environments have close. A function is not checked.
     """
     methods = [callable(getattr(factory, name, None)) for name in ("reset", "step", "close")]
     if isinstance(factory, type) and methods == [True, True, False]:
@@ -241,7 +245,7 @@ def _refuse_compiled(factory: Factory) -> None:
 
 
 def _refuse_converted(env: Any) -> None:
-    """Raise ConfigError for PettingZoo's parallel form of a turn-based environment, in which everybody acts always."""
+    """Raise ConfigError for PettingZoo's parallel form of a turn-based environment, in which all agents always act."""
     if not is_turn_based(env) and type(env).__name__ == "turn_based_aec_to_parallel_wrapper":
         close_all([env.close])
         raise ConfigError(

@@ -55,7 +55,7 @@ class Stepper(Protocol):
 
     @property
     def batches(self) -> tuple[slice, ...]:
-        """Streams of each of the stepper's batches; a stream is one agent in one environment."""
+        """Streams of each of the stepper's batches, as slices; a stream is one agent in one environment."""
 
     @property
     def has_final_obs(self) -> bool:
@@ -81,7 +81,7 @@ class Stepper(Protocol):
 
 
 def host_step(arrays: Arrays) -> HostStep:
-    """Return the contents of `arrays`, which a step with next-step autoreset has written, as its result."""
+    """Return the contents of `arrays` as the result of a step with next-step autoreset, which has written them."""
     return HostStep(
         obs=arrays.obs,
         reward=arrays.reward,
@@ -96,7 +96,7 @@ def host_step(arrays: Arrays) -> HostStep:
 
 
 class Host:
-    """Handle of host environments, which are created at the first reset, and again after `close`."""
+    """Handle of host environments, which are created at the first reset, and created again at a reset after `close`."""
 
     def __init__(
         self,
@@ -109,13 +109,14 @@ class Host:
         exchange: Exchange | None = None,
         source: Callable[..., Any] | None = None,
     ):
-        """Keep the functions that create environments.
+        """Keep the functions that create environments, and `spec`, the spaces and sizes of one environment.
 
-        `make(num_envs)` creates all of them; each of `factories` creates a single one, for rendering and checks.
-        `unique`: `make` and `factories` return the same environments at each call. `in_groups(players)` returns a
-        HostEnv of the same environments with other groups of agents; None: they have one agent. `exchange` steps all
-        environments on the device of the compiled programs, where training then acts and records; None: on the host.
-        `source` is the user's function that makes each of them; None: they have several, a vector or `set_params`.
+        `make(num_envs)` returns a stepper of all of them; each of `factories` creates a single one, for rendering and
+        checks. `unique` is True if `make` and `factories` return the same environments at each call.
+        `in_groups(players)` returns a HostEnv of the same environments with other groups of agents; None if each
+        environment has one agent. `exchange` steps all environments on the device of the compiled programs, where
+        training then acts and records; None if they are stepped on the host. `source` is the user's one function that
+        makes each of them; None if there are several functions, a vector or `set_params`.
         """
         self.spec, self.num_envs, self.unique, self._make = spec, num_envs, unique, make
         self.in_groups, self.exchange, self.source = in_groups, exchange, source
@@ -131,7 +132,7 @@ class Host:
 
     @property
     def batches(self) -> tuple[slice, ...]:
-        """Streams of each batch of environments, as slices.
+        """Streams of each batch of environments, as slices; a stream is one agent in one environment.
 
         With workers there are two batches, one stepped while the policy acts for the other.
         """
@@ -155,7 +156,7 @@ class Host:
         return self._stepper is not None
 
     def sizes(self) -> set[int]:
-        """Return the different numbers of streams that the batches have."""
+        """Return the set of the batches' sizes, in streams: one agent in one environment each."""
         return {rows.stop - rows.start for rows in self.batches}
 
     def reset(self, seeds: Sequence[int]) -> list[HostStep]:
@@ -189,7 +190,11 @@ class Host:
         return self.exchange(action, self.spec.metrics)
 
     def recreate(self, num_envs: int) -> Host:
-        """Return a handle of `num_envs` new environments of the same kind; if `unique`, this handle, to be reset."""
+        """Return a handle of `num_envs` new environments of the same kind.
+
+        Environments that are `unique` cannot be made again: then this handle is returned, whose environments must be
+        reset.
+        """
         if self.unique:
             return self
         return Host(self.spec, num_envs, self._make, self.factories, False, self.in_groups, source=self.source)

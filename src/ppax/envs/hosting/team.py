@@ -35,14 +35,15 @@ class Team:
 
     An agent whose episode has ended is absent: its rows are not valid until the environment resets. The step that ends
     its episode is valid, with its reward. An agent that appears later starts its episode then. While an agent is absent
-    its row keeps the last observation, so that it stays finite. Of a turn-based environment (`Turns`) only the agent
-    whose turn it is acts: the rows of those that wait are not valid.
+    its row keeps the last observation, so that the row stays finite. Of a turn-based environment (`Turns`) only the
+    agent whose turn it is acts: the rows of those that wait are not valid.
 
     `players` are groups of agents, by name, with their indices: members of a group have equal spaces. With groups,
     spaces are Dict, observations and masks dicts by group, [A_g, ...], and all else is ordered by group. With
-    `agent_ids` or `central_critic`, for which all agents must have equal spaces, an observation is a dict as in
-    wrappers/views.py: "own", "agent", "joint". Raises HeterogeneousAgents if spaces differ that must be equal,
-    NotFlattenable if observations cannot be flattened for "joint".
+    `agent_ids` or `central_critic`, for which all agents must have equal spaces, an observation is a dict: "own", the
+    agent's observation; with `agent_ids` "agent", its index; with `central_critic` "joint", the observations of all
+    agents. Raises HeterogeneousAgents if spaces differ that must be equal, NotFlattenable if observations cannot be
+    flattened for "joint".
     """
 
     def __init__(
@@ -84,8 +85,8 @@ class Team:
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict[str, Any]]:
         """Return observations [A, ...] of all agents and info after a reset.
 
-        `info["agent_first"]` [A] marks new episodes. An agent that waits for its turn goes on to be marked until it has
-        acted. `info["acting"]` [A] marks those that act next.
+        `info["agent_first"]` [A] marks agents whose episode is new; an agent that waits for its first turn stays marked
+        until it has acted. `info["acting"]` [A] marks those that act next.
         """
         obs, infos = self.env.reset(seed=seed, options=options)
         self._last = [_zeros(space) for space in self.own_spaces]
@@ -127,7 +128,7 @@ class Team:
         return final, reward, terminated, truncated, info
 
     def masks_of(self, info: dict[str, Any]) -> list[Any]:
-        """Return the action mask of each agent from `info`, a list; None for an agent that has none."""
+        """Return a list of the agents' action masks from `info`, with None for an agent that has none."""
         given = info.get("action_mask")
         if given is None:
             return [None] * self.num_agents
@@ -154,7 +155,7 @@ class Team:
         return self._active & turn
 
     def _store(self, obs: dict, infos: dict, observing: np.ndarray) -> None:
-        """Store observation and mask of those agents in `observing` [A] that have received an observation."""
+        """Keep the latest observation and mask of the agents in `observing` [A] that have an observation in `obs`."""
         for i, name in enumerate(self.names):
             if not (observing[i] and name in obs):
                 continue
@@ -164,9 +165,9 @@ class Team:
             self._masks[i] = copy.deepcopy(mask)
 
     def _observe(self, observing: np.ndarray) -> tuple[Any, dict[str, Any]]:
-        """Return observations [A, ...] of all agents, and an info of who acts, with masks.
+        """Return observations [A, ...] of all agents, and an info with masks and with flags of new and acting agents.
 
-        "joint", the observations of all agents, has zeros except for those in `observing` [A].
+        In "joint", the concatenated observations of all agents, those that are not in `observing` [A] count as zeros.
         """
         info: dict[str, Any] = {"agent_first": self._active & ~self._begun, "acting": self._acting}
         if self.sizes or any(mask is not None for mask in self._masks):
@@ -191,9 +192,9 @@ class Team:
         return views
 
     def _together(self, each: Sequence[Any], join: Callable[[Sequence[Any]], Any], by_group: Any = dict) -> Any:
-        """Return what `join` makes of the agents' values `each`; with groups, a dict of it by group.
+        """Return `join(each)`, where `each` has a value for every agent; with groups, `join` of each group's values.
 
-        `by_group` makes the dict.
+        `by_group` makes the result from a dict by group: it is `dict` or `spaces.Dict`.
         """
         if not self.sizes:
             return join(each)
@@ -201,7 +202,7 @@ class Team:
         return by_group({name: join(each[end - n : end]) for (name, n), end in zip(self.sizes, ends, strict=True)})
 
     def _entries(self) -> spaces.Dict:
-        """Return the space of one agent's observation with the entries that agent_ids and central_critic add."""
+        """Return the space of one agent's observation with the entries that `agent_ids` and `central_critic` add."""
         entries: dict[str, spaces.Space] = {OWN: self.own_spaces[0]}
         if self._agent_ids:
             entries[AGENT] = spaces.Discrete(self.num_agents)
@@ -214,9 +215,9 @@ class Team:
 class Turns:
     """Turn-based environment of PettingZoo with the interface of a parallel one, in which one agent acts at each step.
 
-    `acting` is the agent whose turn it is. All others wait: they observe, and their rewards and ends of episodes are
-    those of the step, as `rewards`, `terminations` and `truncations` of the environment say. The learner adds them up
-    over the turns of others (training/host/streams.py).
+    `acting` is the agent whose turn it is. All other agents wait: they observe, and their rewards and ends of episodes
+    are those of the step, as `rewards`, `terminations` and `truncations` of the environment say. The learner adds up an
+    agent's rewards over the turns of all others (training/host/streams.py).
     """
 
     def __init__(self, factory: Callable[..., Any], **options: Any):
@@ -272,7 +273,7 @@ class Turns:
         return bool(self.env.terminations[agent] or self.env.truncations[agent])
 
     def _remove_ended(self) -> None:
-        """Take the turns of agents whose episode has ended, in which they remove themselves."""
+        """Take the turns of agents whose episode has ended, without an action, so that the environment removes them."""
         while self.env.agents and self._ended(self.env.agent_selection):
             self.env.step(None)
 
@@ -298,9 +299,9 @@ def difference(env: Any, agents: Sequence[Any]) -> str | None:
 
 
 def _of_acting(masks: Sequence[tuple[Any, bool]]) -> list[Any] | None:
-    """Return masks from pairs (last mask, acts next), with None for an agent that does not act.
+    """Return the masks of the agents that act next, in a list with None in place of every other agent's mask.
 
-    It is None where no agent has a mask.
+    `masks` has a pair (last mask, acts next) for each agent. The result is None if no agent has a mask.
     """
     known = any(mask is not None for mask, _ in masks)
     return [mask if acts else None for mask, acts in masks] if known else None

@@ -105,8 +105,9 @@ class TensorBatch(VectorEnv):
         """Return the result of one step on the device, as arrays of JAX in the simulator's own memory.
 
         `action` has one array [E, ...] for each array of the action space; `metrics` are entries of `info` to log. A
-        call returns before the simulator has computed: its stream waits for the actions, JAX's stream for the result.
-        The next step may overwrite the arrays, but first waits for actions that depend on every program reading them.
+        call returns before the simulator has computed: on the device, PyTorch's queue of work waits for the actions,
+        and JAX's queue for the result. The next step may overwrite the arrays, but first waits for actions that depend
+        on every program reading them.
         """
         space = self.single_action_space
         # copied only for spaces of 64 bits: JAX's actions have 32
@@ -143,9 +144,9 @@ class TensorBatch(VectorEnv):
         return obs, reward, *self._flags(done, info), self._with_mask(obs, info)
 
     def _with_mask(self, obs: Any, info: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return `info` with the action mask, also if the simulator has it elsewhere.
+        """Return `info` with the action mask, also where the simulator has it outside of `info`.
 
-        That is in a method action_masks() or in an entry of `obs`.
+        That is in a method action_masks() or in an entry of `obs`. Without a mask `info` is returned unchanged.
         """
         if "action_mask" not in info and callable(method := getattr(self._env, METHOD, None)):
             return {**info, "action_mask": method()}
@@ -168,12 +169,18 @@ class TensorBatch(VectorEnv):
         return jax.dlpack.from_dlpack(self._tensor(x).contiguous())
 
     def _keep(self, obs: Any) -> None:
-        """Keep a copy of the observation, if it is to stand in for final ones, as the next step may overwrite it."""
+        """Keep a copy of the observations `obs` if they are to stand in for the final observations of the next step.
+
+        That step may overwrite `obs` itself. Nothing is kept where the simulator gives final observations.
+        """
         if self._previous_stands_in:
             self._obs = _mapped(lambda x: self._tensor(x).clone(), obs)
 
     def _final(self, info: Mapping[str, Any]) -> Any:
-        """Return final observations [E, ...], defined where an episode has ended; None if they are not given."""
+        """Return final observations [E, ...], defined where an episode has ended; None if the simulator gives none.
+
+        With `final_obs = "previous"` they are the observations before the last action.
+        """
         if self._previous_stands_in:
             return self._obs
         return next((info[name] for name in FINAL if name in info), None)
@@ -196,9 +203,9 @@ class TensorBatch(VectorEnv):
         return ended & ~truncated, truncated
 
     def _shares_device(self, exchange: str) -> bool:
-        """Return whether the simulator's tensors and JAX's arrays are exchanged by DLPack, as `exchange` says.
+        """Return whether the simulator's tensors and JAX's arrays are exchanged by DLPack; False: through NumPy arrays.
 
-        Raises ConfigError where that is asked for and impossible.
+        `exchange` is "dlpack", "numpy" or "auto". Raises ConfigError where "dlpack" is asked for and impossible.
         """
         tensor = self._torch.zeros(1, device=self._device)
         # JAX would read 2^32 + 7 as 7
@@ -223,7 +230,11 @@ class TensorBatch(VectorEnv):
         return shared
 
     def _info(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the entries of `info` that are read, as NumPy arrays; those of the final step where it has its own."""
+        """Return the action mask and the entries that are logged from `info`, as NumPy arrays.
+
+        If `info` has "final_info", in which simulators keep the entries of an episode's last step, the result has it,
+        too.
+        """
         found: dict[str, Any] = {name: self._host(info[name]) for name in self._read if name in info}
         final = info.get("final_info")
         if isinstance(final, Mapping):
@@ -248,7 +259,7 @@ def _space(env: Any, name: str, given: spaces.Space | None) -> spaces.Space:
 
 
 def _takes(function: Any, name: str) -> bool:
-    """Return whether `function` takes an argument called `name`."""
+    """Return whether `function` takes an argument called `name`, or any argument by its name."""
     parameters = inspect.signature(function).parameters.values()
     return any(x.name == name or x.kind is x.VAR_KEYWORD for x in parameters)
 

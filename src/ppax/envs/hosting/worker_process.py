@@ -24,7 +24,7 @@ SPIN_SECONDS = 300e-6  # seconds of busy waiting for the next request
 def load(*names: str) -> list[Any]:
     """Return modules beside this file by name, imported without the `__init__.py` of their packages.
 
-    Those would import all of ppax.
+    The `__init__.py` files would import all of ppax.
     """
     here = Path(__file__).parent
     for name, path in (("ppax", here.parents[1]), ("ppax.envs", here.parent), ("ppax.envs.hosting", here)):

@@ -53,10 +53,11 @@ def shares(batches: Sequence[slice], worker: int, workers: int) -> list[slice]:
 
 
 def pickled(layout: Layout, worker: int, owned: Sequence[tuple[slice, list[Factory]]], vectorization: str) -> bytes:
-    """Return the environments `owned` by a worker, pickled so that it imports nothing of ppax; also lambdas.
+    """Return bytes from which a worker creates its environments `owned` without an import of ppax.
 
-    The layout is sent as plain tuples: to unpickle its class would import ppax, and JAX with it. Raises ConfigError,
-    with what cannot be pickled, for functions that hold such a thing.
+    `owned` has the indices of the worker's environments in each batch, and the functions that make them, which may be
+    lambdas. The layout is sent as plain tuples: to unpickle its class would import ppax, and JAX with it. Raises
+    ConfigError, with what cannot be pickled, for functions that hold such a thing.
     """
     import cloudpickle
 
@@ -126,7 +127,10 @@ class InProcess:
             self._batch.reset(seeds)
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Step all environments in this process; `receive` returns the result. `action` has the arrays [B, ...]."""
+        """Step all environments in this process; `receive` returns the result.
+
+        `number` is that of the only batch, 0. `action` has one array [B, ...] for each array of the action space.
+        """
         self.arrays.act(action)
         try:
             self._batch.step()
@@ -180,7 +184,10 @@ class Workers:
                 self._request(worker, json.dumps([number, *seeds[envs]]).encode())
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Start one step of batch `number` in the workers; `action` has the arrays [e, ...] of its e streams."""
+        """Start one step of batch `number` in the workers; `receive` waits for it.
+
+        `action` has one array [e, ...] for each array of the action space; e is the number of the batch's streams.
+        """
         self._views[number].act(action)
         self._steps[number] += 1
         for worker in range(len(self._processes)):
@@ -189,7 +196,7 @@ class Workers:
     def receive(self, number: int) -> HostStep:
         """Return the result of the step or reset of batch `number`, for which it waits.
 
-        Every worker answers its requests in order.
+        Results must be received in the order of their requests, as every worker answers in that order.
         """
         for worker in range(len(self._processes)):
             self._answer(worker)
@@ -240,7 +247,10 @@ class Workers:
             raise EnvError(failure_text(report) if index >= 0 else f"worker process {worker}\n{report['cause']}")
 
     def _worker_error(self, worker: int, reason: str) -> EnvError:
-        """Close all environments and return the error for a worker that does not answer."""
+        """Close all environments and return the error for a worker that does not answer.
+
+        `worker` is the worker's number, and `reason` says what happened.
+        """
         index = int(self.arrays.stepping[worker])
         at = ""
         if index >= 0:

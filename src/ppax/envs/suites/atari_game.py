@@ -121,9 +121,9 @@ class AtariGame(gymnasium.Env):
                 return frame, total
 
     def _life(self) -> tuple[np.ndarray | None, float, bool]:
-        """Return first picture [H, W] of the next life, score so far, and whether the game ended instead.
+        """Return the first picture [H, W] of the next life, the score up to it, and whether the game is over.
 
-        The picture is None if the game ended.
+        The picture is None if the game is over.
         """
         total = 0.0
         for action in (NOOP, FIRE) if self._fires else (NOOP,):

@@ -76,6 +76,7 @@ class Brax:
 def load(env_id: str, time_out_truncates: bool = False, **kwargs: Any) -> Environment:
     """Return the brax environment `env_id`, "ant" or with a physics backend "spring/ant", truncated after 1000 steps.
 
+    With `time_out_truncates` an end that the environment marks as `time_out` is a truncation, otherwise a termination.
     `kwargs` go to the environment and must be hashable. Raises ImportError without brax, ConfigError for an unknown
     environment or backend.
     """

@@ -63,7 +63,10 @@ class EnvPoolVector(VectorEnv):
             self.single_action_space = self._pool.action_space
 
     def _with_stats(self, reward: np.ndarray, over: np.ndarray, info: dict[str, Any]) -> dict[str, Any]:
-        """Return `info` with the logged reward and episode end added, for games that learn from others (`RULES`)."""
+        """Return `info` with the reward and the episode end for logs, where learning uses others; else `info` itself.
+
+        These are Atari games (`RULES`), which learn from clipped rewards and single lives, and log whole games.
+        """
         return info | {"episode_stats": (np.asarray(reward, np.float32), over)} if self._rules else info
 
 

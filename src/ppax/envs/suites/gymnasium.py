@@ -36,9 +36,10 @@ def ids() -> list[str]:
 def gymnasium_spec(env_id: str) -> registration.EnvSpec:
     """Return Gymnasium's registered spec of `env_id`; without a version in the id, that of the newest one.
 
-    The module of "module:id" is imported first, if the user trusts its package (names also come from run files, which
-    must not execute code by themselves), and so are trusted packages where no id of this name is registered yet. Warns
-    if there is a newer version. Raises ConfigError for an unknown id, and Untrusted.
+    In "module:id" the module, which registers the id, is imported first. If an id of this name is not registered yet,
+    all packages that the user trusts are imported. Warns if there is a newer version. Raises ConfigError for an unknown
+    id, and Untrusted for a module of a package that the user does not trust: ids also come from run files, which must
+    not execute code by themselves.
     """
     module, _, name = env_id.rpartition(":")
     if module:
@@ -89,9 +90,9 @@ def constructor_arguments(env_id: str) -> dict[str, Any]:
 def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options: Any) -> HostEnv:
     """Return `num_envs` environments `env_id` of Gymnasium, with its usual wrappers.
 
-    `options` go to `gymnasium.make`; those with low and high are drawn at every reset, for which each episode has a new
-    environment. Raises ConfigError for an unknown id and ImportError, naming the extra to install, for a missing
-    library.
+    `options` are arguments of `gymnasium.make`. One with "low" and "high" is drawn at every reset; then each episode
+    has a new environment. Raises ConfigError for an unknown id and ImportError, naming the extra to install, for a
+    missing library.
     """
     name, spec = f"gymnasium/{env_id}", gymnasium_spec(env_id)
     # the stepper resets first and has its own checks, so two of Gymnasium's wrappers are not needed

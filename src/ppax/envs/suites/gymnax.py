@@ -40,9 +40,9 @@ DRAWN: dict[str, tuple[Any, dict[str, str]]] = {
 class Gymnax:
     """Environment of gymnax, without its time limit. Create it with `load`.
 
-    The parameters are leaves, in `params`. Spaces must be known while tracing, so those parameters on which they depend
-    are static too, in `ends`, as `make` was given them: a policy for this environment keeps its actions where another
-    value is tried afterwards.
+    Its parameters are traced, in `params`. Spaces must be known while tracing: those parameters on which they depend
+    are also static, in `ends`, with the values or ranges that were given to `make`. Values that are tried afterwards do
+    not change the spaces, and so not a policy's actions.
     """
 
     params: PyTree  # gymnax's own EnvParams
@@ -53,9 +53,9 @@ class Gymnax:
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Space of observations, with the shape and dtype of actual ones.
+        """Space of observations, with the shape and dtype of actual observations.
 
-        Bounds and dtypes that gymnax declares are not reliable.
+        The bounds and dtypes that gymnax declares are not reliable.
         """
         obs = jax.eval_shape(lambda key: self.reset(key).obs, jax.random.key(0))
         with jax.ensure_compile_time_eval():
@@ -72,9 +72,9 @@ class Gymnax:
     def _declared(
         self, of: Callable[[Any], Any], convert: Callable[[Any], spaces.Space]
     ) -> tuple[spaces.Space, spaces.Space]:
-        """Return the spaces that `of(params)` declares with parameters at the lower and at the upper ends of ranges.
+        """Return the spaces that `of(params)` declares with parameters at their lower and at their upper ends.
 
-        `convert` makes each a space of Gymnasium.
+        The two ends are those of `ends`. `convert` makes each a space of Gymnasium.
         """
         params, ends = self.env.default_params, ({name: end[i] for name, *end in self.ends} for i in (0, 1))
         low, high = (convert(of(params.replace(**values) if values else params)) for values in ends)
@@ -123,10 +123,10 @@ def load(env_id: str, **kwargs: Any) -> Environment:
 
 
 def with_spaces(env: Any, params: Mapping[str, Any]) -> Any:
-    """Return `env`, a gymnax environment in any wrappers, with the spaces that it has with these parameters.
+    """Return `env`, a gymnax environment in any wrappers, with the spaces that belong to the parameters `params`.
 
-    A parameter is a value, or has low and high ends. Raises ConfigError for a range in which the number of actions or
-    observations changes.
+    A parameter is a value, or a range with "low" and "high". Raises ConfigError for a range in which the number of
+    actions or observations changes.
     """
     if not isinstance(env, Gymnax):
         return dataclasses.replace(env, env=with_spaces(env.env, params))

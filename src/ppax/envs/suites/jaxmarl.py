@@ -105,9 +105,9 @@ class JaxMARL:
 
 @part
 class Overcooked(JaxMARL):
-    """Environment Overcooked with reward shaping.
+    """Environment Overcooked with reward shaping: `shaping` weights rewards for steps towards a soup.
 
-    Soups are delivered too rarely by chance to learn from their reward alone.
+    Soups are delivered too rarely by chance to learn from the reward of delivery alone.
     """
 
     shaping: Scalar = number("weight of the shaped reward, for steps towards a soup", default=0.0, low=0.0)
@@ -157,10 +157,10 @@ def _make(env_id: str, **kwargs: Any) -> tuple[Any, int | None]:
 
 @functools.cache
 def _groups(env: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return groups of agents by their names without numbers; () if all agents have the same spaces.
+    """Return groups of agents with different spaces, by the agents' names without numbers: "agent_0" is in "agent".
 
-    They are pairs of name and agents' names. Where agents of a group still have different spaces, each agent is its own
-    group.
+    They are pairs of the group's name and its agents' names; () if all agents have the same spaces. If agents of one
+    group still have different spaces, each agent of the environment is its own group.
     """
 
     def spaces_of(name: str) -> str:
@@ -185,7 +185,7 @@ def _shapes(env: Any) -> dict[str, tuple[int, ...]]:
 
 @functools.cache
 def _masks(env: Any) -> bool:
-    """Return whether the environment has action masks: most do not implement `get_avail_actions`."""
+    """Return whether the JaxMARL environment has action masks; most do not implement `get_avail_actions`."""
     try:
         shapes = jax.eval_shape(lambda key: _allowed(env, env.reset(key)[1]), jax.random.key(0))
     except (NotImplementedError, AttributeError):

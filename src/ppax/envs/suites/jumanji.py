@@ -123,7 +123,7 @@ def _observation_space(env: Any) -> spaces.Space:
 def _space(spec: Any, value: Any, counter: bool = False) -> spaces.Space:
     """Return the Gymnasium space with the dtypes of `value` and the bounds of Jumanji's `spec`.
 
-    If `counter`, integers are a Box and no category.
+    With `counter`, integers are numbers, in a Box; otherwise they are categories where `spec` says so.
     """
     fields = _fields(value)
     if fields is not None:

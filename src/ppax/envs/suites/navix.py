@@ -24,7 +24,8 @@ from ppax.envs.suites.registry import known, library, strong
 class Navix:
     """Room of NAVIX. Create it with `load`.
 
-    NAVIX has its own time limit, which is a truncation; in a step with a termination too, only that is reported.
+    NAVIX has its own time limit, which is a truncation. A step that is both truncated and terminated is reported as
+    terminated only.
     """
 
     env: Any = static(doc="environment object of NAVIX")

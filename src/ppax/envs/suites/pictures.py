@@ -87,7 +87,7 @@ def _ground(canvas: Canvas, eye: np.ndarray, middle: np.ndarray, half: float) ->
 def _geom(
     canvas: Canvas, eye: np.ndarray, kind: int, size: np.ndarray, place: np.ndarray, turn: np.ndarray, colour: Colour
 ) -> None:
-    """Draw one geom (elementary body of MuJoCo) with this type, size, place and rotation matrix `turn`.
+    """Draw one geom (elementary body of MuJoCo) of the type `kind`, with its size, place and rotation matrix `turn`.
 
     `eye` has the camera's axes as rows.
     """

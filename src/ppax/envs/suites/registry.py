@@ -1,4 +1,8 @@
-"""Registry of the suites of environments, each an extra of the same name, and what their adapters share."""
+"""Registry of the suites of environments, and what their adapters share.
+
+Each suite's library is installed by ppax's extra of the suite's name, as `pip install "ppax[brax]"`; Gymnasium always
+is.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ class Suite(NamedTuple):
     """Description of a suite of environments, which is available without importing the suite."""
 
     library: str  # module that the extra installs
-    expensive_resets: bool = False  # a reset costs as much as many steps: use a pool (wrappers/resets.py)
+    expensive_resets: bool = False  # a reset costs as much as many steps: use a pool (envs/vector.py)
     follows_params: bool = False  # spaces depend on parameters that are set afterwards: `with_spaces` of the adapter
 
 
@@ -44,7 +48,7 @@ HOST_SUITES = {"gymnasium": "gymnasium", "atari": "ale_py", "envpool": "envpool"
 def load(suite: str, env_id: str, options: Mapping[str, Any] | None = None, *arguments: Any) -> Any:
     """Return the environment `env_id` of a suite, made with `options`, arguments of the suite's own constructor.
 
-    `arguments` are further arguments of the adapter. Raises ImportError, naming the extra, if the suite is not
+    `arguments` go to the adapter's `load` after `env_id`. Raises ImportError, naming the extra, if the suite is not
     installed, and ConfigError for options that it does not accept.
     """
     adapter = _adapter(suite)
@@ -74,9 +78,10 @@ def require_adapted(env: object) -> None:
 
 
 def with_spaces(suite: str, env: Any, env_params: Mapping[str, Any]) -> Any:
-    """Return an environment of a suite with the spaces that belong to these parameters; most suites' do not change.
+    """Return an environment of a suite with the spaces that belong to the parameters `env_params`.
 
-    A parameter is a value, or a range with low and high.
+    In most suites the spaces depend on no parameter, and `env` is returned unchanged. A parameter is a value, or a
+    range with "low" and "high".
     """
     return _adapter(suite).with_spaces(env, env_params) if SUITES[suite].follows_params and env_params else env
 

@@ -25,7 +25,7 @@ from ppax.envs.wrappers.wrapper import Wrapper
 class Group(NamedTuple):
     """Group of agents that share a policy: spaces, size and the actor's observation entries.
 
-    `network(group)` takes it as an environment.
+    It takes the place of an environment where a network is made for the group: `network(group)`.
     """
 
     observation_space: spaces.Space

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
 from ppax.envs.wrappers.agent_groups import count_agents
 from ppax.envs.wrappers.wrapper import Wrapper
@@ -22,7 +23,10 @@ EPISODE_RETURN = "episode_return"
 
 
 class BoundarySamplingState(NamedTuple):
-    """State of the environment with drawn parameters, the end of a range that the episode visits, and its return."""
+    """State of the environment with drawn parameters, the end of a range that the episode is at, and its return.
+
+    The return is that of the episode so far.
+    """
 
     inner: Any  # params.RandomisedState
     end: Array  # [] int32, 2i: lower end of the number i, 2i + 1: its upper end; 2d: none
@@ -33,9 +37,9 @@ class BoundarySamplingState(NamedTuple):
 class BoundarySampling(Wrapper):
     """Wrapper of `env`, which draws parameters at resets: in a `share` of episodes one of them is an end of its range.
 
-    Boundary sampling of automatic domain randomisation. Metrics, which `collect` sums over episodes, are the
-    performance (`total_name`) and the number of episodes (`count_name`) at each end of a range. An episode is not
-    counted if its end has moved since its reset.
+    This is the boundary sampling of automatic domain randomisation (ADR), which measures the policy at the ends. It
+    adds two metrics for each end of a range, which `collect` sums over episodes: the performance (`total_name`) and the
+    number of episodes (`count_name`). An episode is not counted if its end has moved since its reset.
     """
 
     env: Any  # Randomised
@@ -46,7 +50,7 @@ class BoundarySampling(Wrapper):
     def reset(self, key: Key) -> EnvReset:
         """Return a new episode in which one parameter may be at an end of its range.
 
-        The others are drawn from theirs.
+        All other parameters are drawn from their ranges.
         """
         end_key, reset_key = jax.random.split(key)
         none = 2 * len(self.names)
@@ -59,10 +63,14 @@ class BoundarySampling(Wrapper):
         agents = () if self.num_agents is None else (count_agents(self.num_agents),)
         return start._replace(state=BoundarySamplingState(start.state, end, jnp.zeros(agents, jnp.float32)))
 
-    def step(self, state: BoundarySamplingState, action: PyTree, key: Key) -> EnvStep:
-        """Return the result of one step of the inner environment, with metrics of the ends of the ranges.
+    def inside(self, state: BoundarySamplingState) -> tuple[Environment, PyTree]:
+        """Return the inner environment and its state."""
+        return self.env, state.inner
 
-        Those of this episode's end are the performance so far and a count of 1, all others are 0.
+    def step(self, state: BoundarySamplingState, action: PyTree, key: Key) -> EnvStep:
+        """Return the result of one step of the inner environment, with two metrics for each end of a range.
+
+        For the end at which this episode is, they are the performance so far and a count of 1; for all other ends 0.
         """
         step: EnvStep = self.env.step(state.inner, action, key)
         so_far = state.episode_return + jnp.asarray(step.reward, jnp.float32)
@@ -75,7 +83,7 @@ class BoundarySampling(Wrapper):
         return step._replace(state=BoundarySamplingState(step.state, state.end, so_far), metrics=metrics)
 
     def _ends(self) -> Iterator[tuple[str, Scalar]]:
-        """Yield (name of the parameter, value) of every end of a range, in the order of the ends' numbers."""
+        """Yield (name of the parameter, value) of every end of a range: of each parameter the lower, then the upper."""
         for name in self.names:
             yield name, self.env.low[name]
             yield name, self.env.high[name]
@@ -88,13 +96,17 @@ class BoundarySampling(Wrapper):
 
 
 def total_name(end: int) -> str:
-    """Return the name of the metric of the performance at an end of a range, given as its number.
+    """Return the name of the metric of the performance at an end of a range.
 
-    No environment's own name has a slash.
+    `end` is 2 i for the lower end of parameter i and 2 i + 1 for its upper end. The name has slashes, which the names
+    of an environment's own metrics never have.
     """
     return f"ends/total/{end}"
 
 
 def count_name(end: int) -> str:
-    """Return the name of the metric of the number of episodes at an end of a range, given as its number."""
+    """Return the name of the metric of the number of episodes at an end of a range.
+
+    `end` is 2 i for the lower end of parameter i and 2 i + 1 for its upper end.
+    """
     return f"ends/count/{end}"

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ppax.core.protocols import Environment
-from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.core.types import ConfigError, EnvStep, Key, PyTree, part, static
 from ppax.envs.wrappers.wrapper import Wrapper
 
 
@@ -26,10 +26,6 @@ class ClipActions(Wrapper):
     def action_space(self) -> spaces.Space:
         """Action space of the inner environment, with the bounds of its boxes within the limit."""
         return narrowed(self.env.action_space, self.limit)
-
-    def reset(self, key: Key) -> EnvReset:
-        """Return a new episode of the inner environment."""
-        return self.env.reset(key)
 
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
         """Return the result of a step of the inner environment with the clipped action."""

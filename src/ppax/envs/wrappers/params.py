@@ -50,7 +50,7 @@ class Parameter(NamedTuple):
 
 
 class Item(NamedTuple):
-    """Entry of an environment's part or of another structure: its key, value and declaration."""
+    """Entry of a dataclass, mapping or sequence: its key, value and declaration, and whether it is compiled in."""
 
     key: Any
     value: Any
@@ -77,8 +77,8 @@ def parameters(env: Any) -> dict[str, Parameter]:
 def by_short_name(given: Mapping[str, Value], known: Mapping[str, Parameter]) -> dict[str, Value]:
     """Return parameters by their shortest names; `given` has them in nested tables or by dotted paths.
 
-    The tables are nested like the environment. Names that are not in `known` stay as they are, with tables that have no
-    number of `known` in them.
+    {"cart": {"gravity": 9.8}} and {"cart.gravity": 9.8} both become {"gravity": 9.8}: tables are nested like the
+    environment. Names that are not in `known` stay as they are, and so do tables without a parameter in `known`.
     """
     dotted = {parameter.dotted: name for name, parameter in known.items()}
     prefixes = {path.rpartition(".")[0] for path in dotted if "." in path}
@@ -118,14 +118,17 @@ def parameter_value(env: Any, name: str) -> Value:
 
 
 def value_at(thing: Any, path: ParameterPath) -> Any:
-    """Return the entry of `thing`, nested parts and structures, at `path`."""
+    """Return the entry at `path` of `thing`, a dataclass, mapping or sequence with others inside."""
     for step in path:
         thing = next(entry.value for entry in _entries(thing) if entry.key == step)
     return thing
 
 
 def put(thing: Any, path: ParameterPath, value: Any) -> Any:
-    """Return a copy of `thing`, nested parts and structures, with the entry at `path` replaced by `value`."""
+    """Return a copy of `thing` with the entry at `path` replaced by `value`.
+
+    `thing` is a dataclass, mapping or sequence with others inside.
+    """
     step, *rest = path
     new = put(value_at(thing, (step,)), tuple(rest), value) if rest else value
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
@@ -143,9 +146,9 @@ def plain_value(value: Any) -> Any:
 
 
 def _parameters(thing: Any, path: ParameterPath, in_static: bool) -> Iterator[Parameter]:
-    """Yield the parameters in one structure of an environment, which is at `path`.
+    """Yield the parameters in `thing`, an environment or a structure inside of one, which is at `path`.
 
-    Inside of a static field (`in_static`) only those that are declared count.
+    Inside of a static field (`in_static`) only fields that are declared as parameters count, not every number.
     """
     for key, value, field, is_static in _entries(thing):
         here, kind = (*path, key), _kind(value)
@@ -224,8 +227,12 @@ class Randomised(Wrapper):
         step = self.with_numbers(state.numbers).step(state.inner, action, key)
         return step._replace(state=RandomisedState(step.state, state.numbers))
 
+    def inside(self, state: RandomisedState) -> tuple[Environment, PyTree]:
+        """Return the inner environment with the parameters of this episode, and its state."""
+        return self.with_numbers(state.numbers), state.inner
+
     def with_numbers(self, numbers: Mapping[str, Scalar]) -> Environment:
-        """Return the inner environment with these parameters, by name."""
+        """Return the inner environment with the values `numbers` of its sampled parameters, by name."""
         env = self.env
         for name, path in self.paths:
             env = put(env, path, jnp.asarray(numbers[name], jnp.float32))
@@ -235,8 +242,8 @@ class Randomised(Wrapper):
 def adjust(env: Environment, params: Mapping[str, Value]) -> Environment:
     """Return `env` with other parameters: `{"gravity": 12.0, "half_length": {"low": 0.25, "high": 1.0}}`.
 
-    Those with `low` and `high` are sampled uniformly at every reset. Raises ConfigError for an unknown name and for an
-    invalid value.
+    A parameter with "low" and "high" is sampled uniformly at every reset. All parameters that `params` does not name
+    stay as they are. Raises ConfigError for an unknown name and for an invalid value.
     """
     if isinstance(env, AROUND):
         return dataclasses.replace(env, env=adjust(env.env, params))
@@ -260,9 +267,9 @@ def adjust(env: Environment, params: Mapping[str, Value]) -> Environment:
 
 
 def ranges_of(env: Environment) -> dict[str, dict[str, ParameterPath]]:
-    """Return, by name, the paths of both ends of each range from which the environment draws a parameter.
+    """Return the paths in `env` of both ends of each range from which it draws a parameter.
 
-    It is {} where it draws none.
+    They are {name of the parameter: {"low": path, "high": path}}; {} if the environment draws none.
     """
     path: ParameterPath = ()
     while isinstance(env, AROUND):
@@ -272,15 +279,15 @@ def ranges_of(env: Environment) -> dict[str, dict[str, ParameterPath]]:
 
 
 def is_range(value: Any) -> bool:
-    """Return whether the value of a parameter is a range to be drawn from: a table of `low` and `high` and no more."""
+    """Return whether a parameter's value is a range to be drawn from: a table of "low", "high" or both, and no more."""
     return isinstance(value, Mapping) and bool(value) and {*value} <= {"low", "high"}
 
 
 def nested(params: Mapping[str, Any], place: str = "env_params") -> dict[str, Any]:
     """Return parameters with tables for dotted names: {"config.lanes": 2} as {"config": {"lanes": 2}}.
 
-    Raises ConfigError, which names `place`, for a name inside a table that no run file can hold, and where a value has
-    a table's name.
+    Of a value and a table of the same name the later one stays. Raises ConfigError for a name that is no string, as run
+    files have no others; `place` is what the error calls `params`.
     """
     tables: dict[str, Any] = {}
     for name, value in params.items():
@@ -311,9 +318,10 @@ def first_values(params: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def refuse_drawn(name: str, params: Mapping[str, Value], drawable: Collection[str] = ()) -> None:
-    """Raise ConfigError if an argument of a constructor is a range, as only numbers of the environment can be sampled.
+    """Raise ConfigError if one of `params`, arguments of a constructor, is a range, as these cannot be drawn at resets.
 
-    `name` is that of the environment, and `drawable` are the names of its numbers.
+    Only an environment's own numbers can be: `drawable` are their names, and `name` is that of the environment, for the
+    error.
     """
     for key, value in params.items():
         if is_range(value):
@@ -338,7 +346,10 @@ def refuse_lists(params: Mapping[str, Value], function: Callable[..., Any]) -> N
 
 
 def _refuse_list(name: str, value: Any) -> None:
-    """Raise ConfigError for a list in place of the number `name`; two numbers are probably meant as a range."""
+    """Raise ConfigError if `value`, given for the number `name`, is a list; nothing otherwise.
+
+    Two numbers are probably meant as a range, which the error then shows how to write.
+    """
     if not isinstance(value, list | tuple):
         return
     path = f"env_params.{name}"

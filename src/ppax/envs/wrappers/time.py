@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.sequences import where_rows
+from ppax.core.protocols import Environment
 from ppax.core.types import EnvReset, EnvStep, Key, PyTree, Scalar, number, part, static
 from ppax.envs.wrappers.agent_groups import count_agents, where_agents
 from ppax.envs.wrappers.wrapper import Wrapper
@@ -59,6 +60,10 @@ class TimeLimit(Wrapper):
         start = self.env.reset(key)
         return start._replace(state=TimeLimitState(start.state, jnp.zeros((), jnp.int32)))
 
+    def inside(self, state: TimeLimitState) -> tuple[Environment, PyTree]:
+        """Return the inner environment and its state."""
+        return self.env, state.inner
+
     def step(self, state: TimeLimitState, action: PyTree, key: Key) -> EnvStep:
         """Return the result of a step of the inner environment, truncated if the episode has `max_steps` steps."""
         step = self.env.step(state.inner, action, key)
@@ -105,6 +110,10 @@ class ActionRepeat(Wrapper):
         agents = () if self.num_agents is None else (count_agents(self.num_agents),)
         return start._replace(state=ActionRepeatState(start.state, jnp.zeros(agents, bool)))
 
+    def inside(self, state: ActionRepeatState) -> tuple[Environment, PyTree]:
+        """Return the inner environment and its state."""
+        return self.env, state.inner
+
     def step(self, state: ActionRepeatState, action: PyTree, key: Key) -> EnvStep:
         """Return the result of up to `repeats` steps of the inner environment with the same action.
 
@@ -136,8 +145,9 @@ class ActionRepeat(Wrapper):
 
 
 def _kept(earlier: Array, before: Array, now: Array) -> Array:
-    """Return a metric of one of several repeats of an action: that of `before` where the episode had ended `earlier`.
+    """Return a metric after one repeat of an action: `now`, or `before` where the episode had ended `earlier`.
 
-    `earlier` is [A]; a metric [] is shared by all agents.
+    `before` is the metric after the last repeat, and `earlier` [A] says whose episode ended before this one. A metric
+    [] is shared by all agents: it is `before` only if the episodes of all have ended.
     """
     return jnp.where(earlier if now.ndim == earlier.ndim else earlier.all(), before, now)

@@ -61,8 +61,9 @@ class TeamState(NamedTuple):
 class TeamView(Wrapper):
     """Wrapper of `env` with dict observations: "own", and optionally "agent" and "joint". Create it with `team_view`.
 
-    "agent" is the agent's index. "joint" is the same for all agents: `global_state` of the environment if it has one,
-    else the concatenated observations of all agents, with zeros for agents whose episode has ended.
+    "own" is the agent's observation in `env`, and "agent" the agent's index. "joint" is the same for all agents:
+    `global_state` of the environment if it has one, else the concatenated observations of all agents, with zeros for
+    agents whose episode has ended.
     """
 
     agent_ids: bool = static("add the agent's index to its observation")
@@ -70,7 +71,7 @@ class TeamView(Wrapper):
 
     @property
     def observation_space(self) -> spaces.Dict:
-        """Space of one agent's observation: a Dict of "own", and of "agent" and "joint" if they are there."""
+        """Space of one agent's observation: a Dict of "own", and of "agent" and "joint" if the wrapper adds them."""
         entries: dict[str, spaces.Space] = {OWN: self.env.observation_space}
         if self.agent_ids:
             entries[AGENT] = spaces.Discrete(self.num_agents)
@@ -100,6 +101,10 @@ class TeamView(Wrapper):
         obs = self._observe(start, out)
         return start._replace(state=TeamState(start.state, out), obs=obs, global_state=None)
 
+    def inside(self, state: TeamState) -> tuple[Environment, PyTree]:
+        """Return the inner environment and its state."""
+        return self.env, state.inner
+
     def step(self, state: TeamState, action: PyTree, key: Key) -> EnvStep:
         """Return the result of a step of the inner environment, with dict observations."""
         step = self.env.step(state.inner, action, key)
@@ -122,10 +127,11 @@ class TeamView(Wrapper):
 
 
 def team_view(env: Environment, agent_ids: bool, central_critic: bool, name: str) -> Environment:
-    """Return `env` with agent indices and a joint observation added to observations, as requested.
+    """Return `env` with agent indices (`agent_ids`) or a joint observation (`central_critic`) added to observations.
 
-    `name` is the name of `env` in errors. Raises ConfigError for environments with one agent, with agents of different
-    spaces, and with observations that cannot be flattened to a vector.
+    It is `env` itself if neither is requested. `name` is the name of `env` in errors. Raises ConfigError for
+    environments with one agent, with agents of different spaces, and with observations that cannot be flattened to a
+    vector.
     """
     if not agent_ids and not central_critic:
         return env

@@ -1,18 +1,22 @@
-"""Base of the wrappers: a compiled environment around another one, with its spaces and its number of agents."""
+"""Base of the wrappers, and pictures of compiled environments inside any wrappers."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from gymnasium import spaces
 
 from ppax.core.protocols import Environment
-from ppax.core.types import part
+from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part
 
 
 @part
 class Wrapper:
-    """Base of wrappers: a compiled environment around `env`, with its spaces and agents.
+    """Base of wrappers: a compiled environment around `env`, with its spaces, agents, resets and steps.
 
-    A wrapper that has other spaces or agents declares them again.
+    A subclass changes what it is for, for example the reward in `step`. One that keeps a state of its own beside that
+    of `env` also defines `inside`, so that films can be drawn.
     """
 
     env: Environment
@@ -31,3 +35,36 @@ class Wrapper:
     def num_agents(self) -> int | dict[str, int] | None:
         """Number of agents of the inner environment; a dict by group with groups; None without an agent axis."""
         return self.env.num_agents
+
+    def reset(self, key: Key) -> EnvReset:
+        """Return a new episode of the inner environment."""
+        return self.env.reset(key)
+
+    def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
+        """Return the result of a step of the inner environment."""
+        return self.env.step(state, action, key)
+
+    def inside(self, state: Any) -> tuple[Environment, PyTree]:
+        """Return the inner environment and its state, which is `state` itself for a wrapper without its own."""
+        return self.env, state
+
+
+def render(env: Any, state: PyTree) -> np.ndarray:
+    """Return a picture of one environment, inside any wrappers, in `state`: uint8 [H, W, 3].
+
+    Raises ConfigError if the environment has no `render(state)`.
+    """
+    while isinstance(env, Wrapper):
+        env, state = env.inside(state)
+    draw = getattr(env, "render", None)
+    if draw is None:
+        raise ConfigError(
+            f"{type(env).__name__} cannot be drawn: give the class a method render(state) -> uint8 [H, W, 3]; "
+            "what is built in has one"
+        )
+    picture = np.asarray(draw(state))
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
+        raise ConfigError(
+            f"{type(env).__name__}.render gave {picture.dtype}{list(picture.shape)}: must be uint8 [H, W, 3]"
+        )
+    return picture

@@ -1,4 +1,4 @@
-"""Imitation of others: extensions for distillation of a teacher policy, and for cloning of demonstrations."""
+"""Imitation: extensions for distillation of a teacher policy, and for cloning of demonstrations."""
 
 from ppax.extensions.imitation.cloning import BehaviourCloning, clone
 from ppax.extensions.imitation.demonstrations import Demonstrations

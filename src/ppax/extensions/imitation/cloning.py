@@ -50,7 +50,7 @@ class BehaviourCloning(Extension):
     data: LazyDemonstrations | None = static("the demonstrations, as `clone` holds them", default=None)
 
     def terms(self, rows: Rows) -> Terms:
-        """Return the negative log-likelihood of a demonstrated action for each row, [N].
+        """Return coef * the negative log-likelihood of a demonstrated action for each row, [N]; each row draws one.
 
         Raises ConfigError for a network with memory, and for importance weights.
         """
@@ -71,11 +71,11 @@ class BehaviourCloning(Extension):
 def clone(env: Any, demonstrations: Any = "", checksum: str = "", coef: Scalar = 1.0) -> BehaviourCloning:
     """Return the extension that clones `demonstrations` for the spaces of `env`.
 
-    `demonstrations` are the path of an .npz file, or a mapping, of the arrays `observations`, `actions`, `terminations`
-    and `truncations`, episodes one after the other. A path is in the run file, so that a run continues from its
-    directory; arrays have to be passed again. With a `checksum` they are read when the loss is first computed, and have
-    to be the same. Raises ConfigError, naming the array, where one does not fit the spaces, and for a file that is
-    missing.
+    `demonstrations` is the path of an .npz file, or a mapping, with the arrays `observations`, `actions`,
+    `terminations` and `truncations`, episodes one after the other. A path is kept in the run file, and read again when
+    the run is continued; arrays have to be passed again. With a `checksum`, demonstrations are read only when the loss
+    is first computed, and must have this checksum. Raises ConfigError, naming the array, where one does not fit the
+    spaces, and for a file that is missing.
     """
     path = os.path.abspath(demonstrations) if isinstance(demonstrations, str | Path) and str(demonstrations) else ""
     if not path and isinstance(demonstrations, str):
@@ -87,9 +87,9 @@ def clone(env: Any, demonstrations: Any = "", checksum: str = "", coef: Scalar =
 
 
 def as_sampled(distribution: Any, action: PyTree) -> PyTree:
-    """Return actions [N, ...] of the environment as `distribution` samples them: the inverse of its `env_action`.
+    """Return the environment's actions [N, ...] in the form in which `distribution` samples them.
 
-    Raises ConfigError for a distribution whose map to actions has no inverse.
+    It is the inverse of the distribution's `env_action`. Raises ConfigError for a distribution without such an inverse.
     """
     if type(distribution) is Joint:
         parts = distribution.components
@@ -109,7 +109,10 @@ def as_sampled(distribution: Any, action: PyTree) -> PyTree:
 
 
 def _in_box(distribution: Any, x: Array) -> Array:
-    """Return vectors [N, d] of a Box as `distribution` samples them, before it maps them into the bounds."""
+    """Return actions of a Box, vectors [N, d], in the form in which `distribution` samples them.
+
+    A distribution that squashes by tanh samples them before tanh.
+    """
     if type(distribution) is Normal:
         return x
     if type(distribution) is Beta:

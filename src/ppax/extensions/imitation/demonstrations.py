@@ -36,7 +36,7 @@ class Demonstrations:
     """Demonstrated observations and actions of n steps, [n, ...]; objects with equal checksums compare equal."""
 
     def __init__(self, obs: PyTree, actions: PyTree, checksum: str):
-        """Keep the arrays, which `read` has checked, and the checksum of them."""
+        """Keep the arrays, which the function `read` has checked, and their checksum."""
         self.obs, self.actions, self.checksum = obs, actions, checksum
         self.size: int = len(jax.tree.leaves(actions)[0])
 
@@ -51,10 +51,13 @@ class Demonstrations:
 
 
 class LazyDemonstrations:
-    """Demonstrations known by their checksum, and read at their first use; equal checksums compare equal."""
+    """Demonstrations known by their checksum and read at their first use. Equal checksums compare equal."""
 
     def __init__(self, checksum: str, load: Callable[[], Demonstrations], loaded: Demonstrations | None = None):
-        """Keep `load`, the function that reads them; `loaded` where they have been read already."""
+        """Keep the demonstrations' checksum and `load`, the function that reads them.
+
+        `loaded` are the demonstrations if they have been read already.
+        """
         self.checksum, self._load, self._loaded = checksum, load, loaded
 
     def __eq__(self, other: object) -> bool:
@@ -67,7 +70,7 @@ class LazyDemonstrations:
         return f"LazyDemonstrations({self.checksum[:12]})"
 
     def rows(self) -> Demonstrations:
-        """Return the demonstrations, read at the first call; ConfigError where their checksum is another one."""
+        """Return the demonstrations, which the first call reads; ConfigError where they have another checksum."""
         if self._loaded is None:
             self._loaded = self._load()
         if self._loaded.checksum != self.checksum:
@@ -79,9 +82,10 @@ class LazyDemonstrations:
 
 
 def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demonstrations:
-    """Return the demonstrations of an .npz file or a mapping of arrays; ConfigError unless they fit the spaces.
+    """Return the demonstrations of an .npz file, or of a mapping of arrays; ConfigError unless they fit the spaces.
 
-    `observations` have one row for each action, or in addition the last observation of each episode, as in Minari.
+    The array `observations` has one row for each action; it may also have the last observation of each episode, as in
+    Minari.
     """
     name = repr(source) if isinstance(source, str) else "the mapping"
     arrays = _from_file(source) if isinstance(source, str) else _nested(source)
@@ -111,9 +115,10 @@ def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demons
 
 
 def _from_file(path: str) -> dict[str, Any]:
-    """Return the arrays of an .npz file, those of "a/b" in a mapping "a"; ConfigError for a file that is none.
+    """Return the arrays of an .npz file by name; ConfigError for a file that is none.
 
-    Arrays of Python objects are refused, as reading them could execute code.
+    An array with the name "a/b" is in a mapping "a" under "b". Arrays of Python objects are refused, as reading them
+    could execute code.
     """
     if not os.path.isfile(path):
         raise ConfigError(f"{FIELD} = {path!r}: is no file; must be an .npz file with {', '.join(FIELDS)}")
@@ -161,7 +166,7 @@ def _is_field(name: str) -> bool:
 
 
 def _nested(arrays: Any) -> dict[str, Any]:
-    """Return arrays by name, with those of "a/b" in a mapping "a"; ConfigError for anything but a mapping."""
+    """Return arrays by name, where an array "a/b" is in a mapping "a" under "b"; ConfigError unless given a mapping."""
     if not isinstance(arrays, Mapping):
         kind = type(arrays).__name__
         raise ConfigError(f"{FIELD}: a {kind}; must be the path of an .npz file, or a mapping of {', '.join(FIELDS)}")
@@ -183,10 +188,10 @@ def _flags(x: Any, name: str) -> np.ndarray:
 
 
 def _leaves(x: Any, space: spaces.Space, where: str) -> list[tuple[spaces.Space, np.ndarray, str]]:
-    """Return (space, array, name) for each elementary space of `space`, in the order of `jax.tree.leaves`.
+    """Return (space, array, name) for each elementary space inside `space`, in the order of `jax.tree.leaves`.
 
-    `x` has the arrays, in mappings for Dict and Tuple spaces; `where` is its name in messages. Raises ConfigError where
-    an array is missing or has no numbers.
+    An elementary space is any but Dict and Tuple. `x` has the arrays, in mappings for Dict and Tuple spaces; `where` is
+    its name in messages. Raises ConfigError where an array is missing or has no numbers.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         inner = _entries(space)
@@ -201,7 +206,10 @@ def _leaves(x: Any, space: spaces.Space, where: str) -> list[tuple[spaces.Space,
 
 
 def _entries(space: Any) -> dict[str, spaces.Space]:
-    """Return the parts of a Dict space by key, of a Tuple space by "0", "1", ..., in the order of `jax.tree.leaves`."""
+    """Return the spaces inside a Dict space by key, or inside a Tuple space by "0", "1", ...
+
+    They are in the order of `jax.tree.leaves`.
+    """
     if isinstance(space, spaces.Dict):
         return {key: space.spaces[key] for key in sorted(space.spaces)}
     return {str(place): one for place, one in enumerate(space.spaces)}
@@ -216,10 +224,10 @@ def _tree(space: spaces.Space, columns: Any) -> PyTree:
 
 
 def _rows_of_actions(ended: np.ndarray, observations: int) -> np.ndarray:
-    """Return the indices [n] of the observations that have an action: all but the last one of each episode.
+    """Return the indices [n] of the observations in which an action was taken: all but the last one of each episode.
 
-    `ended` [n] marks the last actions of episodes; `observations` is the number of observations. Raises ConfigError
-    where it fits neither one for each action nor one more for each episode.
+    `ended` [n] is True for the last actions of episodes. `observations` is the number of observations: n, or n and one
+    more for each episode; otherwise ConfigError is raised.
     """
     steps, episodes = len(ended), int(ended.sum()) + int(not ended[-1])
     if observations not in (steps, steps + episodes):
@@ -232,7 +240,10 @@ def _rows_of_actions(ended: np.ndarray, observations: int) -> np.ndarray:
 
 
 def _require_fit(space: Any, x: np.ndarray, where: str, steps: int) -> None:
-    """Raise ConfigError unless the array `x` has `steps` elements of an elementary space; `where` is its name."""
+    """Raise ConfigError unless the array `x` holds `steps` elements of `space`; `where` is its name in the message.
+
+    The space is none that contains others: no Dict and no Tuple.
+    """
     shape = (steps, *(space.shape or ()))
     if x.shape != shape:
         raise ConfigError(f"{FIELD}: {where} has shape {list(x.shape)}; must be {list(shape)}, for {space}")
@@ -250,9 +261,10 @@ def _require_fit(space: Any, x: np.ndarray, where: str, steps: int) -> None:
 
 
 def _limits(space: Any) -> tuple[Any, Any]:
-    """Return the smallest and largest number of an elementary space; for floats with slack for rounding.
+    """Return the smallest and largest number of a space; for floats with slack for rounding.
 
-    For a Box or MultiDiscrete they are arrays, one number for each element.
+    The space is none that contains others. For a Box or MultiDiscrete the limits are arrays, one number for each
+    element.
     """
     if isinstance(space, spaces.Discrete):
         return space.start, space.start + space.n - 1
@@ -265,7 +277,10 @@ def _limits(space: Any) -> tuple[Any, Any]:
 
 
 def _dtype(space: Any) -> np.dtype:
-    """Return the dtype that elements of an elementary space have in ppax, such as float32 for a Box of float64."""
+    """Return the dtype that elements of a space have in ppax, such as float32 for a Box of float64.
+
+    The space is none that contains others: no Dict and no Tuple.
+    """
     return next(leaves_of(space)).dtype
 
 

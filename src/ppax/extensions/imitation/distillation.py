@@ -71,10 +71,10 @@ class Distillation(Extension):
     policy: Teacher | None = static("the teacher, as `distill` holds it", default=None)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the state and parameters of the learner, of which this extension has none.
+        """Return an empty state and no parameters: distillation keeps none in the learner.
 
-        Raises ConfigError where the teacher acts (`beta`) beside a policy loss, whose probability ratios would be
-        wrong.
+        Raises ConfigError where the teacher acts (`beta`) and the agent has a policy loss, whose probability ratios
+        would be wrong.
         """
         if self.beta is not None and not isinstance(agent.loss, NoPolicyLoss):
             raise ConfigError(
@@ -85,9 +85,9 @@ class Distillation(Extension):
         return ExtensionState()
 
     def terms(self, rows: Rows) -> Terms:
-        """Return the divergence of the student from the teacher for each row, [N].
+        """Return coef * KL(teacher || student) for each row, [N].
 
-        Raises ConfigError where the distributions of the two are not of one kind.
+        Raises ConfigError where the distributions of teacher and student are not of one kind.
         """
         wanted, own = rows.extras, rows.policy.distribution
         _require_alike(wanted, own)
@@ -98,14 +98,14 @@ class Distillation(Extension):
     def init_streams(self, num_streams: int) -> PyTree:
         """Return the teacher's initial memory in each stream (one agent in one environment), for the hook `before`.
 
-        It advances by a whole rollout at a time.
+        The hook advances it by a whole rollout at a time.
         """
         return initial_memory(self.memory, num_streams)
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Return the distributions of the teacher's actions in a rollout [T, B], and its memory after it.
+        """Return the distributions of the teacher's actions in a rollout's steps [T, B], and its memory after them.
 
-        Rewards stay; the distributions are inputs of `terms`.
+        Rewards are returned as they are; the distributions are inputs of `terms`.
         """
         steps = rollout.steps
         obs, action_mask = zero_rows(steps.valid, (steps.obs, steps.action_mask))
@@ -115,8 +115,8 @@ class Distillation(Extension):
     def init_acting(self, agent: Any, num_streams: int) -> PyTree:
         """Return each stream's initial state of acting: the teacher's memory, and False, as no teacher has acted yet.
 
-        It is () without `beta`, the probability that the teacher acts. This memory advances at every step; that of
-        `init_streams` advances once per rollout.
+        A stream is one agent in one environment. The result is () without `beta`, the probability that the teacher
+        acts. This memory advances at every step; the one of `init_streams` advances once per rollout.
         """
         if self.beta is None:
             return ()
@@ -151,11 +151,11 @@ def distill(
     """Return the extension that distils `teacher` for the spaces of `env`.
 
     `teacher` is the path of a run directory or bundle, which `ppax.load` reads, "hf://OWNER/NAME", or a `ppax.Policy`.
-    With `beta`, each step's action is the teacher's with this probability (DAgger), which takes
-    `loss=ppax.losses.NoPolicyLoss()`. A path is in the run file, so that a run continues from its directory; a policy
-    has to be passed again. With a `checksum` the teacher is read when it is first needed, and has to be the same, its
-    `memory` too. Raises ConfigError, naming the field, for a teacher that is missing or another, has other spaces, or
-    has several agents.
+    With `beta`, each step's action is the teacher's with this probability (DAgger), which needs
+    `loss=ppax.losses.NoPolicyLoss()`. A path is kept in the run file, and read again when the run is continued; a
+    policy has to be passed again. With a `checksum`, the teacher is read only when it is first needed, and must have
+    this checksum and the arrays `memory`. Raises ConfigError, naming the field, for a teacher that is missing or
+    another, has other spaces, or has several agents.
     """
     if isinstance(teacher, str) and not teacher:
         raise ConfigError(f'distillation.teacher = "": must be {REMEDY}')
@@ -175,11 +175,12 @@ def _require_alike(wanted: Any, own: Any) -> None:
 
 
 class Teacher:
-    """Policy that is imitated, read at its first use. Teachers with equal checksums compare equal.
+    """Policy that a student imitates, read at its first use. Teachers with equal checksums compare equal.
 
-    Its weights are constants of the program, not leaves of the agent, over which sweeps and independent players map: a
-    program is compiled for one teacher. Its memory of each stream (one agent in one environment) is a tuple of arrays
-    [B, ...], whose shapes and types are known without reading it.
+    Its weights are constants of the compiled program, which is compiled for one teacher. They are no leaves of the
+    agent as a JAX tree, because a sweep, or agents with separate parameters, map over those. Its memory of each stream
+    (one agent in one environment) is a tuple of arrays [B, ...], whose shapes and types are known before the policy is
+    read.
     """
 
     def __init__(
@@ -190,7 +191,10 @@ class Teacher:
         wanted: tuple[spaces.Space, spaces.Space],
         policy: Any = None,
     ):
-        """Keep path, checksum, arrays of the memory and spaces; without a `policy` it will be read from `source`."""
+        """Keep the teacher's path, checksum, arrays of memory, and the spaces `wanted`, (observation, action).
+
+        Without a `policy`, it is read from the path `source` at its first use.
+        """
         self.source, self.checksum, self.memory, self._wanted, self._policy = source, checksum, memory, wanted, policy
         # two policies of Python may have equal weights and other activations
         self._key: Hashable = (checksum, "" if source else jax.tree.structure(policy.agent))
@@ -205,9 +209,9 @@ class Teacher:
         return f"Teacher({self.source or 'a policy'}, {self.checksum[:12]})"
 
     def follow(self, memory: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> Taught:
-        """Return the teacher's distributions in the steps [T, B, ...] of a rollout, and its memory after them.
+        """Return the teacher's distributions in the steps [T, B, ...] of a rollout, and its memory after these steps.
 
-        `memory` [B, ...] is that before them.
+        `memory` [B, ...] is the teacher's memory before them.
         """
         agent, learner = self._read()
         num_steps, streams = first.shape
@@ -225,7 +229,10 @@ class Teacher:
         return Taught(distribution, tuple(jax.tree.leaves(taught[1])))
 
     def act(self, memory: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key) -> TeacherActed:
-        """Return an action of the teacher for every stream (one agent in one environment), sampled; `key` is [B]."""
+        """Return a sampled action of the teacher for every stream (one agent in one environment), and its next memory.
+
+        `key` is [B], one for each stream.
+        """
         agent, learner = self._read()
         out = agent.policy(learner, self._carry(agent, memory), obs, first, action_mask)
         return TeacherActed(tuple(jax.tree.leaves(out.carry)), out.distribution, sample(out, key))
@@ -234,7 +241,10 @@ class Teacher:
         return jax.tree.unflatten(jax.tree.structure(_carry_of(agent)), memory)
 
     def _read(self) -> tuple[Any, Any]:
-        """Return the teacher's agent and learner; ConfigError unless they are those that the run began with."""
+        """Return the teacher's agent and learner, read at the first call; ConfigError unless it is the recorded one.
+
+        Recorded are its checksum and the arrays of its memory.
+        """
         if self._policy is None:
             policy = _checked(_loaded(self.source), self.source, self._wanted)
             _require_same(self.source, self.checksum, checksum_of(policy))
@@ -265,9 +275,10 @@ class TeacherActed(NamedTuple):
 def teacher_of(
     teacher: Any, checksum: str, memory: tuple[str, ...], observation: spaces.Space, action: spaces.Space
 ) -> Teacher:
-    """Return the teacher that a path or a policy names; it is read at once unless its checksum is given.
+    """Return the teacher that a path or a policy stands for; it is read at once unless a `checksum` is given.
 
-    `observation` and `action` are the spaces that it must have, and `memory` are the arrays of its memory.
+    `observation` and `action` are the spaces that it must have. `memory` describes the arrays of its memory, if it is
+    not read at once.
     """
     wanted = observation, action
     if not isinstance(teacher, str):
@@ -297,9 +308,9 @@ def _loaded(source: str) -> Any:
 
 
 def _checked(policy: Any, name: str, wanted: tuple[spaces.Space, spaces.Space]) -> Any:
-    """Return `policy`; ConfigError unless it is one policy of all agents, for the spaces `wanted`.
+    """Return `policy`; ConfigError unless it is a policy of PPO that all agents share, for the spaces `wanted`.
 
-    `name` is what the message calls it.
+    `name` is what the message calls the policy; `wanted` is (observation space, action space).
     """
     field = f"distillation.teacher: {name}"
     try:
@@ -325,7 +336,7 @@ def _require_same(source: str, recorded: str, found: str) -> None:
 
 
 def checksum_of(policy: Any) -> str:
-    """Return the SHA-256 of a policy's weights and statistics, and of those options that its actions depend on."""
+    """Return the SHA-256 of a policy: of its weights and statistics, and of the options that its actions depend on."""
     agent = policy.spec.config.get("agent", {})
     options = {name: agent[name] for name in READ if name in agent}
     digest = hashlib.sha256(json.dumps(options, sort_keys=True, default=str).encode())
@@ -338,23 +349,24 @@ def checksum_of(policy: Any) -> str:
 
 
 def teacher_memory(policy: Any) -> tuple[str, ...]:
-    """Return the arrays of a policy's memory in one stream as text for run files, such as ("float32[64]",).
+    """Return a description of a policy's memory in one stream, a text for each array, such as ("float32[64]",).
 
-    It is () for a policy without memory.
+    It is what a run file has, and () for a policy without memory. A stream is one agent in one environment.
     """
     arrays = jax.tree.leaves(_carry_of(policy.agent))
     return tuple(f"{x.dtype}[{','.join(map(str, x.shape[1:]))}]" for x in arrays)
 
 
 def _carry_of(agent: Any) -> PyTree:
-    """Return the shapes of an agent's memory in one stream, [1, ...]."""
+    """Return the shapes of an agent's memory in one stream (one agent in one environment), [1, ...] each."""
     return jax.eval_shape(lambda: agent.initial_carry(1))
 
 
 def initial_memory(arrays: tuple[str, ...], num_streams: int) -> tuple[Array, ...]:
-    """Return a memory of zeros [B, ...], which the first step of an episode resets, from its description.
+    """Return a teacher's memory of zeros [B, ...] for all streams, which the first step of an episode replaces.
 
-    `arrays` describe it as `teacher_memory` does; ConfigError for another text.
+    `arrays` describe it as `teacher_memory` does; ConfigError for a text of another form. A stream is one agent in one
+    environment.
     """
     found = [(text, ARRAY.fullmatch(text)) for text in arrays]
     for text, match in found:

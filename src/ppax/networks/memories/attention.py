@@ -27,7 +27,7 @@ class Attention:
     heads: int = static("attention heads; must divide the width", default=4, low=1)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return new parameters of embedding, attention and two dense layers, for features [size].
+        """Return new parameters of the attention memory (embedding, attention, two dense layers) for features [size].
 
         Raises ConfigError where `heads` does not divide `width`.
         """
@@ -46,21 +46,29 @@ class Attention:
         }
 
     def output_size(self, size: int) -> int:
-        """Return `width`, the length of the block's output."""
+        """Return the length of the attention memory's output, which is `width`."""
         return self.width
 
     def initial_carry(self, size: int) -> Recent:
-        """Return an empty cache of keys and values of the last `steps` - 1 steps."""
+        """Return the attention memory's empty cache of keys and values, for the last `steps` - 1 steps."""
         return empty_window(self.steps - 1, 2 * self.width)
 
     def project_in(self, params: Params, x: Array) -> dict[str, Array]:
-        """Return one step's embedded features [width], query [width], and key with value [2 width]."""
+        """Return what attention reads of one step: embedded features, query, and key with value.
+
+        Their sizes are [width], [width] and [2 width].
+        """
         x = dense(params["embed"], x)
         qkv = dense(params["qkv"], layer_norm(params["norm"], x))
         return {"x": x, "query": qkv[: self.width], "kv": qkv[self.width :]}
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return each step's attention output for one stream, [L, width], and the cache of keys and values after it."""
+        """Return the attention memory's new cache of keys and values, and each step's attention output, [L, width].
+
+        `x` is what `project_in` returns, for a sequence of L steps of one stream (one agent in one environment).
+        `carry` is the cache before it. Steps attend to no step before the last True in `first` [L], where an episode
+        begins.
+        """
         past = prepend_recent(carry, x["kv"].astype(jnp.float32), first)
         recent, length = past.recent(self.steps - 1), first.shape[0]
         # blocks of about `steps` queries: cost grows linearly with L, not with its square
@@ -77,8 +85,9 @@ class Attention:
     def _attend(self, distance: Array, query: Array, kv: Array, episode: Array) -> Array:
         """Return the attention output [n, width] of n queries over keys and values [n + steps - 1, 2 width].
 
-        `distance` [heads, steps] are learned weights of each distance in time. A query sees the `steps` steps up to its
-        own, where `episode`, the number of each step's episode, is the same.
+        `distance` [heads, steps] are learned terms of the scores, one for each distance in time. A query attends to the
+        last `steps` steps up to its own that are of its episode; `episode` [n + steps - 1] has the number of each
+        step's episode.
         """
         n, size = query.shape[0], self.width // self.heads
         key, value = (y.reshape(-1, self.heads, size) for y in jnp.split(kv, 2, axis=-1))
@@ -98,7 +107,7 @@ class Attention:
         )
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the block's output [width] of one step: residual connections, and the dense layers after attention."""
+        """Return the attention block's output [width] of one step: after residual connections and dense layers."""
         x = y["x"] + dense(params["out"], y["attended"])
         wide = jax.nn.gelu(dense(params["grow"], layer_norm(params["norm2"], x)))
         return x + dense(params["shrink"], wide)

@@ -27,7 +27,7 @@ class GRUGates(NamedTuple):
 
 
 class GRUStep(NamedTuple):
-    """Values of one step of a GRU that its backward pass reads."""
+    """Values of one step of a GRU that are kept for the backward pass."""
 
     previous: Array  # [width] state before the step: zeros where an episode begins
     gates: GRUGates
@@ -41,11 +41,11 @@ class GRU:
     width: int = static("size of the GRU's hidden state", default=64, low=1)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return new parameters for features [size]: the gates r, z, n side by side, and a recurrent bias of n."""
+        """Return new parameters of a GRU for features [size]: gates r, z, n side by side, and a recurrent bias of n."""
         return init_gates(key, size, self.width, 3) | {"bias_n": jnp.zeros(self.width, jnp.float32)}
 
     def output_size(self, size: int) -> int:
-        """Return `width`, the size of the state."""
+        """Return the length of the GRU's output, its state, which is `width`."""
         return self.width
 
     def initial_carry(self, size: int) -> Array:
@@ -59,9 +59,9 @@ class GRU:
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
         """Return last state [width] and states [L, width] of a GRU over one stream's gate inputs [L, 3 width].
 
-        `first` [L] resets the state before that step. The backward loop takes the gates as they were computed, and
-        leaves the recurrent kernel's gradient to one product for all steps. `carry` receives no gradient: the state
-        before the sequence is data.
+        A stream is one agent in one environment; `first` [L] resets the state before a step where it is True. For
+        speed, the backward pass reuses the gates of the forward pass, and computes the recurrent kernel's gradient by
+        one product for all steps. `carry`, the state before the sequence, is data and receives no gradient.
         """
         kernel, bias, bias_n = params["recurrent"], params["input"]["bias"], params["bias_n"]
         x = x.astype(jnp.float32)
@@ -81,7 +81,7 @@ class GRU:
         return Memory(last, _backprop_through_time(x + bias[None], recurrent_out, steps, first, weights))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the GRU's state of one step itself, [width]."""
+        """Return the GRU's output for one step: its state [width], as it is."""
         features: Array = y
         return features
 
@@ -98,10 +98,10 @@ def gru_gates(x: Array, recurrent_out: Array, bias: Array) -> GRUGates:
 
 @jax.custom_vjp
 def _backprop_through_time(x: Array, recurrent_out: Array, steps: GRUStep, first: Array, kernel: Array) -> Array:
-    """Return the GRU's states of `steps` [L, width].
+    """Return the GRU's states [L, width], which are in `steps`, in a function with a backward pass of its own.
 
-    Their gradients become those of `x` and `recurrent_out` [L, 3 width]. These are the contributions of input and state
-    to the gates. They are not read: what was computed from them is in `steps`.
+    `x` and `recurrent_out` [L, 3 width] are the contributions of input and state to the gates. They are arguments only
+    to receive gradients; their values are not read.
     """
     return steps.h
 

@@ -30,9 +30,10 @@ class LRU:
     max_phase: float = static("initial eigenvalues: largest phase, in radians per step", default=math.pi / 10, low=0.0)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return new parameters for features [size] as in the paper's appendix A, where |lambda| is uniform in area.
+        """Return new parameters of an LRU for features [size] as in the paper's appendix A.
 
-        Its bounds are the radii r_min and r_max; B, C and D are normal. Raises ConfigError where `width` is odd.
+        The absolute values of lambda are uniform in area between the radii r_min and r_max; B, C and D are normal.
+        Raises ConfigError where `width` is odd.
         """
         if self.width % 2:
             raise ConfigError(f"network.memory: width = {self.width} must be even; nearest: {self.width + 1}")
@@ -55,7 +56,7 @@ class LRU:
         }
 
     def output_size(self, size: int) -> int:
-        """Return `width`, the length of the unit's output."""
+        """Return the length of the LRU's output, which is `width`."""
         return self.width
 
     def initial_carry(self, size: int) -> Array:
@@ -63,18 +64,19 @@ class LRU:
         return jnp.zeros(self.width, jnp.float32)
 
     def project_in(self, params: Params, x: Array) -> dict[str, Array]:
-        """Return one step's features, embedded where their size is not `width`, and the recurrence's input.
+        """Return one step's features and the input of the LRU's recurrence, [width] each.
 
-        Both are [width].
+        Features whose size is not `width` are embedded by a dense layer before.
         """
         embedded = dense(params["embed"], x) if "embed" in params else x
         scale = jnp.exp(params["gamma"])
         return {"x": embedded, "input": matmul(embedded, params["in"]) * jnp.concatenate([scale, scale])}
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return last state [width] and, for each of the L steps of one stream, state and features [L, width].
+        """Return an LRU's last state [width] and, for each of L steps of one stream, its state and features.
 
-        `first` [L] resets the state before that step. A state's real parts stand before its imaginary parts.
+        Both are [L, width]. A stream is one agent in one environment; `first` [L] resets the state before a step where
+        it is True. A state's real parts stand before its imaginary parts.
         """
         nu, theta = (params[name].astype(jnp.float32) for name in ("nu", "theta"))
         eigenvalues = jnp.exp(jax.lax.complex(-jnp.exp(nu), jnp.exp(theta)))
@@ -84,7 +86,7 @@ class LRU:
         return Memory(_real(carry), {"x": x["x"], "h": _real(h)})
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the block's output [width] of one step: the gated output plus the skip connection."""
+        """Return the LRU block's output [width] of one step: the gated output plus the skip connection."""
         hidden = jax.nn.gelu(matmul(y["h"], params["out"]) + params["skip"] * y["x"])
         features: Array = y["x"] + hidden * jax.nn.sigmoid(dense(params["gate"], hidden))
         return features

@@ -34,7 +34,7 @@ class LSTMGates(NamedTuple):
 
 
 class LSTMStep(NamedTuple):
-    """Values of one step of an LSTM that its backward pass reads."""
+    """Values of one step of an LSTM that are kept for the backward pass."""
 
     previous: LSTMState  # state before the step: zeros where an episode begins
     gates: LSTMGates
@@ -48,7 +48,7 @@ class LSTM:
     width: int = static("size of the LSTM's cell state and hidden state", default=64, low=1)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return new parameters for features [size]: the gates i, f, g, o side by side.
+        """Return new parameters of an LSTM for features [size]: its gates i, f, g, o side by side.
 
         The forget gate's bias starts at 1 (Jozefowicz et al. 2015). With 0 a cell would lose half of its content at
         each step; then half of the seeds learned no dependency over twenty steps.
@@ -59,7 +59,7 @@ class LSTM:
         return params | {"input": params["input"] | {"bias": bias}}
 
     def output_size(self, size: int) -> int:
-        """Return `width`, the size of the hidden state."""
+        """Return the length of the LSTM's output, its hidden state, which is `width`."""
         return self.width
 
     def initial_carry(self, size: int) -> LSTMState:
@@ -73,9 +73,9 @@ class LSTM:
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
         """Return last state and hidden states [L, width] of an LSTM over one stream's gate inputs [L, 4 width].
 
-        `first` [L] resets the state before that step. The backward loop takes the gates as they were computed, and
-        leaves the recurrent kernel's gradient to one product for all steps. `carry` receives no gradient: the state
-        before the sequence is data.
+        A stream is one agent in one environment; `first` [L] resets the state before a step where it is True. For
+        speed, the backward pass reuses the gates of the forward pass, and computes the recurrent kernel's gradient by
+        one product for all steps. `carry`, the state before the sequence, is data and receives no gradient.
         """
         kernel, bias = params["recurrent"], params["input"]["bias"]
         x = x.astype(jnp.float32)
@@ -95,7 +95,7 @@ class LSTM:
         return Memory(last, _backprop_through_time(inputs, steps, first, weights))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the LSTM's hidden state of one step itself, [width]."""
+        """Return the LSTM's output for one step: its hidden state [width], as it is."""
         features: Array = y
         return features
 
@@ -108,9 +108,10 @@ def lstm_gates(x: Array) -> LSTMGates:
 
 @jax.custom_vjp
 def _backprop_through_time(inputs: Array, steps: LSTMStep, first: Array, kernel: Array) -> Array:
-    """Return the LSTM's hidden states of `steps` [L, width]; their gradients become those of `inputs` [L, 4 width].
+    """Return the LSTM's hidden states [L, width], which are in `steps`, in a function with a backward pass of its own.
 
-    `inputs`, those of the gates, are not read: what was computed from them is in `steps`.
+    `inputs` [L, 4 width] are the sums that enter the gates. They are an argument only to receive gradients; their
+    values are not read.
     """
     return steps.h
 

@@ -13,30 +13,31 @@ from ppax.devices.platforms import rules
 class MemoryPart(Protocol):
     """Protocol of a network's memory, such as a GRU: three stages, `project_in`, `scan` and `project_out`.
 
-    Methods see one environment stream, without a batch axis. Only `scan` runs over time; the other two see single
-    steps, so that their matrix products are flat products over all rows of a minibatch.
+    Methods see one stream (one agent in one environment), without a batch axis. Only `scan` runs over time; the other
+    two see single steps, so that their matrix products are flat products over all rows of a minibatch.
     """
 
     def init(self, key: Key, size: int) -> Params:
         """Return new parameters of the memory for features [size]."""
 
     def output_size(self, size: int) -> int:
-        """Return the length of the memory's output, that of `project_out`, for features [size]."""
+        """Return the length of the memory's output (that of `project_out`) for features [size]."""
 
     def initial_carry(self, size: int) -> PyTree:
-        """Return the memory's carry at an episode's start, for features [size]; () if nothing is carried."""
+        """Return the memory's recurrent state (carry) at an episode's start, for features [size]; () if it has none."""
 
     def project_in(self, params: Params, x: Array) -> PyTree:
-        """Return the memory's input of `scan` for one step's features [size]."""
+        """Return what the memory's `scan` reads of one step, from the step's features [size]."""
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return last carry and outputs of the memory over a sequence [L, ...] of one stream.
+        """Return the memory's recurrent state after a sequence [L, ...] of one stream, and its outputs for each step.
 
-        A stream is one agent in one environment. `first` [L] resets the carry before that step.
+        A stream is one agent in one environment; `x` is what `project_in` returns for each step. `carry` is the
+        recurrent state before the sequence; `first` [L] resets it before a step where it is True.
         """
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the memory's features of one step from the output of `scan` for it."""
+        """Return the memory's output vector for one step, from what `scan` returns for this step."""
 
 
 @part
@@ -48,27 +49,30 @@ class NoMemory:
         return {}
 
     def output_size(self, size: int) -> int:
-        """Return `size`: the output is the features."""
+        """Return `size`: without memory, the output is the features."""
         return size
 
     def initial_carry(self, size: int) -> PyTree:
-        """Return the empty carry (), as a feedforward network carries nothing."""
+        """Return (), as a feedforward network carries no state from step to step."""
         return ()
 
     def project_in(self, params: Params, x: Array) -> PyTree:
-        """Return the features `x` unchanged."""
+        """Return the features `x` unchanged: there is no memory."""
         return x
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return the carry () and the features unchanged."""
+        """Return an empty recurrent state () and the features unchanged: there is no memory."""
         return Memory(carry, x)
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the features `y` unchanged."""
+        """Return the features `y` unchanged: there is no memory."""
         features: Array = y
         return features
 
 
 def unrolled(length: int) -> int | bool:
-    """Return the `unroll` of a `jax.lax.scan` over `length` steps; a single step, as in acting, is always unrolled."""
+    """Return the argument `unroll` for a `jax.lax.scan` over `length` steps of a memory.
+
+    A single step, as in acting, is always unrolled; longer sequences as the platform's rules say.
+    """
     return length == 1 or rules().unroll

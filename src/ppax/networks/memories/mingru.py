@@ -26,9 +26,10 @@ class MinGRU:
     longest: int = static("initial time scales of the states: uniform from 1 to this many steps", default=32, low=1)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return new parameters for features [size]: one dense layer for update gate, candidate and highway gate.
+        """Return new parameters of a minimal GRU for features [size]: a dense layer for its three gate inputs.
 
-        It has a skip input, too, where `size` is not `width`.
+        These are update gate, candidate and highway gate. Where `size` is not `width`, there is a dense layer for the
+        skip input, too.
         """
         *keys, steps_key = jax.random.split(key, 5)
         parts = [init_dense(key, size, self.width, 1.0) for key in keys[: 3 + (size != self.width)]]
@@ -38,25 +39,26 @@ class MinGRU:
         return {"input": jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *parts)}
 
     def output_size(self, size: int) -> int:
-        """Return `width`, the size of the state."""
+        """Return the length of the minimal GRU's output, its state, which is `width`."""
         return self.width
 
     def initial_carry(self, size: int) -> Array:
-        """Return the zero state [width] of a MinGRU at an episode's start."""
+        """Return the zero state [width] of a minimal GRU at an episode's start."""
         return jnp.zeros(self.width, jnp.float32)
 
     def project_in(self, params: Params, x: Array) -> dict[str, Array]:
-        """Return one step's inputs of update gate, candidate and highway gate, [3 width], and the skip input [width].
+        """Return one step's inputs of a minimal GRU: for its three gates [3 width], and the skip input [width].
 
-        The skip input is the features themselves where their size is `width`.
+        The gates are update gate, candidate and highway gate. The skip input is the features themselves where their
+        size is `width`.
         """
         gates, skip = jnp.split(dense(params["input"], x), [3 * self.width])
         return {"gates": gates, "skip": skip if skip.size else x}
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return last state [width] and outputs [L, width] of a MinGRU over one stream's inputs from `project_in`.
+        """Return last state [width] and outputs [L, width] of a minimal GRU over one stream's inputs from `project_in`.
 
-        `first` [L] resets the state before that step.
+        A stream is one agent in one environment; `first` [L] resets the state before a step where it is True.
         """
         gate, candidate, highway = jnp.split(x["gates"].astype(jnp.float32), 3, axis=-1)
         z = jax.nn.sigmoid(gate)
@@ -67,6 +69,6 @@ class MinGRU:
         return Memory(carry, share * h + (1.0 - share) * x["skip"].astype(jnp.float32))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the scan's output of one step itself, [width]."""
+        """Return the minimal GRU's output for one step, [width], as `scan` returned it."""
         features: Array = y
         return features

@@ -18,8 +18,8 @@ from ppax.networks.products import matmul
 def linear_recurrence(a: Array, b: Array, carry: Array, first: Array) -> Memory:
     """Return the last state and all states of the recurrence h_t = a_t h_{t-1} + b_t, for a and b [L, width].
 
-    At the start, h_{t-1} is `carry` [width]. Wherever `first` [L] is True, it is 0 instead, also at the start.
-    Sequential on a CPU, parallel on accelerators (devices/platforms.py).
+    At the start, h_{t-1} is `carry` [width]. Wherever `first` [L] is True, it is 0 instead, also at the start. It is
+    computed in sequence on a CPU, in parallel on accelerators (devices/platforms.py).
     """
     a = jnp.where(first[:, None], 0.0, a)  # a reset is a step with a = 0: it costs no more than any other
     carry = jnp.where(first[0], 0.0, carry)
@@ -39,10 +39,10 @@ def sequential_scan(a: Array, b: Array, carry: Array) -> Memory:
 def parallel_scan(a: Array, b: Array, carry: Array) -> Memory:
     """Return last state and all states of h_t = a_t h_{t-1} + b_t on [L, width], from `carry`, by an associative scan.
 
-    It takes log L rounds over all steps, and works on the numbers themselves, not on logarithms. With |a| <= 1 nothing
-    overflows, and a product that underflows belongs to content that has faded to zero. Logarithms are for sums over
-    whole prefixes (Heinsen 2023), which divide by such products. Measured, the same scan in logarithms takes three
-    times as long.
+    It takes log L rounds over all steps, and works on the numbers themselves, not on their logarithms, as others do
+    (Heinsen 2023). With |a| <= 1 nothing overflows, and a product that underflows belongs to content that has faded to
+    zero. Logarithms are for sums over whole prefixes, which divide by such products. Measured, the same scan in
+    logarithms takes three times as long.
     """
 
     def join(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -73,7 +73,7 @@ def init_gates(key: Key, size: int, width: int, gates: int) -> Params:
 # Forward-mode rule, which JAX transposes by itself: under vmap the kernel's gradient is one product for all streams
 @jax.custom_jvp
 def recurrent_matmul(recurrent_out: Array, h: Array, kernel: Array) -> Array:
-    """Return `recurrent_out`, the precomputed `h @ kernel`, differentiable with respect to the kernel only."""
+    """Return `recurrent_out`, which is `h @ kernel` computed before; its gradient goes to the kernel only."""
     return recurrent_out
 
 

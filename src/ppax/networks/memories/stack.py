@@ -20,7 +20,7 @@ from ppax.networks.memories.window import Window
 
 @part
 class Stack:
-    """Memory of layers of one kind of memory on top of each other, each with parameters and a carry of its own.
+    """Memory of several layers of one kind of memory on top of each other; each has its own parameters and state.
 
     Residual connections (He et al. 2016, https://arxiv.org/abs/1512.03385) and a layer norm before each layer, as in
     transformers (Xiong et al. 2020, https://arxiv.org/abs/2002.04745), are options.
@@ -34,7 +34,7 @@ class Stack:
     def init(self, key: Key, size: int) -> Params:
         """Return new parameters of each layer of the stack, by name "0", "1", ..., for features [size].
 
-        Raises ConfigError for a memory that cannot be stacked.
+        Raises ConfigError if `cell` is a memory that cannot be stacked.
         """
         sizes = self._sizes(size)
         if not jax.tree.leaves(self.cell.initial_carry(size)):
@@ -56,7 +56,7 @@ class Stack:
         return self.cell.output_size(self._sizes(size)[-1])
 
     def initial_carry(self, size: int) -> tuple[PyTree, ...]:
-        """Return the carry of each layer of the stack at an episode's start, first layer first."""
+        """Return the recurrent state of each layer of the stack at an episode's start, first layer first."""
         return tuple(map(self.cell.initial_carry, self._sizes(size)))
 
     def project_in(self, params: Params, x: Array) -> dict[str, PyTree]:
@@ -64,9 +64,10 @@ class Stack:
         return self._enter(params["0"], x)
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return last carries and outputs of the stack over one stream's sequence [L, ...], scanned layer by layer.
+        """Return last recurrent states and outputs of a stack of memories over one stream's sequence [L, ...].
 
-        `first` [L] resets every layer before that step.
+        A stream is one agent in one environment. Layers are scanned one after the other; `first` [L] resets every layer
+        before a step where it is True.
         """
         carries = []
         for i in range(self.num_layers):
@@ -90,51 +91,52 @@ class Stack:
         return sizes
 
     def _enter(self, params: Params, x: Array) -> dict[str, PyTree]:
-        """Return the input of the scan of one layer of the stack, from one step's features below it.
+        """Return the input of the scan of one layer of the stack, from one step's output of the layer below.
 
-        With `residual` these features are in it, too.
+        With `residual`, the output of the layer below is kept in it, too.
         """
         inner = layer_norm(params["norm"], x) if self.norm else x
         return {"cell": self.cell.project_in(params["cell"], inner)} | ({"x": x} if self.residual else {})
 
     def _leave(self, params: Params, y: dict[str, PyTree]) -> Array:
-        """Return the output of one layer of the stack for one step, from the output of its scan."""
+        """Return the output of one layer of the stack for one step, from the output of the layer's scan."""
         out = self.cell.project_out(params["cell"], y["cell"])
         return out + y["x"] if self.residual and y["x"].shape == out.shape else out
 
 
 @part
 class Remat:
-    """Memory that computes the inside of another memory's scan again in the backward pass, from its inputs.
+    """Memory that saves space: the inside of another memory's scan is computed again in the backward pass, not stored.
 
     Chen et al. 2016, https://arxiv.org/abs/1604.06174. Results are those of `memory`. `jax.checkpoint` has no effect on
-    a CPU: XLA drops its barriers there and merges the second computation with the first (measured with JAX 0.10).
-    Inside a conditional it does not, so the second computation is in one. Its condition, that a weight is not NaN,
-    holds wherever gradients are finite.
+    a CPU: XLA drops its barriers there and merges the second computation with the first (measured with JAX 0.10). It
+    does not merge what is inside a conditional; the second computation is therefore in one, whose condition (a weight
+    is not NaN) holds wherever gradients are finite.
     """
 
     memory: MemoryPart
 
     def init(self, key: Key, size: int) -> Params:
-        """Return new parameters of the inner memory."""
+        """Return new parameters of the inner memory, whose scan is rematerialised."""
         return self.memory.init(key, size)
 
     def output_size(self, size: int) -> int:
-        """Return the inner memory's output size."""
+        """Return the output size of the inner memory, whose scan is rematerialised."""
         return self.memory.output_size(size)
 
     def initial_carry(self, size: int) -> PyTree:
-        """Return the inner memory's carry at an episode's start."""
+        """Return the recurrent state, at an episode's start, of the inner memory, whose scan is rematerialised."""
         return self.memory.initial_carry(size)
 
     def project_in(self, params: Params, x: Array) -> PyTree:
-        """Return the inner memory's input of `scan` for one step's features."""
+        """Return what the scan of the inner memory (which is rematerialised) reads of one step's features."""
         return self.memory.project_in(params, x)
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return what the inner memory's scan returns for a sequence [L, ...] of one stream.
+        """Return what the inner memory's scan returns for a sequence [L, ...], recomputed in the backward pass.
 
-        `carry` receives no gradient: the state before the sequence is data.
+        The sequence is of one stream (one agent in one environment). `carry`, the state before it, is data and receives
+        no gradient.
         """
         # acting, or a window of the features alone: nothing to recompute
         if first.shape[0] == 1 or not jax.tree.leaves(params):
@@ -144,12 +146,15 @@ class Remat:
         return out
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the inner memory's features of one step."""
+        """Return the output vector of the inner memory, whose scan is rematerialised, for one step."""
         return self.memory.project_out(params, y)
 
 
 def _recomputed(scan: Any, rounded: bool) -> Any:
-    """Return a memory's `scan` with a backward pass that calls it again, with products `rounded` as before."""
+    """Return a memory's `scan` with a backward pass that calls `scan` again instead of storing its inside.
+
+    `rounded` says whether matrix products round their factors to bfloat16, in the backward pass as in the forward pass.
+    """
 
     def forward(*inputs: Any) -> tuple[Memory, Any]:
         return scan(*inputs), inputs
@@ -175,7 +180,7 @@ def _recomputed(scan: Any, rounded: bool) -> Any:
 
 
 def rematerialised(memory: MemoryPart) -> MemoryPart:
-    """Return `memory` with a scan that the backward pass computes again; a Stack with each of its layers so."""
+    """Return `memory` with a scan that the backward pass computes again; in a Stack, each layer is changed so."""
     if isinstance(memory, Stack):
         return dataclasses.replace(memory, cell=Remat(memory.cell))
     return Remat(memory)

@@ -26,25 +26,26 @@ class Window:
     activation: str = static("activation function of these layers", default="tanh", choices=tuple(ACTIVATIONS))
 
     def init(self, key: Key, size: int) -> Params:
-        """Return new parameters of the dense layers over the window, for features [size]."""
+        """Return new parameters of the window memory's dense layers, for features [size]."""
         return init_layers(key, self.steps * size, self.hidden)
 
     def output_size(self, size: int) -> int:
-        """Return the width of the last dense layer over the window; without layers, `steps * size`."""
+        """Return the window memory's output size: its last dense layer's width, or `steps * size` without layers."""
         return self.hidden[-1] if self.hidden else self.steps * size
 
     def initial_carry(self, size: int) -> Recent:
-        """Return an empty window of the `steps` - 1 steps before the current one."""
+        """Return a window memory's empty carry, of the `steps` - 1 steps before the current one."""
         return empty_window(self.steps - 1, size)
 
     def project_in(self, params: Params, x: Array) -> Array:
-        """Return the features `x` unchanged."""
+        """Return the features `x` unchanged: a window memory stores them as they are."""
         return x
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return the last steps as carry, and one stream's features [L, size] as windows [L, steps * size].
+        """Return a window memory's last steps as carry, and one stream's features as windows [L, steps * size].
 
-        In a window the oldest step is first. `first` [L] says where an episode begins.
+        A stream is one agent in one environment; `x` [L, size] are its features. In a window the oldest step is first.
+        `first` [L] is True where an episode begins.
         """
         past = prepend_recent(carry, x, first)
         length = first.shape[0]
@@ -56,7 +57,7 @@ class Window:
         return Memory(past.recent(self.steps - 1), jnp.concatenate(window, axis=-1))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
-        """Return the dense layers' output for one step's window."""
+        """Return the output of the window memory's dense layers for one step's window."""
         return layers(params, y, self.hidden, self.activation)
 
 
@@ -68,13 +69,13 @@ class Recent(NamedTuple):
 
 
 class Past(NamedTuple):
-    """Sequence of L steps with the K - 1 steps before it, joined along the time axis."""
+    """Sequence of L steps with the K - 1 steps before it, joined along the time axis, for windows of K steps."""
 
     steps: PyTree  # [K - 1 + L, ...]
     episode: Array  # [K - 1 + L] episode number, counted from the sequence's start; -1: padding
 
     def recent(self, length: int) -> Recent:
-        """Return the last `length` steps of the sequence as the carry for the next sequence."""
+        """Return the last `length` steps of a sequence as the window memory's carry for the next sequence."""
         start = self.episode.shape[0] - length
         return Recent(jax.tree.map(lambda x: x[start:], self.steps), self.episode[start:] == self.episode[-1])
 
@@ -85,9 +86,9 @@ def empty_window(length: int, size: int) -> Recent:
 
 
 def prepend_recent(recent: Recent, x: Array, first: Array) -> Past:
-    """Return the steps of the carry and the sequence `x` [L, size], joined; steps of a finished episode become padding.
+    """Return the steps that a window memory carries, `recent`, joined with the sequence `x` [L, size] after them.
 
-    `first` [L] says where an episode begins.
+    `first` [L] is True where an episode begins; if that is the first step of `x`, the steps in `recent` become padding.
     """
     real = recent.real & ~first[0]
     episode = jnp.concatenate([jnp.where(real, 0, -1), jnp.cumsum(first, dtype=jnp.int32)])

@@ -32,7 +32,7 @@ ENCRYPTED = 1  # bit of a zip entry's flags
 
 
 class DamagedBundle(CheckpointError):
-    """Exception for a file that is no bundle, or a bundle that is damaged or malicious; the message says where."""
+    """Error of a file that is no bundle (exported policy), or of a damaged or malicious one; the message says where."""
 
 
 def archive_bytes(description: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
@@ -86,7 +86,7 @@ def parse_json(path: Path, name: str, data: bytes) -> Any:
 
 
 def _require_plain(path: Path, archive: zipfile.ZipFile, size: int) -> None:
-    """Raise DamagedBundle for entries that are unknown, double, compressed, encrypted or too large.
+    """Raise DamagedBundle if an entry of the archive is unknown, listed twice, compressed, encrypted or too large.
 
     `size` is the number of bytes of the whole bundle.
     """

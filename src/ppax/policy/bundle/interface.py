@@ -1,9 +1,10 @@
 """Deterministic step of a policy as a function of named arrays, with the same names in every exported format.
 
 Inputs: `obs`, `first`, with masks `mask`, with a memory `carry`; outputs: `action`, `log_prob` (of the mode, before
-clipping), with a memory `next_carry`. Entries of a Dict have names such as `obs.position`, of a Tuple `action.0`.
-Leading axes are [b] for agents that share a policy, [b, agents] for independent agents and groups; b is free.
-Entries of observations and arrays of memory that only the critic reads are neither inputs nor outputs.
+clipping), with a memory `next_carry`, and on demand `value`, V of the observation. Entries of a Dict have names such as
+`obs.position`, of a Tuple `action.0`. Leading axes are [b] for agents that share a policy, [b, agents] for independent
+agents and groups; b is free. Entries of observations and arrays of memory that only the critic reads are neither inputs
+nor outputs, unless there is `value`.
 """
 
 from __future__ import annotations
@@ -42,11 +43,15 @@ class InterfaceArray(NamedTuple):
 
 
 class Interface:
-    """Step of a policy as a pure function (learner, inputs by name) -> outputs by name, with the shapes of both."""
+    """Deterministic step of a policy, a pure function (learner, inputs by name) -> outputs by name, and its shapes."""
 
-    def __init__(self, policy: Policy):
-        """Find names and shapes of a policy's inputs and outputs; ConfigError where two would have the same name."""
-        self._actor, self._spec = policy.actor, policy.spec
+    def __init__(self, policy: Policy, *, return_value: bool = False):
+        """Find names and shapes of a policy's inputs and outputs; ConfigError where two would have the same name.
+
+        With `return_value` the output `value` is one of them.
+        """
+        self._actor, self._spec = policy.actor_critic if return_value else policy.actor, policy.spec
+        self._return_value = return_value
         self._apart, self._unread = apart(self._spec), unread_entries(self._actor, self._spec.observation_space)
         self._space = reduced_space(self._spec.observation_space, self._unread)
         self._template = self._input_template()
@@ -60,14 +65,15 @@ class Interface:
                 raise ConfigError(f"{kind} {double!r}: two entries have this name; rename one of the space's entries")
 
     def __call__(self, learner: PyTree, inputs: Arrays) -> Arrays:
-        """Return the outputs for a batch [b, ...]: modes, their log-probabilities, and the memory after the step."""
+        """Return the outputs by name for a batch [b, ...]: actions (modes), their log-probabilities, next memory, V."""
         paths, structure = jax.tree_util.tree_flatten_with_path(self._template)
-        flat = [self._to_streams(inputs[_name(path)], path) for path, _ in paths]
+        flat = [self._to_streams(inputs[_name(path)]) for path, _ in paths]
         given = jax.tree.unflatten(structure, flat)
         # without memory a carry has no arrays, but with groups it is a dict by group all the same
         carry = given["carry"] if "carry" in given else self._actor.initial_carry(self._spec.num_agents)
-        out = step(self._actor, learner, carry, given["obs"], given["first"], given.get("mask"), None)
-        tree = {"action": out.action, "log_prob": out.log_prob, "next_carry": out.carry}
+        mask, return_value = given.get("mask"), self._return_value
+        out = step(self._actor, learner, carry, given["obs"], given["first"], mask, None, return_value=return_value)
+        tree = {"action": out.action, "log_prob": out.log_prob, "next_carry": out.carry, "value": out.value}
         leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
         batch = inputs["first"].shape[0]
         return {_name(path): self._from_streams(x, path, batch) for path, x in leaves}
@@ -77,7 +83,7 @@ class Interface:
         return {leaf.name: _shape(leaf, batch) for leaf in self.inputs}
 
     def examples(self, rows: int, seed: int) -> Arrays:
-        """Return observations sampled from the spaces, random masks and a zero carry, [rows, ...] each."""
+        """Return example inputs by name, [rows, ...] each: sampled observations, random masks and a memory of zeros."""
         rng, out = np.random.default_rng(seed), {}
         self._spec.observation_space.seed(seed)
         for leaf in self.inputs:
@@ -90,9 +96,9 @@ class Interface:
         return out
 
     def _put(self, out: Arrays, sample: Any, row: int, agent: int) -> None:
-        """Write a sampled observation into the arrays `out` by name, at `row` and, if agents are apart, at `agent`.
+        """Write a sampled observation into the arrays `out` at `row` and, if they have an axis of agents, at `agent`.
 
-        An agent beyond its group's size is left out.
+        The keys of `out` are the inputs' names. With groups, it is left out of arrays of a group with fewer agents.
         """
         sample = without_critic_entries(_plain(sample), self._spec.observation_space, self._unread)
         for path, x in jax.tree_util.tree_flatten_with_path({"obs": sample})[0]:
@@ -117,21 +123,29 @@ class Interface:
             tree["carry"] = jax.tree.map(lambda x: _struct(x.shape if self._apart else x.shape[1:], x.dtype), carry)
         return tree
 
-    def _to_streams(self, x: Any, path: Any) -> Any:
-        """Return an input with batch and agents in one axis: [b, agents, ...] becomes [b * agents, ...]."""
+    def _to_streams(self, x: Any) -> Any:
+        """Return an input with batch and agents in one axis: [b, agents, ...] becomes [b * agents, ...].
+
+        Without an axis of agents it is unchanged.
+        """
         return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]) if self._apart else x
 
     def _from_streams(self, x: Array, path: Any, batch: Any) -> Array:
-        """Return an output with batch and agents apart: [b * agents, ...] becomes [b, agents, ...]."""
+        """Return an output with batch and agents in two axes: [b * agents, ...] becomes [b, agents, ...].
+
+        It is unchanged if the interface has no axis of agents. `path` is the output's, and `batch` is b.
+        """
         if not self._apart:
             return x
         sizes = dict(self._spec.sizes)
-        size = sizes[path[1].key] if sizes and path[0].key != "log_prob" else self._spec.num_agents
+        size = self._spec.num_agents
+        if sizes and path[0].key not in ("log_prob", "value"):  # which are of all agents, in the order of `sizes`
+            size = sizes[path[1].key]
         return x.reshape(batch, size, *x.shape[1:])
 
 
 def _plain(sample: Any) -> Any:
-    """Return a sample with dicts for the ordered dicts of Gymnasium: they are different pytrees."""
+    """Return a sample of a space with plain dicts in place of Gymnasium's ordered dicts, which are other pytrees."""
     if isinstance(sample, dict):
         return {name: _plain(x) for name, x in sample.items()}
     return tuple(map(_plain, sample)) if isinstance(sample, tuple) else sample

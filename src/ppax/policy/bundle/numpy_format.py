@@ -55,6 +55,8 @@ INLINED = {
     "from ppax.training.host.operations import functions\n": ("ppax.training.host", "operations.py"),
     "from ppax.storage.zip_directory import require_short_directory\n": ("ppax.storage", "zip_directory.py"),
 }
+# Text that takes the place of the import of the reader in the loader for MLflow, which becomes one file with it
+READER_IMPORT = "from ppax.policy.bundle.numpy_policy import NumpyPolicy\n"
 FUTURE = "from __future__ import annotations\n"
 
 
@@ -139,6 +141,12 @@ def reader_text() -> str:
     return text
 
 
+def loader_text() -> str:
+    """Return the source of the loader in an MLflow model, with that of the reader in it: it imports no ppax."""
+    text = (resources.files("ppax.policy.bundle") / "mlflow_loader.py").read_text(encoding="utf-8")
+    return text.replace(READER_IMPORT, reader_text().partition(FUTURE)[2])
+
+
 def _plain_params(name: str, params: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters that the NumPy version of the operation `name` reads, as plain data.
 
@@ -153,7 +161,7 @@ def _plain_params(name: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(x: Any) -> Any:
-    """Return a parameter of an operation as JSON has it.
+    """Return a parameter of an operation as plain data, which JSON can store.
 
     Raises NoNumpyVersion for other objects, and for sizes that are no multiple of the batch size b.
     """

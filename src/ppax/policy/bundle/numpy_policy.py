@@ -49,7 +49,7 @@ class NumpyPolicy:
         self._prepared: dict[int, tuple[list[Any], list[Any]]] = {}
 
     def _read(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
-        """Read description, program and weights."""
+        """Read description, program and weights of the bundle `path`; ValueError where a checksum is wrong."""
         with open(path, "rb") if isinstance(path, str | os.PathLike) else contextlib.nullcontext(path) as file:
             require_short_directory(file, DIRECTORY)
             with zipfile.ZipFile(file) as bundle:
@@ -66,7 +66,7 @@ class NumpyPolicy:
         self._weights = {slot: arrays[name] for name, slot in self._program["weights"]}
 
     def initial_carry(self, batch: int) -> dict[str, np.ndarray]:
-        """Return the memory before the first step, for the inputs; {} without memory."""
+        """Return the memory before the first step, as inputs by name for `batch` rows; {} if the policy has none."""
         carry = [x for x in self.inputs if x["name"].partition(".")[0] == "carry"]
         return {x["name"]: np.zeros((batch, *x["shape"][1:]), x["dtype"]) for x in carry}
 
@@ -119,7 +119,7 @@ class NumpyPolicy:
         return x
 
     def _prepare(self, batch: int) -> tuple[list[Any], list[Any]]:
-        """Return the slots with all that depends on weights alone, and the operations of every step."""
+        """Return the list of arrays with all that depends on weights alone, and the operations left for every step."""
         values: list[Any] = [None] * self._program["slots"]
         for slot, array in self._weights.items():
             values[slot] = array
@@ -136,7 +136,7 @@ class NumpyPolicy:
 
 
 def categories(space: dict[str, Any], name: str = "obs") -> dict[str, tuple[Any, Any]]:
-    """Return the smallest and largest category of each categorical entry of an observation space, by input."""
+    """Return the smallest and largest category of each categorical entry of an observation space, by input name."""
     inner, start = space.get("spaces"), np.asarray(space.get("start", 0))
     if space.get("space") in ("Discrete", "MultiDiscrete"):
         return {name: (start, start + np.asarray(space["n"] if "n" in space else space["nvec"]) - 1)}
@@ -145,14 +145,14 @@ def categories(space: dict[str, Any], name: str = "obs") -> dict[str, tuple[Any,
 
 
 def run(steps: list[Any], values: list[Any]) -> None:
-    """Run operations (function, slots to read, slot to write) on the slots `values`."""
+    """Run operations (function, slots to read, slot to write); a slot is an index into the list `values` of arrays."""
     with np.errstate(all="ignore"):  # infinities of masked actions, as in compiled programs
         for function, reads, writes in steps:
             values[writes] = function(*[values[slot] for slot in reads])
 
 
 def with_batch(x: Any, batch: int) -> Any:
-    """Return parameters with numbers in place of the sizes "b" and "2*b"."""
+    """Return an operation's parameters with numbers in place of "b" and "2*b", sizes that depend on the batch size."""
     if isinstance(x, dict):
         return {key: with_batch(inner, batch) for key, inner in x.items()}
     if isinstance(x, list):

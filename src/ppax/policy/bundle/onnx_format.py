@@ -74,7 +74,7 @@ def runner(data: bytes, interface: Interface) -> Callable[[Arrays], Arrays]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Context without the warnings of the converter, which concern its own intermediate steps."""
+    """Yield without the warnings of the converter jax2onnx, which concern its own intermediate steps."""
     loggers = [logging.getLogger(name) for name in LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -194,7 +194,7 @@ def _padded(config: Any, x: Any, value: Any) -> Any:
 
 
 def _is_window(starts: Any) -> bool:
-    """Return whether the start indices of a gather are known, and are those of one window."""
+    """Return whether the start indices of a gather are known numbers (not traced), and are those of one window."""
     return not isinstance(starts, jax.core.Tracer) and starts.ndim == 1
 
 

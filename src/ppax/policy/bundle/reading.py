@@ -31,7 +31,7 @@ from ppax.storage import state_arrays
 def read_bundle(path: Path, agent: Agent | None = None) -> Policy:
     """Return the policy of the bundle `path`; DamagedBundle where a file in it is not what ppax writes.
 
-    A policy with parts of the user's own needs them again, as `agent`; ConfigError says so.
+    For a policy with parts of the user's own, such as a network, `agent` must have them; otherwise ConfigError says so.
     """
     free = available_bytes()
     description, files = archive.read_archive(path, archive.LIMIT if free is None else free // 2)  # and its arrays
@@ -127,11 +127,11 @@ def _learner(path: Path, agent: Any, spec: PolicySpec, arrays: dict[str, np.ndar
 def _require_formats(
     path: Path, policy: Policy, description: dict[str, Any], files: dict[str, bytes], weights: set[str]
 ) -> None:
-    """Raise DamagedBundle where inputs, program or platforms of a bundle are not those of its policy.
+    """Raise DamagedBundle where inputs, NumPy program or platforms in a bundle do not fit its policy.
 
     `weights` are the names of the bundle's arrays.
     """
-    interface = Interface(policy)
+    interface = Interface(policy, return_value=description.get("value") is True)
     for key, leaves in (("inputs", interface.inputs), ("outputs", interface.outputs)):
         expected = [{"name": leaf.name, "shape": ["b", *leaf.shape], "dtype": leaf.dtype} for leaf in leaves]
         if description.get(key) != expected:

@@ -19,7 +19,7 @@ READ = ("network", "critic", "normalize_obs", "compute_dtype")  # fields of PPO 
 
 
 def rebuilt(spec: PolicySpec) -> Agent:
-    """Return the agent of a specification's configuration; ConfigError where acting needs parts of the user's own."""
+    """Return the agent that the configuration in `spec` describes; ConfigError if acting needs a user's own parts."""
     return config.build_agent(_to_act(spec.config), spec)
 
 
@@ -35,7 +35,7 @@ def is_rebuilt(policy: Policy) -> bool:
 
 
 def _to_act(run_config: Config) -> Config:
-    """Return the entries of a configuration that acting reads; parts that only learn may be the user's own."""
+    """Return the entries of a run's configuration that acting reads, without those of parts that only learning uses."""
     kept = {}
     for path, value in flatten(run_config):
         before, found, field = f".{path}".partition(".agent.")
@@ -45,5 +45,5 @@ def _to_act(run_config: Config) -> Config:
 
 
 def _choices(agents: Any) -> Any:
-    """Return the strings and booleans among the fields of each agent: options that are not parts."""
+    """Return the strings and booleans in each agent's list of field values: options that choose no part."""
     return [[x for x in fields if isinstance(x, bool | str)] for fields in agents]

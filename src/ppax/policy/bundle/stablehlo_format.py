@@ -16,7 +16,7 @@ PLATFORMS = ("cpu", "cuda")
 
 
 def to_stablehlo(interface: Interface, learner: PyTree) -> bytes:
-    """Return the policy's step, serialised for CPU and CUDA: a function of a dict of arrays, and of nothing else."""
+    """Return the policy's step, serialised for CPU and CUDA: a function of a dict of arrays, with weights inside."""
     (batch,) = export.symbolic_shape("b")
     learner = jax.tree.map(jnp.asarray, learner)
     # without this, accelerators would round the factors of products in float32
@@ -26,11 +26,14 @@ def to_stablehlo(interface: Interface, learner: PyTree) -> bytes:
 
 
 def runner(data: bytes) -> Callable[[Arrays], Arrays]:
-    """Return a function that runs a serialised step, from inputs to outputs by name; only for steps of this process."""
+    """Return a function that runs a serialised step, from inputs to outputs by name.
+
+    Use it only for steps that this process has serialised, as it runs what is in `data`.
+    """
     step = jax.jit(export.deserialize(bytearray(data)).call)
     return lambda inputs: jax.device_get(step(inputs))
 
 
 def platforms_of(data: bytes) -> Any:
-    """Return the platforms of a serialised step, which is not compiled or run; if it is damaged, any exception."""
+    """Return the platforms of a serialised step, without compiling it; damaged data may raise any exception."""
     return export.deserialize(bytearray(data)).platforms

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import safetensors.numpy
 
+from ppax.agents.precision import acting_dtypes
 from ppax.core.options import nearest
 from ppax.core.types import ConfigError
 from ppax.loggers.files import finite_or_none
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".zip"
 FORMATS = ("numpy", "stablehlo", "onnx")
+OF_FLOAT32 = ("numpy", "onnx")  # NumPy has no bfloat16, and few ONNX runtimes multiply in it; StableHLO does
 ROWS, STEPS = 64, 3  # size of the comparison of every format with the policy
 TOLERANCE = 1e-4  # relative error of numbers above 1; float32 rounds to about 1e-6, less exactly where logits are large
 TIES = 0.02  # largest share of rows in which rounding may choose another of two equally likely actions
@@ -38,6 +40,8 @@ class Exported(NamedTuple):
     path: Path
     differences: dict[str, float]  # of each format written: its largest difference from the policy
     left_out: dict[str, str]  # of each format that the policy does not have: the reason
+    # formats that compute in float32 what the policy computes in bfloat16: their difference is that from it in float32
+    in_float32: tuple[str, ...] = ()
 
 
 class Format(NamedTuple):
@@ -49,19 +53,26 @@ class Format(NamedTuple):
 
 
 def write_bundle(
-    policy: Policy, path: str | Path, formats: Sequence[str] | None = None, scores: Mapping[str, Any] | None = None
+    policy: Policy,
+    path: str | Path,
+    formats: Sequence[str] | None = None,
+    scores: Mapping[str, Any] | None = None,
+    *,
+    return_value: bool = False,
 ) -> Exported:
     """Write `policy` as a bundle to the file `path`, and return what was written; see `Policy.export`."""
     path = to_path(path, "path")
     require_place(path, f"policy{SUFFIX}")
     if path.suffix != SUFFIX:
         raise ConfigError(f"{path}: a bundle is a zip file; nearest valid name: {path.with_suffix(SUFFIX)}")
-    interface = Interface(policy)
+    own = in_float32 = Interface(policy, return_value=return_value)
+    if acting_dtypes(policy.agent, policy.spec.num_agents) != {"float32"}:
+        in_float32 = Interface(policy.in_float32(), return_value=return_value)  # with the same inputs and outputs
     made: dict[str, Format] = {}
     left_out: dict[str, str] = {}
     for name in _checked(formats):
         try:
-            made[name] = MAKERS[name](interface, policy.learner)
+            made[name] = MAKERS[name](in_float32 if name in OF_FLOAT32 else own, policy.learner)
         except (ConfigError, ImportError) as error:
             if formats is not None:
                 raise
@@ -72,18 +83,24 @@ def write_bundle(
         files |= one.files
         if one.constants:
             files[archive.WEIGHTS] = safetensors.numpy.save(arrays | dict(one.constants))
-    data = archive.archive_bytes(_description(policy, interface, made, scores), files)
-    differences = compared(interface, policy, data, files, made)
+    description = _description(policy, own, made, scores)
+    changed = tuple(name for name in made if name in OF_FLOAT32 and in_float32 is not own)
+    for name in changed:
+        description["formats"][name]["products"] = "float32"
+    data = archive.archive_bytes(description | {"value": return_value}, files)
+    differences = compared(own, policy.learner, data, files, [name for name in made if name not in changed])
+    differences |= compared(in_float32, policy.learner, data, files, changed)
     safe_files.write(path, data)
-    return Exported(path, differences, left_out)
+    return Exported(path, {name: differences[name] for name in made}, left_out, changed)
 
 
 def compared(
-    interface: Interface, policy: Policy, data: bytes, files: Mapping[str, bytes], formats: Collection[str]
+    interface: Interface, learner: Any, data: bytes, files: Mapping[str, bytes], formats: Collection[str]
 ) -> dict[str, float]:
-    """Return the largest difference of each format from the policy, by name; ConfigError where it is not rounding.
+    """Return the largest difference of each format from a policy's step; ConfigError where it exceeds rounding.
 
-    `data` is the whole bundle, `files` are the files in it.
+    The step is `interface` with the parameters `learner`. `data` is the whole bundle, `files` are the files in it;
+    `formats` are the names of those to compare.
     """
     run: dict[str, Callable[[Arrays], Arrays]] = {}
     if "numpy" in formats:
@@ -93,13 +110,13 @@ def compared(
     if "onnx" in formats:
         run["onnx"] = onnx_format.runner(files[archive.ONNX], interface)
     differences = dict.fromkeys(run, 0.0)
-    for inputs, wanted in _steps(interface, policy):
+    for inputs, wanted in _steps(interface, learner) if run else ():
         for name, function in run.items():
             differences[name] = max(differences[name], _difference(name, function(inputs), wanted))
     return differences
 
 
-def _steps(interface: Interface, policy: Policy) -> Iterator[tuple[Arrays, Arrays]]:
+def _steps(interface: Interface, learner: Any) -> Iterator[tuple[Arrays, Arrays]]:
     """Yield inputs and outputs of the policy itself over STEPS steps, the first of which begins an episode."""
     function = jax.jit(interface)
     carry: Arrays = {}
@@ -107,13 +124,13 @@ def _steps(interface: Interface, policy: Policy) -> Iterator[tuple[Arrays, Array
         inputs = interface.examples(ROWS, seed=i) | carry
         inputs["first"] = inputs["first"] | (np.arange(ROWS).reshape(-1, *[1] * (inputs["first"].ndim - 1)) % 4 < 4 - i)
         with jax.default_matmul_precision("highest"):
-            wanted = jax.device_get(function(policy.learner, inputs))
+            wanted = jax.device_get(function(learner, inputs))
         yield inputs, wanted
         carry = {name.removeprefix("next_"): x for name, x in wanted.items() if name.startswith("next_carry")}
 
 
 def _difference(name: str, found: Arrays, wanted: Arrays) -> float:
-    """Return the largest difference between two outputs of one step; ConfigError where it is not rounding.
+    """Return the largest difference between two outputs of one step; ConfigError where it exceeds rounding.
 
     Numbers are compared relative to max(1, their size). `name` is the format that gave `found`.
     """

@@ -42,14 +42,17 @@ LOOK_SECONDS = 0.5  # interval at which signals and progress are polled
 
 
 class Room(NamedTuple):
-    """Number of programs for which there is room at the same time, on the whole cluster and on its largest machine."""
+    """Numbers of a sweep's programs that can run at the same time: on the whole cluster, on its largest machine."""
 
     programs: int
     together: int
 
 
 class Places:
-    """Places on a cluster for programs that need the resources given in `cluster`; machines may come and go."""
+    """Places on a Ray cluster for a sweep's programs, each with the resources given in `cluster`.
+
+    Machines of the cluster may come and go.
+    """
 
     def __init__(self, ray: Any, cluster: Cluster):
         """Begin to look for places; ConfigError where no machine has the resources of a program."""
@@ -59,7 +62,10 @@ class Places:
             self._refuse()
 
     def room(self) -> Room:
-        """Return for how many programs the cluster has room, those that run already included."""
+        """Return for how many programs there is room, on the whole cluster and on its largest machine.
+
+        Programs that run already are counted in.
+        """
         each = [self._on(node["Resources"]) for node in self._nodes()]
         return Room(sum(each), max(each, default=0))
 
@@ -92,7 +98,7 @@ class Places:
 
 @dataclasses.dataclass
 class Placed:
-    """Program of a sweep on the cluster: its members, its worker (an actor of Ray), and what is counted of it."""
+    """Program of a sweep on the cluster: its members (runs), its worker (an actor of Ray), and its progress."""
 
     tasks: list[Task]
     largest: int  # members of the largest program of these sizes; 0 on the host
@@ -111,10 +117,10 @@ class Placed:
 
 
 def plan_programs(ray: Any, session: Session, packs: Sequence[Pack], cluster: Cluster, places: Places) -> None:
-    """Distribute members without a program over as many programs as the cluster has room for, and record these.
+    """Assign members (runs) that have no program yet to as many programs as the cluster has room for, and record these.
 
-    `packs` hold the members that one program can train together. A machine of the cluster measures how many fit into
-    its memory. Raises Stopped after a signal.
+    `packs` are groups of members that one program can train together. A machine of the cluster measures how many
+    members fit into its memory. Raises Stopped after a signal.
     """
     new = [session.unplaced(pack) for pack in packs if pack.compiled]
     left = [[task.member for task in tasks] for tasks in new if tasks]
@@ -140,7 +146,7 @@ def plan_programs(ray: Any, session: Session, packs: Sequence[Pack], cluster: Cl
 
 
 def placed_of(session: Session, packs: Sequence[Pack]) -> list[Placed]:
-    """Return all programs of the packs, in the form in which they are placed on the cluster.
+    """Return all programs of the packs, groups of members (runs) that share programs, as placed on the cluster.
 
     A member whose environments are on the host makes a program of its own.
     """
@@ -156,11 +162,11 @@ def placed_of(session: Session, packs: Sequence[Pack]) -> list[Placed]:
 def train_on_cluster(
     ray: Any, cluster: Cluster, session: Session, packs: Sequence[Pack], searching: Searching, until: int
 ) -> None:
-    """Train all packs on the cluster to iteration `until`, with programs as recorded and new ones for other members.
+    """Train all packs (groups of members that share programs) on the cluster to iteration `until`.
 
-    `searching` is not used: the search decides between stages, in the driver's process. Raises Stopped after a signal,
-    when all programs have saved; ProcessLost where a program has lost more workers than `cluster.retries`; ConfigError
-    where no machine has the resources of a program.
+    Programs are those recorded, and new ones for other members. `searching` is not used: the search decides between
+    stages, in the driver's process. Raises Stopped after a signal, when all programs have saved; ProcessLost where a
+    program has lost more workers than `cluster.retries`; ConfigError where no machine has the resources of a program.
     """
     places = Places(ray, cluster)
     plan_programs(ray, session, packs, cluster, places)
@@ -168,7 +174,7 @@ def train_on_cluster(
 
 
 class Driver:
-    """Driver of programs that train at the same time on a cluster, each in a worker of its own."""
+    """Driver of a sweep's programs that train at the same time on a cluster, each in a worker of its own."""
 
     def __init__(self, ray: Any, session: Session, cluster: Cluster, until: int, places: Places):
         self._ray, self._session, self._cluster, self._until, self._places = ray, session, cluster, until, places
@@ -181,7 +187,7 @@ class Driver:
         self._worker = ray.remote(max_restarts=0, max_task_retries=0, **cluster.resources)(Worker)
 
     def train(self, programs: Sequence[Placed]) -> None:
-        """Train the programs to iteration `until`, as many at a time as the cluster has room for.
+        """Train the programs to the driver's iteration `until`, as many at a time as the cluster has room for.
 
         Raises Stopped after a signal, ProcessLost where too many workers of a program were lost.
         """
@@ -222,7 +228,7 @@ class Driver:
             self._running[placed.worker.begin.remote(job)] = placed
 
     def _poll(self) -> None:
-        """Take what workers have answered within LOOK_SECONDS, and ask them again unless they have ended."""
+        """Take the events that workers have sent within LOOK_SECONDS, and ask them for more unless they have ended."""
         if not self._running:
             time.sleep(LOOK_SECONDS)
             return
@@ -242,7 +248,7 @@ class Driver:
                     self._running[placed.worker.next.remote()] = placed
 
     def _take(self, placed: Placed, event: Event) -> bool:
-        """Take one event of a worker, such as rows or files to write; return whether the worker goes on."""
+        """Take one event of a worker, such as rows or files to write; return True if the worker goes on."""
         if isinstance(event, Snapshot):
             transport.apply(self._root, self._runs_of(placed), event)
             placed.env_steps = 0
@@ -307,21 +313,21 @@ class Driver:
 
 
 class MergedProgress:
-    """Progress of programs that train at the same time, merged into the single one of the sweep."""
+    """Progress of programs that train at the same time on a cluster, merged into the single one of the sweep."""
 
     def __init__(self, progress: Progress):
         self._progress, self._since = progress, time.monotonic()
         self._changed, self._env_steps, self._rows = False, 0, list[Row]()
 
     def add(self, env_steps: int, rows: Sequence[Row]) -> None:
-        """Add the environment steps and newest log rows of one program's members; `show` counts them."""
+        """Add the environment steps and newest log rows of one program's members (runs); `show` counts them."""
         self._changed, self._env_steps = True, self._env_steps + env_steps
         self._rows += rows
 
     def show(self, reached: Mapping[int, int]) -> None:
-        """Count as the sweep's progress what was added since the last call; do nothing if that was nothing.
+        """Add to the sweep's progress what `add` has collected since the last call; do nothing if that is nothing.
 
-        `reached` has the iterations of the members that still train, by number.
+        `reached` has the iterations of the members (runs) that still train, by number.
         """
         if self._changed:
             now = time.monotonic()

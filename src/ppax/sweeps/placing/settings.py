@@ -40,7 +40,7 @@ OPTIONS = {
 
 
 class Cluster(NamedTuple):
-    """Ray cluster by its address, with the resources of each program on it; the fields are OPTIONS."""
+    """Ray cluster, by its address, and the resources of each of a sweep's programs on it; the fields are OPTIONS."""
 
     address: str
     cpus: int
@@ -59,7 +59,10 @@ def split_cluster(run_config: Config) -> tuple[Config, Any]:
 
 
 def read(given: str | Mapping[str, Any] | None) -> Cluster | None:
-    """Return the cluster that a table `[ray]` or an address stands for; None for None, ConfigError if it is invalid."""
+    """Return the cluster that a table `[ray]` or an address stands for; None for None.
+
+    Raises ConfigError if it is invalid.
+    """
     if given is None:
         return None
     table = checked_cluster(given)
@@ -70,7 +73,7 @@ def read(given: str | Mapping[str, Any] | None) -> Cluster | None:
 
 
 def of_file(given: Mapping[str, Any] | None) -> Cluster | None:
-    """Return the cluster of the table `[ray]` in a file, as `read`; Untrusted for one that the user does not trust.
+    """Return the cluster of the table `[ray]` in a file (None: None); Untrusted for one that the user does not trust.
 
     A cluster gets the code of this process and its credentials, and what it sends back is unpickled.
     """
@@ -81,7 +84,10 @@ def of_file(given: Mapping[str, Any] | None) -> Cluster | None:
 
 
 def checked_cluster(given: Any) -> Mapping[str, Any]:
-    """Return the table `[ray]`: `given`, {} for None, {"address": ...} for an address; ConfigError for another type."""
+    """Return `given` as a table `[ray]`: {} for None, {"address": ...} for an address, a table unchanged.
+
+    Raises ConfigError for another type.
+    """
     table = {"address": given} if isinstance(given, str) else {} if given is None else given
     if not isinstance(table, Mapping):
         raise ConfigError(f"{RAY} = {given!r}: must be an address, as {AUTO!r}, or a table, [{RAY}]")
@@ -89,7 +95,10 @@ def checked_cluster(given: Any) -> Mapping[str, Any]:
 
 
 def check(cluster: Cluster | None, search: Search) -> None:
-    """Raise ConfigError where a cluster is given and the search decides inside programs, which train apart there."""
+    """Raise ConfigError if a cluster is given and the search decides inside programs, as population-based training.
+
+    On a cluster the programs of a sweep train apart from each other.
+    """
     if cluster is not None and search.perturbs:
         name = type(search).__name__.lower()
         raise ConfigError(

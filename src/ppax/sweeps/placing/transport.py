@@ -29,14 +29,14 @@ ORDER = ("best", CHECKPOINTS, STOPPED, EVALUATION)  # written after all other fi
 
 
 class Snapshot(NamedTuple):
-    """Content of run directories at one moment; names of files begin with that of the run directory."""
+    """Content of run directories at one moment; the names of its files begin with the name of the run directory."""
 
     files: Mapping[str, bytes]  # those that have changed since the snapshot before
     names: frozenset[str]  # of all files
 
 
 class Outbox:
-    """Source of snapshots of the run directories in `root`, each with what has changed since the one before."""
+    """Source of snapshots of the run directories in `root`; each has the files that changed since the one before."""
 
     def __init__(self, root: Path):
         self._root = root
@@ -44,7 +44,7 @@ class Outbox:
         self._checkpoints: set[str] = set()
 
     def sent(self) -> None:
-        """Mark the current files as known to the receiver, so that the next snapshot leaves them out."""
+        """Mark the current files as known to the receiver, so that the next snapshot does not contain them."""
         self._sent, self._checkpoints = _stamps(self._root), _checkpoints(self._root)
 
     @property
@@ -53,7 +53,10 @@ class Outbox:
         return not _checkpoints(self._root) <= self._checkpoints
 
     def take(self) -> Snapshot | None:
-        """Return a snapshot; None where checkpoints came or went while it was taken, because a run goes on."""
+        """Return a snapshot of the files that changed since the last one; None if checkpoints came or went meanwhile.
+
+        That can be where a run goes on while the snapshot is taken; a later call succeeds.
+        """
         before, checkpoints = _stamps(self._root), _checkpoints(self._root)
         files = {}
         try:
@@ -69,7 +72,7 @@ class Outbox:
 
 
 def collect_files(root: Path, runs: Iterable[str]) -> Snapshot:
-    """Return all files of the run directories `runs`, names in `root`; a directory that does not exist has none."""
+    """Return a snapshot of all files of the run directories `runs` (names) in `root`; a missing one has no files."""
     names = [name for run in runs for name in _names(root, run)]
     return Snapshot({name: untrusted.read(root / name, LIMIT) for name in names}, frozenset(names))
 
@@ -77,7 +80,8 @@ def collect_files(root: Path, runs: Iterable[str]) -> Snapshot:
 def apply(root: Path, runs: Collection[str], snapshot: Snapshot) -> None:
     """Write a snapshot of the run directories `runs` into `root`; ConfigError if a process uses one of them.
 
-    Directories are locked meanwhile. A kill in between leaves them such that the sweep can resume.
+    The directories are locked meanwhile. If the process is killed while it writes, the sweep can still resume from
+    them.
     """
     _require_inside(runs, snapshot)
     with contextlib.ExitStack() as stack:
@@ -116,7 +120,7 @@ def _remove(root: Path, names: Collection[str]) -> None:
 
 
 def _require_inside(runs: Collection[str], snapshot: Snapshot) -> None:
-    """Raise ConfigError where a snapshot has names outside of the run directories, which no worker of ppax sends."""
+    """Raise ConfigError if a snapshot has names outside of the run directories `runs`: no worker of ppax sends such."""
     for name in {*snapshot.files, *snapshot.names}:
         if _run_of(name) not in runs or ".." in PurePosixPath(name).parts:
             raise ConfigError(f"a worker has sent {name!r}, which is in none of its run directories")

@@ -55,7 +55,7 @@ class ProcessContext(NamedTuple):
 
 
 class Job(NamedTuple):
-    """Job of a worker: members that train in one program, or a single one whose environments are on the host."""
+    """Job of a worker on a cluster: members (runs of a sweep) that train in one program, or one member on the host."""
 
     context: ProcessContext
     plan: Plan  # of the whole sweep
@@ -67,14 +67,20 @@ class Job(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """Event that members, by number, have reached iterations without training, as for `Counting.skip` of the sweep."""
+    """Event that members (runs, by number) count as done up to the iterations `reached`, without training.
+
+    It becomes a call of the sweep's `Counting.skip`.
+    """
 
     reached: dict[int, int]
     env_steps: dict[int, int]
 
 
 class Added(NamedTuple):
-    """Event that members, by number, have trained up to iterations, as for `Counting.add` of the sweep."""
+    """Event that members (runs, by number) have trained up to the iterations `reached`.
+
+    It becomes a call of the sweep's `Counting.add`.
+    """
 
     reached: dict[int, int]
     env_steps: int
@@ -82,9 +88,9 @@ class Added(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Event that a program has ended: done, stopped by a request, or by an exception.
+    """Event that a worker's program has ended: with all done, stopped by a request, or with an error.
 
-    The exception is the name of its type, its text and its traceback.
+    The error is an exception as (name of its type, text, traceback); None: there was none.
     """
 
     stopped: bool
@@ -100,7 +106,10 @@ def process_context(cpus: int) -> ProcessContext:
 
 
 def enter(given: ProcessContext, stack: contextlib.ExitStack) -> None:
-    """Take over the context of the driver, until `stack` is closed; ConfigError for other versions of ppax or JAX."""
+    """Take over the context `given` of the driver's process until `stack` is closed.
+
+    Raises ConfigError if this machine has other versions of ppax or JAX.
+    """
     own = (__version__, jax.__version__)
     if own != given.versions:
         raise ConfigError(
@@ -118,9 +127,9 @@ def enter(given: ProcessContext, stack: contextlib.ExitStack) -> None:
 
 
 def size_of_programs(given: ProcessContext, members: tuple[Member, ...], most: int, sharing: int) -> int:
-    """Return how many members a program may have on this machine, at most `most`; `members` must be of one pack.
+    """Return how many members (runs) a program may have on this machine, at most `most`.
 
-    `sharing` programs share the machine's memory.
+    One compiled program must be able to train all `members`. `sharing` programs share the machine's memory.
     """
     with contextlib.ExitStack() as stack:
         enter(given, stack)
@@ -142,12 +151,12 @@ class Worker:
         self._outbox = Outbox(self._folder / MEMBERS)
 
     def begin(self, job: Job) -> list[Event]:
-        """Start to train `job` in a thread; return [], no events yet."""
+        """Start to train `job` in a thread; return [], as there are no events yet."""
         threading.Thread(target=self._run, args=(job,), daemon=True).start()
         return []
 
     def next(self) -> list[Event]:
-        """Return the events since the last request, at most WAIT_SECONDS after the call; [] if there are none."""
+        """Return the worker's events since the last request, after WAIT_SECONDS at most; [] if there are none."""
         events: list[Event] = []
         with contextlib.suppress(queue.Empty):
             events.append(self._events.get(timeout=WAIT_SECONDS))
@@ -160,15 +169,21 @@ class Worker:
         return events
 
     def stop(self) -> None:
-        """Ask the training to save checkpoints and end."""
+        """Ask the worker's training to save checkpoints and end."""
         self._stop.set()
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Report members, by number, as done up to iterations without training, as `Counting.skip` of the sweep."""
+        """Send the driver the event that members (runs, by number) count as done up to iterations without training.
+
+        Arguments are those of `Counting.skip`, which the driver calls.
+        """
         self._events.put(Skipped(dict(reached), dict(env_steps)))
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
-        """Report what members have trained together, as `Counting.add` of the sweep; new checkpoints are sent first."""
+        """Send the driver the event of what members (runs) have trained together; new checkpoints are sent first.
+
+        Arguments are those of `Counting.add`, which the driver calls.
+        """
         if not self._on_host and self._outbox.due:
             self._send()
         self._events.put(
@@ -222,12 +237,18 @@ def run_of(member: Member) -> str:
 
 
 def _described(error: BaseException) -> tuple[str, str, str]:
-    """Return an exception as (name of its type, text, traceback): the driver unpickles no object of a worker."""
+    """Return an exception as (name of its type, text, traceback).
+
+    The driver gets these texts, as it unpickles no object of a worker.
+    """
     return type(error).__name__, str(error), "".join(traceback.format_exception(error))
 
 
 def raised_by(event: Ended) -> Any:
-    """Return the exception that ended a program, None without one; a RuntimeError if its type is not in ERRORS."""
+    """Return the exception with which a worker's program ended; None if there was none.
+
+    It is a RuntimeError if its type is not in ERRORS.
+    """
     if event.error is None:
         return None
     name, text, trace = event.error

@@ -27,16 +27,19 @@ LOST = "repeated by another worker, after a pause here"
 
 
 class TrialBatch(NamedTuple):
-    """Trials of a study that train together: the members (runs) of each by number, and the packs of all members."""
+    """Trials of a study that train together: the members (runs) of each, by its number, and the packs of all members.
+
+    A pack is the members that one compiled program can train.
+    """
 
     trials: Mapping[int, tuple[Member, ...]]
     packs: Sequence[Pack]
 
 
 def train_study(session: Session) -> Best | None:
-    """Train trials until the study's budget is spent and no other worker trains; return the best trial.
+    """Train trials of a study until its budget is spent and no other worker trains; return the best trial.
 
-    None stands for a study in which no trial has a value. Raises Stopped after a signal, ConfigError where the budget
+    The result is None if no trial of the study has a value. Raises Stopped after a signal, ConfigError where the budget
     was spent before this sweep has trained anything.
     """
     with Study(session.path, session.recorded.plan, session.recorded.run_config) as study:
@@ -57,9 +60,9 @@ def train_study(session: Session) -> Best | None:
 
 
 def _next_batch(session: Session, study: Study) -> TrialBatch:
-    """Return the trials to train next: those that this directory has begun, else new ones, which are recorded.
+    """Return the trials to train next: those that this sweep directory has begun, else new ones, which are recorded.
 
-    It has no trials where the budget is spent.
+    The batch has no trials if the study's budget is spent.
     """
     begun: dict[int, tuple[Member, ...]] = {}
     for member in session.recorded.members:
@@ -78,7 +81,7 @@ def _next_batch(session: Session, study: Study) -> TrialBatch:
 
 
 def _give_up(path: Path, members: Sequence[Member]) -> None:
-    """Stop those of `members` that are not complete, because another worker repeats their trial by now."""
+    """Stop those of `members` (runs) that are not complete, because another worker repeats their trial by now."""
     for member in members:
         run_dir = member_dir(path, member)
         if not is_complete(run_dir):
@@ -87,7 +90,10 @@ def _give_up(path: Path, members: Sequence[Member]) -> None:
 
 
 def _built(recorded: Recorded, asked: Sequence[Proposed], study: Study) -> TrialBatch:
-    """Return the trials that were asked for, with their members; an invalid setting is told to the study as pruned."""
+    """Return the trials `asked`, built, with their members (runs).
+
+    A trial whose setting is invalid is left out, with a warning, and told to the study as pruned.
+    """
     trials: dict[int, tuple[Member, ...]] = {}
     seeds, count = plan.seeds_of(recorded.run_config, recorded.plan), len(recorded.members)
     for one in asked:
@@ -109,7 +115,7 @@ def _built(recorded: Recorded, asked: Sequence[Proposed], study: Study) -> Trial
 
 
 def _train(session: Session, batch: TrialBatch, study: Study) -> None:
-    """Train the members of a batch of trials to their ends and tell the study the values of the trials."""
+    """Train the members (runs) of a batch of trials to their ends, and tell the study the values of the trials."""
     recorded = session.recorded
     total = checked_total(recorded.plan, batch.packs)
     of_member = {member.number: number for number, members in batch.trials.items() for member in members}

@@ -78,14 +78,14 @@ class ByTrial(optuna.samplers.BaseSampler):
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
-        """Let the trial's sampler take note of its result; Optuna calls this."""
+        """Pass the trial's result to the sampler of this trial; Optuna calls this."""
         self._inner.after_trial(study, trial, state, values)
 
 
 def space_of(swept: Mapping[str, Any]) -> dict[str, Any]:
     """Return Optuna's distribution of each swept option by path; values of a list are categories, as JSON texts.
 
-    They are in the order of their paths, because Optuna samples in this order and that of a run file may change.
+    The options are sorted by path: Optuna samples in the order of this table, and a run file may have another one.
     """
     return {path: _distribution(swept[path]) for path in sorted(swept)}
 

@@ -40,13 +40,16 @@ def sqlite_file(path: Path) -> str:
 
 
 def one_at_a_time(url: str) -> contextlib.AbstractContextManager[Any]:
-    """Return a reentrant lock between workers: a lock file for SQLite, which cannot lock rows; else without effect."""
+    """Return a reentrant lock with which the workers of a study take turns in its database.
+
+    For SQLite, which cannot lock rows, it is a lock file; for other databases it does nothing.
+    """
     file = _file_of(url)
     return contextlib.nullcontext() if file is None else filelock.FileLock(f"{file}{LOCK}")
 
 
 def _file_of(url: str) -> str | None:
-    """Return the path of a SQLite database by its URL; None for other databases, and for what is no URL."""
+    """Return the path of the SQLite database at a URL; None for other databases, and for what is no URL."""
     try:
         made = sqlalchemy.engine.make_url(url)
     except sqlalchemy.exc.ArgumentError:
@@ -57,9 +60,9 @@ def _file_of(url: str) -> str | None:
 def require_sound_files(url: str) -> None:
     """Raise ConfigError where files of a SQLite database could let a stranger change or remove other files.
 
-    They are opened in place: through a link or another name of a file they would change it. A lock must be empty, as
-    some versions of filelock make it so. SQLite removes the file that the end of a journal names, of a transaction over
-    several databases (https://sqlite.org/fileformat.html#the_rollback_journal), which a study never has.
+    The files are written in place: through a link or another name of a file, writing would change that one. A lock file
+    must be empty, as some versions of filelock make it so. A journal must not name other databases, as a study has
+    none: SQLite removes the file that its end names (https://sqlite.org/fileformat.html#the_rollback_journal).
     """
     file = _file_of(url)
     for ending in () if file is None else ("", "-journal", "-wal", "-shm", LOCK):
@@ -82,10 +85,10 @@ def _end_of(path: Path, size: int) -> bytes:
 
 
 def opened(settings: Optuna, url: str, every: int | None, repeat: Callable[[Any, Any], None]) -> tuple[Any, Any]:
-    """Return (study, its storage), opened or created in the database at `url`; ConfigError where there is no such one.
+    """Return (study, its storage), opened or created in the database at `url`; ConfigError where that fails.
 
-    A worker records a heartbeat each `every` seconds; None if it shares the study with no other. `repeat` is called
-    with the study and a trial of a worker that was lost.
+    A worker records a heartbeat each `every` seconds; None if it shares the study with no other worker. `repeat` is
+    called with the study and each trial of a worker that was lost.
     """
     require_sound_files(url)
     life = {} if every is None else {"heartbeat_interval": every, "grace_period": settings.patience}
@@ -112,7 +115,7 @@ def opened(settings: Optuna, url: str, every: int | None, repeat: Callable[[Any,
 
 
 def shown_url(url: str) -> str:
-    """Return a URL with its password hidden, for messages; a remark in its place where it is no URL."""
+    """Return a database's URL with its password hidden, for messages; if `url` is no URL, a text that says so."""
     try:
         return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
     except sqlalchemy.exc.ArgumentError:
@@ -120,7 +123,7 @@ def shown_url(url: str) -> str:
 
 
 def reading(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a method of a study, whose database is at `self._url`: faults of the database become a ConfigError."""
+    """Decorate a method of a study so that faults of its database, at `self._url`, become a ConfigError."""
 
     @functools.wraps(method)
     def checked(self: Any, *arguments: Any) -> Any:

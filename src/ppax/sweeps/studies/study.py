@@ -39,7 +39,7 @@ DONE, PRUNED = TrialState.COMPLETE, TrialState.PRUNED
 
 
 class Proposed(NamedTuple):
-    """Trial of a study that this worker has asked for: a setting to train."""
+    """Trial of a study that this worker has asked for: a setting (values of the swept options) to train."""
 
     number: int  # in the study
     values: Config  # of the swept options, by dotted path
@@ -55,9 +55,9 @@ class Best(NamedTuple):
 
 
 class Study:
-    """Study of Optuna for a sweep; a context manager.
+    """Study of Optuna for a sweep, as one of its workers uses it; a context manager.
 
-    While it is open, it records heartbeats in a shared database, so that other workers leave its trials alone.
+    While it is open, it records heartbeats in a shared database, so that other workers do not repeat its trials.
     """
 
     @reading
@@ -110,7 +110,7 @@ class Study:
 
     @reading
     def unrecorded(self, known: Container[int]) -> list[Proposed]:
-        """Return running trials that this worker has asked for and its sweep directory lacks, as after a kill.
+        """Return this worker's running trials that its sweep directory lacks, as after a kill; [] if it has all.
 
         `known` are the numbers of the trials that the directory has.
         """
@@ -127,7 +127,7 @@ class Study:
 
     @reading
     def runs(self, number: int) -> bool:
-        """Return whether a trial of this worker is still its own: without a result and not repeated by another one."""
+        """Return True if trial `number` is still this worker's: it has no result, and no other worker repeats it."""
         running = bool(self._trials()[number].state == RUNNING)
         if running:
             self._own(number)
@@ -135,7 +135,7 @@ class Study:
 
     @reading
     def others(self) -> int:
-        """Return how many trials are trained by other workers or wait for one; 0 if the study is not shared."""
+        """Return the number of trials that other workers train or that wait for one; 0 if the study is not shared."""
         if not self._shared:
             return 0
         self._fail_stale()
@@ -145,7 +145,7 @@ class Study:
 
     @reading
     def prunes(self, scores: Mapping[int, float], iteration: int) -> dict[int, str]:
-        """Report the scores of trials at `iteration`, by trial; return the reason for each that the pruner ends."""
+        """Report the scores of trials, by number, at `iteration`; return the reason for each that the pruner ends."""
         for number, score in scores.items():
             self._storage.set_trial_intermediate_value(self._trial_id(number), iteration, score)
         trials = {number: self._storage.get_trial(self._trial_id(number)) for number in scores}
@@ -155,9 +155,10 @@ class Study:
 
     @reading
     def tell(self, number: int, score: float, why: str, run: Path) -> None:
-        """Tell the study the value of a trial; one without a finite score, or with a reason `why`, counts as pruned.
+        """Tell the study the value `score` of trial `number`; without a finite score, or with a reason `why`: pruned.
 
-        `run` is the directory that trained it. A trial that another worker repeats by now is left to that worker.
+        `run` is the directory in which it was trained. A trial that another worker repeats by now is left to that
+        worker.
         """
         if not self.runs(number):
             warnings.warn(
@@ -174,7 +175,7 @@ class Study:
 
     @reading
     def best(self) -> Best | None:
-        """Return the best trial of all workers; None where no trial has a value."""
+        """Return the best trial of the study, by any worker; None where no trial has a value."""
         done = [trial for trial in self._trials() if trial.state == DONE]
         if not done:
             return None
@@ -202,11 +203,11 @@ class Study:
         return list(self._study.get_trials(deepcopy=False))
 
     def _counted(self) -> list[int]:
-        """Return the numbers of the trials that count towards the budget: all but those that have failed."""
+        """Return the numbers of the study's trials that count towards its budget: all but those that have failed."""
         return [trial.number for trial in self._trials() if trial.state != FAILED]
 
     def _waiting(self) -> list[int]:
-        """Return the numbers of the trials that wait for a worker."""
+        """Return the numbers of the study's trials that wait for a worker."""
         return [trial.number for trial in self._trials() if trial.state == WAITING]
 
     def _trial_id(self, number: int) -> int:
@@ -227,7 +228,7 @@ class Study:
                 optuna.storages.fail_stale_trials(self._study)
 
     def _repeat(self, study: Any, trial: Any) -> None:
-        """Propose the parameters of a lost worker's trial again; Optuna calls this once for each."""
+        """Propose the parameters of a lost worker's trial again, as a new one; Optuna calls this once for each."""
         if trial.params:
             study.enqueue_trial(trial.params, user_attrs={REPEATED: trial.number})
 

@@ -29,7 +29,8 @@ from ppax.training.host.streams import (
 class HostRollout(NamedTuple):
     """Rollout in NumPy, before values and log-probabilities are computed: T steps of B streams, in sequences of L.
 
-    With groups of agents, observations, masks, actions and carries are dicts by group, as in `Transition`.
+    A stream is one agent in one environment, and a carry is a memory's recurrent state. With groups of agents,
+    observations, masks, actions and carries are dicts by group, as in `Transition`.
     """
 
     obs: PyTree  # [T + 1, B, ...]
@@ -104,7 +105,7 @@ class _Recorder:
         self.remembers = bool(jax.tree.leaves(remembered(actor.carry)))
 
     def play(self) -> HostRollout:
-        """Return the rollout, collected and checked.
+        """Return the recorder's rollout, collected and checked.
 
         One batch of environments steps while the policy acts for another, in a fixed order.
         """
@@ -191,7 +192,7 @@ class _Recorder:
             store[t, own] = x
 
     def _check(self) -> None:
-        """Raise EnvError for rewards or observations that are not finite, and for action masks that allow no action."""
+        """Raise EnvError for recorded rewards or observations that are not finite, and masks that allow no action."""
         valid = self.valid & self.known
         wrong = {"reward": ~np.isfinite(self.reward) & (self.known if self.turns else valid)}
         if self.episode_stats is not None:
@@ -243,7 +244,10 @@ class _Recorder:
         return self._decisions(rollout) if self.turns else rollout
 
     def _decisions(self, rollout: HostRollout) -> HostRollout:
-        """Return a turn-based rollout with the decisions of each stream (one agent in one environment) as its rows."""
+        """Return a turn-based rollout with a row for each decision of a stream, instead of one for each step.
+
+        A stream is one agent in one environment, and decides only in some of the steps.
+        """
         rows = settle(rollout.reward, rollout.terminated, rollout.truncated, rollout.valid)
         played: Any = {name: getattr(rollout, name) for name in ("reward", "terminated", "truncated", "valid")}
         carry = rollout.carry
@@ -252,7 +256,7 @@ class _Recorder:
             carry = rows_in_order(self.env, every, rows.order[:: self.length])
 
         def seen(tree: PyTree, decisions: PyTree) -> PyTree:
-            """Return the rows of `decisions` and, behind them, the observation after the last step, from `tree`."""
+            """Return `decisions` with one more row, the last of `tree`: the observation after the last step."""
             return jax.tree.map(lambda x, row: np.concatenate([row, x[-1:]]), tree, decisions)
 
         first = rollout.first[rows.order, np.arange(rows.order.shape[1])]

@@ -39,7 +39,7 @@ class HostActor:
         self._before = list(self._carry)  # before the step that runs
 
     def send(self, number: int) -> None:
-        """Choose actions for the batch `number` of environments, by their latest observations, and start their step."""
+        """Choose actions for batch `number` of environments, from their latest observations, and start their step."""
         t, env, step = self._steps[number], self._env, self.latest[number]
         if t % BLOCK == 0 and t == max(self._steps):  # the first batch to reach this block of steps
             self._policy.begin(*self._parameters, BLOCK, jax.random.fold_in(self._key, t // BLOCK))
@@ -51,7 +51,7 @@ class HostActor:
         env.host.send(number, acted.env_action)
 
     def receive(self, number: int) -> HostStep:
-        """Return the result of the step of the batch `number` of environments, once it is done.
+        """Return the result of the step that `send` started for batch `number` of environments, once it is done.
 
         Raises EnvError if the step failed.
         """
@@ -115,10 +115,10 @@ class HostEpisodes:
 
 
 def counted(step: HostStep, turns: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return reward and episode end, [e] each, as results count them, of a step of e streams.
+    """Return reward and episode end, [e] each, of one step of e streams, as the results of an evaluation count them.
 
-    Where a wrapper changed rewards or episode ends, they are the unmodified ones. In turn-based environments (`turns`),
-    rewards of agents that wait count, too.
+    A stream is one agent in one environment. Where a wrapper changed rewards or episode ends, they are the unmodified
+    ones. In turn-based environments (`turns`), rewards of agents that wait count, too.
     """
     if step.episode_stats is not None:
         return step.episode_stats
@@ -215,9 +215,10 @@ class _Episodes:
             self._returns[i] = self._lengths[i] = 0
 
     def _game(self, stream: int) -> int:
-        """Return the number of a stream's running game among those of all environments; -1 if not all streams play it.
+        """Return the number of a stream's running game, among the games of all environments; -1 for an incomplete game.
 
-        A stream is one agent in one environment, and a game is an episode of all agents of an environment.
+        A stream is one agent in one environment. A game is an episode of all agents of an environment; it is incomplete
+        if the episode of one of them is not part of the results.
         """
         num_envs, number = len(self.left) // self._num_agents, int(self._games[stream])
         return stream // self._num_agents + num_envs * number if number < self._quota[stream] else -1
@@ -257,9 +258,9 @@ class HostScene:
         return self._one.picture()
 
     def move(self, t: int) -> StepResult:
-        """Return the result of one more step, in which the policy acts; after an episode's end it resets instead.
+        """Return the result of the scene's next step, in which the policy acts; `t` has no effect.
 
-        `t` has no effect.
+        The step after the end of an episode resets the environment instead.
         """
         if self._ended.all():
             self._ended[:] = False

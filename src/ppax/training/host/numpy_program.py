@@ -59,14 +59,14 @@ class NumpyProgram:
         return spread
 
     def bind(self, slow: PyTree) -> None:
-        """Set the first argument of the function, and run the operations that depend on it alone."""
+        """Set the function's first argument to `slow`, and run the operations that depend on it alone."""
         for slot, leaf in zip(self._slow_inputs, jax.tree.leaves(slow), strict=True):
             if slot in self._needed:
                 self._values[slot] = np.asarray(leaf)
         self._run(self._once, self._values)
 
     def __call__(self, *fast: Any) -> list[Any]:
-        """Return the leaves of the function's result, for the leaves `fast` of all arguments but the first."""
+        """Return the leaves of the function's result; `fast` are the leaves of all its arguments but the first."""
         values = self._values.copy()
         for slot, leaf in zip(self._fast_inputs, fast, strict=True):
             values[slot] = leaf
@@ -121,7 +121,7 @@ class Trace:
         return self._slots[atom]
 
     def _inline(self, jaxpr: Any, consts: Sequence[Any]) -> None:
-        """Append the operations of a jaxpr to the list, those of the functions that it calls in their places."""
+        """Append the operations of a jaxpr to the list; calls are replaced by the called functions' operations."""
         for var, const in zip(jaxpr.constvars, consts, strict=True):
             self._new(var, np.asarray(const))
         for eqn in jaxpr.eqns:
@@ -206,7 +206,7 @@ class Operation(NamedTuple):
 
 
 class NoNumpyVersion(Exception):
-    """Error of a function with a JAX operation that has no NumPy version here, so that it must be compiled."""
+    """Error of a function with a JAX operation that has no NumPy version in ppax, so that it must be compiled."""
 
 
 def _is_reshape(name: str, eqn: Any) -> bool:

@@ -71,7 +71,7 @@ class PolicyInputs(NamedTuple):
 
 
 class PolicyOutputs(NamedTuple):
-    """Actions and next carry of a batch of e streams, one agent in one environment each.
+    """Actions and next carry (the memory's recurrent state) of a batch of e streams, one agent in one environment each.
 
     Actions are lists of leaves, in JAX's flattening order.
     """
@@ -98,7 +98,7 @@ class HostNumpyPolicy:
             self.structure = jax.tree.structure(self._programs[rows].result[0])
 
     def begin(self, agent: Agent, learner: LearnerState, num_steps: int, key: Key) -> None:
-        """Bind the parameters, and draw the noise of all steps of a rollout from the key."""
+        """Bind the parameters, and draw the random numbers of all steps of a rollout from the key."""
         for program in self._programs.values():
             program.bind((agent, learner))
         seed = np.asarray(jax.random.key_data(key)).tolist()
@@ -133,7 +133,8 @@ def _distribution(parameters: tuple[Agent, LearnerState], inputs: PolicyInputs) 
 def noise_for(distribution: Distribution, num_steps: int, rng: np.random.Generator) -> PyTree:
     """Return noise [T, ...] from which `action_from_noise` makes the actions of `num_steps` steps.
 
-    Of `distribution` only shapes are read. Raises TypeError for distributions that have no reparameterisation here.
+    Of `distribution` only shapes are read. Raises TypeError for distributions other than categorical ones, those made
+    of a normal one, and combinations of these.
     """
     if isinstance(distribution, Categorical):
         return rng.gumbel(size=(num_steps, *distribution.logits.shape)).astype(np.float32)
@@ -152,7 +153,7 @@ def noise_for(distribution: Distribution, num_steps: int, rng: np.random.Generat
 def action_from_noise(distribution: Distribution, noise: PyTree) -> PyTree:
     """Return an action that is distributed like `distribution.sample`, made of `noise` from `noise_for`.
 
-    Raises TypeError for distributions that have no reparameterisation here.
+    Raises TypeError for the distributions for which `noise_for` raises it.
     """
     if isinstance(distribution, Categorical):
         # Gumbel-max trick: Maddison et al. 2014, https://arxiv.org/abs/1411.0030
@@ -195,7 +196,8 @@ class CompiledAct(NamedTuple):
 def compiled_act(agent: Agent, env: HostEnv, learner: LearnerState, rows: int, deterministic: bool) -> CompiledAct:
     """Return a compiled program (agent, learner, inputs, key, step, first stream) -> (carry, action, env_action).
 
-    It acts for a batch of `rows` streams, one agent in one environment each. Of `learner` only shapes are read.
+    It acts for a batch of `rows` streams, one agent in one environment each. `carry` is the memory's next recurrent
+    state, and `env_action` the action as environments take it, clipped or squashed. Of `learner` only shapes are read.
     """
     key, number = jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), jnp.int32)
     act = jax.jit(partial(_act, deterministic=deterministic))
@@ -226,9 +228,10 @@ def _act(
 def _act_in_all(
     agent: Agent, learner: LearnerState, inputs: PolicyInputs, key: Key, t: Array, start: Array
 ) -> tuple[PyTree, PyTree, PyTree]:
-    """Return carry and actions of a batch in self-play, whose streams begin at `start`.
+    """Return carry (recurrent state), actions and actions for the environment of a batch in self-play.
 
-    The batch is padded with zeros to all environments, because an environment's index decides who plays in it.
+    The batch's streams (one agent in one environment each) begin at the index `start`. It is padded with zeros to all
+    environments, because an environment's index decides who plays in it.
     """
     num_agents, _, num_envs = agent.requires
     assert num_agents is not None
@@ -251,9 +254,10 @@ def _act_in_all(
 
 
 def _stream_keys(key: Key, t: Array, start: Array, count: int) -> Array:
-    """Return a random key for each of `count` streams from `start` on, by its index, at step `t`.
+    """Return random keys for step `t`, one for each of `count` streams, whose indices begin at `start`.
 
-    So the batches in which streams act do not change their samples.
+    A stream is one agent in one environment. A key depends on the stream's index, so that samples do not depend on how
+    streams are divided into batches.
     """
     streams = start + jnp.arange(count, dtype=jnp.int32)
     return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, t), streams)

@@ -39,7 +39,7 @@ class Rollouts:
     def __call__(self, learner: LearnerState, actor: ActorState, key: Key) -> Gathered:
         """Return one rollout, collected from `actor` on, or after a reset if the environments are in another state.
 
-        Raises EnvError, after which the environments are closed.
+        Raises EnvError if an environment fails; then all are closed.
         """
         agent, num_steps = self._agent, self._state.num_steps
         reset_key, act_key = jax.random.split(key)
@@ -81,7 +81,7 @@ def reset_if_needed(agent: Agent, env: HostEnv, actor: ActorState, key: Key) -> 
 
 
 def _check_initial(env: HostEnv, initial: HostStep) -> None:
-    """Raise EnvError if an observation after a reset, one in `initial`, is not finite."""
+    """Raise EnvError if an observation in `initial`, the result of a reset, is not finite."""
     obs = element_of(env.observation_space, iter(initial.obs))
     for leaf, streams in zip(initial.obs, streams_like(env, obs), strict=True):
         if leaf.dtype.kind == "f" and not (finite := np.isfinite(leaf).reshape(len(leaf), -1).all(axis=-1)).all():
@@ -90,7 +90,7 @@ def _check_initial(env: HostEnv, initial: HostStep) -> None:
 
 
 def _joined(parts: Sequence[HostStep]) -> HostStep:
-    """Return the results of all batches of environments as one, in copies."""
+    """Return the step results `parts`, one for each batch of environments, joined to one result; arrays are copied."""
     obs = [np.concatenate(x) for x in zip(*(part.obs for part in parts), strict=True)]
     reward, terminated, truncated, first, valid = (np.concatenate([part[i] for part in parts]) for i in range(1, 6))
     mask = each_group(lambda *masks: np.concatenate(masks), *(part.mask for part in parts))
@@ -107,9 +107,10 @@ def value_of(agent: Agent, learner: LearnerState, inputs: PolicyInputs) -> Array
 
 
 def collected_from(agent: Agent, learner: LearnerState, actor: ActorState, rollout: HostRollout) -> Collected:
-    """Return what `ppax.collect` returns, from a host rollout that began at `actor`; `learner` is the one that acted.
+    """Return a host rollout that began at `actor`, in the form in which `ppax.collect` returns rollouts.
 
-    V, log-probabilities and episode statistics, which the host loop does not record, are computed here.
+    V, log-probabilities and episode statistics, which the host loop does not record, are computed here; `learner` is
+    the one that acted.
     """
     before, after = (jax.tree.map(lambda x, cut=cut: x[cut], rollout[:3]) for cut in (slice(-1), -1))
     unknown = jnp.zeros(rollout.valid.shape, jnp.float32)

@@ -30,10 +30,10 @@ def streams_of(env: HostEnv, tree: PyTree, rows: slice) -> PyTree:
 
 
 def streams_like(env: HostEnv, tree: PyTree) -> list[Any]:
-    """Return for every array of `tree` the streams to which its rows belong, as indices along an axis [B].
+    """Return a list with, for each array in `tree`, the indices of the streams that its rows belong to.
 
-    A stream is one agent in one environment. Only with groups of agents does an array have the rows of some streams
-    alone.
+    A stream is one agent in one environment. Without groups of agents, the rows of every array are those of all
+    streams, and the indices are `slice(None)`. With groups, an array has rows of its group's streams alone.
     """
     if not env.sizes or tree is None:
         return [slice(None) for _ in jax.tree.leaves(tree)]
@@ -64,7 +64,7 @@ def stream_name(env: HostEnv, stream: int) -> str:
 
 
 def no_carry(env: HostEnv) -> PyTree:
-    """Return the carry that a rollout stores for a policy without memory: (), or () for each group of agents."""
+    """Return the carry (recurrent state) in rollouts of a policy without memory: (), or () for each group of agents."""
     return {name: () for name, _ in env.sizes} or ()
 
 
@@ -79,7 +79,10 @@ def no_carry(env: HostEnv) -> PyTree:
 
 
 class Settled(NamedTuple):
-    """Rows of a rollout in the order of each stream's decisions, where a stream is one agent in one environment."""
+    """Rows of a turn-based rollout, in the order of each stream's decisions.
+
+    A stream is one agent in one environment.
+    """
 
     order: np.ndarray  # [T, B] step of the rollout that each row shows; T: the observation after the last step
     valid: np.ndarray  # [T, B] rows that are learned from
@@ -142,9 +145,9 @@ def rows_in_order(env: HostEnv, tree: PyTree, order: np.ndarray) -> PyTree:
 
 
 def hold_carry(env: HostEnv | Requirements, acted: np.ndarray, before: PyTree, after: PyTree) -> PyTree:
-    """Return the carry of a batch of streams [e, ...]: `after` a step where they have `acted` [e], else `before` it.
+    """Return the carry (recurrent state) of streams after a step, [e, ...]: `after` if they `acted` [e], else `before`.
 
-    A stream is one agent in one environment.
+    A stream is one agent in one environment; `before` and `after` are its carries before and after the step.
     """
 
     def one(own: np.ndarray, old: Any, new: Any) -> np.ndarray:

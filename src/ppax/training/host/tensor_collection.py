@@ -78,7 +78,7 @@ class TensorPolicy:
 
 
 class Recording(NamedTuple):
-    """Rollout so far, and the faults found in it; arrays [T, ...] are written step by step."""
+    """Rollout of a simulator so far, and the faults found in it; arrays [T, ...] are written step by step."""
 
     rollout: HostRollout
     step: Array  # [] int32, index of the next step to write
@@ -94,7 +94,7 @@ class Seen(NamedTuple):
 
 
 class TensorCollection:
-    """Stepping loop of a simulator on the device, in which every environment has one agent."""
+    """Collection of rollouts from a simulator whose arrays stay on the device, with one agent in each environment."""
 
     def __init__(self, env: HostEnv, actions: PyTree):
         self._spec, self._streams, self._actions = env.host.spec, env.num_streams, actions
@@ -139,7 +139,7 @@ class TensorCollection:
     def _begun(self, actor: ActorState, num_steps: int, length: int) -> tuple[Recording, Seen, PyTree]:
         """Return an empty rollout with the observations before its first step, and the policy's first inputs and carry.
 
-        `length` is the number of steps of a sequence, at whose start the carry is stored.
+        The carry is the memory's recurrent state, which is stored at the start of each sequence of `length` steps.
         """
 
         def zeros(count: int, tree: PyTree) -> PyTree:
@@ -169,7 +169,7 @@ class TensorCollection:
         return Recording(rollout, jnp.int32(0), each(jnp.int8)), seen, actor.carry
 
     def _final_value(self, parameters: Any, carry: PyTree, final_obs: Any) -> tuple[Array, Array]:
-        """Return V [B] of the final observations of episodes, and whether they are finite [B].
+        """Return V [B] of the final observations of episodes, and flags [B], True where these observations are finite.
 
         `parameters` is (agent, learner).
         """
@@ -236,9 +236,9 @@ class TensorCollection:
         return x
 
     def _mask(self, step: TensorStep) -> Array | None:
-        """Return action masks [B, n], None without them; EnvError if they come only now, or came only at first.
+        """Return the step's action masks [B, n]; None for a simulator without masks.
 
-        At first means with the first reset.
+        Raises EnvError if the first reset gave masks and this step gives none, or the other way round.
         """
         given = {} if step.mask is None else {"action_mask": step.mask}
         for problem in undeclared(given, self._spec.mask_size is not None, False):
@@ -249,7 +249,10 @@ class TensorCollection:
             raise EnvError(f"the simulator failed: {error}") from None
 
     def _check(self, recording: Recording) -> None:
-        """Raise EnvError for the first fault of a rollout, such as a reward that is not finite; wait for the device."""
+        """Raise EnvError for the first fault of a rollout, such as a reward that is not finite, if it has any.
+
+        This waits for the device.
+        """
         fault = np.asarray(recording.fault)
         for t, i in np.argwhere(fault < len(FAULTS))[:1]:
             action = [np.asarray(x[t, i]).tolist() for x in jax.tree.leaves(recording.rollout.action)]
@@ -262,9 +265,9 @@ def _put(store: PyTree, x: PyTree, row: Array) -> PyTree:
 
 
 def _at_start(store: Array, x: Array, t: Array, num_steps: int) -> Array:
-    """Return `store` [T / L, B, ...] with the carry `x` written to its row, if a sequence begins at step `t`.
+    """Return `store` [T / L, B, ...] with the carry `x` in the row of the sequence that begins at step `t`, if any.
 
-    `num_steps` is T.
+    A carry is a memory's recurrent state, L is the length of a sequence, and `num_steps` is T.
     """
     length = num_steps // len(store)
     return store.at[t // length].set(jnp.where(t % length == 0, x, store[t // length]))

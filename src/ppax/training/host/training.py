@@ -123,7 +123,7 @@ class HostTraining:
     ) -> Trained:
         """Return the state after `num_iterations` iterations, at least one, and their metrics; see `ppax.train`.
 
-        It returns earlier when it is stopped. Raises EnvError if an environment fails.
+        It returns after fewer iterations when it is stopped. Raises EnvError if an environment fails.
         """
         if total_iterations is None:
             total_iterations = int(state.iteration) + num_iterations
@@ -160,7 +160,7 @@ class HostTraining:
         return Trained(state, self._averaged(totals, completed))
 
     def _begin(self, agent: Agent, state: TrainState, total: Any, ahead: Gathering | None = None) -> Begun:
-        """Return what the collection of a rollout needs, from `state` on or from the end of the rollout `ahead`.
+        """Return what the collection of a rollout needs that starts from `state` or at the end of the rollout `ahead`.
 
         `ahead` is a rollout that `state` has not learned from yet; None without `overlap`. `total` is the number of
         iterations of the whole training, for schedules.
@@ -186,7 +186,7 @@ class HostTraining:
 
 
 def _after(state: TrainState, played: Gathering) -> TrainState:
-    """Return `state` as the next rollout reads it: after the rollout `played`, but before its update.
+    """Return `state` as the collection of the next rollout reads it: after the rollout `played`, but before its update.
 
     The counters of iterations and steps are the old ones.
     """

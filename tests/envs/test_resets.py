@@ -8,7 +8,7 @@ import pytest
 import ppax
 from ppax.config import Log
 from ppax.envs import PoolResets, TimeLimit, VectorEnv, builtin
-from ppax.envs.wrappers.resets import fresh_resets
+from ppax.envs.vector import fresh_resets
 
 ENV = builtin.CartPole()
 

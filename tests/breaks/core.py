@@ -144,7 +144,7 @@ MUTATIONS: list[Mutation] = [
         "programs of `ppax.compile` are not kept on disk",
         "    with kept_programs():\n        return backend_of(env).compile(agent, state, stop)",
         "    return backend_of(env).compile(agent, state, stop)",
-        (TRACING + "test_nothing_is_compiled_again_where_nothing_changed",),
+        ("tests/storage/test_cache.py::test_programs_compiled_ahead_of_time_are_cached",),
         file="training/backends.py",
     ),
     Mutation(

@@ -47,6 +47,14 @@ def test_fit_and_evaluate_cache_their_programs_after_an_earlier_compilation(tmp_
     assert "jit_run_episodes" in names(tmp_path / "cache" / "ppax" / "jax")
 
 
+def test_programs_compiled_ahead_of_time_are_cached(tmp_path):
+    env = ppax.make("probe/Constant", 2)
+    agent = ppax.PPO(ppax.networks.mlp(env, (2,)), num_epochs=1, minibatch=ppax.minibatches.Shuffle(1))
+    jax.clear_caches()
+    ppax.compile(agent, env, ppax.start(agent, env, 4, jax.random.key(0)))
+    assert "jit_train" in names(tmp_path / "cache" / "ppax" / "jax")
+
+
 def test_another_directory_is_used_from_the_next_run_on(tmp_path, monkeypatch):
     trained()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))

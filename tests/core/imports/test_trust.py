@@ -291,7 +291,7 @@ def test_the_current_directory_is_searched_for_packages_of_the_command_line_alon
 
 def test_an_installed_package_goes_before_the_current_directory(tmp_path, monkeypatch):
     installed, planted = package(tmp_path / "lib", "river"), package(tmp_path / "here", "river")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'lib'}:{Path(ppax.__file__).parents[2]}")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'lib'}:{Path(ppax.__file__).parents[1]}")
     command("check-env", "river:River", "--trust", "river", cwd=tmp_path / "here", home=tmp_path)
     assert installed.exists()
     assert not planted.exists()

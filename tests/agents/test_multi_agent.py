@@ -5,6 +5,7 @@ import importlib
 import sys
 import tomllib
 import warnings
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -141,8 +142,9 @@ def test_permuted_players_permute_the_results():
         return jnp.take(x.reshape(*x.shape[:axis], NUM_ENVS, 3, *x.shape[axis + 1 :]), order, axis + 1).reshape(x.shape)
 
     seen = rollout(state)
-    shuffled = jax.tree.map(lambda x: permuted(x, 1), seen._replace(last_value=seen.last_value[None]))
-    shuffled = shuffled._replace(last_value=shuffled.last_value[0])
+    axes = {"steps": 1, "last_value": 0, "reward_trace": 1, "last_obs": 0}  # that of the streams; the others are empty
+    fields = {name: jax.tree.map(partial(permuted, axis=axis), getattr(seen, name)) for name, axis in axes.items()}
+    shuffled = seen._replace(**fields)
     numbers = {name: x[order] for name, x in EACH.items()}
     other = dataclasses.replace(agent, agent=dataclasses.replace(agent.agent, **numbers))
     run = jax.jit(lambda agent, learner, rollout: agent.update(learner, rollout, jax.random.key(2)))

@@ -121,6 +121,7 @@ def test_without_demonstrations_the_part_says_what_to_give():
 
 def test_a_run_file_names_its_demonstrations_and_a_resume_reads_them_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    ppax.trust(f"{tmp_path}/demos.npz")
     world = ppax.make("CartPole-v1", 4)
     np.savez("demos.npz", **recorded(teacher_of(world), world, 20))
     table = {"demonstrations": "demos.npz", "coef": 0.5}

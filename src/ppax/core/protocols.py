@@ -55,7 +55,7 @@ class Agent(Protocol):
 
     @property
     def requires(self) -> Requirements:
-        """What this agent requires of its environment: number of agents, groups with their sizes, number of copies."""
+        """Requirements of this agent on its environment: number of agents, groups with their sizes, number of copies."""
 
     @property
     def sharing(self) -> str:
@@ -67,7 +67,7 @@ class Agent(Protocol):
 
     @property
     def program(self) -> Any:
-        """How this agent's training program is compiled: number of devices, chunks of a minibatch, unrolling.
+        """Layout in which this agent's training program is compiled: devices, chunks of a minibatch, unrolling.
 
         It is a `devices.layout.Program`. An agent made of several groups of agents returns that of its first group.
         """

@@ -55,7 +55,7 @@ class Agent(Protocol):
 
     @property
     def requires(self) -> Requirements:
-        """Requirements of this agent on its environment: number of agents, groups with their sizes, number of copies."""
+        """Requirements of this agent on its environment: number of agents, groups with their sizes, copies."""
 
     @property
     def sharing(self) -> str:

@@ -53,6 +53,21 @@ def _own_cache(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
+def _own_cache_settings():
+    """Restore JAX's settings of the cache on disk, which commands of a test change for the whole process."""
+    from jax.experimental.compilation_cache import compilation_cache
+
+    names = ("jax_enable_compilation_cache", "jax_compilation_cache_dir")
+    names += ("jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
+    before = {name: getattr(jax.config, name) for name in names}
+    yield
+    if before != {name: getattr(jax.config, name) for name in names}:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+
+
+@pytest.fixture(autouse=True)
 def _own_trust():
     """Forget what a test has trusted, as a command does at its end."""
     from ppax.core import imports
@@ -85,12 +100,7 @@ def cached_programs(program_cache, monkeypatch):
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
-    before = {name: getattr(jax.config, name) for name in options}
     for name, value in options.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()
 

@@ -36,24 +36,13 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _sandbox(cache, tmp_path, monkeypatch):
-    """Run in an empty directory and restore JAX's settings."""
+    """Run in an empty directory."""
     from jax.experimental.compilation_cache import compilation_cache
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    names = (
-        "jax_compilation_cache_dir",
-        "jax_enable_compilation_cache",
-        "jax_persistent_cache_min_compile_time_secs",
-        "jax_persistent_cache_min_entry_size_bytes",
-    )
-    before = {name: getattr(jax.config, name) for name in names}
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
     compilation_cache.reset_cache()
 
 

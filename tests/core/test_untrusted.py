@@ -114,6 +114,7 @@ OWN = {
     "reports/page.py": "a file of the package",
     "policy/bundle/numpy_format.py": "files of the package",
     "policy/bundle/numpy_policy.py": "needs NumPy alone; has limits of its own",
+    "policy/bundle/mlflow_loader.py": "needs NumPy alone; text of a limited size",
     "extensions/imitation/demonstrations.py": "the sizes are read before the arrays",
     "loggers/files.py": "one line, of read_lines",
     "loggers/tensorboard.py": "a film that this process has written",

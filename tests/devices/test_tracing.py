@@ -72,7 +72,6 @@ def made():
 @pytest.fixture
 def compiled_programs():
     """Count the programs that XLA compiles and does not read from the cache on disk, which is none that tests share."""
-    shared = jax.config.jax_compilation_cache_dir  # of a command that another test has run in this process
     jax.config.update("jax_compilation_cache_dir", None)
     compilation_cache.reset_cache()
     jax.clear_caches()  # programs that other tests of this file have compiled in this process
@@ -85,8 +84,6 @@ def compiled_programs():
     jax.monitoring.register_event_listener(note)
     yield missed
     jax.monitoring.unregister_event_listener(note)
-    jax.config.update("jax_compilation_cache_dir", shared)
-    compilation_cache.reset_cache()
 
 
 def trained(agent, env):

@@ -61,30 +61,9 @@ def assert_same_state(one, other):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes(), jax.tree_util.keystr(path)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """Cache of compiled programs, shared by all tests here and the processes that they start."""
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture(autouse=True)
-def _use_cache(cache, monkeypatch):
-    from jax.experimental.compilation_cache import compilation_cache
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    names = (
-        "jax_compilation_cache_dir",
-        "jax_persistent_cache_min_compile_time_secs",
-        "jax_persistent_cache_min_entry_size_bytes",
-    )
-    before = {name: getattr(jax.config, name) for name in names}
-    for name, value in zip(names, (str(cache / "ppax" / "jax"), 0.0, -1), strict=True):
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
+def _cached(cached_programs):
+    """All tests here and the processes that they start share a cache of compiled programs."""
 
 
 def make(name="CartPole-v1", normalize=False):
@@ -498,8 +477,8 @@ class Process:
 
 
 @pytest.fixture(scope="module")
-def forks(cache):
-    environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+def forks(program_cache):
+    environment = os.environ | {"XDG_CACHE_HOME": str(program_cache)}
     command = [sys.executable, "-c", FORKS]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as server:
 

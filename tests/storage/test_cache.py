@@ -1,4 +1,4 @@
-"""Persistent cache of compiled programs in `fit`, `evaluate` and commands; settings of JAX are restored."""
+"""Persistent cache of compiled programs in `fit`, `evaluate` and commands."""
 
 import jax
 import pytest
@@ -16,15 +16,9 @@ SETTINGS = (OPTION, "jax_enable_compilation_cache", *cache.THRESHOLDS)
 @pytest.fixture(autouse=True)
 def _settings(monkeypatch, tmp_path):
     """Default settings of JAX, and an empty cache directory."""
-    before = {name: getattr(jax.config, name) for name in SETTINGS}
     jax.config.update(OPTION, None)
-    jax.config.update("jax_enable_compilation_cache", True)  # other tests of this process may have turned it off
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
     compilation_cache.reset_cache()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ppax.policy.bundle.numpy_policy import NumpyPolicy
+from ppax.policy.bundle.numpy_policy import NumpyPolicy, stored
 
 
 class MLflowPolicy:
@@ -24,7 +24,7 @@ class MLflowPolicy:
     def __init__(self, path: str):
         """Read the bundle `path`; ValueError if a file in it is damaged."""
         with zipfile.ZipFile(path) as bundle:
-            self._inputs = json.loads(bundle.read("policy.json"))["inputs"]
+            self._inputs = json.loads(stored(bundle, "policy.json"))["inputs"]
             self._step = NumpyPolicy(path) if "program.json" in bundle.namelist() else with_jax(bundle)
         self._memory = any(x["name"].partition(".")[0] == "carry" for x in self._inputs)
 

@@ -72,6 +72,19 @@ def test_a_control_changes_the_rows_options_only():
     assert changed == kept
 
 
+EARLIER = choose([], "predecessors")
+
+
+@pytest.mark.parametrize("row", EARLIER, ids=lambda row: row.name)
+def test_a_task_of_a_predecessor_begins_from_its_preset_and_says_what_its_authors_report(row):
+    styles = {"ppojax": "ppojax", "jaxagents": "jaxagents", "jaxdem": "jaxdem", "rl8": "rl8"}
+    assert row.run_config()["preset"] == f"styles/{styles[row.name.partition('-')[0]]}"
+    assert row.source
+    assert choose([row.name]) == [row]
+    assert row.threshold is None or row.reference is None or row.threshold <= row.reference
+    assert config.settings(row.run_config()).eval.deterministic  # the suite samples where `sampled` says so
+
+
 # ---------------------------------------------------------------- choice
 
 
@@ -89,7 +102,7 @@ def test_presets_rows_and_suites_are_chosen_by_name():
     ("targets", "suite", "text"),
     [
         (["CartPole"], None, "no row, preset or environment 'CartPole'; did you mean 'CartPole-v1'"),
-        ([], "quik", "must be quick, full or a suite file (.toml); did you mean 'quick'"),
+        ([], "quik", "must be quick, full, predecessors or a suite file (.toml); did you mean 'quick'"),
     ],
 )
 def test_unknown_names_are_refused(targets, suite, text):

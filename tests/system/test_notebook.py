@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbclient
 import nbformat
+import numpy as np
 import pytest
 
 FILE = Path(__file__).parents[2] / "examples" / "first_run.ipynb"
@@ -59,9 +60,11 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
 def test_the_notebook_with_its_own_numbers_says_what_its_text_says(tmp_path):
     notebook = executed(tmp_path, {})
     assert "mean_return=500" in results(notebook)[2]["text/plain"]
-    (best,) = re.findall(r"best learning rate at the end: (\S+), return (\d+)", str(notebook.cells))
-    assert 1e-4 < float(best[0]) < 3e-2  # neither at the bottom nor at the top
-    assert float(best[1]) >= 475.0
+    printed = [x.text for cell in notebook.cells for x in cell.get("outputs", []) if x.get("name") == "stdout"]
+    good = [float(rate) for rate in re.findall(r"\d\.\de-\d\d", printed[-1])]
+    assert 3 <= len(good) <= 20
+    assert min(good) > 1e-4  # none at the bottom
+    assert np.median(good) < 0.03  # most not at the top
 
 
 def test_the_outputs_that_are_in_the_file_are_those_of_all_its_cells():

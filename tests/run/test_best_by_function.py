@@ -18,11 +18,23 @@ from ppax.envs import VectorEnv
 from ppax.envs.builtin import EndlessCartPole
 from ppax.networks import mlp
 from ppax.run.conditions import KeepBest
+from ppax.run.loop import RunLoop
 from support.worlds import Counter
 
 PACKAGE = __name__.partition(".")[0]
 PATH = f"{__name__}:near_three"
-SIZES = ["--num-envs", "2", "--num-steps", "8", "--total-steps", "96", "--log.every", "1", "--agent.network.hidden", "4"]
+SIZES = [
+    "--num-envs",
+    "2",
+    "--num-steps",
+    "8",
+    "--total-steps",
+    "96",
+    "--log.every",
+    "1",
+    "--agent.network.hidden",
+    "4",
+]
 QUICK = [*SIZES, "--no-log.console", "--no-cache", "--eval.episodes", "2"]
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
@@ -143,7 +155,8 @@ def test_the_command_line_takes_a_path_with_trust(tmp_path, capsys):
     ],
     ids=["misspelt", "no evaluations", "failing", "silent", "arguments", "lambda", "class"],
 )
-def test_what_cannot_choose_is_refused_before_training(score, text):
+def test_what_cannot_choose_is_refused_before_training(score, text, monkeypatch):
+    monkeypatch.setattr(RunLoop, "compile", None)
     with pytest.raises(ConfigError, match=text):
         fit(score)
 

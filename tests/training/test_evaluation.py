@@ -1,6 +1,7 @@
 """Evaluation plays whole episodes, and training does not notice."""
 
 import math
+import operator
 from functools import partial
 from typing import NamedTuple
 
@@ -293,7 +294,8 @@ def test_a_batch_of_learners_is_played_in_one_program_as_gymnasium_plays_them(pl
     firsts = np.stack([np.asarray(out.metrics[f"first_{i}"], np.float64) for i in range(4)], -1)
     assert len(np.unique(firsts[0], axis=0)) == 8
     for i in range(3):
-        expected = [length_by_hand(jax.tree.map(lambda x: x[i], params), first, LIMIT) for first in firsts[i]]
+        own = jax.tree.map(operator.itemgetter(i), params)
+        expected = [length_by_hand(own, first, LIMIT) for first in firsts[i]]
         lengths, fell = map(list, zip(*expected, strict=True))
         assert out.lengths[i].tolist() == lengths
         assert out.terminated[i].tolist() == out.finished[i].tolist() == fell
@@ -306,7 +308,7 @@ def test_a_batch_of_learners_is_played_in_one_program_as_gymnasium_plays_them(pl
 def test_the_pure_function_plays_the_episodes_of_evaluate(played):
     agent, env, learners, out = played
     for i in range(3):
-        learner = jax.tree.map(lambda x: x[i], learners)
+        learner = jax.tree.map(operator.itemgetter(i), learners)
         alone = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=8, max_steps=LIMIT)
         for name in ("returns", "lengths", "finished", "terminated", "truncated", "final_rewards"):
             np.testing.assert_array_equal(getattr(out, name)[i], getattr(alone, name))

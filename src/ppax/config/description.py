@@ -85,9 +85,9 @@ def _path_of(function: Any, place: str) -> str:
     path = imports.import_path(function)
     if path is None:
         raise ConfigError(
-            f"{place} = {unimportable(function)}: a run file names a function by its import path, and this one has none: "
-            "write it in a module that is imported, at its top level (ppax.stop.KeepBest among callbacks takes any "
-            "function, and keeps the best learner in memory)"
+            f"{place} = {unimportable(function)}: a run file names a function by its import path, and this one has "
+            "none: write it in a module that is imported, at its top level (ppax.stop.KeepBest among callbacks takes "
+            "any function, and keeps the best learner in memory)"
         )
     return path
 

@@ -53,9 +53,7 @@ def package_of(path: str) -> str:
 def _import_paths(config: Config) -> Iterator[tuple[str, str]]:
     for place, value in flatten(config):
         registers = place == "env" and imports.names_module(value)
-        if registers or ((place == "env" or place.endswith(ENDS)) and imports.is_path(value)):
-            yield place, value
-        elif place == "best.metric" and imports.is_path(value):
+        if registers or ((place in ("env", "best.metric") or place.endswith(ENDS)) and imports.is_path(value)):
             yield place, value
         elif place == "stop" and isinstance(value, str):
             for word in value.replace("(", " ").replace(")", " ").split():

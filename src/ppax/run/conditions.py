@@ -227,16 +227,16 @@ MODES = ("max", "min")
 class KeepBest:
     """Callback that keeps a copy of the learner at the row with the best value of metric `key`; it never ends a run.
 
-    `key` is the metric's name, or a function of a log row that returns a number, NaN for a row that does not count; in
-    a run file, the import path of such a function. `mode` says which value is best, "max" or "min". The metrics of a row cover the iterations since the row before, so
-    most of them come from slightly older policies than the one kept. What is kept is of one run: rows of another run,
-    whose iterations begin anew, replace it.
+    `key` is the metric's name, or a function of a log row that returns a number, NaN for a row that does not count, or
+    the import path of such a function. `mode` says which value is best, "max" or "min". The metrics of a row cover the
+    iterations since the row before, so most of them come from slightly older policies than the one kept. What is kept
+    is of one run: rows of another run, whose iterations begin anew, replace it.
     """
 
     def __init__(self, key: str | Callable[[Row], float], mode: str = "max"):
         if mode not in MODES:
             raise ConfigError(f"KeepBest: mode = {mode!r}: must be 'max' or 'min'")
-        score = imports.load(key, "best.metric") if imports.is_path(key) else key
+        score: Any = imports.load(str(key), "best.metric") if imports.is_path(key) else key
         if not (isinstance(score, str) or callable(score)) or isinstance(score, type):
             raise ConfigError(f"best.metric = {key!r}: must be the name of a metric, or a function Row -> float")
         self.key, self.mode = _name_of(score), mode
@@ -290,7 +290,7 @@ class KeepBest:
 
 def _name_of(score: Any) -> str:
     """Return the name of a metric, or the name by which files know a function: its import path, if it has one."""
-    return score if isinstance(score, str) else imports.import_path(score) or getattr(score, "__qualname__", str(score))
+    return score if isinstance(score, str) else imports.import_path(score) or str(getattr(score, "__qualname__", score))
 
 
 class _UnknownRow(dict[str, float]):

@@ -163,7 +163,7 @@ class SavedState(NamedTuple):
     step: int  # environment steps done, valid ones of all agents; `ppax.load(run, step=...)` takes it
     iteration: int
     score: float  # `metric` in the log row of this checkpoint; NaN if the row has no value
-    metric: str  # best.metric of the run, if it is a name; else the first of eval_return, episode_return, reward_mean that it has
+    metric: str  # best.metric, if it is a name; else the first of eval_return, episode_return, reward_mean that it has
     best: bool  # the best policy, which `resume` cannot continue from
     path: Path
 

@@ -179,9 +179,10 @@ class CompiledEpisodes:
         Episodes are cut after `max_steps` steps.
         """
         own = sharding.local(learner)  # else every device plays the same episodes
-        played: PlayedEpisodes = jax.device_get(self._program(*self._arguments(own, key, max_steps)))
-        games = np.arange(self._episodes) // self._env.num_agents
-        return Outcome(*played[:5], agents=None, metrics=played.metrics, games=games, unplayed=0)
+        played: Any = jax.device_get(self._program(*self._arguments(own, key, max_steps)))
+        return Outcome(
+            **played._asdict(), agents=None, games=np.arange(self._episodes) // self._env.num_agents, unplayed=0
+        )
 
     @functools.cached_property
     def _program(self) -> Any:

@@ -323,11 +323,11 @@ def play_episodes(
     deterministic: bool = True,
     max_steps: Scalar | None = None,
 ) -> PlayedEpisodes:
-    """Return the results of `episodes` whole episodes as JAX arrays: `evaluate` as a pure function, for `jit` and `vmap`.
+    """Return the results of `episodes` whole episodes as JAX arrays: `evaluate` as a pure function.
 
-    Its arguments are those of `evaluate`, and equal keys give the episodes of `evaluate`. Sizes are static: `episodes`
-    and `deterministic` may not be tracers; `max_steps` may. `vmap` over learners, keys or agents adds an axis in front
-    of [episodes]. Nothing of the results is moved to the host, and outside of `jit` each call compiles anew.
+    It can be called inside `jit`, `vmap` and `scan`. Its arguments are those of `evaluate`, and equal keys give the
+    episodes of `evaluate`. Sizes are static: `episodes` and `deterministic` may not be tracers; `max_steps` may. `vmap`
+    over learners, keys or agents adds an axis in front of [episodes]. Outside of `jit` each call compiles anew.
 
     Raises ConfigError for environments on the host, which `evaluate` plays.
     """

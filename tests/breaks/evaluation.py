@@ -80,7 +80,7 @@ MUTATIONS = [
         "the package of a function is not asked for",
         'place in ("env", "best.metric") or place.endswith(ENDS)',
         'place == "env" or place.endswith(ENDS)',
-        (BEST + "test_the_command_line_takes_a_path_with_trust",),
+        (BEST + "test_the_run_file_names_the_function_and_a_resumed_run_goes_on_comparing",),
     ),
     Mutation(
         "the number of a function is not saved with its policy",

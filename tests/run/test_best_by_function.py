@@ -114,6 +114,8 @@ def test_rows_in_which_the_function_gives_nan_do_not_count():
 def test_the_run_file_names_the_function_and_a_resumed_run_goes_on_comparing(tmp_path):
     run = fit(near_three, 2, run_dir=tmp_path / "run")
     assert config.read(tmp_path / "run" / "run.toml")["best"] == {"metric": PATH, "mode": "max"}
+    # which the commands that a run suggests ask to trust
+    assert config.import_paths(config.read(tmp_path / "run" / "run.toml"))["best.metric"] == PATH
     assert (run.best.row["iteration"], run.best.value) == (2, -1.0)
     (manifest,) = (tmp_path / "run" / "best").glob("*/manifest.json")
     notes = json.loads(manifest.read_text())["notes"]

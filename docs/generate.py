@@ -630,7 +630,8 @@ API = {
     ),
     "Sweeps": ("sweep_runs", "resume_sweep", "SweepResult"),
     "Pure functions": (
-        *("start", "train", "compile", "CompiledTraining", "collect", "evaluate", "Evaluation"),
+        *("start", "train", "compile", "CompiledTraining", "collect", "evaluate", "Evaluation", "play_episodes"),
+        "PlayedEpisodes",
         *("start_sweep", "sweep", "join", "TrainState"),
     ),
     "Agents": ("PPO", "Independent", "Groups", "SelfPlay", "Program"),

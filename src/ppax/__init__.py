@@ -35,7 +35,8 @@ from ppax.run.result import Interrupted, NumericalError, TrainedRun
 from ppax.training.backends import compile
 from ppax.training.collection import collect
 from ppax.training.compiled import CompiledTraining
-from ppax.training.evaluation import Evaluation, evaluate
+from ppax.training.episodes import PlayedEpisodes
+from ppax.training.evaluation import Evaluation, evaluate, play_episodes
 from ppax.training.loop import start, train
 from ppax.training.sweeps import start_sweep, sweep
 
@@ -150,6 +151,8 @@ __all__ = [  # noqa: RUF022  # in groups
     "compile",
     "evaluate",
     "join",
+    "PlayedEpisodes",
+    "play_episodes",
     "start",
     "start_sweep",
     "sweep",

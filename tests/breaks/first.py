@@ -509,9 +509,34 @@ LEARNING = [
     ),
     Mutation(
         "KL stops one step late",
-        "Observed(state, ~state.stopped,",
-        "Observed(state, ~inner.stopped,",
+        "return Observed(state, ~state.stopped, skipped)",
+        "return Observed(state, ~inner.stopped, skipped)",
         (KL + "test_a_stopped_update_is_one_with_fewer_epochs",),
+    ),
+    Mutation(
+        "where the actor stops, the critic stops too",
+        "return Observed(state, None, skipped)",
+        "return Observed(state, ~state.stopped, skipped)",
+        (KL + "test_the_actor_stops_alone_as_in_a_loop_by_hand",),
+    ),
+    Mutation(
+        "the actor does not stop",
+        "actor=Stopped(agent.optimizer.actor, inner.stopped)",
+        "actor=agent.optimizer.actor",
+        (KL + "test_the_actor_stops_alone_as_in_a_loop_by_hand",),
+        "kl_control.py",
+    ),
+    Mutation(
+        "the state of an actor's optimiser moves on after its stop",
+        "kept = jax.tree.map(jnp.zeros_like, after[0]), state",
+        "kept = jax.tree.map(jnp.zeros_like, after[0]), after[1]",
+        (KL + "test_the_actor_stops_alone_as_in_a_loop_by_hand",),
+    ),
+    Mutation(
+        "an actor stops alone whose optimiser is the critic's",
+        'if self.stops == "actor" and not isinstance(agent.optimizer, ActorCritic):',
+        "if False:",
+        (KL + "test_an_actor_that_cannot_stop_alone_is_refused",),
     ),
     Mutation(
         "the KL-adaptive rate runs away",

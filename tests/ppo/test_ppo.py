@@ -252,3 +252,14 @@ def test_start_actor_opens_episodes():
     actor = start_actor(agent, env, jax.random.key(0))
     assert bool(actor.first.all())
     assert float(jnp.abs(actor.episode_return).sum()) == 0.0
+
+
+def test_the_program_does_not_grow_with_minibatches_and_epochs():
+    """Gradient steps are a loop that is not unrolled: a hundred of them compile as fast as four."""
+
+    def lines(minibatches, epochs):
+        agent, env = make(minibatch=Shuffle(minibatches), num_epochs=epochs)
+        state = jax.eval_shape(lambda: ppax.start(agent, env, 20, jax.random.key(0)))
+        return jax.jit(lambda state: ppax.train(agent, env, state, 1)).lower(state).as_text().count("\n")
+
+    assert lines(10, 10) == lines(2, 2) > 500

@@ -24,7 +24,7 @@ def shapes_in(jaxpr):
 
 
 def test_parameters_are_not_copied_for_each_environment():
-    """One product of all rows: no array of the rollout or of an update has a weight matrix for each of 5 environments."""
+    """One product of all rows: no array of a rollout or an update has a weight matrix for each of 5 environments."""
     env = ppax.make("CartPole-v1", 5)
     agent = ppax.PPO(ppax.networks.mlp(env, hidden=(6, 7)), minibatch=ppax.minibatches.Shuffle(1), num_epochs=1)
     state = jax.eval_shape(lambda: ppax.start(agent, env, 8, jax.random.key(0)))

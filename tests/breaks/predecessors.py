@@ -47,6 +47,13 @@ MUTATIONS = [
         ("tests/envs/wrappers/test_action_repeat.py::test_rewards_are_summed_up_to_the_episode_end",),
     ),
     Mutation(
+        "stored actions are read back from squashed ones in single precision",
+        "action=decision.action,",
+        "action=jnp.clip(decision.action, -7.25, 7.25),",
+        ("tests/ppo/test_ppo.py::test_the_ratio_is_one_where_actions_are_saturated[squashed]",),
+        "ppax/training/collection.py",
+    ),
+    Mutation(
         "the first policy is the best",
         "if better or (self.policy is None and not math.isnan(value)):",
         "if self.policy is None and not math.isnan(value):",

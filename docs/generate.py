@@ -593,7 +593,7 @@ API = {
         *("start", "train", "compile", "CompiledTraining", "collect", "evaluate", "Evaluation"),
         *("start_sweep", "sweep", "join", "TrainState"),
     ),
-    "Agents": ("PPO", "Independent", "Groups", "SelfPlay", "Program"),
+    "Agents": ("PPO", "Independent", "Groups", "SelfPlay", "Pool", "Program"),
     "Environments": ("make", "check_env", "selftest"),
     "Write a part": ("part", "number", "static", "slot", "Extension", "trust"),
     "Errors": ("ConfigError", "CheckpointError", "EnvError", "Interrupted", "NumericalError"),

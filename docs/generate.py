@@ -591,6 +591,7 @@ API = {
     "Sweeps": ("sweep_runs", "resume_sweep", "SweepResult"),
     "Pure functions": (
         *("start", "train", "compile", "CompiledTraining", "collect", "evaluate", "Evaluation"),
+        *("trajectory", "Trajectory"),
         *("start_sweep", "sweep", "join", "TrainState"),
     ),
     "Agents": ("PPO", "Independent", "Groups", "SelfPlay", "Pool", "Program"),

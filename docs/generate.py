@@ -78,6 +78,7 @@ EVIDENCE = "evidence.md"
 def evidence() -> str:
     """Return evidence.md with updated scores and benchmarks."""
     text = replaced((DOCS / EVIDENCE).read_text(), "scores", scores())
+    text = replaced(text, "predecessors", predecessors())
     return replaced(text, "benchmarks", benchmarks())
 
 
@@ -513,7 +514,8 @@ def scores() -> list[str]:
     """Lines: table of scores, controls, curves, and rows without a result."""
     from ppax.scores import suite, tables
 
-    done = tables.published(SCORES)
+    earlier = {row.name for row in suite.read_suite(suite.PREDECESSORS)}
+    done = [score for score in tables.published(SCORES) if score.row.name not in earlier]
     rows, controls = ([s for s in done if (s.row.at_most is not None) is control] for control in (False, True))
     missing = [row for row in suite.read_suite() if row.name not in {score.row.name for score in rows}]
     lines = [""]
@@ -527,6 +529,44 @@ def scores() -> list[str]:
     lines += ["### Negative controls", "", *tables.controls_markdown(controls), ""] if controls else []
     lines += ["### Learning curves", ""] if rows else []
     return lines + [line for s in rows for line in (f"![{s.row.name}: {s.env}](images/scores/{s.row.name}.png)", "")]
+
+
+def predecessors() -> list[str]:
+    """Lines: scores of the predecessors' tasks by the presets `styles/*`, beside what their authors report."""
+    from ppax.scores import suite, tables
+    from ppax.scores.tables import number_cell
+
+    done = {score.row.name: score for score in tables.published(SCORES)}
+    lines = ["", "| row | environment | measured | ppax, IQM of the seeds | goal | reported | steps | |"]
+    lines += ["|" + "---|" * 8]
+    for row in suite.read_suite(suite.PREDECESSORS):
+        score = done.get(row.name)
+        if score is None:
+            lines.append(f"| {row.name} | {row.target} | {row.metric} | not measured | | {row.source} | | |")
+            continue
+        s, steps = score.statistics, f"{score.env_steps:,}"
+        spread = f"**{number_cell(s.iqm)}** ({number_cell(s.low)} .. {number_cell(s.high)})"
+        cells = (row.name, score.env, row.metric, spread, number_cell(row.threshold), row.source, steps, score.status)
+        lines.append(f"| {' | '.join(cells)} |")
+    measured = [done[name] for name in (row.name for row in suite.read_suite(suite.PREDECESSORS)) if name in done]
+    return [*lines, "", *(machine_line(group) for group in machines(measured).values()), ""]
+
+
+def versions() -> list[str]:
+    """Lines: on which versions of Python and JAX the wheel was tested (tests/matrix.py)."""
+    names = {"plain": "no extra", "test": "`test`", "oldest": "`test`, oldest versions allowed"}
+    lines = ["", "| Python | extra | jax | result | |", "|---|---|---|---|---|"]
+    for cell, outcome in json.loads((RESULTS / "matrix.json").read_text())["cells"].items():
+        version, kind = cell.split()
+        passed = "passed" if outcome["passed"] else "**failed**"
+        jax = outcome["versions"].get("jax", "-")
+        lines.append(f"| {version} | {names[kind]} | {jax} | {outcome['result']} | {passed} |")
+    return [*lines, ""]
+
+
+def start() -> str:
+    """Return start.md with the table of versions."""
+    return replaced((DOCS / "start.md").read_text(), "versions", versions())
 
 
 README = "../README.md"
@@ -692,6 +732,7 @@ PAGES = {
     "images/clip.svg": pictures.clip,
     EXPLAINED: explained,
     EVIDENCE: evidence,
+    "start.md": start,
     README: readme,
     RECORDED: recorded,
 }

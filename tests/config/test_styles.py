@@ -9,7 +9,7 @@ STYLES = sorted(name for name in config.presets() if name.startswith("styles/"))
 
 
 def test_all_styles_exist():
-    names = ["brax", "cleanrl", "jaxagents", "jaxdem", "ppojax", "purejaxrl", "rl8"]
+    names = ["brax", "cleanrl", "jaxagents", "jaxdem", "jaxdem_2025", "ppojax", "purejaxrl", "rl8"]
     assert [f"styles/{name}" for name in names] == STYLES
 
 

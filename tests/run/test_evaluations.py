@@ -20,7 +20,7 @@ from ppax.networks import memories, network
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.loop import MEASURED, STAGES
 from support.counting import HostCounting
-from support.wins import HostTeam, HostWins, Wins, check
+from support.wins import AGENTS, HostTeam, HostWins, Wins, check
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "quick_programs", "vmapped_keys")
 
@@ -126,9 +126,10 @@ def test_means_are_those_of_the_episodes_and_training_is_as_without(kind):
         if env.num_agents == 1:
             check(row)
         else:
-            check(row, "/agent_0", 1.0)
-            check(row, "/agent_1", 2.0)
-            assert row["eval_return"] == pytest.approx((row["eval_return/agent_0"] + row["eval_return/agent_1"]) / 2)
+            one, other = AGENTS if kind == "team on the host" else ("agent_0", "agent_1")
+            check(row, f"/{one}", 1.0)
+            check(row, f"/{other}", 2.0)
+            assert row["eval_return"] == pytest.approx((row[f"eval_return/{one}"] + row[f"eval_return/{other}"]) / 2)
     agent, env = MAKE[kind]()
     without = fit(agent, env, None)
     close(env)

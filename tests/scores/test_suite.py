@@ -72,6 +72,18 @@ def test_a_control_changes_the_rows_options_only():
     assert changed == kept
 
 
+EARLIER = choose([], "predecessors")
+
+
+@pytest.mark.parametrize("row", EARLIER, ids=lambda row: row.name)
+def test_a_task_of_a_predecessor_begins_from_its_preset_and_says_what_its_authors_report(row):
+    system = row.name.partition("-")[0]
+    assert row.run_config()["preset"] == f"styles/{system}"
+    assert row.source
+    assert choose([row.name]) == [row]
+    assert row.threshold is None or row.reference is None or row.threshold <= row.reference
+
+
 # ---------------------------------------------------------------- choice
 
 
@@ -89,7 +101,7 @@ def test_presets_rows_and_suites_are_chosen_by_name():
     ("targets", "suite", "text"),
     [
         (["CartPole"], None, "no row, preset or environment 'CartPole'; did you mean 'CartPole-v1'"),
-        ([], "quik", "must be quick, full or a suite file (.toml); did you mean 'quick'"),
+        ([], "quik", "must be quick, full, predecessors or a suite file (.toml); did you mean 'quick'"),
     ],
 )
 def test_unknown_names_are_refused(targets, suite, text):

@@ -22,8 +22,8 @@ def test_reprs_are_short(run):
 
 
 def test_agent_repr_shows_changed_options_only(run):
-    text = repr(run.agent)
-    assert text == "PPO(network=Composed(hidden=(4,)), learning_rate=0.5, num_epochs=1)"
+    text = repr(run.agent)  # the run has resolved compute_dtype="auto"
+    assert text == "PPO(network=Composed(hidden=(4,)), learning_rate=0.5, num_epochs=1, compute_dtype='float32')"
     traced = []
     jax.jit(lambda agent: traced.append(repr(agent)) or 0)(run.agent)
     assert traced[0].startswith("PPO(")

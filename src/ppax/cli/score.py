@@ -23,7 +23,7 @@ def add_score(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax score` has."""
     text = "environments, presets, or rows of the suite (L1, L12-20, ...)"
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=text)
-    parser.add_argument("--suite", help="quick, full, or a suite file (.toml): all its rows")
+    parser.add_argument("--suite", help="quick, full, predecessors, or a suite file (.toml): all its rows")
     parser.add_argument("--controls", action="store_true", help="also run the negative controls (full: always)")
     parser.add_argument("--out", type=Path, default=Path("scores"), help="directory of the results (default: scores)")
     parser.add_argument("--seeds", type=int, help="number of seeds (default: 5; on the host 3)")

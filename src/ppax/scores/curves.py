@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppax.scores.results import Score
+from ppax.scores.suite import RETURN
 from ppax.storage import safe_files
 
 BLUE, GREEN, GREY = "#1f6f8b", "#2e8540", "#7a7a7a"
@@ -64,7 +65,7 @@ def draw_curve(score: Score, path: Path) -> None:
         f"{score.row.name}  {score.env}:  IQM {s.iqm:.4g} [{s.low:.4g}, {s.high:.4g}]", loc="left", fontsize=10
     )
     axes.set_xlabel("environment steps")
-    axes.set_ylabel("episode return")
+    axes.set_ylabel("episode return" if score.row.metric == RETURN else score.row.metric)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g}M" if x >= 1e6 else f"{x / 1e3:g}k" if x else "0")
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.01)

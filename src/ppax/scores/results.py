@@ -14,7 +14,7 @@ from ppax import config
 from ppax.core import untrusted
 from ppax.loggers.files import finite_or_none
 from ppax.reports.statistics import Statistics, Verdict, statistics_of, verdict_on
-from ppax.scores.suite import SuiteRow
+from ppax.scores.suite import RETURN, SuiteRow
 from ppax.storage import safe_files
 
 FORMAT = 1  # version of the files; part of the fingerprint
@@ -30,10 +30,10 @@ class SeedResult(NamedTuple):
     """Result of training and evaluating one seed."""
 
     seed: int
-    score: float  # mean return of the final policy over the episodes of its evaluation
-    std: float  # of those returns
+    score: float  # mean return, or mean of the row's metric, of the final policy over the episodes of its evaluation
+    std: float  # of the returns
     length: float  # mean length of those episodes
-    random: float  # mean return of the untrained policy with sampled actions
+    random: float  # the same of the untrained policy with sampled actions
     env_steps: int  # valid steps of all streams
     seconds: float  # training with compilation; seeds of one program share its time equally
     curve: tuple[tuple[int, float], ...]  # env_steps and mean return of the training episodes since the last point
@@ -58,7 +58,7 @@ class Score:
 
     @property
     def scores(self) -> tuple[float, ...]:
-        """Score of each seed, in the order of `seeds`: the mean return of its final policy."""
+        """Score of each seed, in the order of `seeds`: the mean return (or metric) of its final policy."""
         return tuple(member.score for member in self.members)
 
     @property
@@ -153,7 +153,8 @@ def fingerprint(row: SuiteRow, episodes: int, version: str) -> str:
     known = dict(config.flatten(config.resolve(given)))  # values as the run has them: 1 and 1.0 are one learning rate
     options = {path: known.get(path) for path, _ in config.flatten(given)}
     learned = {path: value for path, value in options.items() if not path.startswith(FREE)}
-    settings = [FORMAT, version, row.sampled, episodes, learned]
+    other = [] if row.metric == RETURN else [row.metric]  # scores of returns keep the hash that they had
+    settings = [FORMAT, version, row.sampled, episodes, learned, *other]
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

@@ -36,7 +36,7 @@ from ppax.run.result import NumericalError
 from ppax.scores import results
 from ppax.scores.curves import draw_curve
 from ppax.scores.results import FAILED, Score, SeedResult, fingerprint, with_members
-from ppax.scores.suite import SuiteRow, choose
+from ppax.scores.suite import RETURN, SuiteRow, choose
 from ppax.storage.cache import kept_programs
 from ppax.training.backends import backend_of
 from ppax.training.evaluation import Evaluation, evaluate, evaluation_key
@@ -103,7 +103,7 @@ def measure(
     result = Score(row, built.run.env, backend, episodes, known.members if known else (), about, mark)
     how = "in one program" if backend == "compiled" else "one after the other"
     say(f"{row.name}: {row.target}, {built.run.total_steps:,} steps, {len(missing)} seeds {how}")
-    for more in train_seeds(backend, built, missing, episodes, row.sampled):
+    for more in train_seeds(backend, built, missing, episodes, row.sampled, row.metric):
         result = dataclasses.replace(result, members=with_members(result.members, more))
         keep(result)
     return _of_seeds(result, wanted)
@@ -192,12 +192,13 @@ Play = Callable[[PyTree, int, bool], Evaluation]  # arguments: learner, seed, an
 
 
 def train_seeds(
-    backend: str, built: Built, seeds: Sequence[int], episodes: int, sampled: bool
+    backend: str, built: Built, seeds: Sequence[int], episodes: int, sampled: bool, metric: str = RETURN
 ) -> Iterator[tuple[SeedResult, ...]]:
     """Train and evaluate each seed, and yield the results of those that are done at the same time.
 
-    `sampled` evaluates with sampled actions, else with the mode of the policy. `backend` is "compiled" (all seeds in
-    one program) or "host" (one by one).
+    `sampled` evaluates with sampled actions, else with the mode of the policy. `metric` is what is averaged over the
+    episodes: "return", or a metric of the environment; ConfigError for one that it does not have. `backend` is
+    "compiled" (all seeds in one program) or "host" (one by one).
     """
     agent, env, run = built
     if run.init_from.run is not None:
@@ -209,13 +210,29 @@ def train_seeds(
 
     def play(learner: PyTree, seed: int, mode: bool) -> Evaluation:
         key = evaluation_key(seed)
-        return evaluate(agent, eval_env, learner, key, episodes, deterministic=mode)
+        return evaluate(agent, eval_env, learner, key, episodes, mode, run.eval.max_steps)
 
     with kept_programs():
-        yield from TRAIN[backend](Built(agent, env, run), seeds, play, not sampled)
+        yield from TRAIN[backend](Built(agent, env, run), seeds, play, not sampled, metric)
 
 
-def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Iterator[tuple[SeedResult, ...]]:
+def _mean(evaluation: Evaluation, metric: str) -> float:
+    """Return the mean of `metric` over the episodes; ConfigError for one that the environment does not have."""
+    if metric == RETURN:
+        return evaluation.mean_return
+    if metric not in evaluation.mean_metrics:
+        raise ConfigError(f"metric = {metric!r}: must be {', '.join((RETURN, *evaluation.mean_metrics))}")
+    return evaluation.mean_metrics[metric]
+
+
+def _column(metric: str) -> str:
+    """Return the name of a metric in the rows of training."""
+    return "episode_return" if metric == RETURN else metric
+
+
+def _together(
+    built: Built, seeds: Sequence[int], play: Play, mode: bool, metric: str
+) -> Iterator[tuple[SeedResult, ...]]:
     """Train all seeds in one program, and yield the results of all, once.
 
     `play` evaluates a learner; `mode` is True where it takes the mode of the distribution.
@@ -224,7 +241,7 @@ def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Ite
     members = _filled(seeds)
     envs = for_members(env, len(members))
     states = _initial_states(agent, envs, run, members)
-    random = [play(_of(states.learner, i), seed, False).mean_return for i, seed in enumerate(seeds)]
+    random = [_mean(play(_of(states.learner, i), seed, False), metric) for i, seed in enumerate(seeds)]
     program = jax.jit(renewed(sweep), donate_argnames="states", compiler_options=rules().compiler_options)
     done, total, begin = 0, planned_iterations(env, run), time.perf_counter()
     curves: list[list[tuple[int, float]]] = [[] for _ in seeds]
@@ -232,21 +249,23 @@ def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Ite
         count = min(max(1, total // POINTS), total - done)
         states, metrics = program(agent, envs, states, np.int32(count), np.int32(total))
         done += count
-        returns, iterations = np.asarray(metrics["episode_return"]), np.asarray(states.iteration)
+        means, iterations = np.asarray(metrics[_column(metric)]), np.asarray(states.iteration)
         env_steps = [counter.to_int(x) for x in np.asarray(states.env_steps)]
         for i, seed in enumerate(seeds):
             if iterations[i] < done:
                 raise NumericalError(f"seed {seed}: iteration {iterations[i] + 1} is not finite")
-            curves[i].append((env_steps[i], float(returns[i])))
+            curves[i].append((env_steps[i], float(means[i])))
     seconds = (time.perf_counter() - begin) / len(seeds)
     played = [play(_of(states.learner, i), seed, mode) for i, seed in enumerate(seeds)]
     yield tuple(
-        _member(seed, result, untrained, curve[-1][0], seconds, curve)
+        _member(seed, result, metric, untrained, curve[-1][0], seconds, curve)
         for seed, result, untrained, curve in zip(seeds, played, random, curves, strict=True)
     )
 
 
-def _one_by_one(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Iterator[tuple[SeedResult, ...]]:
+def _one_by_one(
+    built: Built, seeds: Sequence[int], play: Play, mode: bool, metric: str
+) -> Iterator[tuple[SeedResult, ...]]:
     """Train one seed after the other in environments on the host, yield the result of each, and close the environments.
 
     `play` evaluates a learner; `mode` is True where it takes the mode of the distribution.
@@ -256,15 +275,15 @@ def _one_by_one(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> I
     try:
         for seed in seeds:
             own = dataclasses.replace(run, seed=seed)
-            random = play(fresh_state(agent, env, own).learner, seed, False).mean_return
+            random = _mean(play(fresh_state(agent, env, own).learner, seed, False), metric)
             begin = time.perf_counter()
             trained = fit_run(agent, env, own)
             if trained.stopped:  # by Ctrl-C: nothing else stops this run
                 raise KeyboardInterrupt
             seconds = time.perf_counter() - begin
-            curve = [(int(row["env_steps"]), float(row["episode_return"])) for row in trained.history]
+            curve = [(int(row["env_steps"]), float(row[_column(metric)])) for row in trained.history]
             result = play(trained.state.learner, seed, mode)
-            yield (_member(seed, result, random, trained.env_steps, seconds, curve),)
+            yield (_member(seed, result, metric, random, trained.env_steps, seconds, curve),)
     finally:
         env.close()
 
@@ -301,12 +320,18 @@ def _of(learners: PyTree, member: int) -> PyTree:
 
 
 def _member(
-    seed: int, result: Evaluation, random: float, env_steps: int, seconds: float, curve: list[tuple[int, float]]
+    seed: int,
+    result: Evaluation,
+    metric: str,
+    random: float,
+    env_steps: int,
+    seconds: float,
+    curve: list[tuple[int, float]],
 ) -> SeedResult:
     rounded = tuple((steps, float(f"{value:.6g}")) for steps, value in curve)
     return SeedResult(
         seed,
-        result.mean_return,
+        _mean(result, metric),
         result.std_return,
         result.mean_length,
         random,

@@ -1,4 +1,7 @@
-"""Rows of the learning suite (suite.toml): each is a target with budget, threshold, reference and negative controls."""
+"""Rows of the learning suite (suite.toml) and of the predecessors' tasks (predecessors.toml).
+
+A row is a target with budget, threshold, reference and negative controls.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ from ppax.core.types import ConfigError
 from ppax.envs import BUILTIN
 
 SUITE = Path(__file__).with_name("suite.toml")
+PREDECESSORS = SUITE.with_name("predecessors.toml")  # tasks of four earlier systems, by their presets `styles/*`
+RETURN = "return"  # the metric of a row that scores returns
 SUITES = ("quick", "full")
 OF_CONTROLS = {"name", "steps", "at_most", "options"}  # keys of a control
 CONTROL = "control"  # key of the controls of a row
@@ -37,6 +42,9 @@ class SuiteRow:
     firm: bool = static("the threshold is at or below a published or calibrated score for equal steps", default=False)
     reference: float | None = static("published score", default=None)
     source: str = static("source of the reference", default="")
+    metric: str = static(
+        "what is averaged over the episodes: return, or a metric of the environment such as caught", default=RETURN
+    )
     sampled: bool = static("sample the actions of the evaluation instead of taking the mode", default=False)
     at_most: float | None = static("upper bound of a negative control, which must fail", default=None)
     suites: tuple[str, ...] = static("suites that contain the row", default=(), choices=SUITES)
@@ -77,13 +85,14 @@ def every(rows: Sequence[SuiteRow], controls: bool) -> list[SuiteRow]:
 def choose(targets: Sequence[str], suite: str | None = None) -> list[SuiteRow]:
     """Return the rows that `targets` (environments, presets, names of rows) and `suite` (its name, or its file) select.
 
-    An environment or preset stands for the first row that trains it; if there is none, for a row with its own budget
-    and no threshold.
+    An environment or preset stands for the first row of the learning suite that trains it; if there is none, for a row
+    with its own budget and no threshold.
     """
-    rows = read_suite()
+    rows, others = read_suite(), read_suite(PREDECESSORS)
+    names = {row.target: row for row in rows[::-1]} | {row.name: row for row in (*rows, *others)}
     chosen = list(rows_of(suite, rows)) if suite is not None else []
     for target in targets:
-        row = next((row for row in rows if target in (row.name, row.target)), None) or _unlisted(target, rows)
+        row = names.get(target) or _unlisted(target, (*rows, *others))
         chosen += [] if row in chosen else [row]
     return chosen
 
@@ -95,10 +104,13 @@ def rows_of(suite: str, rows: tuple[SuiteRow, ...]) -> tuple[SuiteRow, ...]:
     """
     if suite in SUITES:
         return tuple(row for row in rows if suite in row.suites)
+    if suite == PREDECESSORS.stem:
+        return read_suite(PREDECESSORS)
     if Path(suite).suffix == ".toml":
         return read_suite(Path(suite))
-    likely = difflib.get_close_matches(suite, SUITES, n=1, cutoff=0.0)[0]
-    raise ConfigError(f"suite {suite!r}: must be {', '.join(SUITES)} or a suite file (.toml); did you mean {likely!r}?")
+    known = (*SUITES, PREDECESSORS.stem)
+    likely = difflib.get_close_matches(suite, known, n=1, cutoff=0.0)[0]
+    raise ConfigError(f"suite {suite!r}: must be {', '.join(known)} or a suite file (.toml); did you mean {likely!r}?")
 
 
 def _unlisted(target: str, rows: tuple[SuiteRow, ...]) -> SuiteRow:

@@ -15,7 +15,7 @@ from ppax.core.types import printable
 from ppax.reports import comparison
 from ppax.scores.results import FAILED, Score, fingerprint, load
 from ppax.scores.scoring import SEEDS, RowOutcome
-from ppax.scores.suite import every, read_suite
+from ppax.scores.suite import PREDECESSORS, every, read_suite
 
 # Last published scores of environments and presets, from recorded.toml, which `python docs/generate.py` writes.
 
@@ -56,7 +56,7 @@ def published(folder: Path) -> list[Score]:
 
     Complete are those with all seeds of the protocol, measured with the present settings of the row.
     """
-    found = (load(row, folder) for row in every(read_suite(), True))
+    found = (load(row, folder) for row in every((*read_suite(), *read_suite(PREDECESSORS)), True))
     return [score for score in found if score is not None and _is_complete(score)]
 
 

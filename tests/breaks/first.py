@@ -852,6 +852,7 @@ HOSTED = [
 
 BUILTIN = "tests/envs/test_builtin.py::"
 WORLDS = "tests/envs/test_predecessors.py::"
+SENSORS = "tests/envs/test_sensors.py::"
 RESETS = "tests/envs/test_resets.py::"
 CHECK_ENV = "tests/checks/test_check_env.py::"
 PLAY = "tests/run/films/test_play.py::"
@@ -895,9 +896,9 @@ ENVIRONMENTS = [
     ),
     Mutation(
         "LIDAR sees behind",
-        "jnp.where((half_chord2 > 0.0) & (ahead > 0.0), distance, jnp.inf)",
-        "jnp.where(half_chord2 > 0.0, distance, jnp.inf)",
-        (WORLDS + "test_lidar_equals_ray_marching",),
+        "jnp.where((half_chord2 > 0.0) & (ahead > 0.0), enters, jnp.inf)",
+        "jnp.where(half_chord2 > 0.0, enters, jnp.inf)",
+        (SENSORS + "test_distances_equal_ray_marching", WORLDS + "test_lidar_equals_ray_marching"),
     ),
     Mutation(
         "weak types pass the check",

@@ -198,10 +198,13 @@ def _devices() -> list[jax.Device]:
 
 
 def local(tree: Any) -> Any:
-    """Return arrays that are replicated over devices as arrays of one device, and sharded ones as NumPy arrays."""
+    """Return arrays that are replicated over devices as arrays of one device, and sharded ones as NumPy arrays.
+
+    Traced arrays stay as they are.
+    """
 
     def one(x: Any) -> Any:
-        if not isinstance(x, Array) or len(x.sharding.device_set) == 1:
+        if not isinstance(x, Array) or isinstance(x, jax.core.Tracer) or len(x.sharding.device_set) == 1:
             return x
         return x.addressable_data(0) if x.is_fully_replicated else np.asarray(x)
 

@@ -62,6 +62,7 @@ class Moved(NamedTuple):
 
     actor: ActorState
     step: VectorStep
+    action: PyTree  # [B, ...] as the environments take it
 
 
 def act_and_step(
@@ -75,7 +76,8 @@ def act_and_step(
     policy = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
     distribution = policy.distribution
     action = distribution.mode() if deterministic else distribution.sample(act_key)
-    out = env.step(actor.env_state, distribution.env_action(action), env_key)
+    env_action = distribution.env_action(action)
+    out = env.step(actor.env_state, env_action, env_key)
     actor = actor._replace(
         env_state=out.state,
         obs=out.obs,
@@ -83,7 +85,7 @@ def act_and_step(
         action_mask=out.action_mask,
         carry=policy.carry,
     )
-    return Moved(actor, out)
+    return Moved(actor, out, env_action)
 
 
 def run_episodes(
@@ -133,7 +135,7 @@ def first_episodes(
 
     def step(state: Running) -> Running:
         key, step_key = jax.random.split(state.key)
-        actor, out = moved(state.actor, step_key)
+        actor, out, _ = moved(state.actor, step_key)
         counted = out.valid & ~state.finished
         return Running(
             actor=actor,
@@ -212,6 +214,6 @@ class CompiledScene:
         The step after the end of an episode resets the environment instead. `t` also selects the random numbers.
         """
         key = jax.random.fold_in(self._key, t)
-        self._actor, out = self._step(self._agent, self._env, self._learner, self._actor, self._deterministic, key)
+        self._actor, out, _ = self._step(self._agent, self._env, self._learner, self._actor, self._deterministic, key)
         ended = bool(np.all(self._actor.env_state.ended))
         return StepResult(np.asarray(out.reward), not np.any(out.first), ended)

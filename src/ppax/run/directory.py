@@ -79,8 +79,9 @@ def name_of_sweep(path: Path) -> SweepName:
     """Return the name of the sweep in directory `path`, without name and id where it has none recorded."""
     found = untrusted.read_table(path / ABOUT, TABLE_LIMIT)
     name, sweep_id = found.get("name"), found.get("id")
-    valid = isinstance(name, str) and isinstance(sweep_id, str) and re.fullmatch("[0-9a-f]{8}", sweep_id)
-    return SweepName(printable(name), sweep_id) if valid else SweepName()
+    if not (isinstance(name, str) and isinstance(sweep_id, str) and re.fullmatch("[0-9a-f]{8}", sweep_id)):
+        return SweepName()
+    return SweepName(printable(name), sweep_id)
 
 
 class RunDirectory:

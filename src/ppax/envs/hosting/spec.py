@@ -163,11 +163,11 @@ def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tup
         settings.refuse(("action_repeat",), f"{type(env).__name__} is turn-based: the next turn is another agent's")
         factories = _wrapped(factories, lambda one: partial(Turns, one))
     if is_parallel(env):
-        players = settings.players or (() if agent_ids or central_critic else groups_by_name(env))
+        players = settings.players or groups_by_name(env)
         close_all([env.close])
         views: dict[str, Any] = {"agent_ids": agent_ids, "central_critic": central_critic, "players": players}
         factories = _wrapped(factories, lambda one: partial(Team, one, turns=turns, **views))
-        env = _team(factories[0], settings, name)
+        env = _team(factories[0], name)
     elif agent_ids or central_critic:
         close_all([env.close])
         option = "agent_ids" if agent_ids else "central_critic"
@@ -210,23 +210,18 @@ def groups_by_name(env: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((name, tuple(members)) for name, members in groups.items())
 
 
-def _team(factory: Callable[..., Any], settings: EnvSettings, name: str) -> Any:
-    """Return a new environment of several agents; ConfigError, with the remedy, where they do not fit the settings."""
+def _team(factory: Callable[..., Any], name: str) -> Any:
+    """Return a new environment of several agents; ConfigError where a group has unlike ones, or no vector is made."""
     try:
         with env_errors(name, "constructor"):
             return new_env(factory)
     except HeterogeneousAgents as found:
-        raise ConfigError(_remedy(settings).format(found)) from found
+        raise ConfigError(
+            "groups: members of a group share a policy and need the same spaces; "
+            f"{found}; put them into groups of their own"
+        ) from found
     except NotFlattenable as found:
         raise ConfigError(f"central_critic = true: {found}; set it to false") from found
-
-
-def _remedy(settings: EnvSettings) -> str:
-    """Return the error message for agents that must have the same spaces and do not; `{}` stands for the difference."""
-    for option in ("agent_ids", "central_critic"):
-        if getattr(settings, option):
-            return f"{option} = true: it needs agents with the same spaces; {{}}; set it to false"
-    return "groups: members of a group share a policy and need the same spaces; {}; put them into groups of their own"
 
 
 def _refuse_compiled(factory: Factory) -> None:

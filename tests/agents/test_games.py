@@ -149,7 +149,9 @@ def test_only_a_central_critic_of_unlike_agents_can_tell_luck_from_merit(vmapped
             name: ppo(group, learning_rate=0.02, critic=PopArt(), num_epochs=8) for name, group in env.groups.items()
         }
         agent, ones = ppax.Groups(agents, env.sizes), jnp.ones(4, bool)
-        own = {name: jnp.zeros((2, n)).at[:, 0].set(jnp.array([-1.0, 1.0])) for name, n in (("plain", 2), ("padded", 3))}
+        own = {
+            name: jnp.zeros((2, n)).at[:, 0].set(jnp.array([-1.0, 1.0])) for name, n in (("plain", 2), ("padded", 3))
+        }
         obs = {name: {"own": x, "joint": jnp.zeros((2, 10))} for name, x in own.items()} if central else own
 
         def run(key, agent=agent, env=env, obs=obs, ones=ones):
@@ -158,7 +160,9 @@ def test_only_a_central_critic_of_unlike_agents_can_tell_luck_from_merit(vmapped
             chosen = [jnp.exp(part.log_probs) for part in parts.values()]
             return jnp.stack([x[0, 0] + x[1, 1] for x in chosen]).mean() / 2
 
-        right[central] = np.asarray(jax.vmap(jax.jit(run, compiler_options=QUICK))(jax.random.split(jax.random.key(0), 4)))
+        right[central] = np.asarray(
+            jax.vmap(jax.jit(run, compiler_options=QUICK))(jax.random.split(jax.random.key(0), 4))
+        )
     assert right[True].min() > 0.95
     assert right[False].mean() < 0.75
 

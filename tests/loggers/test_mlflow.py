@@ -221,7 +221,15 @@ def test_of_two_machines_that_begin_at_once_the_older_run_stands_for_the_sweep(p
 def test_a_sweep_of_the_command_line_and_its_resume(part, client, tmp_path):
     sizes = ["--total-steps", "64", "--num-envs", "2", "--num-steps", "8", "--eval.episodes", "2", "--log.every", "1"]
     uri = ["--log.to", "mlflow", "--log.to.0.tracking-uri", part.tracking_uri, "--log.to.0.experiment", "poles"]
-    quiet = ["--no-log.to.0.system-metrics", "--no-log.console", "--no-cache", "--film.every", "2", "--film.max-steps", "3"]
+    quiet = [
+        "--no-log.to.0.system-metrics",
+        "--no-log.console",
+        "--no-cache",
+        "--film.every",
+        "2",
+        "--film.max-steps",
+        "3",
+    ]
     sweep = tmp_path / "rates"
     options = [*sizes, *uri, *quiet, "--agent.learning-rate", "1e-3,1e-2", "--run-dir", str(sweep)]
     assert main(["sweep", "CartPole-v1", *options]) == 0

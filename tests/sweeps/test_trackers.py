@@ -2,6 +2,7 @@
 
 import json
 import threading
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ FILMS = [f"{iteration:010d}.gif" for iteration in (0, 3, 6, 9)]
 class Tracker:
     """Logger that keeps everything that it gets."""
 
-    opened: list["Tracker"] = []
+    opened: ClassVar[list["Tracker"]] = []
 
     def __init__(self, run):
         self.run, self.rows, self.artifacts, self.closed = run, [], [], False

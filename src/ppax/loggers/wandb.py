@@ -28,7 +28,7 @@ class WandB:
     project: str = static("name of the project", default="ppax")
     entity: str | None = static("user or team that owns the project; none: your own", default=None, outside=ADDRESS)
     group: str | None = static(
-        "group of runs that belong together, as seeds of one setting; none: members of a sweep are a group of their own",
+        "group of runs that belong together, as seeds of one setting; none: the members of a sweep are one",
         default=None,
     )
     mode: str | None = static(

@@ -146,7 +146,9 @@ def test_a_view_of_groups_trains_as_groups_of_a_view(vmapped_keys):
     agent, learned = ppax.Groups(agents, inside.sizes), []
     for env in (outside, inside):
         state = ppax.start(agent, env, 16, jax.random.key(0))
-        learned.append(jax.jit(ppax.train, static_argnums=3, compiler_options=QUICK)(agent, env, state, 2).state.learner)
+        learned.append(
+            jax.jit(ppax.train, static_argnums=3, compiler_options=QUICK)(agent, env, state, 2).state.learner
+        )
     for one, other in zip(*map(jax.tree.leaves, learned), strict=True):
         np.testing.assert_array_equal(one, other)
 

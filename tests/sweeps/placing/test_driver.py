@@ -278,5 +278,7 @@ def test_members_on_a_cluster_are_in_the_group_of_their_sweep(tmp_path, monkeypa
     ppax.sweep_runs(base, VALUES, run_dir=tmp_path / "rates", ray=SETTINGS)
     assert {one.group for one in described} == {name_of_sweep(tmp_path / "rates").group}
     assert sorted(one.name for one in described) == ["rates/000", "rates/001"]
-    films = sorted(path.relative_to(tmp_path / "rates" / "members") for path in tmp_path.glob("rates/members/*/films/*"))
+    films = sorted(
+        path.relative_to(tmp_path / "rates" / "members") for path in tmp_path.glob("rates/members/*/films/*")
+    )
     assert [str(path) for path in films] == [f"{n}/films/{i:010d}.gif" for n in ("000", "001") for i in (0, 3, 6, 9)]

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from gymnasium import Env, error, spaces
 
-from ppax.arrays import masks
 from ppax.core.types import ConfigError
-from ppax.envs.hosting.arrays import HostSpec, sample_allowed
+from ppax.envs.hosting.arrays import HostSpec, mask_form, sample_allowed
 from ppax.envs.hosting.conventions import METHODS, REMEDY, SharedEnv, new_adapted, unread
 from ppax.envs.hosting.domain_randomisation import DomainRandomisation
 from ppax.envs.hosting.faults import RAISED, EnvError, close_all
@@ -307,19 +306,19 @@ def info_of(result: Any, env: Any) -> dict[str, Any]:
 
 
 def mask_size_of(space: spaces.Space, info: dict[str, Any], name: str) -> int | None:
-    """Return the number of entries of the environment's action mask; None without masks.
+    """Return the number of entries of the environment's action mask, flat; None without masks.
 
-    Raises ConfigError for an action space whose masks are not supported on the host. `info` is that of a reset, and
-    `name` is for the error.
+    Raises ConfigError for an action space without choices. `info` is that of a reset, and `name` is for the error.
     """
     if "action_mask" not in info:
         return None
-    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+    form = mask_form(space)
+    if form is None:
         raise ConfigError(
-            f'{name} gives info["action_mask"] for actions of {space}: on the host masks are of Discrete, '
-            "MultiDiscrete and MultiBinary actions. Write several choices as one MultiDiscrete, or leave the mask out"
+            f'{name} gives info["action_mask"] for actions of {space}: masks are of Discrete, MultiDiscrete and '
+            "MultiBinary actions, and of Dict and Tuple with such. Leave the mask out"
         )
-    return masks.size_of(space)
+    return int(form.size)
 
 
 def mask_sizes_of(team: Team, info: dict[str, Any]) -> tuple[tuple[str, int], ...] | None:
@@ -330,7 +329,7 @@ def mask_sizes_of(team: Team, info: dict[str, Any]) -> tuple[tuple[str, int], ..
     sizes, begin, space = [], 0, team.action_space
     for group, count in team.sizes:
         mask, acts = info["action_mask"][group], info["acting"][begin : begin + count].any()
-        later = not acts and isinstance(space[group], spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+        later = not acts and mask_form(space[group]) is not None
         given = {"action_mask": mask} if later or mask is not None else {}
         size = mask_size_of(space[group], given, f"group {group!r}")
         sizes += [] if size is None else [(group, size)]

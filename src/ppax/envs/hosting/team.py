@@ -41,8 +41,9 @@ class Team:
     `players` are groups of agents, by name, with their indices: members of a group have equal spaces. With groups,
     spaces are Dict, observations and masks dicts by group, [A_g, ...], and all else is ordered by group. With
     `agent_ids` or `central_critic` an observation is a dict: "own", the agent's observation; with `agent_ids` "agent",
-    its index in `possible_agents`; with `central_critic` "joint", the observations of all agents in that order. Raises HeterogeneousAgents if spaces differ that must be equal, NotFlattenable if observations cannot be
-    flattened for "joint".
+    its index in `possible_agents`; with `central_critic` "joint", the observations of all agents in that order. Raises
+    HeterogeneousAgents if spaces differ that must be equal, NotFlattenable if observations cannot be flattened for
+    "joint".
     """
 
     def __init__(

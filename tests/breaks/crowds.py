@@ -68,90 +68,70 @@ MUTATIONS: list[Mutation] = [
         "an agent of a group that has left is in the joint observation",
         "_joint(size, obs[name], out[rows[name]])",
         "_joint(size, obs[name], out[rows[name]] & False)",
-        (
-            VIEWS + "test_unlike_agents_have_one_joint_observation",
-        ),
+        (VIEWS + "test_unlike_agents_have_one_joint_observation",),
         "wrappers/views.py",
     ),
     Mutation(
-        "agents of a group have the joint observation of others"",
+        "agents of a group have the joint observation of other groups",
         "{key: x[rows[name]] for key, x in added.items()}",
         "{key: x[: rows[name].stop - rows[name].start] for key, x in added.items()}",
-        (
-            VIEWS + "test_unlike_agents_have_one_joint_observation",
-        ),
+        (VIEWS + "test_unlike_agents_have_one_joint_observation",),
         "wrappers/views.py",
     ),
     Mutation(
         "absent agents stay in the joint observation on the host",
         "row if there else np.zeros_like(row)",
         "row",
-        (
-            ROWS + "test_a_central_critic_of_unlike_agents_observes_all_of_them",
-        ),
+        (ROWS + "test_a_central_critic_of_unlike_agents_observes_all_of_them",),
         "hosting/team.py",
     ),
     Mutation(
         "joint observations of unlike agents are ordered by group",
         "for i in np.argsort(self._numbers)]",
         "for i in range(len(seen))]",
-        (
-            ROWS + "test_a_central_critic_of_unlike_agents_observes_all_of_them",
-        ),
+        (ROWS + "test_a_central_critic_of_unlike_agents_observes_all_of_them",),
         "hosting/team.py",
     ),
     Mutation(
         "masks of components are in the order of the space",
         "return {key: space.spaces[key] for key in sorted(space.spaces)}",
         "return {key: space.spaces[key] for key in reversed(sorted(space.spaces))}",
-        (
-            JOINT + "test_a_mask_by_component_is_stored_flat",
-        ),
+        (JOINT + "test_a_mask_by_component_is_stored_flat",),
         "hosting/arrays.py",
     ),
     Mutation(
         "a component without a mask allows nothing",
         "parts.append(np.ones(form.size if form else 1, bool) if allows_all",
         "parts.append(np.zeros(form.size if form else 1, bool) if allows_all",
-        (
-            JOINT + "test_a_mask_by_component_is_stored_flat",
-        ),
+        (JOINT + "test_a_mask_by_component_is_stored_flat",),
         "hosting/arrays.py",
     ),
     Mutation(
         "a mask of a Box of actions is left unread",
         "if form is None and one is not None:",
         "if False:",
-        (
-            JOINT + "test_masks_unlike_the_action_are_refused_before_training",
-        ),
+        (JOINT + "test_masks_unlike_the_action_are_refused_before_training",),
         "hosting/arrays.py",
     ),
     Mutation(
         "unknown entries of a mask are left unread",
         "if unknown or not (self._named or len(found) == len(keys)):",
         "if not (self._named or len(found) == len(keys)):",
-        (
-            JOINT + "test_masks_unlike_the_action_are_refused_before_training",
-        ),
+        (JOINT + "test_masks_unlike_the_action_are_refused_before_training",),
         "hosting/arrays.py",
     ),
     Mutation(
         "a component without choices takes the mask of the next one",
         "return head.size if isinstance(head, CategoricalHead | IndependentHead) else 1",
         "return head.size",
-        (
-            JOINT + "test_probabilities_are_those_of_a_mask_by_component",
-        ),
+        (JOINT + "test_probabilities_are_those_of_a_mask_by_component",),
         "networks/heads.py",
     ),
     Mutation(
-        'masks of Dict actions of a vector are taken as they come',
+        "masks of Dict actions of a vector are taken as they come",
         'if "action_mask" in info and isinstance(space, spaces.Dict | spaces.Tuple):',
-        'if False:',
-        (
-            JOINT + "test_a_vector_of_ones_own_with_such_masks_is_refused_with_what_to_do",
-        ),
-        'hosting/host_env.py',
+        "if False:",
+        (JOINT + "test_a_vector_of_ones_own_with_such_masks_is_refused_with_what_to_do",),
+        "hosting/host_env.py",
     ),
 ]

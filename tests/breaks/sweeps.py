@@ -187,8 +187,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an evaluation after a kill has forgotten the training",
-        "        if not self._begun:  # its training",
-        "        if False:  # its training",
+        "            self.monitor.restore(self.path, int(state.iteration), self.shapes)\n            self.env_steps",
+        "            self.env_steps",
         (SEARCHING + "test_an_evaluation_after_a_kill_has_what_one_before_it_has",),
         "sweeps/member.py",
     ),

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -91,12 +90,6 @@ def test_masks_unlike_the_action_are_refused_before_training(form, said):
     env = host(partial(Workshop, form), 1)
     with pytest.raises((ConfigError, EnvError), match=said):
         ppax.fit(ppax.PPO(network(env, hidden=(4,))), env, 64, num_steps=8, log=ppax.config.Log(console=False))
-
-
-def test_a_vector_of_ones_own_with_such_masks_is_refused_with_what_to_do():
-    vector = gymnasium.vector.SyncVectorEnv([Workshop] * 2)
-    with pytest.raises(ConfigError, match=r"masks of Dict and Tuple actions are those of single environments: pass"):
-        host(vector)
 
 
 class Armed(Hunt):

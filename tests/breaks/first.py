@@ -1011,9 +1011,12 @@ SUITES = [
     ),
     Mutation(
         "on the host a central critic still sees who is out",
-        "seen = np.where(observing[:, None], np.stack(rows)",
-        "seen = np.where(True, np.stack(rows)",
-        (TEAM + "test_agent_ids_and_joint_observation_on_the_host[sync]",),
+        "row if there else np.zeros_like(row)",
+        "row",
+        (
+            TEAM + "test_agent_ids_and_joint_observation_on_the_host[sync]",
+            "tests/training/host/test_crowds.py::test_a_central_critic_of_unlike_agents_observes_all_of_them",
+        ),
     ),
     Mutation(
         "on the host an actor reads what only the critic may see",

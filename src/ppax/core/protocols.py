@@ -583,13 +583,14 @@ class LoggerPart(Protocol):
 class LoggedRun(NamedTuple):
     """Run as its loggers see it when it starts or resumes: names, options, and the step at which it goes on."""
 
-    name: str  # of the run directory, or of the environment
+    name: str  # of the run directory, or of the environment; of a member of a sweep SWEEP/NUMBER
     path: Path | None  # run directory
     id: str  # of the run, in its directory; "" without one
     options: Mapping[str, Any]  # values by dotted path
     run_file: str  # text of the run file
     iteration: int  # iterations done; above 0: the run is resumed
     env_steps: int  # steps done
+    group: str = ""  # sweep of which the run is a member: its name with a part that no other sweep has; "": none
 
 
 class FileLogger(Logger, Protocol):

@@ -187,16 +187,32 @@ class JointHead:
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Joint:
         """Return the joint distribution from `outputs` [size] and `log_std` [log_std_size].
 
-        The action mask is a dict or tuple like the action; that of a Dict space may omit components.
+        The action mask is a dict or tuple like the action; that of a Dict space may omit components. Environments on
+        the host give it flat: the masks of all components in one array, one entry for each component without choices.
         """
+        flat = isinstance(action_mask, jax.Array | np.ndarray)
+        given: Any = self._apart(action_mask) if flat else action_mask
         components, at, log_std_at = [], 0, 0
         for i, head in enumerate(self.heads):
             own = None if log_std is None else log_std[..., log_std_at : log_std_at + head.log_std_size]
-            mask = action_mask if action_mask is None or self.names is None else action_mask.get(self.names[i])
-            mask = action_mask[i] if action_mask is not None and self.names is None else mask
+            mask = given if given is None or self.names is None else given.get(self.names[i])
+            mask = given[i] if given is not None and self.names is None else mask
             components.append(head(outputs[..., at : at + head.size], own, mask))
             at, log_std_at = at + head.size, log_std_at + head.log_std_size
         return Joint(tuple(components) if self.names is None else dict(zip(self.names, components, strict=True)))
+
+    def _apart(self, flat: Any) -> dict[str, Array] | tuple[Array, ...]:
+        """Return a flat mask as a dict or tuple of the components' masks."""
+        ends = np.cumsum([_mask_size(head) for head in self.heads])
+        parts = tuple(flat[..., end - _mask_size(head) : end] for end, head in zip(ends, self.heads, strict=True))
+        return parts if self.names is None else dict(zip(self.names, parts, strict=True))
+
+
+def _mask_size(head: Head) -> int:
+    """Return the number of entries of a component in a flat action mask; 1 for a component without choices."""
+    if isinstance(head, JointHead):
+        return sum(map(_mask_size, head.heads))
+    return head.size if isinstance(head, CategoricalHead | IndependentHead) else 1
 
 
 class BoxOptions(NamedTuple):

@@ -295,6 +295,12 @@ def host_vector(
         info, space = info_of(first_reset(first), first), first.single_action_space
     for sentence in unread(first, info):
         warnings.warn(sentence, stacklevel=3)
+    if "action_mask" in info and isinstance(space, spaces.Dict | spaces.Tuple):
+        raise ConfigError(
+            f'{name} gives info["action_mask"] for actions of {space}: masks of Dict and Tuple actions are those of '
+            "single environments: pass a function that makes one, ppax.envs.host(MyEnv, num_envs), or write several "
+            "choices as one MultiDiscrete"
+        )
     spec = HostSpec(
         first.single_observation_space,
         space,

@@ -221,6 +221,7 @@ def _explained(cls: type) -> Any:
     """
     construct, fields = cls.__init__, dataclasses.fields(cls)  # type: ignore[misc,arg-type]
     known = [field.name for field in fields]
+    by_position = [field.name for field in fields if not field.kw_only]
     converted = {field.name: field.metadata["convert"] for field in fields if "convert" in field.metadata}
 
     @functools.wraps(construct)
@@ -229,8 +230,8 @@ def _explained(cls: type) -> Any:
         if unknown is not None:
             raise TypeError(f"{cls.__name__} has no option {unknown}: {_remedy(cls, unknown)}")
         if converted:
-            named = zip(known, values, strict=False)
-            values = (*(converted.get(name, _same)(x) for name, x in named), *values[len(known) :])
+            named = zip(by_position, values, strict=False)
+            values = (*(converted.get(name, _same)(x) for name, x in named), *values[len(by_position) :])
             options = {name: converted.get(name, _same)(x) for name, x in options.items()}
         construct(self, *values, **options)
 

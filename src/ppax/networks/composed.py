@@ -14,7 +14,7 @@ from ppax.core.parts import brief, slot, slot_table
 from ppax.core.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
 from ppax.distributions import normal as equations
 from ppax.networks.encoders import Auto, EntryReader, Flat, named_encoders, readers
-from ppax.networks.heads import FAMILIES, BoxOptions, Head, head_for, require_features_for_noise, same_actions
+from ppax.networks.heads import BOX_DEFAULTS, BoxOptions, Head, head_for, require_features_for_noise, same_actions
 from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense, init_dense, init_layers, layers, rescaled_dense
 from ppax.networks.memories import AT_ONCE, OWN, MemoryPart, NoMemory, Stack, rematerialised
 from ppax.networks.modules import ModuleNetwork
@@ -156,7 +156,7 @@ AUTO, NONE = Auto(), NoMemory()
 
 
 @part
-class Composed:
+class Composed(BoxOptions):
     """Actor-critic network of encoders, dense layers, a memory and heads. Construct it with `network(env)`."""
 
     actor_readers: tuple[EntryReader, ...] = static()
@@ -179,22 +179,8 @@ class Composed:
     value_gain: float = static("gain of the value's last layer", default=1.0, above=0.0)
     remat: bool = static("recompute the memory's scan in the backward pass: less memory, more time", default=False)
     shared: bool = static("share one torso between actor and critic instead of one each", default=False)
-    log_std_init: float = static("initial log standard deviation of Box actions", default=0.0)
     actor_obs: tuple[str, ...] = static("the actor's entries of a Dict observation; empty: all", default=())
     critic_obs: tuple[str, ...] = static("the critic's entries of a Dict observation; empty: all", default=())
-    distribution: str = static(
-        "distribution of Box actions: normal (clipped to the box), squashed (tanh), beta, or ball (tanh of the norm); "
-        "or the import path of a function action space -> head",
-        default="normal",
-        choices=FAMILIES,
-        paths=True,
-    )
-    state_std: bool = static("state-dependent standard deviation of Box actions", default=False)
-    std_min: float | None = static("lower bound of the standard deviation of Box actions", default=None, above=0.0)
-    std_max: float | None = static("upper bound of the standard deviation of Box actions", default=None, above=0.0)
-    ball_radius: float | None = static(
-        "radius of distribution ball; by default half the width of the box", default=None, above=0.0
-    )
     gsde: bool = static(
         "gSDE: the standard deviation of Box actions is a linear function of the features; the extension held_noise "
         "holds the noise for several steps",
@@ -327,7 +313,7 @@ def network(
     actor_obs = tuple(actor_obs) or getattr(env, "actor_obs", ())
     named = {"actor": tuple(actor_obs), "critic": tuple(critic_obs)}
     seen = {name: select(available, chosen, f"{name}_obs") for name, chosen in named.items()}
-    box = {name: options[name] for name in BoxOptions._fields if name in options}
+    box = {name: options[name] for name in BOX_DEFAULTS if name in options}
     made = Composed(
         actor_readers=(),
         critic_readers=(),

@@ -143,6 +143,29 @@ MUTATIONS = [
         "ppo/minibatches.py",
     ),
     Mutation(
+        "minibatches of a number of rows that is no whole number of sequences",
+        "if self.rows % length or total % self.rows:",
+        "if total % self.rows:",
+        ("tests/ppo/minibatches/test_shuffle.py::test_rows_that_do_not_divide_a_rollout_are_refused_with_the_nearest_that_do",),
+        "ppo/minibatches.py",
+    ),
+    Mutation(
+        "rows of a minibatch are taken for sequences",
+        "return self.rows // length",
+        "return self.rows",
+        (
+            "tests/ppo/minibatches/test_shuffle.py::test_a_size_in_rows_draws_as_the_number_of_minibatches_with_so_many_rows",
+        ),
+        "ppo/minibatches.py",
+    ),
+    Mutation(
+        "the doctor counts no gradient steps of minibatches of a number of rows",
+        "minibatches = rollout / record.number",
+        "minibatches = rollout * record.number",
+        ("tests/reports/test_doctor.py::test_gradient_steps_of_minibatches_of_a_number_of_rows",),
+        "reports/doctor.py",
+    ),
+    Mutation(
         "clipped actions reach the environment as they were",
         "return jnp.clip(action, -limit, limit)",
         "return action",

@@ -133,7 +133,10 @@ def _plain(name: str) -> str:
     return name.lower().replace("-", "_")
 
 
-ROWS = "the number of minibatches, each of num_envs * num_steps / num_minibatches rows"
+ROWS = (
+    "the number of minibatches, each of num_envs * num_steps / num_minibatches rows; for a number of rows write "
+    'minibatch.part = "shuffle_rows" and minibatch.rows, in Python ppax.minibatches.ShuffleRows(rows=...)'
+)
 STEPS = "in steps of all environments together: iterations * num_envs * num_steps"
 TABLE = (
     SettingNames(

@@ -320,7 +320,7 @@ OF_RUNS = {
     "seed": (1, []),
     "action_repeat": (2, []),
     "iterations_per_env_reset": (1, []),
-    "clip_actions": (0.1, ["env=Pendulum-v1"]),
+    "clip_actions": ([-0.1, 0.2], ["env=Pendulum-v1"]),
     "schedule.part": ("linear", []),  # refused: it names no number; tests/envs/test_curriculum.py
     "agent_ids": (True, ["env=Pursuit-2"]),
     "central_critic": (True, ["env=Pursuit-2"]),
@@ -347,7 +347,8 @@ def arguments(settings):
     """Yield command-line arguments."""
     for path, value in settings.items():
         flag = "--" + path.replace("_", "-")
-        yield from [flag if value else f"--no-{flag[2:]}"] if isinstance(value, bool) else [flag, str(value)]
+        values = map(str, value if isinstance(value, list) else [value])
+        yield from [flag if value else f"--no-{flag[2:]}"] if isinstance(value, bool) else [flag, *values]
 
 
 def recorded(settings, directory, capsys):

@@ -90,7 +90,7 @@ def test_gradient_steps_of_minibatches_of_a_number_of_rows():
     """Rollouts of 8 * 64 rows are two minibatches of 256: 200 gradient steps in 100 iterations."""
     sized = {"agent.num_epochs": 1, "agent.minibatch.part": "shuffle_rows", "agent.minibatch.rows": 256}
     one = found(diagnosed(record(options=sized)))["few_gradient_steps"]
-    assert "100 iterations with 2 gradient steps each" in str(one)
+    assert "100 iterations with 2 gradient steps each" in one.diagnosis
     assert (one.remedy.option, one.remedy.value) == ("agent.minibatch.rows", 32)  # 1600 gradient steps
 
 

@@ -7,7 +7,7 @@ import difflib
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp

@@ -25,6 +25,7 @@ Config = dict[str, Any]
 # Keys of the metadata of a field
 LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside", "interval", "bounds", "code")
 NONE = "none"  # spelling of None in TOML and on the command line
+EMPTY = "[]"  # spelling of an empty list on the command line
 DEEPEST = 32  # limit of nested tables; a run needs four
 SMALLEST, LARGEST = 1.1754944e-38, 3.4028234e38  # normal numbers of float32, in which programs compute
 LISTS = ("log.to",)  # lists of tables, a table for each part; paths have its place in the list, as log.to.0.part
@@ -139,6 +140,8 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
     if option.limits.get("bounds"):
         return bounds(option.path, value)
     if option.many:
+        if value == [EMPTY]:  # a list of words is argparse's
+            return []
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{option.path} = {value!r}: must be a list of {option.kind.__name__}")
         return [check_value(option._replace(many=False), x) for x in value]

@@ -200,7 +200,7 @@ MUTATIONS = [
         "policies on the host choose among unclipped actions",
         "            self.action_space = narrowed_actions(spec.action_space, clip)\n",
         "",
-        (CLIPPED + "test_a_run_on_the_host_acts_within_the_bounds",),
+        (CLIPPED + "test_an_environment_on_the_host_gets_clipped_actions",),
         "hosting/stepper.py",
     ),
     Mutation(

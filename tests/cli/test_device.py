@@ -78,7 +78,7 @@ def test_an_unavailable_platform_is_refused_where_the_environment_decides_the_se
 
 @pytest.fixture
 def broken(tmp_path):
-    """Environment variables with which JAX finds a plugin that cannot start, as one of a GPU whose driver is too old."""
+    """Environment variables with which JAX finds a plugin that cannot start, as of a GPU whose driver is too old."""
     package = tmp_path / "plugin" / "jax_plugins" / "of_a_gpu"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(

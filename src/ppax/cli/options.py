@@ -211,7 +211,7 @@ def _parser_of(command: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
         add_help=False,
     )
-    text = "preset (`ppax presets`), run file (.toml, .json), run directory, or environment id (`ppax envs`)"
+    text = "preset (`ppax presets`), run file (.toml, .json, .yaml), run directory, or environment id (`ppax envs`)"
     parser.add_argument("target", help=text)
     text = "show the options of one PART; `all`: all options"
     parser.add_argument("--help", "-h", metavar="PART", nargs="?", help=text)

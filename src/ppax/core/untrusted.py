@@ -109,7 +109,7 @@ def from_yaml(text: str) -> Any:
             next(events)  # start of the stream
             if isinstance(next(events), yaml.StreamEndEvent):
                 return None
-            content = _yaml_node(events, next(events), 0)
+            content = _yaml_node(events, next(events))
             next(events)  # end of the document
             if not isinstance(next(events), yaml.StreamEndEvent):
                 raise ValueError("several documents; must be one")
@@ -123,15 +123,10 @@ def from_yaml(text: str) -> Any:
     return _parsed(parse)
 
 
-def _yaml_node(events: Iterator[Any], event: Any, depth: int) -> Any:
-    """Return the value whose first event is `event`; the others are taken from `events`.
-
-    `depth` is the number of levels around it.
-    """
+def _yaml_node(events: Iterator[Any], event: Any) -> Any:
+    """Return the value whose first event is `event`; the others are taken from `events`."""
     line = f"line {event.start_mark.line + 1}"
     kind = type(event).__name__
-    if depth > DEEPEST:
-        raise ValueError(f"tables or lists are nested more than {DEEPEST} deep")
     if event.anchor is not None:  # that of an alias, too
         raise ValueError(f"{line}: an anchor or alias, {event.anchor[:60]!r}: write the value where it is used")
     if event.tag is not None:
@@ -144,16 +139,16 @@ def _yaml_node(events: Iterator[Any], event: Any, depth: int) -> Any:
     if kind == "SequenceStartEvent":
         items = []
         while type(inner := next(events)).__name__ != "SequenceEndEvent":
-            items.append(_yaml_node(events, inner, depth + 1))
+            items.append(_yaml_node(events, inner))
         return items
     table: dict[str, Any] = {}
     while type(inner := next(events)).__name__ != "MappingEndEvent":
-        key = _yaml_node(events, inner, depth + 1)
+        key = _yaml_node(events, inner)
         if not isinstance(key, str):
             raise ValueError(f"line {inner.start_mark.line + 1}: a key, {str(key)[:60]}, that is no text; quote it")
         if key in table:
             raise ValueError(f"line {inner.start_mark.line + 1}: the key {key[:60]!r} is given twice in one table")
-        table[key] = _yaml_node(events, next(events), depth + 1)
+        table[key] = _yaml_node(events, next(events))
     return table
 
 

@@ -86,7 +86,8 @@ def broken(tmp_path):
         "def start():\n    raise RuntimeError('the driver is too old')\n"
         "def initialize():\n    bridge.register_backend_factory('of_a_gpu', start, priority=500, fail_quietly=False)\n"
     )
-    return {"PYTHONPATH": str(tmp_path / "plugin"), "JAX_PLATFORMS": ""}
+    paths = str(tmp_path / "plugin"), *filter(None, [os.environ.get("PYTHONPATH")])
+    return {"PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": ""}
 
 
 def test_a_broken_plugin_is_an_error_that_says_how_to_run_on_the_cpu(broken):

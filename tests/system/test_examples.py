@@ -44,7 +44,8 @@ RESULTS = {
     "own_environment_gymnasium": lambda score: score >= 9.9,  # below 2; staying left pays 3
     "own_environment_jax": lambda score: score >= 0.85,  # drifting: -0.5; at most 0.91
     "own_network_actor_critic": lambda score: score >= 60.0,  # 22
-    "own_network_entities": lambda score: score >= 2.0,  # 0 without training
+    # without training 0 with directions; a fruit that is pointed at is as often ripe as not
+    "own_network_entities": lambda scores: scores["directions"] >= 2.0 and scores["pointing"] >= 5.0,
     "own_network_equinox": lambda score: score >= 60.0,  # 22
     "own_network_linen": lambda score: score >= 60.0,
     "own_network_nnx": lambda score: score >= 60.0,

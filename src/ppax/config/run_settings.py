@@ -220,10 +220,10 @@ class Run:
         default=None,
     )
     env_params: Config = dataclasses.field(default_factory=dict)  # parameters of the environment, as `make` takes them
-    clip_actions: float | None = static(
-        "clip continuous actions of a compiled environment to [-this, this]; none: to the bounds of their space",
+    clip_actions: tuple[float, ...] | None = static(
+        "clip continuous actions to [low, high], or to [-x, x] for one number x; none: to the bounds of their space",
         default=None,
-        above=0.0,
+        bounds=True,
     )
     schedule: Schedule = slot(
         "schedule",

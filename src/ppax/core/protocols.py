@@ -320,13 +320,13 @@ class Minibatches(Protocol):
     """Protocol of minibatch rules, which draw the sequences of every gradient step of an epoch."""
 
     @property
-    def num_minibatches(self) -> int:
-        """Number of minibatches, so of gradient steps, in one epoch."""
+    def num_minibatches(self) -> int | None:
+        """Number of minibatches, so of gradient steps, in one epoch; None: all sequences / `size`."""
 
-    def size(self, sequences: int) -> int:
-        """Return the number of sequences in each minibatch, with padding, of a rollout of `sequences` sequences.
+    def size(self, sequences: int, length: int) -> int:
+        """Return the number of sequences in each minibatch, padding included, of a rollout of `sequences`.
 
-        Raises ConfigError where the rollout cannot be divided so.
+        A sequence has `length` steps. Raises ConfigError where the rollout cannot be divided so.
         """
 
     def __call__(self, batch: Batch, key: Key) -> MinibatchIndices:

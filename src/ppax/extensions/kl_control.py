@@ -109,7 +109,7 @@ class KLControl(Extension):
             raise ConfigError(
                 f"kl_control.coef_target: {type(loss).__name__} has no kl_coef to adapt; use KLPenalty (kl_penalty)"
             )
-        if agent.num_epochs * agent.minibatch.num_minibatches == 1 and self.needs_latest_policy:
+        if agent.num_epochs == agent.minibatch.num_minibatches == 1 and self.needs_latest_policy:
             raise ConfigError(
                 f"kl_control.{self.needs_latest_policy}: with one gradient step per update the KL before it is always "
                 "0; set num_epochs or minibatch.num_minibatches to at least 2, or leave it out"

@@ -240,6 +240,7 @@ class HostSpec(NamedTuple):
     turns: bool = False  # agents act in turns: rewards and ends of steps that are not valid count (host/streams.py)
     max_num_envs: int | None = None  # most environments, and longest rollout, that the class declares; None: any
     max_horizon: int | None = None
+    clip_actions: tuple[float, float] | None = None  # bounds of a continuous action's element; None: those of the space
 
 
 class Layout(NamedTuple):

@@ -185,7 +185,11 @@ def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tup
         names = _first_metrics(env, info, name) if settings.info_metrics is None else settings.info_metrics
         stats = "episode_stats" in info
         spec = HostSpec(env.observation_space, env.action_space, mask_size, stats, agents, names, players, sizes, turns)
-        spec = spec._replace(max_num_envs=own_limit(env, "max_num_envs"), max_horizon=own_limit(env, "max_horizon"))
+        spec = spec._replace(
+            max_num_envs=own_limit(env, "max_num_envs"),
+            max_horizon=own_limit(env, "max_horizon"),
+            clip_actions=settings.clip_actions,
+        )
         return factories, spec
     finally:
         close_all([env.close])

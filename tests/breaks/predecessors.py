@@ -30,8 +30,8 @@ MUTATIONS = [
     ),
     Mutation(
         "actor and critic learn for one epoch more",
-        "partial(jnp.where, epoch < epochs)",
-        "partial(jnp.where, epoch <= epochs)",
+        "lambda epoch: epoch >= epochs)",
+        "lambda epoch: epoch > epochs)",
         ("tests/ppo/optimizers/test_optimizers.py::test_actor_epochs_and_critic_epochs_in_an_update",),
     ),
     Mutation(

@@ -21,31 +21,8 @@ TABLE = tomllib.loads(Path(__file__).with_name("rows.toml").read_text(encoding="
 SYSTEMS = ("JaxDEM", "jaxagents", "PPO-JAX", "rl8")
 KEYS = {"name", "options", "python", "command", "tests", "otherwise", "missing"}
 
-# What ppax does not have yet. A row that is built loses its `missing` and its line here
-MISSING = {
-    ("JaxDEM", "size of a minibatch in transitions"),
-    ("JaxDEM", "actions clipped to (low, high)"),
-    ("JaxDEM", "share of agents that arrived"),
-    ("JaxDEM", "rollers, stacking and gears on a discrete element method"),
-    ("JaxDEM", "LIDAR for environments of one's own, in two and three dimensions"),
-    ("JaxDEM", "rollout with the environment's states, every n-th"),
-    ("jaxagents", "early stop for the actor alone"),
-    ("jaxagents", "pursuit of three: prey caught in 6 of 6"),
-    ("jaxagents", "share of prey that was caught"),
-    ("jaxagents", "evaluation in the compiled training program"),
-    ("jaxagents", "players that are unlike, with a critic that observes everything"),
-    ("jaxagents", "statistics: median"),
-    ("jaxagents", "best checkpoint, by a function"),
-    ("jaxagents", "CartPole-v1: return 500 after about 80,000 steps"),
-    ("PPO-JAX", "the runs of several seeds in Weights & Biases, one each"),
-    ("rl8", "size of a minibatch in rows"),
-    ("rl8", "cross-attention, Perceiver, PerceiverIO, pointer network"),
-    ("rl8", "skip connections in a perceptron"),
-    ("rl8", "history window of one entry of an observation"),
-    ("rl8", "share of cars at the goal"),
-    ("rl8", "scores on its four worlds beside its claims"),
-    ("rl8", "settings in a YAML file"),
-}
+# What ppax does not have: pairs of system and row. A row that is built loses its `missing` and its pair here
+MISSING: set[tuple[str, str]] = set()
 
 
 # Without an option, name or command: how ppax is made

@@ -630,10 +630,11 @@ API = {
     ),
     "Sweeps": ("sweep_runs", "resume_sweep", "SweepResult"),
     "Pure functions": (
-        *("start", "train", "compile", "CompiledTraining", "collect", "evaluate", "Evaluation"),
+        *("start", "train", "compile", "CompiledTraining", "collect", "evaluate", "Evaluation", "play_episodes"),
+        *("PlayedEpisodes", "trajectory", "Trajectory"),
         *("start_sweep", "sweep", "join", "TrainState"),
     ),
-    "Agents": ("PPO", "Independent", "Groups", "SelfPlay", "Program"),
+    "Agents": ("PPO", "Independent", "Groups", "SelfPlay", "Pool", "Program"),
     "Environments": ("make", "check_env", "selftest"),
     "Write a part": ("part", "number", "static", "slot", "Extension", "trust"),
     "Errors": ("ConfigError", "CheckpointError", "EnvError", "Interrupted", "NumericalError"),

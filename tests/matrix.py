@@ -5,9 +5,10 @@
     python tests/matrix.py --python 3.13 --kind plain       # one cell
     python docs/generate.py                                 # the table in docs/start.md, from the results
 
-Kinds: `plain` installs the wheel without an extra, runs README's first command and `ppax selftest CartPole-v1`; `test` installs
-the extra `test` and runs README's test command; `oldest` does so with the oldest versions of the direct dependencies
-that pyproject.toml allows. Every Python gets the newest jax that supports it (plain, test), in a new environment.
+Kinds: `plain` installs the wheel without an extra, runs README's first command and `ppax selftest CartPole-v1`;
+`test` installs the extra `test` and runs README's test command; `oldest` does so with the oldest versions of the
+direct dependencies that pyproject.toml allows. Every Python gets the newest jax that supports it (plain, test), in a
+new environment.
 Exit code 1 if anything fails.
 """
 

@@ -125,7 +125,7 @@ def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
     if devices in (0, num_devices(agent, env, run.num_steps)) or devices > len(jax.local_devices()):
         return agent
     for learner, streams in agent.learners(env.num_streams):
-        minibatch = learner.minibatch.size(run.num_steps * streams // learner.sequence_length(run.num_steps))
+        minibatch = learner.minibatch_size(run.num_steps, streams)
         if learner.program.devices is not None or env.num_envs % devices or minibatch % devices:
             return agent
     return with_devices(agent, devices)

@@ -141,6 +141,8 @@ class RunDirectory:
         """
         path = self.path
         aside = next(one for one in _names_aside(path) if not os.path.lexists(one))
+        if os.name != "posix":
+            self.close()  # Windows renames no directory with an open file inside, such as that of the lock
         os.rename(path, aside)  # of a name taken just now, this could replace an empty directory alone
         self.path = aside
         self.close()

@@ -5,7 +5,7 @@ from pathlib import Path
 import jax
 
 import ppax
-from ppax.agents.self_play import Pool, SelfPlay
+from ppax.agents.self_play import Pool
 from ppax.envs import VectorEnv, grouped
 from ppax.run import films
 
@@ -14,7 +14,7 @@ FILM = Path("pursuit.gif")
 OPTIONS = {"learning_rate": 1e-3, "gamma": 0.99, "normalize_obs": True, "normalize_reward": True}
 
 
-def train(name: str, agent: ppax.Groups | SelfPlay, env: VectorEnv) -> tuple[ppax.TrainState, float]:
+def train(name: str, agent: ppax.Groups | ppax.SelfPlay, env: VectorEnv) -> tuple[ppax.TrainState, float]:
     """Train; print and return the fraction of prey caught, and print mean episode length and Elo ratings."""
     state = ppax.start(agent, env, num_steps=64, key=jax.random.key(0))
     state, metrics = jax.jit(ppax.train)(agent, env, state, ITERATIONS)
@@ -35,7 +35,7 @@ def main() -> tuple[float, float]:
     _, apart = train("independent learners", groups, env)
     # In half of the environments one group is played by a past self (of eight), whose rows are not learned from
     pool = Pool(every=20, size=8, share=0.5, opponents=2, sampling="hard")
-    against_past = SelfPlay(groups, pool, env.num_envs)
+    against_past = ppax.SelfPlay(groups, pool, env.num_envs)
     state, against = train("with past selves", against_past, env)
     played = films.play(against_past, env, state.learner, jax.random.key(2), episodes=3)
     print(f"{films.write_video(FILM, played.frames, 30)} pictures: {FILM}")

@@ -8,9 +8,10 @@
 Sdist and wheel are built and checked first: metadata (twine), files (check-wheel-contents; the sdist holds what git
 holds, the wheel what is in src/). `--dist FOLDER` keeps them there, to be published.
 
-Kinds: `plain` installs the wheel without an extra, runs README's first command and `ppax selftest CartPole-v1`; `test` installs
-the extra `test` and runs README's test command; `oldest` does so with the oldest versions of the direct dependencies
-that pyproject.toml allows. Every Python gets the newest jax that supports it (plain, test), in a new environment.
+Kinds: `plain` installs the wheel without an extra, runs README's first command and `ppax selftest CartPole-v1`;
+`test` installs the extra `test` and runs README's test command; `oldest` does so with the oldest versions of the
+direct dependencies that pyproject.toml allows. Every Python gets the newest jax that supports it (plain, test), in a
+new environment.
 Exit code 1 if anything fails.
 """
 

@@ -1,4 +1,4 @@
-"""Pretence of Windows on Linux, for a process of its own: ppax finds no name that Windows lacks, and its files behave so.
+"""Pretence of Windows on Linux, for a process of its own: no name that Windows lacks, and files that behave as there.
 
 `pretend()`, called before ppax is imported, lets the modules of ppax see `os`, `sys`, `signal` and `select` without the
 names of POSIX, and no module that Windows lacks; other libraries see the system as it is, for they have their own
@@ -24,13 +24,13 @@ OF_OS = """
     mkfifo mknod nice openpty pathconf pipe2 posix_fadvise posix_fallocate posix_spawn pread preadv pwrite pwritev readv
     register_at_fork sched_getaffinity sched_setaffinity sched_yield sendfile setpriority setsid setuid setxattr
     statvfs sync sysconf sysconf_names tcgetpgrp ttyname uname unshare wait wait3 wait4 waitid writev
-""".split()
+"""
 OF_SIGNAL = """
     SIGALRM SIGBUS SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGQUIT SIGSTOP SIGTSTP SIGUSR1 SIGUSR2 SIGWINCH alarm pause
     pthread_kill pthread_sigmask setitimer siginterrupt sigpending sigtimedwait sigwait sigwaitinfo
-""".split()
-OF_SELECT = ["devpoll", "epoll", "kqueue", "poll"]
-HIDDEN = {"os": OF_OS, "signal": OF_SIGNAL, "select": OF_SELECT, "sys": []}
+"""
+OF_SELECT = "devpoll epoll kqueue poll"
+HIDDEN = {"os": OF_OS, "signal": OF_SIGNAL, "select": OF_SELECT, "sys": ""}
 INSTEAD = {"os": {"name": "nt", "sep": "\\"}, "sys": {"platform": "win32"}}
 
 
@@ -43,7 +43,7 @@ class Seen(types.ModuleType):
 
     def __getattr__(self, name):
         known = self.__dict__["__name__"]
-        if name in HIDDEN[known]:
+        if name in HIDDEN[known].split():
             raise AttributeError(f"module {known!r} has no attribute {name!r}")
         return INSTEAD.get(known, {}).get(name, getattr(self.__dict__["of"], name))
 

@@ -38,6 +38,13 @@ MUTATIONS = [
         "run/directory.py",
     ),
     Mutation(
+        "commands are quoted for another system's shell",
+        'return subprocess.list2cmdline(words) if os.name == "nt" else',
+        "return",
+        RUNS,
+        "storage/paths.py",
+    ),
+    Mutation(
         "worker processes begin on Windows",
         'if self.vectorization == "async" and os.name != "posix":',
         "if False:",

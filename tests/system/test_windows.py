@@ -18,13 +18,13 @@ RUN = """
 from ppax.cli.main import main
 SIZES = "--num-envs 2 --num-steps 8 --eval.episodes 2 --agent.num-epochs 1 --agent.network.hidden 4 --log.every 1"
 TRAIN = ["train", "CartPole-v1", *SIZES.split(), "--log.checkpoint-seconds", "0", "--total-steps", "32"]
-assert main([*TRAIN, "--run-dir", "run"]) == 0
-assert main(["resume", "run", "--total-steps", "64"]) == 0
-assert main(["export", "run", "--formats", "numpy"]) == 0
-assert main(["evaluate", "run/policy.zip", "--episodes", "2"]) == 0
-assert main([*TRAIN, "--run-dir", "run", "--overwrite"]) == 0
+assert main([*TRAIN, "--run-dir", "my run"]) == 0
+assert main(["resume", "my run", "--total-steps", "64"]) == 0
+assert main(["export", "my run", "--formats", "numpy"]) == 0
+assert main(["evaluate", "my run/policy.zip", "--episodes", "2"]) == 0
+assert main([*TRAIN, "--run-dir", "my run", "--overwrite"]) == 0
 import ppax
-assert ppax.load("run").act([0.0, 0.0, 0.1, 0.0]) in (0, 1)
+assert ppax.load("my run").act([0.0, 0.0, 0.1, 0.0]) in (0, 1)
 print(ppax.devices.footprint.available_bytes())
 """
 
@@ -43,9 +43,10 @@ def on_windows(code, folder):
 def test_a_run_needs_nothing_that_windows_lacks(tmp_path):
     code, said = on_windows(RUN, tmp_path)
     assert code == 0, said
+    assert '\n  ppax evaluate "my run" --episodes 1000\n' in said  # as cmd and PowerShell quote it
     names = [path.name for path in tmp_path.rglob("*")]
     assert {"policy.zip", "metrics.csv"} <= set(names)
-    assert sum(name.startswith("run-until-") for name in names) == 1
+    assert sum(name.startswith("my run-until-") for name in names) == 1
     assert [name for name in names if set(name) & set('<>:"\\|?*') or name[-1] in ". "] == []
 
 

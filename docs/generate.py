@@ -631,10 +631,11 @@ API = {
     ),
     "Sweeps": ("sweep_runs", "resume_sweep", "SweepResult"),
     "Pure functions": (
-        *("start", "train", "compile", "CompiledTraining", "collect", "evaluate", "Evaluation"),
+        *("start", "train", "compile", "CompiledTraining", "collect", "evaluate", "Evaluation", "play_episodes"),
+        *("PlayedEpisodes", "trajectory", "Trajectory"),
         *("start_sweep", "sweep", "join", "TrainState"),
     ),
-    "Agents": ("PPO", "Independent", "Groups", "SelfPlay", "Program"),
+    "Agents": ("PPO", "Independent", "Groups", "SelfPlay", "Pool", "Program"),
     "Environments": ("make", "check_env", "selftest"),
     "Write a part": ("part", "number", "static", "slot", "Extension", "trust"),
     "Errors": ("ConfigError", "CheckpointError", "EnvError", "Interrupted", "NumericalError"),
@@ -652,7 +653,6 @@ CHOSEN = {
 }
 # Helpers for parts of one's own, where they stand
 HELPERS = {
-    "agents.self_play": ("Pool",),
     "arrays.metrics": ("reduced",),
     "arrays.sequences": ("discounted_sum", "masked_mean", "zero_rows"),
     "cli.main": ("main",),
@@ -669,9 +669,6 @@ HELPERS = {
     "policy.actor": ("step",),
     "policy.bundle.numpy_format": ("reader_text",),
     "ppo.forward": ("step_shapes",),
-    "run.films": ("play", "write_video"),
-    "training.collection": ("start_actor",),
-    "training.episodes": ("act_and_step",),
     "types": ("Scalar",),
 }
 PUBLIC = """\

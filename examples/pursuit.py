@@ -2,28 +2,24 @@
 
 from pathlib import Path
 
-import jax
-
 import ppax
-from ppax.agents.self_play import Pool
 from ppax.envs import VectorEnv, grouped
-from ppax.run import films
 
-ITERATIONS = 200
+ITERATIONS, STEPS = 200, 64
 FILM = Path("pursuit.gif")
 OPTIONS = {"learning_rate": 1e-3, "gamma": 0.99, "normalize_obs": True, "normalize_reward": True}
 
 
-def train(name: str, agent: ppax.Groups | ppax.SelfPlay, env: VectorEnv) -> tuple[ppax.TrainState, float]:
+def train(name: str, agent: ppax.Groups | ppax.SelfPlay, env: VectorEnv) -> tuple[ppax.TrainedRun, float]:
     """Train; print and return the fraction of prey caught, and print mean episode length and Elo ratings."""
-    state = ppax.start(agent, env, num_steps=64, key=jax.random.key(0))
-    state, metrics = jax.jit(ppax.train)(agent, env, state, ITERATIONS)
-    lengths = ppax.evaluate(agent, env, state.learner, jax.random.key(1), 384, deterministic=False).lengths[::3]
-    elo = {name: round(float(x)) for name, x in metrics.items() if name.startswith("elo/") and "past" not in name}
-    share = float((lengths < 200).mean())
-    caught = f"{share:.0%} of {len(lengths)} prey caught, episodes of {lengths.mean() / 100:.2f} s"
+    total = ITERATIONS * STEPS * env.num_streams
+    run = ppax.fit(agent, env, total, num_steps=STEPS, log=ppax.Log(console=False))
+    found = run.evaluate(episodes=384, deterministic=False)
+    share = found.mean_metrics["caught"]
+    elo = {key: round(x) for key, x in run.history[-1].items() if key.startswith("elo/") and "past" not in key}
+    caught = f"{share:.0%} of {len(found.lengths) // 3} prey caught, episodes of {found.mean_length / 100:.2f} s"
     print(f"{name}: {caught} {elo or ''}")
-    return state, share
+    return run, share
 
 
 def main() -> tuple[float, float]:
@@ -34,11 +30,10 @@ def main() -> tuple[float, float]:
     groups = ppax.Groups(agents, env.sizes)
     _, apart = train("independent learners", groups, env)
     # In half of the environments one group is played by a past self (of eight), whose rows are not learned from
-    pool = Pool(every=20, size=8, share=0.5, opponents=2, sampling="hard")
-    against_past = ppax.SelfPlay(groups, pool, env.num_envs)
-    state, against = train("with past selves", against_past, env)
-    played = films.play(against_past, env, state.learner, jax.random.key(2), episodes=3)
-    print(f"{films.write_video(FILM, played.frames, 30)} pictures: {FILM}")
+    pool = ppax.Pool(every=20, size=8, share=0.5, opponents=2, sampling="hard")
+    run, against = train("with past selves", ppax.SelfPlay(groups, pool, env.num_envs), env)
+    film = ppax.film(run, FILM, episodes=3)
+    print(f"{film.frames} pictures: {FILM}")
     return apart, against
 
 

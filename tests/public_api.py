@@ -3,9 +3,10 @@
     python tests/public_api.py            # what differs from the last release, and what the CHANGELOG does not name
     python tests/public_api.py --write    # at a release: the list public_api.txt, if the CHANGELOG names every change
 
-public_api.txt is the list as of the newest release that the CHANGELOG dates, or before the first one of when the list
-was begun. A change is named by one entry of the newest section whose code (`...`) has the name's path and the
-parameters that came, went or changed: "* `ppax.fit` has the option `overlap`" for `ppax.fit(..., overlap=0)`.
+public_api.txt is the list as of the newest release that the CHANGELOG dates. Before the first one nothing is promised:
+after a change the list is written again. A change is named by one entry of the newest section whose code (`...`) has
+the name's path and the parameters that came, went or changed: "* `ppax.fit` has the option `overlap`" for
+`ppax.fit(..., overlap=0)`.
 """
 
 from __future__ import annotations
@@ -118,7 +119,12 @@ def changes(before: dict[str, str], now: dict[str, str]) -> dict[str, set[str]]:
 
 
 def unnamed(differ: dict[str, set[str]], changelog: str) -> list[str]:
-    """Return a line for each change that no entry of the newest section of the CHANGELOG names."""
+    """Return a line for each change that no entry of the newest section of the CHANGELOG names.
+
+    Before the first release each change has a line: the list must be written again.
+    """
+    if not dated(changelog):
+        return [f"{name}: nothing is released yet: python tests/public_api.py --write" for name in differ]
     newest = re.split(r"^## ", changelog, flags=re.MULTILINE)[1]
     entries = re.split(r"^\* ", newest, flags=re.MULTILINE)[1:]
     words = [set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]+`", entry)))) for entry in entries]
@@ -130,10 +136,14 @@ def unnamed(differ: dict[str, set[str]], changelog: str) -> list[str]:
     ]
 
 
+def dated(changelog: str) -> list[str]:
+    """Return the released versions, those of the sections with a date, newest first."""
+    return re.findall(r"^## (\S+) \(\d{4}-\d\d-\d\d\)$", changelog, re.MULTILINE)
+
+
 def expected_version(changelog: str) -> str:
     """Return the newest version with a date; before the first release, that of the newest section."""
-    sections = re.findall(r"^## (\S+) \((.*)\)$", changelog, re.MULTILINE)
-    return next((version for version, date in sections if re.fullmatch(r"\d{4}-\d\d-\d\d", date)), sections[0][0])
+    return (dated(changelog) or re.findall(r"^## (\S+)", changelog, re.MULTILINE))[0]
 
 
 def main() -> int:
@@ -143,8 +153,9 @@ def main() -> int:
     differ = changes(before, now)
     missing = unnamed(differ, changelog)
     print("\n".join([f"{len(differ)} changes", *differ, *missing]))
-    if "--write" in sys.argv and not missing:
+    if "--write" in sys.argv and not (missing and dated(changelog)):
         LIST.write_text(written(expected_version(changelog), now), encoding="utf-8")
+        return 0
     return bool(missing)
 
 

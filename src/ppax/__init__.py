@@ -13,7 +13,7 @@ sharding.use_all_cores()  # before anything starts JAX
 from ppax import config, distributions, envs, extensions, loggers, networks
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
-from ppax.agents.self_play import SelfPlay
+from ppax.agents.self_play import Pool, SelfPlay
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log
 from ppax.core import protocols, types
 from ppax.core.imports import trust
@@ -35,9 +35,11 @@ from ppax.run.result import Interrupted, NumericalError, TrainedRun
 from ppax.training.backends import compile
 from ppax.training.collection import collect
 from ppax.training.compiled import CompiledTraining
-from ppax.training.evaluation import Evaluation, evaluate
+from ppax.training.episodes import PlayedEpisodes
+from ppax.training.evaluation import Evaluation, evaluate, play_episodes
 from ppax.training.loop import start, train
 from ppax.training.sweeps import start_sweep, sweep
+from ppax.training.trajectories import Trajectory, trajectory
 
 if TYPE_CHECKING:
     from ppax.checks import check_env, selftest
@@ -146,14 +148,18 @@ __all__ = [  # noqa: RUF022  # in groups
     "Evaluation",
     "Program",
     "TrainState",
+    "Trajectory",
     "collect",
     "compile",
     "evaluate",
     "join",
+    "PlayedEpisodes",
+    "play_episodes",
     "start",
     "start_sweep",
     "sweep",
     "train",
+    "trajectory",
     # Checks of an agent and of an environment
     "check_env",
     "selftest",
@@ -161,6 +167,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "PPO",
     "Groups",
     "Independent",
+    "Pool",
     "SelfPlay",
     # Environments
     "envs",

@@ -4,11 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import ppax
 from ppax.agents import self_play
+from ppax.core.types import part
 from ppax.envs import TimeLimit, VectorEnv
 from ppax.envs.wrappers.views import team_view
+from ppax.envs.wrappers.wrapper import Wrapper
 from ppax.networks import network
 from ppax.ppo.critics import PopArt
 from ppax.ppo.minibatches import Shuffle
@@ -105,6 +108,61 @@ def test_only_a_central_critic_can_tell_luck_from_merit(vmapped_keys):
         obs = {"own": own, "joint": jnp.zeros((2, 8))} if central else own
         play, _ = jax.vmap(program(agent, env, 50, obs))(jax.random.split(jax.random.key(0), 8))
         right[central] = np.asarray(play[:, 0, 0] + play[:, 1, 1]) / 2
+    assert right[True].min() > 0.95
+    assert right[False].mean() < 0.75
+
+
+@part
+class Unlike(Wrapper):
+    """Wrapper that splits the four agents in two groups: "padded" observes a further number, which is always 0."""
+
+    num_agents = {"plain": 2, "padded": 2}  # noqa: RUF012
+
+    @property
+    def observation_space(self):
+        boxes = {name: spaces.Box(-np.inf, np.inf, (n,), np.float32) for name, n in (("plain", 2), ("padded", 3))}
+        return spaces.Dict(boxes)
+
+    @property
+    def action_space(self):
+        return spaces.Dict(dict.fromkeys(self.num_agents, self.env.action_space))
+
+    def _split(self, obs):
+        return {"plain": obs[:2], "padded": jnp.pad(obs[2:], ((0, 0), (0, 1)))}
+
+    def reset(self, key):
+        start = self.env.reset(key)
+        return start._replace(obs=self._split(start.obs))
+
+    def step(self, state, action, key):
+        step = self.env.step(state, jnp.concatenate([action["plain"], action["padded"]]), key)
+        return step._replace(obs=self._split(step.obs))
+
+
+@pytest.mark.nightly
+def test_only_a_central_critic_of_unlike_agents_can_tell_luck_from_merit(vmapped_keys):
+    """As above, with a policy and a critic for each of two groups, whose critics observe all four agents."""
+    right = {}
+    for central in (False, True):
+        env = view(Unlike(Credit()), num_envs=32, central_critic=central)
+        agents = {
+            name: ppo(group, learning_rate=0.02, critic=PopArt(), num_epochs=8) for name, group in env.groups.items()
+        }
+        agent, ones = ppax.Groups(agents, env.sizes), jnp.ones(4, bool)
+        own = {
+            name: jnp.zeros((2, n)).at[:, 0].set(jnp.array([-1.0, 1.0])) for name, n in (("plain", 2), ("padded", 3))
+        }
+        obs = {name: {"own": x, "joint": jnp.zeros((2, 10))} for name, x in own.items()} if central else own
+
+        def run(key, agent=agent, env=env, obs=obs, ones=ones):
+            learner = ppax.train(agent, env, ppax.start(agent, env, NUM_STEPS, key), 50).state.learner
+            parts = agent.policy(learner, {"plain": (), "padded": ()}, obs, ones, None).distribution.parts
+            chosen = [jnp.exp(part.log_probs) for part in parts.values()]
+            return jnp.stack([x[0, 0] + x[1, 1] for x in chosen]).mean() / 2
+
+        right[central] = np.asarray(
+            jax.vmap(jax.jit(run, compiler_options=QUICK))(jax.random.split(jax.random.key(0), 4))
+        )
     assert right[True].min() > 0.95
     assert right[False].mean() < 0.75
 

@@ -248,6 +248,13 @@ MUTATIONS: list[Mutation] = [
         "run/dry_run.py",
     ),
     Mutation(
+        "a broken plugin is said to be JAX_PLATFORMS",
+        "        if not named:\n",
+        "        if False:\n",
+        ("tests/cli/test_device.py::test_a_broken_plugin_is_an_error_that_says_how_to_run_on_the_cpu",),
+        "devices/sharding.py",
+    ),
+    Mutation(
         "the CPU takes the place of a GPU that is not there",
         "            if jax.default_backend() == PLATFORMS[platform].backend:\n",
         "            if jax.default_backend():\n",

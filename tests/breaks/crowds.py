@@ -4,6 +4,8 @@ from breaks.base import Mutation
 
 ROWS = "tests/training/host/test_crowds.py::"
 SELF_PLAY = "tests/training/host/test_self_play.py::"
+VIEWS = "tests/envs/wrappers/test_views.py::"
+JOINT = "tests/training/host/test_joint_masks.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
@@ -22,9 +24,12 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a central critic of groups observes the agents in the order of the groups",
-        "joint = seen[np.argsort(self._numbers)].reshape(-1)",
-        "joint = seen.reshape(-1)",
-        (ROWS + "test_indices_and_joint_observations_keep_the_order_of_the_environment",),
+        "joint = np.concatenate([seen[i] for i in np.argsort(self._numbers)])",
+        "joint = np.concatenate(seen)",
+        (
+            ROWS + "test_indices_and_joint_observations_keep_the_order_of_the_environment",
+            "tests/training/host/test_crowds.py::test_a_central_critic_of_unlike_agents_observes_all_of_them",
+        ),
         "hosting/team.py",
     ),
     Mutation(
@@ -36,8 +41,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a group that is absent after the first reset has no masks",
-        "later = not acts and isinstance(",
-        "later = False and isinstance(",
+        "later = not acts and mask_form(",
+        "later = False and mask_form(",
         (ROWS + "test_masks_of_one_group_memory_of_the_other_and_evaluation[LateHunt]",),
         "hosting/spec.py",
     ),
@@ -61,5 +66,54 @@ MUTATIONS: list[Mutation] = [
         "else begun[:, :, 0]",
         ("tests/agents/test_self_play.py::test_an_episode_begins_with_those_who_are_there",),
         "agents/self_play.py",
+    ),
+    Mutation(
+        "an agent of a group that has left is in the joint observation",
+        "_joint(size, obs[name], out[rows[name]])",
+        "_joint(size, obs[name], out[rows[name]] & False)",
+        (VIEWS + "test_unlike_agents_have_one_joint_observation",),
+        "wrappers/views.py",
+    ),
+    Mutation(
+        "agents of a group have the joint observation of other groups",
+        "{key: x[rows[name]] for key, x in added.items()}",
+        "{key: x[: rows[name].stop - rows[name].start] for key, x in added.items()}",
+        (VIEWS + "test_unlike_agents_have_one_joint_observation",),
+        "wrappers/views.py",
+    ),
+    Mutation(
+        "masks of components are in the order of the space",
+        "return {key: space.spaces[key] for key in sorted(space.spaces)}",
+        "return {key: space.spaces[key] for key in reversed(sorted(space.spaces))}",
+        (JOINT + "test_a_mask_by_component_is_stored_flat",),
+        "hosting/arrays.py",
+    ),
+    Mutation(
+        "a component without a mask allows nothing",
+        "parts.append(np.ones(form.size if form else 1, bool) if allows_all",
+        "parts.append(np.zeros(form.size if form else 1, bool) if allows_all",
+        (JOINT + "test_a_mask_by_component_is_stored_flat",),
+        "hosting/arrays.py",
+    ),
+    Mutation(
+        "a mask of a Box of actions is left unread",
+        "if form is None and one is not None:",
+        "if False:",
+        (JOINT + "test_masks_unlike_the_action_are_refused_before_training",),
+        "hosting/arrays.py",
+    ),
+    Mutation(
+        "unknown entries of a mask are left unread",
+        "if unknown or not (self._named or len(found) == len(keys)):",
+        "if not (self._named or len(found) == len(keys)):",
+        (JOINT + "test_masks_unlike_the_action_are_refused_before_training",),
+        "hosting/arrays.py",
+    ),
+    Mutation(
+        "a component without choices takes the mask of the next one",
+        "return head.size if isinstance(head, CategoricalHead | IndependentHead) else 1",
+        "return head.size",
+        (JOINT + "test_probabilities_are_those_of_a_mask_by_component",),
+        "networks/heads.py",
     ),
 ]

@@ -69,20 +69,26 @@ MUTATIONS = [
     ),
     Mutation(
         "forced resets show that episodes end",
-        'row.get("episode_length") == self._period',
+        'row.get("episode_length") == period',
         "False",
-        (LENGTHS,),
+        (ENDLESS + "test_a_log_row_shows_whether_an_episode_has_ended[forced resets]",),
     ),
     Mutation(
         "an end in training is forgotten",
-        "self._ended = self._ended or ((row",
-        "self._ended = False and ((row",
-        (LENGTHS,),
+        "            self._ended = True\n",
+        "            self._ended = None\n",
+        (ENDLESS + "test_a_resumed_run_knows_that_episodes_end",),
     ),
     Mutation(
         "a short training shows that episodes never end",
-        "not self._ended and steps >= ENDLESS_STEPS",
-        "not self._ended",
+        "elif int(self.state.iteration) * self.state.num_steps >= ENDLESS_STEPS:",
+        "else:",
+        (ENDLESS + "test_a_short_training_does_not_show_that_episodes_never_end",),
+    ),
+    Mutation(
+        "episodes of evaluations in endless environments are longer than those that forced resets cut",
+        "else period or min(",
+        "else min(",
         (LENGTHS,),
     ),
     Mutation(
@@ -117,8 +123,8 @@ MUTATIONS = [
     ),
     Mutation(
         "every set of evaluated environments has the same random numbers",
-        "own_key = jax.random.fold_in(key, number) if number else key",
-        "own_key = jax.random.clone(key)",
+        "jax.random.split(key, num_sets)",
+        "jnp.stack([key] * num_sets)",
         (ENDLESS + "test_sets_of_evaluated_environments_have_random_numbers_of_their_own",),
     ),
     Mutation(

@@ -7,6 +7,7 @@ CURRICULUM = "tests/envs/test_curriculum.py::"
 DRAWN = "tests/envs/hosting/test_drawn.py::"
 GSDE, NOISE = "tests/distributions/test_gsde.py::", "tests/extensions/test_held_noise.py::"
 ENTROPY = "tests/extensions/test_entropy_target.py::"
+CLIPPED = "tests/envs/wrappers/test_clip_actions.py::"
 DRIFTS = "tests/ppo/losses/test_drifts.py::"
 MUTATIONS = [
     Mutation(
@@ -143,18 +144,71 @@ MUTATIONS = [
         "ppo/minibatches.py",
     ),
     Mutation(
+        "minibatches of a number of rows that is no whole number of sequences",
+        "if self.rows % length or total % self.rows:",
+        "if total % self.rows:",
+        (
+            "tests/ppo/minibatches/test_shuffle.py::test_rows_that_do_not_divide_a_rollout_are_refused_with_the_nearest_that_do",
+        ),
+        "ppo/minibatches.py",
+    ),
+    Mutation(
+        "rows of a minibatch are taken for sequences",
+        "return self.rows // length",
+        "return self.rows",
+        (
+            "tests/ppo/minibatches/test_shuffle.py::test_a_size_in_rows_draws_as_the_number_of_minibatches_with_so_many_rows",
+        ),
+        "ppo/minibatches.py",
+    ),
+    Mutation(
+        "the doctor counts no gradient steps of minibatches of a number of rows",
+        "minibatches = rollout / record.number",
+        "minibatches = rollout * record.number",
+        ("tests/reports/test_doctor.py::test_gradient_steps_of_minibatches_of_a_number_of_rows",),
+        "reports/doctor.py",
+    ),
+    Mutation(
         "clipped actions reach the environment as they were",
-        "return jnp.clip(action, -limit, limit)",
+        "return jnp.clip(action, *bounds)",
         "return action",
         ("tests/envs/wrappers/test_clip_actions.py::test_the_environment_gets_clipped_actions",),
         "wrappers/clip_actions.py",
     ),
     Mutation(
         "actions are clipped to numbers outside their Box",
-        "outside = (space.low > limit) | (space.high < -limit)",
+        "outside = (space.low > bounds[1]) | (space.high < bounds[0])",
         "outside = (space.low > space.high)",
-        ("tests/envs/wrappers/test_clip_actions.py::test_a_box_outside_the_limit_is_refused",),
+        ("tests/envs/wrappers/test_clip_actions.py::test_a_box_outside_the_bounds_is_refused",),
         "wrappers/clip_actions.py",
+    ),
+    Mutation(
+        "clipped actions reach an environment on the host as they were",
+        "self.stepper.send(number, self._clipped(action))",
+        "self.stepper.send(number, action)",
+        (CLIPPED + "test_an_environment_on_the_host_gets_clipped_actions",),
+        "hosting/stepper.py",
+    ),
+    Mutation(
+        "clipped actions of a vector are those of its space",
+        "        clip_actions=settings.clip_actions,\n    )\n    factories",
+        "    )\n    factories",
+        (CLIPPED + "test_a_vector_of_gymnasium_gets_clipped_actions",),
+        "hosting/host_env.py",
+    ),
+    Mutation(
+        "policies on the host choose among unclipped actions",
+        "            self.action_space = narrowed_actions(spec.action_space, clip)\n",
+        "",
+        (CLIPPED + "test_an_environment_on_the_host_gets_clipped_actions",),
+        "hosting/stepper.py",
+    ),
+    Mutation(
+        "one number of clip_actions is the upper bound of both",
+        "return [-float(given[0]), float(given[0])]",
+        "return [0.0, float(given[0])]",
+        (CLIPPED + "test_a_run_file_chooses_it",),
+        "core/options.py",
     ),
     Mutation(
         "deterministic rollouts sample",

@@ -9,8 +9,58 @@ LOGS = "tests/loggers/test_files.py::"
 MEMORY = "tests/devices/test_footprint.py::"
 AGAIN = "tests/run/test_begun_again.py::"
 SWEPT_AGAIN = "tests/sweeps/test_begun_again.py::"
+YAML = "tests/config/test_yaml.py::"
 
 MUTATIONS: list[Mutation] = [
+    Mutation(
+        "anchors and aliases of YAML are read",
+        "    if event.anchor is not None:",
+        "    if False:",
+        (YAML + "test_all_but_plain_data_is_refused",),
+        "core/untrusted.py",
+    ),
+    Mutation(
+        "tags of YAML are left out",
+        "    if event.tag is not None:",
+        "    if False:",
+        (YAML + "test_all_but_plain_data_is_refused",),
+        "core/untrusted.py",
+    ),
+    Mutation(
+        "the last of repeated keys of YAML counts",
+        "        if key in table:",
+        "        if False:",
+        (YAML + "test_all_but_plain_data_is_refused",),
+        "core/untrusted.py",
+    ),
+    Mutation(
+        "YAML of any size is parsed",
+        "if len(text) > YAML_LIMIT:",
+        "if False:",
+        (YAML + "test_all_but_plain_data_is_refused",),
+        "core/untrusted.py",
+    ),
+    Mutation(
+        "of several documents of YAML the first is read",
+        "if not isinstance(next(events), yaml.StreamEndEvent):",
+        "if False:",
+        (YAML + "test_all_but_plain_data_is_refused",),
+        "core/untrusted.py",
+    ),
+    Mutation(
+        "quoted numbers of YAML are numbers",
+        "return _yaml_scalar(event.value) if plain else event.value",
+        "return _yaml_scalar(event.value)",
+        (YAML + "test_scalars_are_those_of_yaml_1_2",),
+        "core/untrusted.py",
+    ),
+    Mutation(
+        "numbers of YAML with an exponent need a point, as in YAML 1.1",
+        "[0-9]+(_[0-9]+)*(\\.[0-9]*)?)([eE]",
+        "[0-9]+(_[0-9]+)*(\\.[0-9]*))([eE]",
+        (YAML + "test_scalars_are_those_of_yaml_1_2",),
+        "core/untrusted.py",
+    ),
     Mutation(
         "a finished sweep is to be continued",
         "if (path / RESULT).exists():",

@@ -509,9 +509,34 @@ LEARNING = [
     ),
     Mutation(
         "KL stops one step late",
-        "Observed(state, ~state.stopped,",
-        "Observed(state, ~inner.stopped,",
+        "return Observed(state, ~state.stopped, skipped)",
+        "return Observed(state, ~inner.stopped, skipped)",
         (KL + "test_a_stopped_update_is_one_with_fewer_epochs",),
+    ),
+    Mutation(
+        "where the actor stops, the critic stops too",
+        "return Observed(state, None, skipped)",
+        "return Observed(state, ~state.stopped, skipped)",
+        (KL + "test_the_actor_stops_alone_as_in_a_loop_by_hand",),
+    ),
+    Mutation(
+        "the actor does not stop",
+        "actor=Stopped(agent.optimizer.actor, inner.stopped)",
+        "actor=agent.optimizer.actor",
+        (KL + "test_the_actor_stops_alone_as_in_a_loop_by_hand",),
+        "kl_control.py",
+    ),
+    Mutation(
+        "the state of an actor's optimiser moves on after its stop",
+        "kept = jax.tree.map(jnp.zeros_like, after[0]), state",
+        "kept = jax.tree.map(jnp.zeros_like, after[0]), after[1]",
+        (KL + "test_the_actor_stops_alone_as_in_a_loop_by_hand",),
+    ),
+    Mutation(
+        "an actor stops alone whose optimiser is the critic's",
+        'if self.stops == "actor" and not isinstance(agent.optimizer, ActorCritic):',
+        "if False:",
+        (KL + "test_an_actor_that_cannot_stop_alone_is_refused",),
     ),
     Mutation(
         "the KL-adaptive rate runs away",
@@ -827,6 +852,7 @@ HOSTED = [
 
 BUILTIN = "tests/envs/test_builtin.py::"
 WORLDS = "tests/envs/test_predecessors.py::"
+SENSORS = "tests/envs/test_sensors.py::"
 RESETS = "tests/envs/test_resets.py::"
 CHECK_ENV = "tests/checks/test_check_env.py::"
 PLAY = "tests/run/films/test_play.py::"
@@ -870,9 +896,9 @@ ENVIRONMENTS = [
     ),
     Mutation(
         "LIDAR sees behind",
-        "jnp.where((half_chord2 > 0.0) & (ahead > 0.0), distance, jnp.inf)",
-        "jnp.where(half_chord2 > 0.0, distance, jnp.inf)",
-        (WORLDS + "test_lidar_equals_ray_marching",),
+        "jnp.where((half_chord2 > 0.0) & (ahead > 0.0), enters, jnp.inf)",
+        "jnp.where(half_chord2 > 0.0, enters, jnp.inf)",
+        (SENSORS + "test_distances_equal_ray_marching", WORLDS + "test_lidar_equals_ray_marching"),
     ),
     Mutation(
         "weak types pass the check",
@@ -985,9 +1011,12 @@ SUITES = [
     ),
     Mutation(
         "on the host a central critic still sees who is out",
-        "seen = np.where(observing[:, None], np.stack(rows)",
-        "seen = np.where(True, np.stack(rows)",
-        (TEAM + "test_agent_ids_and_joint_observation_on_the_host[sync]",),
+        "row if there else np.zeros_like(row)",
+        "row",
+        (
+            TEAM + "test_agent_ids_and_joint_observation_on_the_host[sync]",
+            "tests/training/host/test_crowds.py::test_a_central_critic_of_unlike_agents_observes_all_of_them",
+        ),
     ),
     Mutation(
         "on the host an actor reads what only the critic may see",

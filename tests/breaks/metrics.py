@@ -8,7 +8,37 @@ MEANS = FILE + "test_means_over_episodes_equal_the_lengths_that_ppax_counts"
 LOGGED = "tests/agents/test_logged.py::"
 SPREAD = LOGGED + "test_spread_and_extremes_are_those_of_all_episodes"
 
+UPDATE = "tests/ppo/test_diagnostics.py::test_explained_variance_by_hand"
+TIMES = "tests/run/test_logging.py::test_times_of_a_row_add_up[native]"
+LOOP = "tests/ppo/test_ppo.py::test_the_program_does_not_grow_with_minibatches_and_epochs"
+
 MUTATIONS = [
+    Mutation(
+        "explained variance counts the mean error",
+        "columns = jnp.stack([target, target - value, value, batch.steps.reward])\n"
+        "    average = masked_means(list(columns), valid)\n",
+        "columns = jnp.stack([target, target - value, value, batch.steps.reward])\n"
+        "    average = masked_means(list(columns), valid).at[1].set(0.0)\n",
+        (UPDATE,),
+    ),
+    Mutation(
+        "explained variance of rows that are not valid",
+        "variances = masked_means(list((columns - average[:, None, None]) ** 2), valid)",
+        "variances = ((columns - average[:, None, None]) ** 2).mean((1, 2))",
+        (UPDATE,),
+    ),
+    Mutation(
+        "speed over the time of the whole run",
+        '"steps_per_second": env_steps / seconds,',
+        '"steps_per_second": env_steps / (before + seconds),',
+        (TIMES,),
+    ),
+    Mutation(
+        "epochs are unrolled",
+        "state, history = jax.lax.scan(epoch, state, keys)",
+        "state, history = jax.lax.scan(epoch, state, keys, unroll=len(keys))",
+        (LOOP,),
+    ),
     Mutation(
         "the spread of a stream's returns is around 0",
         "jnp.where(over, returns - (total / jnp.maximum(count, 1))[None], 0.0)",

@@ -70,8 +70,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "log_std_init of discrete actions accepted",
-        "zip(options._fields, options, BoxOptions(), strict=True)",
-        "zip(options._fields[:-1], options, BoxOptions(), strict=False)",
+        "        for name, default in BOX_DEFAULTS.items():\n            if (value",
+        "        for name, default in list(BOX_DEFAULTS.items())[1:]:\n            if (value",
         (HEADS, "tests/config/test_options_act.py::test_a_change_of_an_option_changes_numbers_or_is_refused_sample"),
         "networks/heads.py",
     ),

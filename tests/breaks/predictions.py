@@ -93,8 +93,8 @@ MUTATIONS = [
     ),
     Mutation(
         "minibatches of several rollouts grow with their number",
-        "size = agent.minibatch.size(sequences // self.rollouts)",
-        "size = agent.minibatch.size(sequences)",
+        "size = agent.minibatch.size(sequences // self.rollouts, length)",
+        "size = agent.minibatch.size(sequences, length)",
         (KEPT + "test_a_run_resumed_between_two_phases_equals_an_uninterrupted_one",),
         "extensions/ppg.py",
     ),

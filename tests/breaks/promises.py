@@ -66,6 +66,13 @@ MUTATIONS = [
         "scores/results.py",
     ),
     Mutation(
+        "an option that came with a newer ppax counts as a change of the run file",
+        "current.config.items() if path in given}",
+        "current.config.items()}",
+        (SAMPLES + "test_an_option_of_a_newer_version_is_no_change_of_the_run",),
+        "run/provenance.py",
+    ),
+    Mutation(
         "a new run directory has no format",
         '{"format": FORMAT, "id": secrets',
         '{"id": secrets',

@@ -12,6 +12,9 @@ STUDY = "tests/sweeps/studies/test_study.py::"
 DIRECTORY = "tests/sweeps/test_directory.py::"
 PRECISION = "tests/agents/test_precision.py::"
 ROUNDS = "tests/sweeps/studies/test_rounds.py::"
+TRACKERS = "tests/sweeps/test_trackers.py::"
+WANDB = "tests/loggers/test_wandb.py::"
+MLFLOW = "tests/loggers/test_mlflow.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
@@ -184,8 +187,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an evaluation after a kill has forgotten the training",
-        "        if not self._begun:  # its training",
-        "        if False:  # its training",
+        "            self.monitor.restore(self.path, int(state.iteration), self.shapes)\n            self.env_steps",
+        "            self.env_steps",
         (SEARCHING + "test_an_evaluation_after_a_kill_has_what_one_before_it_has",),
         "sweeps/member.py",
     ),
@@ -347,5 +350,110 @@ MUTATIONS: list[Mutation] = [
         "pass",
         ("tests/sweeps/test_runs.py::test_a_killed_sweep_resumes_bit_for_bit",),
         "ppax/sweeps/progress.py",
+    ),
+    Mutation(
+        "a member has the name of a run of its own in its loggers",
+        'name = f"{sweep.name}/{name}" if sweep.id else name',
+        "name = str(name)",
+        (TRACKERS + "test_a_member_alone_and_on_the_host_is_in_the_group_of_its_sweep",),
+        "run/logging.py",
+    ),
+    Mutation(
+        "two sweeps of one directory are one group",
+        "SweepName(path.name, secrets.token_hex(4)).write(path)",
+        'SweepName(path.name, "").write(path)',
+        (TRACKERS + "test_a_member_alone_and_on_the_host_is_in_the_group_of_its_sweep",),
+        "sweeps/directory.py",
+    ),
+    Mutation(
+        "a damaged record of a sweep is taken",
+        'if not (isinstance(name, str) and isinstance(sweep_id, str) and re.fullmatch("[0-9a-f]{8}", sweep_id)):',
+        "if not name:",
+        (TRACKERS + "test_a_damaged_record_of_a_sweep_names_none",),
+        "run/directory.py",
+    ),
+    Mutation(
+        "a resumed sweep draws the films of its members again",
+        "        self.films.resume(iteration)\n        loggers.store",
+        "        loggers.store",
+        (TRACKERS + "test_a_resumed_sweep_goes_on_in_the_same_runs_of_its_loggers",),
+        "sweeps/member.py",
+    ),
+    Mutation(
+        "a member makes the film of its first state alone",
+        "self._loggers.store(self.films.due(state, self.path) if filmed else None)",
+        "self._loggers.store(None)",
+        (TRACKERS + "test_every_member_has_its_rows_films_and_policy_in_a_logger_of_its_own",),
+        "sweeps/member.py",
+    ),
+    Mutation(
+        "a film is drawn from the shapes of a state",
+        "read = evaluated or filmed or self.monitor.best is not None",
+        "read = evaluated or self.monitor.best is not None",
+        (TRACKERS + "test_a_film_of_a_member_is_that_of_its_checkpoint",),
+        "sweeps/member.py",
+    ),
+    Mutation(
+        "loggers of members get no policy",
+        "        self._loggers.store_policy(trained)\n",
+        "",
+        (TRACKERS + "test_every_member_has_its_rows_films_and_policy_in_a_logger_of_its_own",),
+        "sweeps/member.py",
+    ),
+    Mutation(
+        "a member that had ended opens no loggers",
+        "            self._open_loggers(state)\n            self.monitor.restore",
+        "            self._loggers = RunLoggers(None, [], 0)\n            self.monitor.restore",
+        (TRACKERS + "test_a_member_that_had_ended_before_a_resume_hands_over_its_policy",),
+        "sweeps/member.py",
+    ),
+    Mutation(
+        "loggers of members are closed one after the other",
+        "with ThreadPoolExecutor(len(self.runs)) as threads:",
+        "with ThreadPoolExecutor(1) as threads:",
+        (TRACKERS + "test_loggers_of_all_members_are_closed_at_once",),
+        "sweeps/training.py",
+    ),
+    Mutation(
+        "workers do not know the name of their sweep",
+        "            job.name.write(self._folder)\n",
+        "",
+        (DRIVER + "test_members_on_a_cluster_are_in_the_group_of_their_sweep",),
+        "placing/worker.py",
+    ),
+    Mutation(
+        "loggers of a stopped sweep may not change",
+        '"log.tensorboard", "log.to", "film.", ',
+        '"log.tensorboard", ',
+        (TRACKERS + "test_loggers_and_films_may_change_while_a_sweep_is_stopped",),
+        "sweeps/directory.py",
+    ),
+    Mutation(
+        "a group of Weights & Biases that the user names is the sweep's",
+        "group=part.group or run.group or None",
+        "group=run.group or part.group",
+        (WANDB + "test_a_member_of_a_sweep_is_in_the_group_of_its_sweep_unless_the_user_names_one",),
+        "loggers/wandb.py",
+    ),
+    Mutation(
+        "members of a sweep stand beside each other in MLflow",
+        "tags |= {PARENT: self._sweep(experiment, run.group)} if run.group else {}",
+        "tags |= {}",
+        (MLFLOW + "test_members_of_a_sweep_stand_under_one_run_and_go_on_in_theirs",),
+        "loggers/mlflow.py",
+    ),
+    Mutation(
+        "each member of a sweep makes a parent of its own in MLflow",
+        "        if known:\n            return known[0]\n        own: str",
+        "        own: str",
+        (MLFLOW + "test_members_of_a_sweep_stand_under_one_run_and_go_on_in_theirs",),
+        "loggers/mlflow.py",
+    ),
+    Mutation(
+        "two machines keep two parents of one sweep in MLflow",
+        "if first != own:",
+        "if False:",
+        (MLFLOW + "test_of_two_machines_that_begin_at_once_the_older_run_stands_for_the_sweep",),
+        "loggers/mlflow.py",
     ),
 ]

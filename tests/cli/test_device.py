@@ -52,7 +52,7 @@ def test_a_process_without_a_gpu_refuses_it_in_one_line(tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith("ppax: --device gpu: JAX finds no such device here")
     assert done.stderr.count("\n") == 1
-    assert 'pip install "ppax[cuda13]"' in done.stderr
+    assert 'pip install "ppax[cuda13]"; to run on the CPU write --device cpu' in done.stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -74,6 +74,32 @@ def test_an_unavailable_platform_is_refused_where_the_environment_decides_the_se
     assert done.returncode == 2
     assert "JAX_PLATFORMS = 'tpu'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """Environment variables with which JAX finds a plugin that cannot start, as of a GPU whose driver is too old."""
+    package = tmp_path / "plugin" / "jax_plugins" / "of_a_gpu"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "import jax._src.xla_bridge as bridge\n"
+        "def start():\n    raise RuntimeError('the driver is too old')\n"
+        "def initialize():\n    bridge.register_backend_factory('of_a_gpu', start, priority=500, fail_quietly=False)\n"
+    )
+    paths = str(tmp_path / "plugin"), *filter(None, [os.environ.get("PYTHONPATH")])
+    return {"PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": ""}
+
+
+def test_a_broken_plugin_is_an_error_that_says_how_to_run_on_the_cpu(broken):
+    train = ["train", "CartPole-v1", *TINY, "--dry-run"]
+    done = process(*train, **broken)
+    assert done.returncode == 2
+    assert done.stderr.startswith("ppax: JAX cannot start: ")
+    assert "the driver is too old" in done.stderr
+    assert "--device cpu" in done.stderr
+    assert "JAX_PLATFORMS=cpu" in done.stderr
+    for remedy in (process(*train, "--device", "cpu", **broken), process(*train, **broken | {"JAX_PLATFORMS": "cpu"})):
+        assert remedy.returncode == 0, remedy.stderr
 
 
 @pytest.fixture

@@ -476,6 +476,7 @@ def test_options_with_dashes_or_underscores(parse):
         assert parse("CartPole-v1", "--eval.every", given)["eval"]["every"] == meant
     assert parse("CartPole-v1", "--agent.max-grad-norm", "none")["agent"]["max_grad_norm"] is None
     assert parse("CartPole-v1", "--agent.network.hidden", 32, 16)["agent"]["network"]["hidden"] == [32, 16]
+    assert parse("CartPole-v1", "--agent.network.hidden", "[]")["agent"]["network"]["hidden"] == []
     assert parse("CartPole-v1", "--agent.normalize-obs")["agent"]["normalize_obs"] is True
     assert parse("CartPole-v1", "--no-agent.normalize-obs")["agent"]["normalize_obs"] is False
     for given, meant in (("true", True), ("off", False), ("0", False), ("Yes", True)):
@@ -585,7 +586,8 @@ def test_usage_errors_are_reported_before_anything_is_written(arguments, named, 
         (["trian"], "did you mean `ppax train`"),
         (["CartPole-v1"], "`ppax train CartPole-v1`"),
         (["mine.toml"], "`ppax train mine.toml`"),
-        (["train", "mine.yaml"], "TOML or JSON"),
+        (["train", "mine.yaml"], "mine.yaml: No such file"),
+        (["train", __file__], "a run file is named .toml, .json, .yaml, .yml"),
         (["train", "."], "directory without run.toml"),
         (["train", "CartPole-v1", "--log.console", "maybe"], "--log.console true"),
         (["train", "CartPole-v1", "--no-log.console=false"], "--log.console false"),

@@ -86,7 +86,7 @@ def test_defaults_are_those_of_the_parts():
     assert plan["agent"]["gamma"] == agent.gamma
     assert plan["agent"]["loss"]["clip_eps"] == agent.loss.clip_eps
     tower = {"encoder": {"part": "same"}, "memory": {"part": "same"}}
-    tower |= dict.fromkeys(("hidden", "head_hidden", "activation", "layer_norm"))
+    tower |= dict.fromkeys(("hidden", "head_hidden", "activation", "layer_norm", "residual"))
     assert plan["agent"]["network"] == {
         "part": "composed",
         "encoder": {"part": "auto"},
@@ -95,6 +95,7 @@ def test_defaults_are_those_of_the_parts():
         "head_hidden": [],
         "activation": "tanh",
         "layer_norm": False,
+        "residual": False,
         "hidden_gain": math.sqrt(2.0),
         "policy_gain": 0.01,
         "value_gain": 1.0,
@@ -137,7 +138,7 @@ def given(option, path, value):
     """Return `value` as a run file has it: a list of values, or of tables where they are parts."""
     if path in LISTS:
         return [{"part": value}]
-    return [value] if option.many else value
+    return [value] if option.many and "bounds" not in option.limits else value
 
 
 def test_every_option_reaches_the_agent_or_the_run():
@@ -279,7 +280,7 @@ def test_a_bad_value_is_refused_by_name(path):
         text = str(caught.value)
         assert path in text
         assert str(value) in text or repr(value) in text, text
-    if option.many:
+    if option.many and "bounds" not in option.limits:  # for which one number may stand
         for value in (3, "x") if option.optional else (3, "x", None):
             with pytest.raises(ConfigError, match=re.escape(path)):
                 config.resolve(at(path, value, base_of(path)))

@@ -79,6 +79,7 @@ VALUES = {
     "seq_len": 2,
     "max_grad_norm": 1e-3,
     "minibatch_size": 3,
+    "minibatch.rows": 8,
     "heads": 2,
     # refused: tests/extensions/imitation/
     "distillation.teacher": "runs/none",
@@ -116,6 +117,8 @@ BESIDE = {
     "kl_control.rate_min": {"extensions.kl_control.rate_target": 1e-6},
     "kl_control.rate_max": {"extensions.kl_control.rate_target": 1e3},
     "network.ball_radius": {"network.distribution": "ball"},
+    "minibatch.rows": {"minibatch.rows": 16},
+    "minibatch.shuffle": {"minibatch.rows": 16},
     "minibatch.remainder": {"minibatch.num_minibatches": 3},
     "schedule.by": {"schedule.at": [0.0, 0.6], "schedule.values": [0.03, 0.01]},
     "schedule.at": {"schedule.values": [0.03, 0.01], "schedule.at": [0.0, 0.1]},
@@ -252,6 +255,8 @@ def numbers(world, text):
     """Return metrics and parameters after two iterations, or the error message."""
     own = json.loads(text)
     base = {path: x for path, x in BASE.items() if path != "agent.network.hidden" or "agent.network.part" not in own}
+    if own.get("agent.minibatch.part") == "shuffle_rows":
+        base.pop("agent.minibatch.num_minibatches")
     given = unflatten({"num_steps": 8} | base | own)
     try:
         with imports.trusting(["support"]):
@@ -315,7 +320,7 @@ OF_RUNS = {
     "seed": (1, []),
     "action_repeat": (2, []),
     "iterations_per_env_reset": (1, []),
-    "clip_actions": (0.1, ["env=Pendulum-v1"]),
+    "clip_actions": ([-0.1, 0.2], ["env=Pendulum-v1"]),
     "schedule.part": ("linear", []),  # refused: it names no number; tests/envs/test_curriculum.py
     "agent_ids": (True, ["env=Pursuit-2"]),
     "central_critic": (True, ["env=Pursuit-2"]),
@@ -342,7 +347,8 @@ def arguments(settings):
     """Yield command-line arguments."""
     for path, value in settings.items():
         flag = "--" + path.replace("_", "-")
-        yield from [flag if value else f"--no-{flag[2:]}"] if isinstance(value, bool) else [flag, str(value)]
+        values = map(str, value if isinstance(value, list) else [value])
+        yield from [flag if value else f"--no-{flag[2:]}"] if isinstance(value, bool) else [flag, *values]
 
 
 def recorded(settings, directory, capsys):

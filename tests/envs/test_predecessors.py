@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import ppax
 from ppax.envs import builtin
 from ppax.envs.builtin.algo_trading import BUY, HOLD, SELL
 from ppax.envs.builtin.cartpole import CartPoleState
@@ -53,6 +54,7 @@ def test_endless_mountain_car_rewards_the_goal():
     assert arrives.reward == 1
     assert not arrives.terminated
     assert rolls_back.reward < 0
+    assert [bool(out.metrics["at_goal"]) for out in (down, arrives, rolls_back)] == [False, True, False]
 
 
 def trade(actions, state=None):
@@ -113,6 +115,7 @@ def test_pursuit_moves_along_headings_and_rewards_survival():
     np.testing.assert_allclose(out.state.position, [(0.1, 0.51), (0.87, 0.5)], atol=1e-6)
     assert out.reward.tolist() == [1, -1]
     assert not out.terminated.any()
+    assert not out.metrics["caught"]
     np.testing.assert_allclose(out.obs[0, :7], [0.01, 0.1, 0.51, 0.87, 0.5, np.pi / 2, np.pi], atol=1e-6)
     assert out.obs[:, 7:].tolist() == [[1, 0], [0, 1]]  # identity of the agent
 
@@ -121,6 +124,7 @@ def test_pursuit_capture_terminates_all_agents():
     out = pursue([(0.5, 0.5), (0.6, 0.5), (0.9, 0.9)], [0.0, np.pi, 0.0], radius=0.1)
     assert out.reward.tolist() == [-100, 100, 50]
     assert out.terminated.tolist() == [True] * 3
+    assert out.metrics["caught"]
     assert not out.truncated.any()
 
 
@@ -170,10 +174,29 @@ def test_lidar_equals_ray_marching():
 
 def test_crowd_shares_its_reward_and_rewards_arrival():
     env, state = crowd([(0.0, 0.0), (0.8, 0.8)], goal_bonus=0.5, energy_cost=0.0)
-    alone = env.step(state, jnp.zeros((2, 2)), key()).reward
-    np.testing.assert_allclose(alone, [0.5, 0.0], atol=1e-6)  # the first stands on its target
+    alone = env.step(state, jnp.zeros((2, 2)), key())
+    np.testing.assert_allclose(alone.reward, [0.5, 0.0], atol=1e-6)  # the first stands on its target
+    assert alone.metrics["arrived"].tolist() == [True, False]
     env, state = crowd([(0.0, 0.0), (0.8, 0.8)], goal_bonus=0.5, energy_cost=0.0, shared=1.0)
     np.testing.assert_allclose(env.step(state, jnp.zeros((2, 2)), key()).reward, [0.25, 0.25], atol=1e-6)
+
+
+def test_evaluations_count_captures_and_arrivals():
+    """The share of prey caught is that of episodes that terminate; `arrived` is by agent, as it is by distance."""
+    hunt, crowd = ppax.make("Pursuit-3", 4), ppax.make("Navigator-8", 2, env_params={"radius": 0.3})
+    agent = ppax.PPO(ppax.networks.mlp(hunt, hidden=(4,)))
+    learner = agent.init(hunt.observation_space, key())
+    out = ppax.evaluate(agent, hunt, learner, key(), 60, deterministic=False)
+    np.testing.assert_array_equal(out.metrics["caught"], out.terminated)
+    assert 0.0 < out.mean_metrics["caught"] < 1.0
+    agent = ppax.PPO(ppax.networks.mlp(crowd, hidden=(4,)))
+    learner = agent.init(crowd.observation_space, key())
+    played = ppax.trajectory(agent, crowd, learner, 201, key())
+    last = jax.tree.map(lambda x: np.asarray(x)[-1], played.env_state)
+    near = np.linalg.norm(last.target - last.position, axis=-1) < 0.3
+    out = ppax.evaluate(agent, crowd, learner, key(), 16)
+    np.testing.assert_array_equal(out.metrics["arrived"], near.ravel())
+    assert 0.0 < near.mean() < 1.0
 
 
 @pytest.mark.parametrize("agents", [1, 64])

@@ -6,6 +6,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import ppax
@@ -17,6 +18,7 @@ from ppax.networks import mlp
 from ppax.ppo.diagnostics import History
 from ppax.ppo.losses import KLPenalty
 from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.optimizers import ActorCritic, Optax
 from ppax.training.collection import collect
 from support.learned import extended
 from support.worlds import QUICK
@@ -232,3 +234,118 @@ def test_the_rate_is_kept_from_update_to_update_and_reported():
         rates.append(float(metrics["learning_rate"]))
     # KL is far below 10 / 2, so every step grows by 1.5 but the first, where nothing has moved: 2 of 3, then 3 of 3
     np.testing.assert_allclose(rates, 1e-4 * 1.5 ** np.array([2.0, 5.0, 8.0]), rtol=1e-5)
+
+
+# ---------------------------------------------------------------- stop of the actor alone
+
+
+def softmax(x):
+    x = np.exp(x - x.max(-1, keepdims=True))
+    return x / x.sum(-1, keepdims=True)
+
+
+def learn_by_hand(params, steps, num_epochs, rates, momentum, target):
+    """Return parameters, momentum of the actor, and the KL before each gradient step, after an update in float64.
+
+    Policy and value are linear in the observation, gamma is 0 (the value target is the reward), an epoch is one step,
+    and both optimisers are SGD, that of the actor with momentum. The actor learns until the KL exceeds `target`, the
+    critic in all steps.
+    """
+    obs, reward, old, value = (np.asarray(x, np.float64).reshape(72, -1) for x in steps[:4])
+    action, advantage = np.asarray(steps[4]).reshape(72), reward - value
+    ones = np.eye(2)[action]
+    policy, critic = ({name: np.asarray(x, np.float64) for name, x in params[of].items()} for of in ("policy", "value"))
+    speed = {name: np.zeros_like(x) for name, x in policy.items()}
+    kls, stopped = [], False
+    for _ in range(num_epochs):
+        chances = softmax(obs @ policy["kernel"] + policy["bias"])
+        log_ratio = np.log((chances * ones).sum(-1, keepdims=True)) - old
+        ratio = np.exp(log_ratio)
+        kls.append(float((ratio - 1.0 - log_ratio).mean()))
+        stopped = stopped or kls[-1] > target
+        inside = np.where(advantage > 0.0, ratio <= 1.2, ratio >= 0.8)
+        of_logits = -advantage * ratio * inside * (ones - chances) / 72
+        of_value = 0.5 * (obs @ critic["kernel"] + critic["bias"] - reward) / 72  # vf_coef = 0.5
+        if not stopped:
+            gradient = {"kernel": obs.T @ of_logits, "bias": of_logits.sum(0)}
+            speed = {name: momentum * speed[name] + x for name, x in gradient.items()}
+            policy = {name: x - rates[0] * speed[name] for name, x in policy.items()}
+        gradient = {"kernel": obs.T @ of_value, "bias": of_value.sum(0)}
+        critic = {name: x - rates[1] * gradient[name] for name, x in critic.items()}
+    return {"policy": policy, "value": critic}, speed, kls
+
+
+SEPARATE = ActorCritic(actor=Optax(optax.sgd, momentum=0.9), critic=Optax(optax.sgd), actor_scale=20.0)
+
+
+def test_the_actor_stops_alone_as_in_a_loop_by_hand():
+    env = VectorEnv(builtin.CartPole(), 12)
+    agent = ppax.PPO(
+        mlp(env, hidden=()),
+        minibatch=Shuffle(1),
+        optimizer=SEPARATE,
+        learning_rate=0.1,
+        gamma=0.0,
+        max_grad_norm=None,
+        normalize_advantage="off",
+        num_epochs=6,
+    )
+    state = ppax.start(agent, env, 6, jax.random.key(0))
+    rollout = jax.jit(collect, static_argnums=4)(agent, env, state.learner, state.actor, 6, jax.random.key(1)).rollout
+    steps = rollout.steps
+    assert steps.valid.all()
+    assert not steps.ended.any()
+    inputs = (steps.obs, steps.reward, steps.log_prob, steps.value, steps.action)
+    by_hand = functools.partial(learn_by_hand, state.learner.params, inputs, 6, (2.0, 0.1), 0.9)
+    kls = by_hand(np.inf)[2]
+    assert kls[0] < 1e-6 < kls[1] < 0.5 * kls[2]
+    target = 0.5 * (kls[1] + kls[2])
+    expected, speed, _ = by_hand(target)
+    controlled = extended(agent, state.learner, rollout, KLControl(target, stops="actor"))
+    out = learn(*controlled)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6),
+        {name: out.learner.params[name] for name in expected},
+        expected,
+    )
+    momentum = optax.tree.get(out.learner.opt_state.inner_states["actor"], "trace")["policy"]
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6), dict(momentum), speed)
+    np.testing.assert_allclose(out.metrics["updates_skipped"], 4 / 6)
+    # the loop without a stop, and a stop of both, are others
+    for other, name in ((by_hand(np.inf)[0], "policy"), (None, "value")):
+        both = learn(*extended(agent, state.learner, rollout, KLControl(target))).learner.params
+        assert np.abs(np.asarray((other or both)[name]["kernel"]) - expected[name]["kernel"]).max() > 1e-3
+
+
+def test_an_actor_stops_alone_in_a_sweep_and_begins_again_in_the_next_update(vmapped_keys):
+    agent, learner, rollout = make(optimizer=ActorCritic(), max_grad_norm=None)
+    targets = jnp.array([1e-5, 1e3])
+
+    def one(target):
+        controlled, *rest = extended(agent, learner, rollout, KLControl(target, stops="actor"))
+        first = controlled.update(*rest, jax.random.key(2))
+        second = controlled.update(first.learner, rest[1], jax.random.key(3))
+        return first.learner.params, first.metrics["updates_skipped"], second.metrics["updates_skipped"]
+
+    params, skipped, again = jax.jit(jax.vmap(one), compiler_options=QUICK)(targets)
+    assert 0.5 < skipped[0] < 1.0
+    assert skipped[1] == again[1] == 0.0
+    # the policy has moved away from the one that acted, so the second update stops before its first step
+    assert again[0] == 1.0
+    moved = [jax.tree.map(lambda x: float(jnp.abs(x[0] - x[1]).max()), params[name]) for name in ("policy", "value")]
+    assert min(jax.tree.leaves(moved[0])) > 1e-3
+    assert max(jax.tree.leaves(moved[1])) < 1e-6  # critics learn the same, whenever their actors stop
+
+
+@pytest.mark.parametrize(
+    ("options", "control", "text"),
+    [
+        ({}, KLControl(0.01, stops="actor"), "Adam takes the steps of actor and critic together.*actor_critic.*all"),
+        ({"optimizer": ActorCritic()}, KLControl(stops="actor"), "nothing stops without a target; set kl_control.targ"),
+    ],
+)
+def test_an_actor_that_cannot_stop_alone_is_refused(options, control, text):
+    env = ppax.make("CartPole-v1", 2)
+    agent = ppax.PPO(mlp(env), extensions=(control,), **options)
+    with pytest.raises(ppax.ConfigError, match=rf"kl_control\.stops = 'actor': {text}"):
+        ppax.start(agent, env, 8, jax.random.key(0))

@@ -65,7 +65,7 @@ class Recorder:
 
     num_minibatches: ClassVar[int] = 2
 
-    def size(self, sequences):
+    def size(self, sequences, length):
         return Shuffle(2).size(sequences)
 
     def __call__(self, batch, key):

@@ -161,3 +161,89 @@ def test_a_run_of_the_command_line_and_its_resume(part, client, tmp_path):
     policy = ppax.load(client.download_artifacts(run_id, "policy/policy.zip"))
     assert policy.spec.env == "CartPole-v1"
     assert main(["resume", str(run_dir), "--no-cache", "--trust", part.tracking_uri]) == 0
+
+
+def children(client, parent):
+    found = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
+    return {run.info.run_name: run for run in found}
+
+
+def parents(client, group):
+    experiment = client.get_experiment_by_name("poles").experiment_id
+    return client.search_runs([experiment], f"tags.`ppax.sweep` = '{group}'")
+
+
+def test_members_of_a_sweep_stand_under_one_run_and_go_on_in_theirs(part, client, tmp_path):
+    """Three threads open theirs at once, as the members of a program do."""
+    described = [
+        run_in(tmp_path / f"{number:03d}")._replace(name=f"rates/{number:03d}", group="rates-01234567")
+        for number in range(3)
+    ]
+    for logger in [part.open(run) for run in described]:
+        logger.close()
+    (parent,) = parents(client, "rates-01234567")
+    assert (parent.info.run_name, parent.info.status) == ("rates-01234567", "FINISHED")
+    first = children(client, parent)
+    assert sorted(first) == ["rates/000", "rates/001", "rates/002"]
+    again = part.open(described[1]._replace(iteration=1))
+    again.log(row(2))
+    again.close()
+    (parent,) = parents(client, "rates-01234567")
+    later = children(client, parent)
+    assert {name: run.info.run_id for name, run in later.items()} == {x: run.info.run_id for x, run in first.items()}
+    assert history(client, later["rates/001"].info.run_id, "loss") == [(128, 0.25)]
+
+
+def test_of_two_machines_that_begin_at_once_the_older_run_stands_for_the_sweep(part, client, tmp_path, monkeypatch):
+    """The other machine creates its run after this one has looked for it, and before this one has created its own."""
+    from mlflow import MlflowClient
+
+    from ppax.loggers.mlflow import MLflowRun
+
+    experiment = client.get_experiment_by_name("poles").experiment_id
+    sweeps, asked = MLflowRun._sweeps, []
+
+    def crossed(self, experiment, group):
+        found = sweeps(self, experiment, group)
+        if not asked:
+            made = MlflowClient(part.tracking_uri).create_run(experiment, tags={"ppax.sweep": group}, start_time=1)
+            asked.append(made.info.run_id)
+        return found
+
+    monkeypatch.setattr(MLflowRun, "_sweeps", crossed)
+    part.open(run_in(tmp_path / "mine")._replace(group="crossed-01234567")).close()
+    (parent,) = parents(client, "crossed-01234567")
+    assert [parent.info.run_id] == asked
+    assert parent.info.experiment_id == experiment
+    assert list(children(client, parent)) == ["mine"]
+
+
+def test_a_sweep_of_the_command_line_and_its_resume(part, client, tmp_path):
+    sizes = ["--total-steps", "64", "--num-envs", "2", "--num-steps", "8", "--eval.episodes", "2", "--log.every", "1"]
+    uri = ["--log.to", "mlflow", "--log.to.0.tracking-uri", part.tracking_uri, "--log.to.0.experiment", "poles"]
+    quiet = [
+        "--no-log.to.0.system-metrics",
+        "--no-log.console",
+        "--no-cache",
+        "--film.every",
+        "2",
+        "--film.max-steps",
+        "3",
+    ]
+    sweep = tmp_path / "rates"
+    options = [*sizes, *uri, *quiet, "--agent.learning-rate", "1e-3,1e-2", "--run-dir", str(sweep)]
+    assert main(["sweep", "CartPole-v1", *options]) == 0
+    (parent,) = parents(client, ppax.run.directory.name_of_sweep(sweep).group)
+    found = children(client, parent)
+    assert sorted(found) == ["rates/000", "rates/001"]
+    for name, run in found.items():
+        path = sweep / "members" / name.partition("/")[2]
+        kept = [r for r in ppax.run.monitor.rows_until(path / "metrics.jsonl", 2**63) if r["loss"] is not None]
+        assert history(client, run.info.run_id, "loss") == [(r["env_steps"], r["loss"]) for r in kept]
+        stored = set(artifacts(client, run.info.run_id))
+        assert stored == {"run.toml", "policy/policy.zip", *(f"film/{i:010d}.gif" for i in (0, 2, 4))}
+    assert {run.data.params["agent.learning_rate"] for run in found.values()} == {"0.001", "0.01"}
+    (sweep / "result.json").unlink()
+    assert main(["resume", str(sweep), "--no-cache"]) == 2  # the run file names a server
+    assert main(["resume", str(sweep), "--no-cache", "--trust", part.tracking_uri]) == 0
+    assert len(children(client, parent)) == 2

@@ -13,6 +13,8 @@ import ppax
 from ppax.config import FilmSettings, Log
 from ppax.core.protocols import Artifact, LoggedRun
 from ppax.loggers import WandB
+from ppax.sweeps.member import MemberRun
+from support.sweeping import signalling
 
 pytest.importorskip("wandb")
 # of a library of its own, and of files that the garbage collector closes
@@ -138,6 +140,15 @@ def test_a_resumed_run_goes_on_under_its_id_with_the_options_as_they_are(folder,
     assert [step for step, _ in rows(found)] == [128, 256]
 
 
+@pytest.mark.parametrize(("own", "shown"), [(None, "rates-01234567"), ("mine", "mine")])
+def test_a_member_of_a_sweep_is_in_the_group_of_its_sweep_unless_the_user_names_one(own, shown, folder, tmp_path):
+    run_id = f"{own or 'none'}-6789abcdef"
+    run = run_in(tmp_path, run_id)._replace(name="rates/003", group="rates-01234567")
+    WandB(group=own, mode="offline", system_metrics=False).open(run).close()
+    (record,) = begun(records(folder, run_id))
+    assert (record.run_group, record.display_name) == (shown, "rates/003")
+
+
 def test_without_a_key_the_logger_fails_and_asks_nothing(tmp_path):
     logger = WandB(mode="online").open(run_in(tmp_path, "2123456789abcdef"))
     with pytest.raises(PermissionError, match="no API key: run `wandb login`"):
@@ -160,3 +171,37 @@ def test_a_whole_run_and_its_resume(folder, tmp_path):
     assert len(logged) == 4
     assert any(record.HasField("stats") for record in found)
     assert len([path for made in files(folder, run_id) for path in made.glob("files/media/videos/*.gif")]) == 3
+
+
+@pytest.mark.nightly
+def test_a_sweep_stopped_by_a_signal_and_its_resume(folder, tmp_path, monkeypatch, vmapped_keys):
+    """Each member is a run of its own, all of one group, and has each row once."""
+    base = {
+        "env": "CartPole-v1",
+        "num_envs": 2,
+        "num_steps": 8,
+        "total_steps": 96,
+        "agent": {"num_epochs": 1, "network": {"hidden": [4]}},
+        "eval": {"episodes": 2},
+        "film": {"every": 3, "max_steps": 3},
+        "log": {"console": False, "every": 1, "to": [{"part": "wandb", "mode": "offline", "system_metrics": False}]},
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(MemberRun, "log", signalling(MemberRun.log, 4))
+        with pytest.raises(ppax.Interrupted):
+            ppax.sweep_runs(base, {"agent.gamma": [0.9, 0.99]}, seeds=2, run_dir=tmp_path / "rates")
+    time.sleep(1.1)
+    result = ppax.resume_sweep(tmp_path / "rates")
+    groups = set()
+    for one in result.members:
+        run_id = ppax.run.directory.read_about(one.run_dir)["id"]
+        found = records(folder, run_id, starts=2)
+        kept = [json.loads(line) for line in (one.run_dir / "metrics.jsonl").read_text().splitlines()]
+        logged = [(step, row["loss"]) for step, row in rows(found) if "loss" in row]
+        assert sorted(logged) == [(row["env_steps"], row["loss"]) for row in kept]
+        assert {run.display_name for run in begun(found)} == {f"rates/{one.run_dir.name}"}
+        assert configuration(found)["agent"]["gamma"] == one.values["agent.gamma"]
+        assert len([path for made in files(folder, run_id) for path in made.glob("files/media/videos/*.gif")]) == 3
+        assert sum(record.HasField("artifact") for record in found) == 1
+        groups |= {run.run_group for run in begun(found)}
+    assert groups == {ppax.run.directory.name_of_sweep(tmp_path / "rates").group}

@@ -432,3 +432,64 @@ def test_rejoined_sequences_start_with_the_carry_of_the_first():
     (joined,) = seen
     np.testing.assert_array_equal(joined.carry[:, 0], [[0, 0], [1, 0]])
     assert joined.valid.shape == (2, 4)
+
+
+# ---------------------------------------------------------------- windows of single entries
+
+PAIR = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Box(-1.0, 1.0, (3,)), "c": spaces.Discrete(2)})
+
+
+def windows_by_hand(features, first, columns, steps):
+    """Each step's earlier columns in its episode, the oldest first, zeros before its start; then all of the step."""
+    rows = []
+    for t, now in enumerate(features):
+        begin = max(i for i in range(t + 1) if first[i])
+        earlier = [features[t - i, columns] if t - i >= begin else np.zeros(len(columns)) for i in range(1, steps)]
+        rows.append(np.concatenate([*reversed(earlier), now]))
+    return np.array(rows)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "columns"), [(("b",), [2, 3, 4]), (("c", "a"), [5, 6, 0, 1]), ((), [*range(7)])], ids=str
+)
+def test_a_window_of_single_entries(chosen, columns):
+    """Its earlier steps have these entries alone, also where a sequence continues another one."""
+    net = network(World(PAIR), hidden=(), memory=memories.Window(steps=3, hidden=(), entries=chosen), shared=True)
+    rng = np.random.default_rng(0)
+    obs = {"a": rng.normal(size=(8, 2)), "b": rng.normal(size=(8, 3)), "c": rng.integers(0, 2, 8)}
+    first = np.array([1, 0, 0, 0, 1, 0, 0, 0], bool)
+    flat = np.concatenate([obs["a"], obs["b"], np.eye(2)[obs["c"]]], axis=1).astype(np.float32)
+    params = net.init(jax.random.key(0))
+    assert params["policy"]["kernel"].shape == (2 * len(columns) + 7, 3)
+    encoded = jax.vmap(net.encode, (None, 0))(params, jax.tree.map(jnp.asarray, obs))
+    carry, parts = net.initial_carry(), []
+    for rows in (slice(0, 3), slice(3, 8)):
+        memory = net.remember(params, carry, jax.tree.map(lambda x, rows=rows: x[rows], encoded), first[rows])
+        carry, parts = memory.carry, [*parts, memory.features["actor"]]
+    np.testing.assert_allclose(np.concatenate(parts), windows_by_hand(flat, first, columns, 3), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"hidden": (8,)}, r"memory\.entries = \['b'\]: the hidden .* mix .* network\.memory\.hidden = \[8\]"),
+        ({"memory": memories.Window(entries=("d",))}, r"no entry 'd' .* there are a, b, c; nearest: "),
+        ({"critic_obs": ("a", "c")}, r"no entry 'b' .* there are a, c"),
+        ({"memory": memories.Stack(memories.Window(entries=("b",)))}, r"entries = \['b'\]: the layers of a stack mix"),
+    ],
+)
+def test_windows_of_single_entries_that_cannot_be_are_refused(options, named):
+    given = {"hidden": (), "memory": memories.Window(entries=("b",))} | options
+    with pytest.raises(ppax.ConfigError, match=named):
+        network(World(PAIR), **given)
+
+
+def test_a_run_with_a_window_of_one_entry():
+    """In a run file; actions are learned from as they were chosen."""
+    window = {"part": "window", "steps": 4, "hidden": [8], "entries": ["change"]}
+    tables = {"hidden": [], "memory": window}
+    run = ppax.build("rl8/AlgoTrading", total_steps=256, num_envs=4, num_steps=16, agent={"network": tables}).fit()
+    kernel = run.state.learner.params["actor"]["memory"]["0"]["kernel"]
+    assert kernel.shape == (3 * 1 + 4, 8)  # "change" of three steps; "invested" one-hot, "change" and "gain" of one
+    assert abs(run.history[0]["ratio_first_max_dev"]) < 1e-5
+    assert config.describe(run.agent)["network"]["memory"] == window | {"activation": "tanh"}

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import ppax
 from ppax import config
-from ppax.networks import network
+from ppax.networks import Tower, network
 from ppax.networks.layers import ACTIVATIONS
 
 
@@ -44,6 +44,30 @@ def test_an_unknown_activation_is_refused_with_the_nearest():
         config.resolve({"agent": {"network": {"activation": "mishh"}}})
     with pytest.raises(ppax.ConfigError, match=r"agent\.network\.critic\.activation = 'softmax': .*nearest: soft"):
         config.resolve({"agent": {"network": {"critic": {"activation": "softmax"}}}})
+
+
+def test_residual_connections_by_hand():
+    """Where inputs and outputs are as many: the second and third of four layers, and the one of the heads."""
+    net = network(World, hidden=(5, 5, 5, 4), head_hidden=(4,), residual=True)
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), jnp.float32), net.init(jax.random.key(0)))
+    double = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+    x = np.array([0.5, -1.0, 0.25])
+    for i, same in enumerate((False, True, True, False)):
+        y = np.tanh(x @ double["actor"][str(i)]["kernel"] + double["actor"][str(i)]["bias"])
+        x = x + y if same else y
+    x = x + np.tanh(x @ double["policy"]["0"]["kernel"] + double["policy"]["0"]["bias"])
+    logits = x @ double["policy"]["kernel"] + double["policy"]["bias"]
+    given = net.decide(params, net.encode(params, jnp.array([0.5, -1.0, 0.25])), None).distribution.logits
+    np.testing.assert_allclose(jax.nn.log_softmax(given), jax.nn.log_softmax(logits), rtol=1e-4)
+
+
+def test_residual_connections_without_an_effect_are_refused():
+    message = r"residual = true: no hidden layer of the critic .* 3 inputs are \[8\]; write one twice"
+    with pytest.raises(ppax.ConfigError, match=message):
+        network(World, hidden=(8, 8), residual=True, critic=Tower(hidden=(8,)))
+    assert not network(World, hidden=(8, 8), residual=True, critic=Tower(hidden=(8,), residual=False)).critic.residual
+    assert network(World, hidden=(8,), head_hidden=(8,), residual=True).residual
 
 
 def test_layer_norm_by_hand():

@@ -1,14 +1,14 @@
-"""Metrics of a rollout that the doctor reads: ends of episodes, scale of observations."""
+"""Metrics of an update and its rollout: explained variance, ends of episodes, scale of observations."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import ppax
-from ppax.arrays.metrics import reductions_of
-from ppax.core.types import Transition
+from ppax.arrays.metrics import Summary, reductions_of
+from ppax.core.types import Batch, Targets, Transition
 from ppax.envs import TimeLimit, VectorEnv
-from ppax.ppo.diagnostics import ends_of_episodes, largest_observation
+from ppax.ppo.diagnostics import History, ends_of_episodes, largest_observation, update_metrics
 from support.worlds import Counter
 
 
@@ -23,6 +23,36 @@ def test_ends_of_episodes_and_the_largest_observation_by_hand():
     assert float(largest["obs_max"]) == 7.0
     assert dict(reductions_of(largest)) == {"obs_max": "max"}
     assert dict(largest_observation({"picture": obs["picture"]})) == {}
+
+
+def test_explained_variance_by_hand():
+    """Rows [2, 3]; the last one is not valid and has numbers that would show."""
+    valid = jnp.array([[True, True, True], [True, True, False]])
+    target = jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 900.0]])  # of the valid ones: mean 3, variance 2
+    reward = jnp.array([[0.0, 1.0, 2.0], [3.0, 9.0, 900.0]])
+    flags = dict.fromkeys(("terminated", "truncated"), jnp.zeros((2, 3), bool))
+    rest = dict.fromkeys(("action", "log_prob", "first"), None)
+    one_step = History(Summary(jnp.zeros((1, 1, 0)), jnp.ones((1, 1, 2)), ("ratio_max", "ratio_min"), RATIOS), *BOTH)
+
+    def metrics(value, target=target):
+        steps = Transition((), value=value, reward=reward, valid=valid, carry=(), **rest, **flags)
+        batch = Batch(steps, Targets(target - value, target))
+        return {name: float(x) for name, x in update_metrics(batch, valid, one_step).items()}
+
+    # errors R - V of a perfect critic, of a constant one, of one that is 2 too low, and of one with the wrong sign:
+    # their variances are 0, 2, 0 and 8 (R - V = 2 R)
+    for value, explained in ((target, 1.0), (0.0 * target, 0.0), (target - 2.0, 1.0), (-target, -3.0)):
+        np.testing.assert_allclose(metrics(value)["explained_variance"], explained, atol=1e-6)
+    assert metrics(target, jnp.full((2, 3), 7.0))["explained_variance"] == 0.0  # constant targets
+    found = metrics(target - 2.0)
+    expected = {"target_mean": 3.0, "target_std": 2.0**0.5, "value_mean": 1.0, "valid_fraction": 5 / 6}
+    expected |= {"reward_mean": 3.0, "reward_std": 10.0**0.5, "reward_min": 0.0, "reward_max": 9.0}
+    for name, x in expected.items():
+        np.testing.assert_allclose(found[name], x, rtol=1e-6, err_msg=name)
+
+
+RATIOS = (("ratio_max", "max"), ("ratio_min", "min"))
+BOTH = jnp.ones((1, 1), bool), jnp.ones((1, 1), bool)
 
 
 def logged(env, iterations=3):

@@ -252,3 +252,27 @@ def test_start_actor_opens_episodes():
     actor = start_actor(agent, env, jax.random.key(0))
     assert bool(actor.first.all())
     assert float(jnp.abs(actor.episode_return).sum()) == 0.0
+
+
+def test_the_program_does_not_grow_with_minibatches_and_epochs():
+    """Gradient steps are a loop that is not unrolled: a hundred of them compile as fast as four."""
+
+    def lines(minibatches, epochs):
+        agent, env = make(minibatch=Shuffle(minibatches), num_epochs=epochs)
+        state = jax.eval_shape(lambda: ppax.start(agent, env, 20, jax.random.key(0)))
+        return jax.jit(lambda state: ppax.train(agent, env, state, 1)).lower(state).as_text().count("\n")
+
+    assert lines(10, 10) == lines(2, 2) > 500
+
+
+@pytest.mark.parametrize("distribution", ["squashed", "ball"])
+def test_the_ratio_is_one_where_actions_are_saturated(distribution):
+    """Before tanh, actions have a deviation of 20: nearly all are at the bound, where tanh is 1 and has no inverse."""
+    env = WORLDS["clipped"]()
+    agent = ppax.PPO(mlp(env, hidden=(8,), distribution=distribution, log_std_init=3.0), learning_rate=0.01)
+    state = start(agent, env, num_steps=8, key=jax.random.key(0))
+    rollout = gather(agent, env, state.learner, state.actor, 8, jax.random.key(1)).rollout
+    assert (np.abs(rollout.steps.action) > 10.0).mean() > 0.4  # tanh(10) is 1 in float32
+    metrics = update(agent, state.learner, rollout, jax.random.key(2)).metrics
+    assert float(metrics["ratio_first_max_dev"]) <= 2e-5  # log-probabilities of -40 are rounded by 4e-6
+    assert float(metrics["ratio_max"]) > 1.0 + 1e-4

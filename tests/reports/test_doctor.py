@@ -86,6 +86,14 @@ def column(value, count, other):
     return [other] * (ROWS - count) + [value] * count
 
 
+def test_gradient_steps_of_minibatches_of_a_number_of_rows():
+    """Rollouts of 8 * 64 rows are two minibatches of 256: 200 gradient steps in 100 iterations."""
+    sized = {"agent.num_epochs": 1, "agent.minibatch.part": "shuffle_rows", "agent.minibatch.rows": 256}
+    one = found(diagnosed(record(options=sized)))["few_gradient_steps"]
+    assert "100 iterations with 2 gradient steps each" in one.diagnosis
+    assert (one.remedy.option, one.remedy.value) == ("agent.minibatch.rows", 32)  # 1600 gradient steps
+
+
 # rule: columns and options just beyond its limit, then just within
 LIMITS = {
     "ratio_not_one": [
@@ -123,6 +131,7 @@ LIMITS = {
         ({}, {"agent.num_epochs": 1, "agent.minibatch.num_minibatches": 2}),
         ({}, {"agent.num_epochs": 1, "agent.minibatch.num_minibatches": 3}),
         ({"updates_skipped": 0.5}, {"agent.num_epochs": 2, "agent.minibatch.num_minibatches": 3}),
+        ({}, {"agent.num_epochs": 1, "agent.minibatch.part": "shuffle_rows", "agent.minibatch.rows": 128}),
     ],
     "explained_variance_low": [
         ({"explained_variance": column(0.09, 6, 0.5)}, {}),

@@ -48,8 +48,11 @@ def test_the_output_is_the_run_file_of_the_real_run(nothing, tmp_path, capsys):
     assert text.startswith("# iterations: 3 of 32 steps (4 streams); 96 steps\n")
 
 
-def test_the_sizes_are_those_of_the_trained_run(tmp_path, capsys):
-    arguments = ["train", "CartPole-v1", *TINY]
+@pytest.mark.parametrize("rows", [None, 4])
+def test_the_sizes_are_those_of_the_trained_run(rows, tmp_path, capsys):
+    """Minibatches of 4 of the 32 rows are 8 gradient steps in an epoch."""
+    sized = [] if rows is None else ["--agent.minibatch.part", "shuffle_rows", "--agent.minibatch.rows", str(rows)]
+    arguments = ["train", "CartPole-v1", *TINY, *sized]
     found = json.loads(printed(capsys, *arguments, "--dry-run", "--json").out)
     assert main.main([*arguments, "--run-dir", str(tmp_path / "run")]) == 0
     assert config.resolve(found["config"]) == config.resolve(config.read(tmp_path / "run" / "run.toml"))
@@ -59,6 +62,7 @@ def test_the_sizes_are_those_of_the_trained_run(tmp_path, capsys):
     assert found["parameters"] == sum(x.size for x in jax.tree.leaves(trained.state.learner.params))
     count = next(x for x in jax.tree.leaves(trained.state.learner.opt_state) if x.ndim == 0)  # of Adam's steps
     assert found["gradient_steps"] * found["iterations"] == int(count)
+    assert rows is None or found["gradient_steps"] == 8 * found["config"]["agent"]["num_epochs"]
     assert found["memory"]["learner"] > 0
 
 

@@ -24,7 +24,7 @@ from ppax.envs.vector import never_ends
 from ppax.networks import mlp
 from ppax.sweeps import Halving, decisions
 from ppax.training.collection import start_actor, with_running
-from ppax.training.evaluation import EpisodeLimit
+from ppax.training.evaluation import episode_limit, has_ended
 from support.worlds import Counter, Team
 
 QUIET = Log(every=1, console=False)
@@ -251,24 +251,29 @@ def test_groups_of_agents_are_examined_too():
 
 
 def test_default_lengths_of_evaluated_episodes():
-    clock, other = VectorEnv(Clock(), 2), VectorEnv(Counter(10**6), 2)
-    assert EpisodeLimit(clock, None).steps == 1_000
-    assert EpisodeLimit(clock, None, period=64).steps == 64
-    assert EpisodeLimit(clock, 5, period=64).steps == 5
-    known = EpisodeLimit(other, None, period=64)
-    assert known.steps == 10_000
-    known.learn({"episodes": 0.0, "episode_length": math.nan})
-    known.learn({"episodes": 2.0, "episode_length": 64.0})  # by forced resets alone
-    known.learn({"episodes": None, "episode_length": None})
-    assert known.steps == 10_000
-    known.conclude(999)
-    assert known.steps == 10_000
-    known.conclude(1_000)
-    assert known.steps == 64
-    ends = EpisodeLimit(other, None, period=64)
-    ends.learn({"episodes": 2.0, "episode_length": 63.5})
-    ends.conclude(10**6)
-    assert ends.steps == 100_000
+    clock = VectorEnv(Clock(), 2)
+    assert episode_limit(clock, ended=True) == 100_000
+    assert episode_limit(clock, ended=None, period=64) == 10_000
+    assert episode_limit(clock, ended=False) == 1_000
+    assert episode_limit(clock, ended=False, period=64) == 64
+    assert episode_limit(VectorEnv(Few(), 2), ended=False) == 8  # its longest rollout
+
+
+@pytest.mark.parametrize(
+    ("episodes", "length", "ended"),
+    [(0.0, math.nan, False), (2.0, 64.0, False), (None, None, False), (2.0, 63.5, True)],
+    ids=["none", "forced resets", "no value", "ended"],
+)
+def test_a_log_row_shows_whether_an_episode_has_ended(episodes, length, ended):
+    row = {"episodes": episodes, "episode_length": length}
+    assert has_ended(row, period=64) == ended
+    assert has_ended(row) == bool(episodes)
+
+
+def test_a_short_training_does_not_show_that_episodes_never_end():
+    for steps, longest in ((996, 10_000), (1_000, 1_000)):
+        run = fit(VectorEnv(Counter(10**6), 2), 1, steps, evaluation=EvalSettings(episodes=2))
+        assert run.evaluate().lengths.tolist() == [longest] * 2
 
 
 @both

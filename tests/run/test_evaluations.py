@@ -216,6 +216,21 @@ def test_the_best_policy_is_the_one_that_was_evaluated():
     jax.tree.map(np.testing.assert_array_equal, run.best.learner.params, learners[best])
 
 
+@pytest.mark.parametrize("name", ["native", "host"])
+def test_a_run_keeps_the_episodes_of_its_evaluations(name):
+    """Oracle: NumPy, over the results of each episode."""
+    agent, env = MAKE[name]()
+    with env:
+        run = fit(agent, env)
+    rows = {row["iteration"]: row for row in run.history if not math.isnan(row["eval_return"])}
+    assert list(run.evaluations) == list(rows) == [0, 2, 4, 5]
+    for iteration, out in run.evaluations.items():
+        assert out.returns.shape == out.lengths.shape == out.truncated.shape == (EVERY_TWO.episodes,)
+        assert rows[iteration]["eval_return_median"] == np.median(out.returns)
+        assert rows[iteration]["eval_length"] == out.lengths.mean()
+        assert rows[iteration]["eval_truncated"] == out.truncated.mean()
+
+
 def test_the_program_is_compiled_once():
     agent, env = single()
     traced = []

@@ -1,6 +1,8 @@
 """Write the samples of this version: files that ppax writes, for `tests/system/test_samples.py` of all later ones.
 
-    python tests/samples/make.py        # tests/samples/VERSION/, which must not exist: samples are added, never changed
+    python tests/samples/make.py        # tests/samples/VERSION/, which must not exist
+
+Samples are added and never changed; only those of a version that is not released yet may be removed and made again.
 
 A run of Pendulum with a GRU and its best policy, the policy exported, what it answers; a sweep of CartPole; a score.
 """

@@ -285,12 +285,12 @@ class OneOrder:
     left_out: int = static(default=0)
     twice: bool = static(default=False)
 
-    def size(self, sequences):
+    def size(self, sequences, length):
         return (sequences - self.left_out) // self.num_minibatches
 
     def __call__(self, batch, key):
         count = batch.steps.valid.shape[0]
-        size = self.size(count)
+        size = self.size(*batch.steps.valid.shape)
         if self.twice:
             return MinibatchIndices(jax.random.randint(key, (self.num_minibatches, size), 0, count))
         return MinibatchIndices(jnp.arange(self.num_minibatches * size).reshape(self.num_minibatches, size))
@@ -321,7 +321,7 @@ class Newest:
     num_minibatches: int = static(default=2)
     shift: int = static(default=0)
 
-    def size(self, sequences):
+    def size(self, sequences, length):
         return sequences // 2 // self.num_minibatches
 
     def __call__(self, batch, key):

@@ -540,7 +540,7 @@ def splits_over_two(one: Composition) -> bool:
     if "self_play" in one.tables or one.env.num_envs % 2:
         return False
     sizes = [
-        learner.minibatch.size(one.run.num_steps * streams // learner.sequence_length(one.run.num_steps))
+        learner.minibatch_size(one.run.num_steps, streams)
         for learner, streams in one.agent.learners(one.env.num_streams)
     ]
     return all(size % 2 == 0 for size in sizes)

@@ -342,8 +342,7 @@ def test_a_stop_condition_ends_one_member_alone(tmp_path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"film": {"every": 1}}, "film: a sweep makes no films"),
-        ({"log": {"to": [{"part": "mlflow"}]}}, "log.to: members write the files"),
+        ({"env": "Navigator", "num_envs": 2, "film": {"every": 11}}, r"sweep, member 0: film.every = 11 iterations"),
         ({"num_envs": 3, "num_steps": 7}, r"sweep, member 0: a rollout of num_steps 7"),
     ],
 )

@@ -201,10 +201,10 @@ def test_newest_half_of_extending_has_the_later_sequences_of_each_stream():
     rows = ppax.arrays.sequences.to_sequences(numbers, 1)
     batch = ppax.core.types.Batch(steps(*[jnp.zeros(12)] * 4), None)
     drawn = made(batch, jax.random.key(0)).index
-    assert drawn.shape == (2, made.size(12)) == (2, 3)
+    assert drawn.shape == (2, made.size(12, 1)) == (2, 3)
     assert sorted(rows[drawn.reshape(-1), 0].tolist()) == [6, 7, 8, 9, 10, 11]  # t = 2 and 3
     with pytest.raises(ppax.ConfigError, match="13 sequences"):
-        made.size(13)
+        made.size(13, 1)
 
 
 def test_extension_of_extending_trains_parameters_of_its_own():

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import jax
 import pytest
+import yaml
 
 import ppax
 from ppax import config
@@ -79,6 +80,7 @@ def originals(tmp_path_factory):
     content = {"env": "CartPole-v1", "backend": "compiled", "episodes": 8, "about": {}, "fingerprint": "a"}
     (root / "A.json").write_text(json.dumps(content | {"members": [member | {"curve": [[8, 1.0]]}]}))
     (root / "run.json").write_text(json.dumps(config.resolve(SMALL), default=str))
+    (root / "run.yaml").write_text(yaml.safe_dump(json.loads((root / "run.json").read_text())))
     return root
 
 
@@ -199,6 +201,7 @@ FUZZED = {
     "run file": ("run/run.toml", plain("toml"), read_run),
     "run file on a command line": ("run/run.toml", plain("toml"), lambda path: read_run_file(path / "run.toml")),
     "run file in JSON": ("run.json", plain("json"), read_run_file),
+    "run file in YAML": ("run.yaml", plain("bytes"), read_run_file),
     "policy.json": ("run/policy.json", plain("json"), read_run),
     "about.json": ("run/about.json", plain("json"), read_run),
     "metrics.jsonl": ("run/metrics.jsonl", plain("lines"), read_rows),

@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import ppax
 from ppax import config
+from ppax.core.types import EnvReset, EnvStep
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.networks import memories, mlp
 from ppax.run.fit import fit_run
@@ -102,6 +104,68 @@ def test_termination_does_not_bootstrap():
     exact = builtin.FiniteProbe().exact_values(GAMMA)
     values, _ = look(agent, learner, exact.obs)
     np.testing.assert_allclose(values, exact.value, atol=0.1)
+
+
+# ---------------------------------------------------------------- continuous actions with a known optimum
+
+
+@ppax.part
+class Signs:
+    """Episodes of one step with the observation 0; the reward is the sign of the action."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    num_agents = None
+
+    def reset(self, key):
+        return EnvReset((), jnp.zeros(1))
+
+    def step(self, state, action, key):
+        return EnvStep((), jnp.zeros(1), jnp.sign(action[0]), jnp.bool_(True), jnp.bool_(False))
+
+
+@ppax.part
+class Corridor:
+    """Walk from 0 to 5 or beyond: -0.1 a step, and 10 at the end. An action of at most 2 takes three steps: 9.7."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = spaces.Box(-2.0, 2.0, (1,), np.float32)
+    num_agents = None
+
+    def reset(self, key):
+        return EnvReset(jnp.zeros(1), jnp.zeros(1))
+
+    def step(self, state, action, key):
+        state = state + action
+        there = state[0] >= 5.0
+        return EnvStep(state, state, jnp.where(there, 9.9, -0.1), there, jnp.bool_(False))
+
+
+def trained_on(env, num_envs, num_steps, iterations, distribution, **options):
+    vector = VectorEnv(env, num_envs)
+    net = ppax.networks.network(vector, hidden=(16,), distribution=distribution, log_std_init=np.log(0.1))
+    agent = ppax.PPO(net, **options)
+    state = ppax.start(agent, vector, num_steps, jax.random.key(0))
+    return agent, vector, ppax.compile(agent, vector, state)(agent, vector, state, iterations, iterations).state.learner
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.0], ids=["learning", "control"])
+def test_a_bandit_with_actions_in_a_box_is_solved(rate):
+    """Half of the rows only reset. The policy of one action begins at a mean of 0 with a deviation of 0.1."""
+    agent, _, learner = trained_on(
+        Signs(), 128, 2, 100, "normal", learning_rate=rate, num_epochs=1, minibatch=ppax.minibatches.Shuffle(1)
+    )
+    policy = agent.policy(learner, (), jnp.zeros((1, 1)), jnp.ones(1, bool), None)
+    mean, value = float(policy.distribution.mode()[0, 0]), float(policy.value[0])
+    assert (mean > 0.5) == (value > 0.5) == (rate > 0.0), (mean, value)
+
+
+@pytest.mark.parametrize("iterations", [300, 1], ids=["learning", "control"])
+def test_a_corridor_is_walked_in_the_fewest_steps(iterations):
+    agent, env, learner = trained_on(Corridor(), 256, 8, iterations, "ball", learning_rate=3e-3, num_epochs=2)
+    found = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=4, max_steps=50)
+    assert (found.lengths.tolist() == [3] * 4) == (iterations > 1), found
+    assert (found.mean_return > 9.69) == (iterations > 1)
 
 
 # ---------------------------------------------------------------- the settings of `ppax train`

@@ -3,9 +3,6 @@
 pytest -m nightly tests/system/test_learning_crowds.py
 """
 
-import importlib.util
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,14 +14,6 @@ from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.schedules import Linear
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800), pytest.mark.usefixtures("vmapped_keys")]
-EXAMPLE = Path(__file__).parents[2] / "examples" / "navigators.py"
-
-
-def navigators_example():
-    spec = importlib.util.spec_from_file_location("navigators", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def share_that_arrives(iterations, seed, **options):
@@ -34,20 +23,17 @@ def share_that_arrives(iterations, seed, **options):
     agent = ppax.PPO(policy, gamma=0.97, normalize_obs=True, minibatch=Shuffle(8), schedule=Linear(), **options)
     state = ppax.start(agent, env, 100, jax.random.key(seed))
     state, _ = ppax.compile(agent, env, state)(agent, env, state, iterations, iterations)
-    arrived = jax.jit(navigators_example().arrived)
-    return float(arrived(agent, ppax.make("Navigator-8", 256), state.learner, jax.random.key(2)))
+    return ppax.evaluate(agent, env, state.learner, jax.random.key(2), 256 * 8).mean_metrics["arrived"]
 
 
 def test_eight_navigators_arrive():
     """One shared policy, 3.8 million steps of an agent; the criterion is one radius from the target."""
-    pytest.importorskip("PIL")
     shares = [share_that_arrives(150, seed, learning_rate=3e-3) for seed in range(3)]
     assert min(shares) >= 0.95, shares
 
 
 def test_untrained_navigators_do_not_arrive():
     """Negative control."""
-    pytest.importorskip("PIL")
     assert share_that_arrives(2, 0, learning_rate=0.0) < 0.2
 
 

@@ -72,6 +72,8 @@ def names():
         found |= logged({"env": "Pendulum-v1", "agent": agent | {"network": {"hidden": [4]}}} | small)
     for extension in (distilled, cloned):
         found |= logged({"env": "Pendulum-v1", "agent": {"network": {"hidden": [4]}}} | small, extension)
+    for world in ("Navigator-8", "rl8/MountainCar"):
+        found |= logged({"env": world, "agent": {"network": {"hidden": [4]}}} | small)
     groups = {"prey": {"players": [0]}, "hunter": {"players": [1]}}
     pool = {"every": 1, "size": 1}
     return found | logged({"env": "Pursuit-2", "groups": groups, "self_play": pool} | small | {"num_envs": 8})

@@ -80,9 +80,15 @@ def test_changes_are_found_with_the_words_that_name_them(case):
 )
 def test_a_change_is_named_by_one_entry_of_the_newest_section(entry, named):
     differ = {"ppax.fit": {"fit", "overlap"}}
-    lines = public_api.unnamed(differ, f"# Changelog\n\n## 0.2.0 (unreleased)\n\n{entry}\n")
+    changelog = f"# Changelog\n\n## 0.2.0 (unreleased)\n\n{entry}\n\n## 0.1.0 (2027-01-31)\n"
+    lines = public_api.unnamed(differ, changelog)
     said = "ppax.fit: an entry of CHANGELOG.md, section 0.2.0, must have in code: fit, overlap"
     assert lines == ([] if named else [said])
+
+
+def test_before_the_first_release_the_list_follows():
+    lines = public_api.unnamed({"ppax.fit": {"fit"}}, "# Changelog\n\n## 0.1.0 (unreleased)\n\n* `ppax.fit`.\n")
+    assert lines == ["ppax.fit: nothing is released yet: python tests/public_api.py --write"]
 
 
 def test_a_written_list_is_read_again():

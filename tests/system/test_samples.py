@@ -10,7 +10,7 @@ import pytest
 import ppax
 from ppax.policy import spec
 from ppax.policy.bundle import archive, numpy_policy
-from ppax.run import directory
+from ppax.run import directory, provenance
 from ppax.run.directory import read_about
 from ppax.scores import results
 from ppax.scores.suite import SuiteRow
@@ -62,6 +62,19 @@ def test_a_run_is_continued_and_evaluated(sample, tmp_path):
     assert [row["iteration"] for row in rows] == [4, 8]
     assert np.isfinite(run.evaluate(episodes=2).mean_return)
     assert read_about(path)["id"] == read_about(sample / "run")["id"]
+
+
+def test_an_option_of_a_newer_version_is_no_change_of_the_run():
+    """A run of an earlier ppax has it neither in its run file nor with its checkpoint."""
+    run = SAMPLES[-1] / "run"
+    saved = provenance.Origin("id", 1, "float32", "cpu", "0.10.2", {"agent.gamma": 0.99})
+    newer = saved._replace(config=saved.config | {"agent.invented": True})
+    provenance.warn_of_changes(run, saved, newer, None)  # warnings are errors
+    edited = newer._replace(config=newer.config | {"agent.gamma": 0.9})
+    with pytest.warns(
+        UserWarning, match=r"was changed since the checkpoint was saved: agent.gamma was 0.99 and is 0.9$"
+    ):
+        provenance.warn_of_changes(run, saved, edited, None)
 
 
 @of_each_version

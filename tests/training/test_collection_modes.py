@@ -13,6 +13,26 @@ from ppax.training.collection import start_actor
 from support.worlds import QUICK
 
 
+def shapes_in(jaxpr):
+    """Return the shapes of all arrays of a program, those of inner programs too."""
+    found = set()
+    for equation in jaxpr.eqns:
+        found |= {out.aval.shape for out in equation.outvars}
+        for inner in jax.core.jaxprs_in_params(equation.params):
+            found |= shapes_in(inner)
+    return found
+
+
+def test_parameters_are_not_copied_for_each_environment():
+    """One product of all rows: no array of a rollout or an update has a weight matrix for each of 5 environments."""
+    env = ppax.make("CartPole-v1", 5)
+    agent = ppax.PPO(ppax.networks.mlp(env, hidden=(6, 7)), minibatch=ppax.minibatches.Shuffle(1), num_epochs=1)
+    state = jax.eval_shape(lambda: ppax.start(agent, env, 8, jax.random.key(0)))
+    shapes = shapes_in(jax.make_jaxpr(lambda state: ppax.train(agent, env, state, 1))(state).jaxpr)
+    assert {(6, 7), (5, 7)} <= shapes  # the second layer's weights, and its outputs in the rollout
+    assert {shape for shape in shapes if shape[-2:] == (6, 7) and len(shape) > 2} == set()
+
+
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
 def test_a_deterministic_rollout_has_the_modes(name):
     env = ppax.make(name, 4)

@@ -1,12 +1,18 @@
 """Evaluation plays whole episodes, and training does not notice."""
 
+import math
+import operator
+from functools import partial
+from typing import NamedTuple
+
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import ppax
-from ppax.core.types import Memory, Outputs
+from ppax.core.types import ConfigError, Memory, Outputs
 from ppax.distributions import Categorical
 from ppax.envs import TimeLimit, VectorEnv, builtin, host
 from ppax.networks import mlp
@@ -222,3 +228,142 @@ def test_memory_is_carried_from_step_to_step():
     learner = agent.init(env.observation_space, jax.random.key(0))
     # does 1 0 1 0 1; without memory every step would be the first
     assert ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=2).returns.tolist() == [3.0, 3.0]
+
+
+# ---------------------------------------------------------------- as a pure function
+
+
+class Begun(NamedTuple):
+    """State of a pole, and its first observation, [4]."""
+
+    pole: builtin.cartpole.CartPoleState
+    first: jax.Array
+
+
+@ppax.part
+class KnownStart(builtin.CartPole):
+    """CartPole whose metrics are the four numbers of the episode's first observation."""
+
+    def reset(self, key):
+        out = super().reset(key)
+        return out._replace(state=Begun(out.state, out.obs))
+
+    def step(self, state, action, key):
+        out = super().step(state.pole, action, key)
+        metrics = {f"first_{i}": state.first[i] for i in range(4)}
+        return out._replace(state=Begun(out.state, state.first), metrics=metrics)
+
+
+def length_by_hand(params, first, limit):
+    """Return the length of an episode from an observation, at most `limit`, and whether the pole fell.
+
+    Gymnasium's dynamics, and the actor's network, both in float64.
+    """
+    pole = gymnasium.make("CartPole-v1").unwrapped
+    pole.reset(seed=0)
+    pole.state, obs = tuple(first), first
+    for length in range(1, limit + 1):
+        hidden = np.tanh(obs @ params["actor"]["0"]["kernel"] + params["actor"]["0"]["bias"])
+        obs, _, over, _, _ = pole.step(int(np.argmax(hidden @ params["policy"]["kernel"] + params["policy"]["bias"])))
+        if over:
+            return length, True
+    return limit, False
+
+
+LIMIT = 9
+
+
+@pytest.fixture
+def played(vmapped_keys):
+    """Three learners in one program, each over eight episodes of the same starts: learners, and their results."""
+    env = VectorEnv(KnownStart(), 2)
+    agent = ppax.PPO(mlp(env, hidden=(8,)))
+    learners = jax.vmap(partial(agent.init, env.observation_space))(jax.random.split(jax.random.key(0), 3))
+
+    @jax.jit
+    def play(agent, env, learners, key):
+        return jax.vmap(lambda learner: ppax.play_episodes(agent, env, learner, key, 8, max_steps=LIMIT))(learners)
+
+    return agent, env, learners, play(agent, env, learners, jax.random.key(1))
+
+
+def test_a_batch_of_learners_is_played_in_one_program_as_gymnasium_plays_them(played):
+    """Oracle: each episode again, from its first observation, in Gymnasium and NumPy."""
+    _, _, learners, out = played
+    params = jax.tree.map(lambda x: np.asarray(x, np.float64), learners.params)
+    firsts = np.stack([np.asarray(out.metrics[f"first_{i}"], np.float64) for i in range(4)], -1)
+    assert len(np.unique(firsts[0], axis=0)) == 8
+    for i in range(3):
+        own = jax.tree.map(operator.itemgetter(i), params)
+        expected = [length_by_hand(own, first, LIMIT) for first in firsts[i]]
+        lengths, fell = map(list, zip(*expected, strict=True))
+        assert out.lengths[i].tolist() == lengths
+        assert out.terminated[i].tolist() == out.finished[i].tolist() == fell
+        assert out.truncated[i].tolist() == [not one for one in fell]
+        assert out.returns[i].tolist() == lengths
+        assert out.final_rewards[i].tolist() == [1.0] * 8
+    assert 0 < out.truncated.sum() < 24
+
+
+def test_the_pure_function_plays_the_episodes_of_evaluate(played):
+    agent, env, learners, out = played
+    for i in range(3):
+        learner = jax.tree.map(operator.itemgetter(i), learners)
+        alone = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=8, max_steps=LIMIT)
+        for name in ("returns", "lengths", "finished", "terminated", "truncated", "final_rewards"):
+            np.testing.assert_array_equal(getattr(out, name)[i], getattr(alone, name))
+        assert out.metrics.keys() == alone.metrics.keys()
+
+
+def test_a_loop_of_the_users_own_trains_and_evaluates_in_one_program():
+    """The environment pays 1, 2, 3 and ends."""
+    env = VectorEnv(Counter(3), 2)
+    agent = ppax.PPO(mlp(env, (4,)), num_epochs=1)
+
+    @jax.jit
+    def trained(state, keys):
+        def step(state, key):
+            state, _ = ppax.train(agent, env, state, 1)
+            return state, ppax.play_episodes(agent, env, state.learner, key, episodes=3).returns.mean()
+
+        return jax.lax.scan(step, state, keys)
+
+    state = ppax.start(agent, env, 4, jax.random.key(0))
+    state, scores = trained(state, jax.random.split(jax.random.key(1), 2))
+    assert int(state.iteration) == 2
+    assert scores.tolist() == [6.0, 6.0]
+
+
+def test_episodes_of_an_endless_environment_are_cut_by_default_and_at_a_traced_length():
+    env = VectorEnv(builtin.Pendulum(), 2)
+    agent = ppax.PPO(mlp(env, (4,)))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    play = jax.jit(lambda *limit: ppax.play_episodes(agent, env, learner, jax.random.key(1), 2, True, *limit).lengths)
+    assert play().tolist() == [1_000] * 2
+    assert play(jnp.int32(5)).tolist() == [5] * 2
+
+
+def test_what_cannot_be_a_pure_function_is_refused():
+    env = VectorEnv(Counter(3), 2)
+    agent = ppax.PPO(mlp(env, (4,)))
+    learner, key = agent.init(env.observation_space, jax.random.key(0)), jax.random.key(1)
+    with pytest.raises(ConfigError, match=r"cannot be called inside jit, vmap or scan: write ppax\.play_episodes"):
+        jax.jit(lambda learner: ppax.evaluate(agent, env, learner, key).returns)(learner)
+    with pytest.raises(ConfigError, match=r"episodes = 0: must be at least 1; nearest valid value: 1"):
+        ppax.play_episodes(agent, env, learner, key, 0)
+    with pytest.raises(ConfigError, match=r"max_steps = -1: must be at least 1"):
+        ppax.play_episodes(agent, env, learner, key, 2, max_steps=-1)
+    with host(HostWins, 2) as other, pytest.raises(ConfigError, match=r"stepped on the host: write ppax\.evaluate\("):
+        ppax.play_episodes(ppax.PPO(mlp(other, (4,))), other, learner, key)
+
+
+def test_the_median_is_that_of_all_episodes_played():
+    """Oracle: NumPy's median, of an even number of returns with an outlier; an agent that did not appear has none."""
+    returns, lengths = np.array([1.0, 100.0, 4.0, 3.0, 0.0]), np.array([1, 9, 2, 2, 0])
+    ended = np.array([True, True, False, True, False])
+    out = ppax.Evaluation(returns, lengths, ended, np.array([True, False, False, True, False]), returns)
+    assert out.median_return == np.median(returns[:4]) == 3.5
+    assert out.truncated.tolist() == [False, True, True, False, False]
+    assert out.columns["eval_return_median"] == out.scores["median_return"] == 3.5
+    nothing = ppax.Evaluation(*(np.zeros(0),) * 2, *(np.zeros(0, bool),) * 2, np.zeros(0))
+    assert math.isnan(nothing.median_return)

@@ -109,8 +109,11 @@ def parallel_sum(x: Array, discounts: Array, ended: Array) -> Array:
     return jax.lax.associative_scan(join, (x, discounts, ended), reverse=True)[0]
 
 
-def nearest_divisors(total: int, wanted: int) -> str:
-    """Return the end of an error message with the three divisors of `total` that are nearest to `wanted`."""
-    divisors = (d for d in range(1, total + 1) if total % d == 0)
+def nearest_divisors(total: int, wanted: int, unit: int = 1) -> str:
+    """Return the end of an error message with the three divisors of `total` that are nearest to `wanted`.
+
+    With `unit`, which divides `total`, they are multiples of it.
+    """
+    divisors = (d for d in range(unit, total + 1, unit) if total % d == 0)
     nearest = sorted(sorted(divisors, key=lambda d: (abs(d - wanted), d))[:3])
     return f"nearest that do: {', '.join(map(str, nearest))}"

@@ -22,9 +22,8 @@ from ppax.checks.report import Check, CheckResult, attempt, last_lines, none_of,
 from ppax.core.types import ConfigError, Key
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import (
-    MaskForm,
     leaves_of,
-    mask_choices,
+    mask_form,
     sample_allowed,
     space_mismatches,
     stack_elements,
@@ -295,7 +294,7 @@ def check_masks(trace: EnvTrace) -> CheckResult:
 
     def problems_of(subject: Subject, event: EnvEvent) -> Iterator[str]:
         each = subject.masks_of(event.info)
-        usable = [space for space, _ in each if mask_choices(space)]
+        usable = [space for space, _ in each if mask_form(space) is not None]
         if not usable or "action_mask" not in event.info:
             kind = type(subject.action_space).__name__
             yield f"there is none after {event.where}" if usable else f"actions are a {kind}, masks unused"
@@ -303,7 +302,8 @@ def check_masks(trace: EnvTrace) -> CheckResult:
         over = np.zeros(subject.axis or 1, bool) if event.step is None else np.ravel(np.logical_or(*event.step[1:]))
         for ended, (space, mask) in zip(over, each, strict=True):
             try:
-                flat = None if mask is None or not mask_choices(space) else MaskForm(space)(mask)
+                form = mask_form(space)
+                flat = None if mask is None or form is None else form(mask)
             except ValueError as wrong:
                 yield str(wrong)
                 continue

@@ -102,7 +102,7 @@ def check_coverage(context: CheckContext, env: Any, num_steps: int, key: Key) ->
     # only a shuffle promises that an epoch has every sequence; another part may choose among them
     promised = isinstance(agent.minibatch, Shuffle)
     problems += uneven if promised else []
-    if count > 1 and agent.minibatch.num_minibatches > 1 and np.array_equal(order[0], order[1]):
+    if count > 1 and len(drawn[0].index) > 1 and np.array_equal(order[0], order[1]):
         problems.append("two epochs have the same minibatches")
     if uneven and not problems:
         return skip(f"{type(agent.minibatch).__name__} need not cover a rollout: {'; '.join(uneven)}")
@@ -179,7 +179,7 @@ def check_repeats(context: CheckContext, key: Key) -> CheckResult:
 def check_devices(context: CheckContext, num_steps: int, key: Key) -> CheckResult:
     """Check that an iteration on two devices gives the parameters of one device."""
     agent, env, learner = context.agent, context.env, context.learner
-    minibatch = agent.minibatch.size(num_steps * env.num_streams // agent.sequence_length(num_steps))
+    minibatch = agent.minibatch_size(num_steps, env.num_streams)
     if len(jax.local_devices()) < 2:
         return skip("there is one device")
     if env.num_envs % 2 or minibatch % 2:

@@ -61,7 +61,7 @@ def require_command(arguments: list[str]) -> None:
         first in config.presets()
         or first in BUILTIN
         or first.partition("/")[0] in (*SUITES, *HOST_SUITES)
-        or path.suffix in (".toml", ".json")
+        or path.suffix in config.SUFFIXES
     ):
         likely = f"ppax train {first}"
     else:

@@ -37,7 +37,7 @@ from ppax.cli.arguments import (
 from ppax.cli.common import add_cluster, add_processes, refusal
 from ppax.config import PARTS, group_tables
 from ppax.core import imports
-from ppax.core.options import LISTS, NONE, Config, Option, flatten, interval, nearest, unflatten
+from ppax.core.options import EMPTY, LISTS, NONE, Config, Option, flatten, interval, nearest, unflatten
 from ppax.core.parts import Table
 from ppax.core.types import ConfigError, printable
 from ppax.devices import sharding
@@ -211,7 +211,7 @@ def _parser_of(command: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
         add_help=False,
     )
-    text = "preset (`ppax presets`), run file (.toml, .json), run directory, or environment id (`ppax envs`)"
+    text = "preset (`ppax presets`), run file (.toml, .json, .yaml), run directory, or environment id (`ppax envs`)"
     parser.add_argument("target", help=text)
     text = "show the options of one PART; `all`: all options"
     parser.add_argument("--help", "-h", metavar="PART", nargs="?", help=text)
@@ -333,6 +333,8 @@ def add_option(group: Any, option: Option, default: Any, visible: bool = True, i
 def _parser(option: Option) -> Any:
     def parse(text: str) -> Any:
         if (option.optional and text in (NONE, option.none)) or text in option.limits.get("words", ()):
+            return text
+        if option.many and text == EMPTY:
             return text
         if option.leaf and "," in text:  # one number for each agent
             return [parse(x) for x in text.split(",")]

@@ -104,9 +104,9 @@ def _means(evaluation: Evaluation, count: int, deterministic: bool) -> str:
     actions = "modes of the actions" if deterministic else "sampled actions"
     return (
         f"evaluation over {count} episodes, {actions}: mean return {evaluation.mean_return:.2f} "
-        f"(std {evaluation.std_return:.2f}, {evaluation.min_return:.2f} to {evaluation.max_return:.2f}), mean length "
-        f"{evaluation.mean_length:.1f}, {evaluation.terminated_share:.0%} terminated, final reward "
-        f"{evaluation.mean_final_reward:.3g}"
+        f"(median {evaluation.median_return:.2f}, std {evaluation.std_return:.2f}, {evaluation.min_return:.2f} to "
+        f"{evaluation.max_return:.2f}), mean length {evaluation.mean_length:.1f}, {evaluation.terminated_share:.0%} "
+        f"terminated, final reward {evaluation.mean_final_reward:.3g}"
     )
 
 

@@ -15,7 +15,19 @@ from ppax.config.construction import (
 )
 from ppax.config.defaults import BY_ENVIRONMENT, PARTS_FOR_ALL, PRESET, Completed, begun, completed, num_envs_for
 from ppax.config.description import describe, describe_part, describe_run, own_environment
-from ppax.config.run_files import RUN_FILE, SWEEP_FILE, file_of, find, of_sweep, parse, preset, presets, read, to_toml
+from ppax.config.run_files import (
+    RUN_FILE,
+    SUFFIXES,
+    SWEEP_FILE,
+    file_of,
+    find,
+    of_sweep,
+    parse,
+    preset,
+    presets,
+    read,
+    to_toml,
+)
 from ppax.config.run_settings import (
     BestSettings,
     EvalSettings,
@@ -52,6 +64,7 @@ __all__ = [
     "PRESET",
     "RUN_FILE",
     "SEARCH",
+    "SUFFIXES",
     "SWEEP",
     "SWEEP_FILE",
     "BestSettings",

@@ -36,7 +36,7 @@ from ppax.ppo.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTra
 from ppax.ppo.critics import PopArt, Quantile, Regression, TwoHot
 from ppax.ppo.gradients import Plain
 from ppax.ppo.losses import DPO, SPO, ClippedSurrogate, KLPenalty, NoPolicyLoss, Rollback
-from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.ppo.minibatches import Prioritised, Shuffle, ShuffleRows
 from ppax.ppo.optimizers import ActorCritic, Adam, Muon
 from ppax.ppo.ppo import PPO
 from ppax.ppo.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
@@ -100,7 +100,7 @@ PARTS: dict[str, dict[str, type]] = {
         "behaviour_cloning": BehaviourCloning,
     },
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt, "quantile": Quantile},
-    "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
+    "minibatch": {"shuffle": Shuffle, "shuffle_rows": ShuffleRows, "prioritised": Prioritised},
     "recompute": {"never": recompute.Never, "epoch": recompute.Epoch, "minibatch": recompute.Minibatch},
     "gradient": {"plain": Plain},
     "optimizer": {

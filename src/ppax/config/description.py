@@ -69,6 +69,8 @@ def describe(part: Any, each: bool = False) -> Config:
         elif field.metadata.get("code"):
             code = value.value if isinstance(value, Held) else value
             config[field.name] = imports.import_path(code) or unimportable(code)
+        elif field.metadata.get("paths") and callable(value):
+            config[field.name] = _path_of(value, f"{type(part).__name__}.{field.name}")
         elif isinstance(value, Table):
             arguments = {name: as_data(x, ()) for name, x in value.items()}
             config[field.name] = {name: x for name, x in arguments.items() if x is not ABSENT}
@@ -76,6 +78,18 @@ def describe(part: Any, each: bool = False) -> Config:
             option = option_of(field, hints[field.name], field.name)
             config[field.name] = check_value(option, _number(value), each)
     return config
+
+
+def _path_of(function: Any, place: str) -> str:
+    """Return the import path of a function; ConfigError, which names `place`, if it cannot be imported."""
+    path = imports.import_path(function)
+    if path is None:
+        raise ConfigError(
+            f"{place} = {unimportable(function)}: a run file names a function by its import path, and this one has "
+            "none: write it in a module that is imported, at its top level (ppax.stop.KeepBest among callbacks takes "
+            "any function, and keeps the best learner in memory)"
+        )
+    return path
 
 
 def _parts(field: PartField, value: Any, name: str, each: bool) -> Config:

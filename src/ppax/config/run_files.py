@@ -1,4 +1,4 @@
-"""Run files: configurations as TOML or JSON, the presets, and the file that a target of the command line names."""
+"""Run files: configurations as TOML, JSON or YAML, presets, and the file that a target of the command line names."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ppax.core.types import ConfigError
 from ppax.networks import Tower
 from ppax.storage.paths import quoted
 
+SUFFIXES = (".toml", ".json", ".yaml", ".yml")  # of run files
 RUN_FILE = "run.toml"  # name of the run file in a run directory
 SWEEP_FILE = "sweep.toml"  # name of the run file in the directory of a sweep
 # Other spellings of None, by the end of an option's path
@@ -31,7 +32,7 @@ SPELLINGS = {
 
 
 def read(path: Path) -> Config:
-    """Return the content of a configuration file, TOML or JSON; ConfigError where it cannot be read."""
+    """Return the content of a configuration file, TOML, JSON or YAML; ConfigError where it cannot be read."""
     try:
         text = untrusted.read_text(Path(os.path.realpath(path)), untrusted.RUN_FILE_LIMIT)  # the user may give a link
     except OSError as error:
@@ -42,13 +43,17 @@ def read(path: Path) -> Config:
 
 
 def parse(text: str, path: Path) -> Config:
-    """Return the content of a configuration file from its text, JSON or TOML by the suffix of `path`.
+    """Return the content of a configuration file from its text, JSON, YAML or TOML by the suffix of `path`.
 
-    Raises ConfigError where the text cannot be parsed or is no table.
+    Raises ConfigError where the text cannot be parsed or is no table, ImportError for YAML without PyYAML.
     """
     try:
-        as_json = path.suffix == ".json"
-        config = untrusted.from_json(text, _without_repeats) if as_json else untrusted.from_toml(text)
+        if path.suffix == ".json":
+            config = untrusted.from_json(text, _without_repeats)
+        elif path.suffix in (".yaml", ".yml"):
+            config = untrusted.from_yaml(text)
+        else:
+            config = untrusted.from_toml(text)
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
     if not isinstance(config, dict):
@@ -99,12 +104,12 @@ def file_of(target: str) -> Path | None:
     Raises ConfigError for files of another kind and for directories without a run.
     """
     path = Path(target)
-    if path.suffix in (".toml", ".json"):
+    if path.suffix in SUFFIXES:
         return path
     if target in presets() or target in envs.BUILTIN:
         return None
-    if path.suffix in (".yaml", ".yml") or path.is_file():
-        raise ConfigError(f"{path}: a run file is TOML or JSON, named .toml or .json; see `ppax presets` for examples")
+    if path.is_file():
+        raise ConfigError(f"{path}: a run file is named {', '.join(SUFFIXES)}; see `ppax presets` for examples")
     if (path / RUN_FILE).is_file():
         return path / RUN_FILE
     if path.is_dir() and target.partition("/")[0] not in (*envs.SUITES, *envs.HOST_SUITES):

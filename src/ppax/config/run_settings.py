@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ppax.agents.self_play import Pool
 from ppax.config import group_tables
 from ppax.core.options import Config, hints_of, interval
 from ppax.core.parts import PATH, Interval, slot, slot_list
-from ppax.core.protocols import LoggerPart, Schedule
+from ppax.core.protocols import LoggerPart, Row, Schedule
 from ppax.core.types import ConfigError, LearnerState, static
 from ppax.envs import TIMEOUT, VECTORIZATIONS, AdaptiveRanges
 from ppax.loggers import TensorBoard
@@ -101,11 +101,18 @@ class EvalSettings:
 
 @dataclasses.dataclass(frozen=True)
 class BestSettings:
-    """Settings for saving the best policy of a run, by a metric of its log rows, besides the last policy."""
+    """Settings for saving the best policy of a run, by a metric of its log rows, besides the last policy.
 
-    metric: str | None = static(
-        "metric of the log rows that selects the best policy, as episode_return; none: save no best policy",
+    `metric` may also be a function of a log row, a dict of numbers by name, that returns a number, and NaN for a row
+    that does not count. It must stand in a module, as the run file names it by its import path.
+    """
+
+    # in Python also a function Row -> float
+    metric: str | Callable[[Row], float] | None = static(
+        "metric of the log rows that selects the best policy, as episode_return, or import path of a function of a log "
+        "row that returns a number, as my_package:score; none: save no best policy",
         default=None,
+        paths=True,
     )
     mode: str = static(
         "max: higher values of best.metric are better; min: lower values are better",
@@ -213,10 +220,10 @@ class Run:
         default=None,
     )
     env_params: Config = dataclasses.field(default_factory=dict)  # parameters of the environment, as `make` takes them
-    clip_actions: float | None = static(
-        "clip continuous actions of a compiled environment to [-this, this]; none: to the bounds of their space",
+    clip_actions: tuple[float, ...] | None = static(
+        "clip continuous actions to [low, high], or to [-x, x] for one number x; none: to the bounds of their space",
         default=None,
-        above=0.0,
+        bounds=True,
     )
     schedule: Schedule = slot(
         "schedule",

@@ -35,7 +35,7 @@ OF_PPO = {field.name for field in dataclasses.fields(PPO)}
 
 
 def import_paths(config: Config) -> dict[str, str]:
-    """Return the import paths in a configuration by the option that has each: of parts, environment, stop condition.
+    """Return the import paths in a configuration by the option that has each: of parts, environment, `stop`, `best`.
 
     A part is a swappable object, such as a loss. Paths in optax are left out, because ppax imports it anyway.
     """
@@ -53,7 +53,7 @@ def package_of(path: str) -> str:
 def _import_paths(config: Config) -> Iterator[tuple[str, str]]:
     for place, value in flatten(config):
         registers = place == "env" and imports.names_module(value)
-        if registers or ((place == "env" or place.endswith(ENDS)) and imports.is_path(value)):
+        if registers or ((place in ("env", "best.metric") or place.endswith(ENDS)) and imports.is_path(value)):
             yield place, value
         elif place == "stop" and isinstance(value, str):
             for word in value.replace("(", " ").replace(")", " ").split():
@@ -64,7 +64,7 @@ def _import_paths(config: Config) -> Iterator[tuple[str, str]]:
 def require_trusted_parts(config: Config, parts_only: bool = False) -> None:
     """Raise Untrusted, naming all packages at once, where a configuration names code that the user does not trust.
 
-    With `parts_only`, the options `env` and `stop` are not looked at.
+    With `parts_only`, the options `env`, `stop` and `best.metric` are not looked at.
     """
     paths = import_paths(config)
     imports.require_trusted({place: paths[place] for place in paths if place.endswith(ENDS) or not parts_only})

@@ -23,8 +23,9 @@ from ppax.core.types import ConfigError
 
 Config = dict[str, Any]
 # Keys of the metadata of a field
-LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside", "interval", "code")
+LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside", "interval", "bounds", "code")
 NONE = "none"  # spelling of None in TOML and on the command line
+EMPTY = "[]"  # spelling of an empty list on the command line
 DEEPEST = 32  # limit of nested tables; a run needs four
 SMALLEST, LARGEST = 1.1754944e-38, 3.4028234e38  # normal numbers of float32, in which programs compute
 LISTS = ("log.to",)  # lists of tables, a table for each part; paths have its place in the list, as log.to.0.part
@@ -136,7 +137,11 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
         value = interval(option.path, value)
         if isinstance(value, str):
             return value
+    if option.limits.get("bounds"):
+        return bounds(option.path, value)
     if option.many:
+        if value == [EMPTY]:  # a list of words is argparse's
+            return []
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{option.path} = {value!r}: must be a list of {option.kind.__name__}")
         return [check_value(option._replace(many=False), x) for x in value]
@@ -162,6 +167,24 @@ def interval(path: str, text: str) -> int | str:
     if found is None or not number.is_integer() or not 1 <= number < 2**53:
         raise ConfigError(f'{path} = {text!r}: must be a whole number of iterations, or of steps, as "50k steps"')
     return f"{int(number)} steps" if found[3].startswith("step") else int(number)
+
+
+def bounds(path: str, value: Any) -> list[float]:
+    """Return the bounds [low, high] that `value` says: two numbers, or one number x for [-x, x].
+
+    Raises ConfigError, which names the option `path`, for anything else.
+    """
+    given = list(value) if isinstance(value, list | tuple) else [value]
+    if any(isinstance(x, bool) or not isinstance(x, int | float) for x in given) or len(given) not in (1, 2):
+        raise ConfigError(f"{path} = {value!r}: must be two numbers, [low, high], or one number x for [-x, x]")
+    if len(given) == 1:
+        check_limits(path, float(given[0]), {"above": 0.0})
+        return [-float(given[0]), float(given[0])]
+    low, high = (check_limits(path, float(x), {}) for x in given)  # finite
+    if not low < high:
+        nearest = f"; nearest valid value: [{high:g}, {low:g}]" if high < low else ""
+        raise ConfigError(f"{path} = [{low:g}, {high:g}]: must be [low, high] with low below high{nearest}")
+    return [low, high]
 
 
 def require_whole(given: Any, name: str, low: int = 1) -> None:

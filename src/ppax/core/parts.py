@@ -86,10 +86,10 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
     `limits` are `low`, `high` (inclusive) and `choices`, which `options.py` checks. Further entries: `none` is another
     spelling of None in run files; with `paths` an import path may replace a choice; `words` is a dict of words that may
     be written for a number, such as {"all": 0}; `interval` is for a number of iterations, for which "50k steps" may
-    stand; `outside`, PATH or ADDRESS, says that the text names a file or a server, which a run file chooses only with
-    the user's trust; `code` says that the field holds a class, a function or an object, which run files name by its
-    import path; `convert` is a function that the constructor calls with the given value. A field of type `Table` is a
-    table of run files with free names.
+    stand; `bounds` is for [low, high], for which one number x may stand as [-x, x]; `outside`, PATH or ADDRESS, says
+    that the text names a file or a server, which a run file chooses only with the user's trust; `code` says that the
+    field holds a class, a function or an object, which run files name by its import path; `convert` is a function that
+    the constructor calls with the given value. A field of type `Table` is a table of run files with free names.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 
@@ -221,6 +221,7 @@ def _explained(cls: type) -> Any:
     """
     construct, fields = cls.__init__, dataclasses.fields(cls)  # type: ignore[misc,arg-type]
     known = [field.name for field in fields]
+    by_position = [field.name for field in fields if not field.kw_only]
     converted = {field.name: field.metadata["convert"] for field in fields if "convert" in field.metadata}
 
     @functools.wraps(construct)
@@ -229,8 +230,8 @@ def _explained(cls: type) -> Any:
         if unknown is not None:
             raise TypeError(f"{cls.__name__} has no option {unknown}: {_remedy(cls, unknown)}")
         if converted:
-            named = zip(known, values, strict=False)
-            values = (*(converted.get(name, _same)(x) for name, x in named), *values[len(known) :])
+            named = zip(by_position, values, strict=False)
+            values = (*(converted.get(name, _same)(x) for name, x in named), *values[len(by_position) :])
             options = {name: converted.get(name, _same)(x) for name, x in options.items()}
         construct(self, *values, **options)
 

@@ -320,13 +320,13 @@ class Minibatches(Protocol):
     """Protocol of minibatch rules, which draw the sequences of every gradient step of an epoch."""
 
     @property
-    def num_minibatches(self) -> int:
-        """Number of minibatches, so of gradient steps, in one epoch."""
+    def num_minibatches(self) -> int | None:
+        """Number of minibatches, so of gradient steps, in one epoch; None: all sequences / `size`."""
 
-    def size(self, sequences: int) -> int:
-        """Return the number of sequences in each minibatch, with padding, of a rollout of `sequences` sequences.
+    def size(self, sequences: int, length: int) -> int:
+        """Return the number of sequences in each minibatch, padding included, of a rollout of `sequences`.
 
-        Raises ConfigError where the rollout cannot be divided so.
+        A sequence has `length` steps. Raises ConfigError where the rollout cannot be divided so.
         """
 
     def __call__(self, batch: Batch, key: Key) -> MinibatchIndices:
@@ -583,13 +583,14 @@ class LoggerPart(Protocol):
 class LoggedRun(NamedTuple):
     """Run as its loggers see it when it starts or resumes: names, options, and the step at which it goes on."""
 
-    name: str  # of the run directory, or of the environment
+    name: str  # of the run directory, or of the environment; of a member of a sweep SWEEP/NUMBER
     path: Path | None  # run directory
     id: str  # of the run, in its directory; "" without one
     options: Mapping[str, Any]  # values by dotted path
     run_file: str  # text of the run file
     iteration: int  # iterations done; above 0: the run is resumed
     env_steps: int  # steps done
+    group: str = ""  # sweep of which the run is a member: its name with a part that no other sweep has; "": none
 
 
 class FileLogger(Logger, Protocol):

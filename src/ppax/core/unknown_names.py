@@ -1,8 +1,8 @@
 """Errors about unknown names of arguments and options, which say what to write instead.
 
 TABLE has the names of settings in other libraries. Stable-Baselines3 (with sb3-contrib and its Zoo), CleanRL and
-PureJaxRL have a column each; `others` are names of rl_games, rsl_rl, Brax, RLlib, Tianshou and Spinning Up that have
-one clear meaning. docs/glossary.md shows it.
+PureJaxRL have a column each; `others` are names of rl_games, rsl_rl, Brax, RLlib, rl8, Tianshou and Spinning Up that
+have one clear meaning. docs/glossary.md shows it.
 """
 
 from __future__ import annotations
@@ -133,7 +133,10 @@ def _plain(name: str) -> str:
     return name.lower().replace("-", "_")
 
 
-ROWS = "the number of minibatches, each of num_envs * num_steps / num_minibatches rows"
+ROWS = (
+    "the number of minibatches, each of num_envs * num_steps / num_minibatches rows; for a number of rows write "
+    'minibatch.part = "shuffle_rows" and minibatch.rows, in Python ppax.minibatches.ShuffleRows(rows=...)'
+)
 STEPS = "in steps of all environments together: iterations * num_envs * num_steps"
 TABLE = (
     SettingNames(
@@ -174,7 +177,14 @@ TABLE = (
         ("n_steps",),
         ("num_steps",),
         ("NUM_STEPS",),
-        ("horizon_length", "num_steps_per_env", "unroll_length", "rollout_length", "rollout_fragment_length"),
+        (
+            "horizon_length",
+            "num_steps_per_env",
+            "unroll_length",
+            "rollout_length",
+            "rollout_fragment_length",
+            "horizon",
+        ),
     ),
     SettingNames(
         "agent.num_epochs",
@@ -182,7 +192,14 @@ TABLE = (
         ("n_epochs",),
         ("update_epochs",),
         ("UPDATE_EPOCHS",),
-        ("mini_epochs", "num_learning_epochs", "num_updates_per_batch", "repeat_per_collect", "num_sgd_iter"),
+        (
+            "mini_epochs",
+            "num_learning_epochs",
+            "num_updates_per_batch",
+            "repeat_per_collect",
+            "num_sgd_iter",
+            "num_sgd_iters",
+        ),
     ),
     SettingNames(
         "agent.minibatch.num_minibatches",
@@ -245,7 +262,7 @@ TABLE = (
         ("vf_coef",),
         ("vf_coef",),
         ("VF_COEF",),
-        ("value_coef", "critic_coef", "value_loss_coef", "vf_loss_coeff", "vf_loss_coefficient"),
+        ("value_coef", "critic_coef", "value_loss_coef", "vf_loss_coeff", "vf_loss_coefficient", "vf_coeff"),
     ),
     SettingNames(
         "agent.max_grad_norm",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ MALFORMED = (
 DEEPEST = 100  # nested tables and lists; far above any file of ppax
 LARGEST = 2**1023  # integers up to it convert to float
 RUN_FILE_LIMIT = 2**20  # bytes of a run file; ten thousand swept values take a quarter of it
+YAML_LIMIT = 2**18  # characters of a file in YAML, whose parser takes seconds for so many
 LINE_LIMIT = 2**20  # bytes of a line of JSON; a row of five hundred metrics has 20 thousand
 # Flags that Windows lacks are 0 there
 PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -84,6 +86,90 @@ def from_toml(text: str) -> dict[str, Any]:
     """Return parsed TOML; ValueError if malformed."""
     table: dict[str, Any] = _parsed(lambda: tomllib.loads(text))
     return table
+
+
+def from_yaml(text: str) -> Any:
+    """Return parsed YAML: tables with texts as keys, lists, and scalars by the core schema of YAML 1.2.
+
+    So 1e-3 is a number and `off` a text, which YAML 1.1 reads otherwise. Only PyYAML's parser is used, whose events
+    are text; nothing is constructed by a tag. Raises ValueError for malformed YAML, more than YAML_LIMIT characters,
+    repeated keys, several documents, and for tags, anchors and aliases, a few of which would make a table of any size;
+    ImportError, which names the extra, without PyYAML.
+    """
+    if len(text) > YAML_LIMIT:
+        raise ValueError(f"has {len(text):,} characters; must have at most {YAML_LIMIT:,} in YAML; TOML may have more")
+    try:
+        import yaml
+    except ImportError as error:
+        raise ImportError(f'YAML cannot be read ({error}): pip install "ppax[yaml]"') from error
+
+    def parse() -> Any:
+        events = yaml.parse(text, Loader=yaml.SafeLoader)
+        try:
+            next(events)  # start of the stream
+            if isinstance(next(events), yaml.StreamEndEvent):
+                return None
+            content = _yaml_node(events, next(events))
+            next(events)  # end of the document
+            if not isinstance(next(events), yaml.StreamEndEvent):
+                raise ValueError("several documents; must be one")
+            return content
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            raise ValueError(f"line {mark.line + 1 if mark else 1}: {error.problem or error.context}") from error
+        except yaml.YAMLError as error:  # characters that YAML does not allow
+            raise ValueError(" ".join(str(error).split())) from error
+
+    return _parsed(parse)
+
+
+def _yaml_node(events: Iterator[Any], event: Any) -> Any:
+    """Return the value whose first event is `event`; the others are taken from `events`."""
+    line = f"line {event.start_mark.line + 1}"
+    kind = type(event).__name__
+    if event.anchor is not None:  # that of an alias, too
+        raise ValueError(f"{line}: an anchor or alias, {event.anchor[:60]!r}: write the value where it is used")
+    if event.tag is not None:
+        raise ValueError(
+            f"{line}: a tag, {event.tag[:60]!r}: leave it out; values are numbers, texts, lists and tables"
+        )
+    if kind == "ScalarEvent":
+        plain = event.style is None  # not in quotes
+        return _yaml_scalar(event.value) if plain else event.value
+    if kind == "SequenceStartEvent":
+        items = []
+        while type(inner := next(events)).__name__ != "SequenceEndEvent":
+            items.append(_yaml_node(events, inner))
+        return items
+    table: dict[str, Any] = {}
+    while type(inner := next(events)).__name__ != "MappingEndEvent":
+        key = _yaml_node(events, inner)
+        if not isinstance(key, str):
+            raise ValueError(f"line {inner.start_mark.line + 1}: a key, {str(key)[:60]}, that is no text; quote it")
+        if key in table:
+            raise ValueError(f"line {inner.start_mark.line + 1}: the key {key[:60]!r} is given twice in one table")
+        table[key] = _yaml_node(events, next(events))
+    return table
+
+
+# Core schema of YAML 1.2 (https://yaml.org/spec/1.2.2, 10.3.2), and underscores in numbers, as TOML has them
+YAML_WORDS = {"": None, "~": None} | dict.fromkeys(("null", "Null", "NULL"))
+YAML_WORDS |= dict.fromkeys(("true", "True", "TRUE"), True) | dict.fromkeys(("false", "False", "FALSE"), False)
+YAML_INT = re.compile(r"[-+]?[0-9]+(_[0-9]+)*|0o[0-7]+|0x[0-9a-fA-F]+")
+YAML_FLOAT = re.compile(
+    r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+)
+
+
+def _yaml_scalar(text: str) -> Any:
+    """Return the value of a scalar of YAML without quotes: None, a boolean, a number or the text itself."""
+    if text in YAML_WORDS:
+        return YAML_WORDS[text]
+    if YAML_INT.fullmatch(text):
+        return int(text, 0 if text[:2] in ("0o", "0x") else 10)
+    if YAML_FLOAT.fullmatch(text):
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    return text
 
 
 def read_json(path: Path, limit: int) -> Any:

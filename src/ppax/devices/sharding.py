@@ -43,6 +43,7 @@ PLATFORMS = {
     "rocm": Platform(("rocm",), "gpu"),
     "tpu": Platform(("tpu",), "tpu"),
 }
+ON_THE_CPU = "to run on the CPU write --device cpu, in Python or for any command JAX_PLATFORMS=cpu"
 SPLIT = PartitionSpec(AXIS)  # sharded along the leading axis
 SAME = PartitionSpec()  # replicated
 
@@ -101,13 +102,19 @@ def keep_apart() -> None:
 
 
 def require_backend() -> None:
-    """Raise ConfigError if JAX cannot use the platform that the environment variable JAX_PLATFORMS names."""
+    """Raise ConfigError if JAX cannot start, on the platform that JAX_PLATFORMS names or on those that it finds.
+
+    JAX_PLATFORMS is an environment variable. Without it, a plugin for GPUs that is installed and broken is an error.
+    """
     try:
         jax.local_devices()
     except (AssertionError, RuntimeError) as error:  # AssertionError without a text: "cuda" without JAX's plugin for it
+        named = os.environ.get("JAX_PLATFORMS")
+        if not named:
+            raise ConfigError(f"JAX cannot start: {error or 'no backend'}; {ON_THE_CPU}") from error
         raise ConfigError(
-            f"JAX_PLATFORMS = {os.environ.get('JAX_PLATFORMS')!r}: {error or 'no such backend here'}; unset it to use "
-            'an installed backend, or install JAX for it: pip install "ppax[cuda13]"'
+            f"JAX_PLATFORMS = {named!r}: {error or 'no such backend here'}; unset it to use an installed backend, or "
+            f'install JAX for it, pip install "ppax[cuda13]"; {ON_THE_CPU}'
         ) from error
 
 
@@ -132,7 +139,7 @@ def use_device(name: str) -> None:
     jax.config.update("jax_platforms", before)
     raise ConfigError(
         f"--device {name}: JAX finds no such device here{why}; leave it out to use what JAX finds, or install JAX for "
-        'it, for NVIDIA GPUs by pip install "ppax[cuda13]"'
+        f'it, for NVIDIA GPUs by pip install "ppax[cuda13]"; {ON_THE_CPU}'
     )
 
 
@@ -198,10 +205,13 @@ def _devices() -> list[jax.Device]:
 
 
 def local(tree: Any) -> Any:
-    """Return arrays that are replicated over devices as arrays of one device, and sharded ones as NumPy arrays."""
+    """Return arrays that are replicated over devices as arrays of one device, and sharded ones as NumPy arrays.
+
+    Traced arrays stay as they are.
+    """
 
     def one(x: Any) -> Any:
-        if not isinstance(x, Array) or len(x.sharding.device_set) == 1:
+        if not isinstance(x, Array) or isinstance(x, jax.core.Tracer) or len(x.sharding.device_set) == 1:
             return x
         return x.addressable_data(0) if x.is_fully_replicated else np.asarray(x)
 

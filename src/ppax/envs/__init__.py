@@ -17,6 +17,7 @@ from ppax.envs.making import (
     require_native,
     with_schedule,
 )
+from ppax.envs.sensors import lidar, lidar_rays
 from ppax.envs.settings import ARGUMENTS, TIMEOUT, VECTORIZATIONS, EnvSettings
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import PoolResets, VectorEnv
@@ -55,6 +56,8 @@ __all__ = [
     "for_evaluation",
     "grouped",
     "host",
+    "lidar",
+    "lidar_rays",
     "make",
     "other_params",
     "require_native",

@@ -19,7 +19,7 @@ from ppax.envs.builtin.navigator import CROWD
 from ppax.envs.curriculum import check_schedule, values_at
 from ppax.envs.hosting.faults import close_all
 from ppax.envs.hosting.host_env import HostEnv, host
-from ppax.envs.settings import TIMEOUT, EnvSettings, checked_num_envs
+from ppax.envs.settings import TIMEOUT, EnvSettings, checked_clip, checked_num_envs
 from ppax.envs.suites import registry
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import PoolResets, VectorEnv, fresh_resets
@@ -75,7 +75,7 @@ def make(
     timeout: float = TIMEOUT,
     info_metrics: Sequence[str] | None = None,
     schedule: Schedule | None = None,
-    clip_actions: float | None = None,
+    clip_actions: float | Sequence[float] | None = None,
 ) -> Env:
     """Return `num_envs` copies of the environment called `name`, with its usual time limit.
 
@@ -89,8 +89,8 @@ def make(
     parameters by name or dotted path (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5, "high": 2.0}`
     from which every reset samples uniformly. Any other name is an argument of the environment's own constructor.
     `schedule` changes parameters of a compiled environment over training (a curriculum; evaluations use the final
-    values), as `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips its continuous actions to
-    [-clip_actions, clip_actions].
+    values), as `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips continuous actions to [low,
+    high], or to [-x, x] for one number x.
 
     Raises ConfigError for a wrong name or argument, ImportError for a missing library, EnvError of a host environment.
     """
@@ -104,7 +104,7 @@ def make(
         info_metrics=None if info_metrics is None else tuple(info_metrics),
         env_params=dict(env_params or {}),
         schedule=schedule,
-        clip_actions=clip_actions,
+        clip_actions=checked_clip(clip_actions),
         by_name=True,
     )
     if name not in BUILTIN and imported.is_own(name):
@@ -251,7 +251,6 @@ def _refuse_compiled_only(name: str, settings: EnvSettings) -> None:
     `name` is that of an environment on the host.
     """
     settings.refuse(("schedule",), f"{name} is stepped on the host, where no number is traced")
-    settings.refuse(("clip_actions",), f"{name} is stepped on the host: wrap it in gymnasium.wrappers.ClipAction")
 
 
 def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:

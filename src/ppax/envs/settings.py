@@ -34,7 +34,7 @@ class EnvSettings:
     info_metrics: tuple[str, ...] | None = None  # entries of `info` that are logged; None: is_success, if it is there
     timeout: float = dataclasses.field(default=TIMEOUT, compare=False)  # seconds for a step of a worker process
     env_params: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
-    clip_actions: float | None = None  # largest absolute value of a continuous action's element
+    clip_actions: tuple[float, float] | None = None  # low, high of a continuous action's element
     schedule: Any = dataclasses.field(default=None, compare=False)  # of the environment's numbers; None: constant
     by_name: bool = dataclasses.field(default=False, compare=False)  # True: `make` can make it again
 
@@ -75,13 +75,25 @@ class EnvSettings:
                 raise ConfigError(f"{name} = {value!r}: {reason}; leave it out")
 
 
+CLIP_ACTIONS = Option("clip_actions", float, many=True, optional=True, limits={"bounds": True})
+
+
+def checked_clip(clip_actions: Any) -> tuple[float, float] | None:
+    """Return the bounds (low, high) of `clip_actions`: these, or one number x for (-x, x); None for None.
+
+    Raises ConfigError for anything else.
+    """
+    checked = check_value(CLIP_ACTIONS, clip_actions)
+    return None if checked is None else tuple(checked)
+
+
 def checked_num_envs(num_envs: Any) -> int:
     """Return the number of environments as an int; ConfigError if it is no whole number of at least 1."""
     whole = int(num_envs) if isinstance(num_envs, np.integer) else num_envs
     return check_value(Option("num_envs", int, limits={"low": 1}), whole)  # type: ignore[no-any-return]
 
 
-NATIVE = ("num_envs", "env_params", "clip_actions", "schedule")  # arguments of `make` that `host` does not take by name
+NATIVE = ("num_envs", "env_params", "schedule")  # arguments of `make` that `host` does not take by name
 DEFAULT = EnvSettings()
 DEFAULTS = {field.name: getattr(DEFAULT, field.name) for field in dataclasses.fields(EnvSettings)}
 ARGUMENTS = tuple(name for name in DEFAULTS if name not in ("env", "players", "by_name"))

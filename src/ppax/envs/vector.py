@@ -30,6 +30,7 @@ from ppax.envs.wrappers.agent_groups import (
 )
 from ppax.envs.wrappers.time import TimeLimit
 from ppax.envs.wrappers.views import TeamView
+from ppax.envs.wrappers.wrapper import Wrapper
 
 # Resets within a step of many environments: one for each environment, or a small pool that they share.
 
@@ -103,6 +104,14 @@ class VectorEnv:
     def action_space(self) -> spaces.Space:
         """Space of one stream's action; a stream is one agent in one environment."""
         return self.env.action_space
+
+    @property
+    def unwrapped(self) -> Environment:
+        """Environment inside all wrappers of `env`, such as its time limit; its states are those of a trajectory."""
+        inner = self.env
+        while isinstance(inner, Wrapper):
+            inner = inner.env
+        return inner
 
     @property
     def actor_obs(self) -> tuple[str, ...]:

@@ -10,16 +10,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays.sequences import masked_mean
-from ppax.core.types import ConfigError, ExtensionState, Key, LearnerState, Scalar, number, part
+from ppax.core.protocols import Optimizer
+from ppax.core.types import ConfigError, ExtensionState, Key, LearnerState, Scalar, number, part, static
 from ppax.ppo.extension import After, Extension, Learned, Observed
+from ppax.ppo.optimizers import ActorCritic, frozen_where
 
 RATE_STEP = 1.5  # factor of one change of the learning rate
 NOT_MOVED = 1e-10  # largest KL that is mere rounding, as before the first step: the learning rate is not raised
@@ -33,6 +36,20 @@ class KLState(NamedTuple):
     rate: Any = None  # [] factor on the learning rate
     coef: Any = None  # [] factor on the loss's kl_coef
     stopped: Any = None  # [] bool; only inside an update
+
+
+@part
+class Stopped:
+    """Optimiser that changes nothing where `stopped` [] is True: neither parameters nor its state."""
+
+    optimizer: Optimizer
+    stopped: Array
+
+    elementwise: ClassVar[bool] = False
+
+    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
+        """Return the optax transformation of `optimizer`, which changes nothing where `stopped`."""
+        return frozen_where(self.optimizer(learning_rate), lambda epoch: self.stopped)
 
 
 @part
@@ -57,6 +74,12 @@ class KLControl(Extension):
         default=None,
         above=0.0,
     )
+    stops: str = static(
+        "gradient steps that the early stop ends: all, or those of the actor alone, while the critic goes on learning; "
+        "actor needs the optimizer actor_critic",
+        default="all",
+        choices=("all", "actor"),
+    )
 
     @property
     def needs_latest_policy(self) -> str:
@@ -69,15 +92,24 @@ class KLControl(Extension):
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
         """Return KLControl's first state: factors of 1 on learning rate and kl_coef; None for a control that is off.
 
-        Raises ConfigError for a loss without a kl_coef to adapt, and where an update has only one gradient step.
+        Raises ConfigError for a loss without a kl_coef to adapt, where an update has only one gradient step, and for an
+        early stop of the actor whose optimiser is also the critic's.
         """
+        if self.stops == "actor" and self.target_kl is None:
+            raise ConfigError("kl_control.stops = 'actor': nothing stops without a target; set kl_control.target_kl")
+        if self.stops == "actor" and not isinstance(agent.optimizer, ActorCritic):
+            raise ConfigError(
+                f"kl_control.stops = 'actor': {type(agent.optimizer).__name__} takes the steps of actor and critic "
+                'together; give each its own, [agent.optimizer] part = "actor_critic" (ppax.optimizers.ActorCritic), '
+                "or leave it out; nearest: all"
+            )
         loss = agent.loss
         names = [field.name for field in dataclasses.fields(loss)] if dataclasses.is_dataclass(loss) else []
         if self.coef_target is not None and "kl_coef" not in names:
             raise ConfigError(
                 f"kl_control.coef_target: {type(loss).__name__} has no kl_coef to adapt; use KLPenalty (kl_penalty)"
             )
-        if agent.num_epochs * agent.minibatch.num_minibatches == 1 and self.needs_latest_policy:
+        if agent.num_epochs == agent.minibatch.num_minibatches == 1 and self.needs_latest_policy:
             raise ConfigError(
                 f"kl_control.{self.needs_latest_policy}: with one gradient step per update the KL before it is always "
                 "0; set num_epochs or minibatch.num_minibatches to at least 2, or leave it out"
@@ -91,12 +123,18 @@ class KLControl(Extension):
         return state._replace(stopped=None if self.target_kl is None else jnp.bool_(False))
 
     def adapt(self, agent: Any, inner: KLState) -> Any:
-        """Return the agent with learning rate and kl_coef of its loss multiplied by the factors that `inner` holds."""
+        """Return the agent with learning rate and kl_coef of its loss multiplied by the factors that `inner` holds.
+
+        Where the early stop ends the actor's steps alone, the actor's optimiser changes nothing after it.
+        """
         if inner.rate is not None:
             agent = dataclasses.replace(agent, learning_rate=agent.learning_rate * inner.rate)
         if inner.coef is not None:
             adapted = dataclasses.replace(agent.loss, kl_coef=agent.loss.kl_coef * inner.coef)
             agent = dataclasses.replace(agent, loss=adapted)
+        if inner.stopped is not None and self.stops == "actor":
+            optimizer = dataclasses.replace(agent.optimizer, actor=Stopped(agent.optimizer.actor, inner.stopped))
+            agent = dataclasses.replace(agent, optimizer=optimizer)
         return agent
 
     def observe(self, agent: Any, inner: KLState, metrics: Mapping[str, Array], acts: Array) -> Observed:
@@ -116,7 +154,10 @@ class KLControl(Extension):
         state = jax.tree.map(partial(jnp.where, acts), KLState(rate, coef, stopped), inner)
         if state.stopped is None:
             return Observed(state)
-        return Observed(state, ~state.stopped, {"updates_skipped": state.stopped.astype(jnp.float32)})
+        skipped = {"updates_skipped": state.stopped.astype(jnp.float32)}
+        if self.stops == "actor":  # by `adapt`; the step itself is taken, as the critic learns from it
+            return Observed(state, None, skipped)
+        return Observed(state, ~state.stopped, skipped)
 
     def after(self, agent: Any, learner: LearnerState, state: KLState, inner: KLState, learned: Learned) -> After:
         """Return KLControl's state with kl_coef adapted by the mean KL of the update's last epoch.

@@ -146,8 +146,8 @@ class PPG(Extension):
         `batch` has the sequences [rollouts * M, L] of the last rollouts, and `before` is PPG's state before the phase.
         """
         vector, to_params = ravel_pytree({"network": learner.params, "head": before.head})
-        sequences = len(batch.steps.valid)
-        size = agent.minibatch.size(sequences // self.rollouts)  # as large as PPO's own
+        sequences, length = batch.steps.valid.shape
+        size = agent.minibatch.size(sequences // self.rollouts, length)  # as large as PPO's own
 
         def epoch(training: Descent, key: Key) -> tuple[Descent, Array]:
             drawn = split_minibatches(agent.minibatch(batch, key), size, sequences)

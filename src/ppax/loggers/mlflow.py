@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import threading
 import time
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -25,6 +26,8 @@ RUN_ID = re.compile(r"[0-9a-f]{32}")
 NAME = re.compile(r"[^\w./: -]")  # what MLflow does not allow in names of metrics
 BATCH = {"metrics": 1000, "params": 100}  # limits of one request
 LONGEST = 6000  # characters of a parameter's value
+PARENT, SWEEP = "mlflow.parentRunId", "ppax.sweep"  # tags of a member of a sweep, and of the run above all members
+OPENING = threading.Lock()  # members of a sweep open their runs at the same time: one creates database and parent
 
 
 @part
@@ -72,9 +75,10 @@ class MLflowRun:
     def __init__(self, part: MLflow, run: LoggedRun):
         from mlflow import MlflowClient
 
-        self._client = MlflowClient(part.tracking_uri)
         self._last = -1  # iteration of the last row that is logged already
-        self._id = self._resumed(run) or self._created(part, run)
+        with OPENING:
+            self._client = MlflowClient(part.tracking_uri)
+            self._id = self._resumed(run) or self._created(part, run)
         self._log_options(run)
         self._monitor = self._monitored(part, run) if part.system_metrics else None
 
@@ -123,12 +127,32 @@ class MLflowRun:
 
     def _created(self, part: MLflow, run: LoggedRun) -> str:
         """Create an MLflow run and return its id, which is recorded in the run directory."""
+        experiment = self._experiment(part.experiment)
         tags = {"ppax.run_id": run.id} if run.id else {}
-        created = self._client.create_run(self._experiment(part.experiment), tags=tags, run_name=run.name)
+        tags |= {PARENT: self._sweep(experiment, run.group)} if run.group else {}
+        created = self._client.create_run(experiment, tags=tags, run_name=run.name)
         run_id: str = created.info.run_id
         if run.path is not None:
             safe_files.write_text(run.path / RECORD, json.dumps({"run_id": run_id}) + "\n")
         return run_id
+
+    def _sweep(self, experiment: str, group: str) -> str:
+        """Return the id of the MLflow run under which the members of a sweep, `group`, stand; the first creates it."""
+        known = self._sweeps(experiment, group)
+        if known:
+            return known[0]
+        own: str = self._client.create_run(experiment, tags={SWEEP: group}, run_name=group).info.run_id
+        self._client.set_terminated(own)  # it has no rows, and no member knows which one ends last
+        first = self._sweeps(experiment, group)[0]
+        if first != own:  # another machine of a cluster has created one, too
+            self._client.delete_run(own)
+        return first
+
+    def _sweeps(self, experiment: str, group: str) -> list[str]:
+        """Return the ids of the MLflow runs that stand for a sweep, the oldest first."""
+        order = ["attributes.start_time ASC", "attributes.run_id ASC"]
+        found = self._client.search_runs([experiment], f"tags.`{SWEEP}` = '{group}'", order_by=order)
+        return [run.info.run_id for run in found]
 
     def _experiment(self, name: str) -> str:
         """Return the id of the experiment called `name`, which is created if missing."""

@@ -27,7 +27,10 @@ class WandB:
 
     project: str = static("name of the project", default="ppax")
     entity: str | None = static("user or team that owns the project; none: your own", default=None, outside=ADDRESS)
-    group: str | None = static("group of runs that belong together, as seeds of one setting", default=None)
+    group: str | None = static(
+        "group of runs that belong together, as seeds of one setting; none: the members of a sweep are one",
+        default=None,
+    )
     mode: str | None = static(
         "online, or offline: only files in wandb/ of the working directory, which `wandb sync` sends later; none: the "
         "environment variable WANDB_MODE, or online",
@@ -78,7 +81,7 @@ class WandBRun:
         self._run = wandb.init(
             entity=part.entity,
             project=part.project,
-            group=part.group,
+            group=part.group or run.group or None,
             mode=part.mode,  # type: ignore[arg-type]
             id=run.id or None,
             name=run.name,

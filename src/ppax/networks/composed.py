@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -14,9 +16,9 @@ from ppax.core.parts import brief, slot, slot_table
 from ppax.core.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
 from ppax.distributions import normal as equations
 from ppax.networks.encoders import Auto, EntryReader, Flat, named_encoders, readers
-from ppax.networks.heads import FAMILIES, BoxOptions, Head, head_for, require_features_for_noise, same_actions
+from ppax.networks.heads import BOX_DEFAULTS, BoxOptions, Head, head_for, require_features_for_noise, same_actions
 from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense, init_dense, init_layers, layers, rescaled_dense
-from ppax.networks.memories import AT_ONCE, OWN, MemoryPart, NoMemory, Stack, rematerialised
+from ppax.networks.memories import AT_ONCE, OWN, MemoryPart, NoMemory, Stack, Window, rematerialised
 from ppax.networks.modules import ModuleNetwork
 from ppax.networks.observations import Entry, entries, observation_space_of, select
 
@@ -44,6 +46,7 @@ class Tower:
         "activation function of the hidden layers", default=None, choices=tuple(ACTIVATIONS), none=SAME
     )
     layer_norm: bool | None = static("layer norm after each hidden layer", default=None, none=SAME)
+    residual: bool | None = static("residual connections around hidden layers", default=None, none=SAME)
 
     def option(self, name: str, network: Any) -> Any:
         """Return the value of an option of the actor or critic: its own, or that of `network` where it is left out."""
@@ -56,8 +59,9 @@ class Tower:
 
         `readers` are the encoders, each with the entries of the observation that it reads.
         """
-        names = ("memory", "hidden", "head_hidden", "activation", "layer_norm")
+        names = ("memory", "hidden", "head_hidden", "activation", "layer_norm", "residual")
         chosen = {name: self.option(name, network) for name in names}
+        chosen["memory"] = with_columns(chosen["memory"], readers, chosen["hidden"])
         return Torso(readers, **chosen, gain=network.hidden_gain, remat=network.remat)
 
 
@@ -73,6 +77,7 @@ class Torso(NamedTuple):
     head_hidden: tuple[int, ...]
     activation: str
     layer_norm: bool
+    residual: bool
     gain: float  # of the hidden layers' initial weights
     remat: bool
 
@@ -114,7 +119,7 @@ class Torso(NamedTuple):
         vectors = [reader.read(encoders.get(reader.name), obs, dtype) for reader in self.readers]
         x = vectors[0] if len(vectors) == 1 else jnp.concatenate(vectors)
         # the first layer reads observations, standardised or not: rounded, two that differ by less than 2^-8 are equal
-        x = layers(params, x, self.hidden, self.activation, exact=True)
+        x = layers(params, x, self.hidden, self.activation, exact=True, residual=self.residual)
         return self.memory.project_in(params.get("memory"), x)
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
@@ -145,18 +150,62 @@ class Torso(NamedTuple):
 
         `x` is a vector that `project_out` returns.
         """
-        return layers(params, x, self.head_hidden, self.activation)
+        return layers(params, x, self.head_hidden, self.activation, residual=self.residual)
+
+    def require_residual(self, name: str) -> None:
+        """Raise ConfigError where residual connections are on, and no hidden layer has as many outputs as inputs.
+
+        `name` is "actor" or "critic".
+        """
+        read = sum(reader.size() for reader in self.readers)
+        chains = (read, *self.hidden), (self.memory.output_size(self.size()), *self.head_hidden)
+        if self.residual and not any(a == b for sizes in chains for a, b in pairwise(sizes)):
+            raise ConfigError(
+                f"network.residual = true: no hidden layer of the {name} has as many outputs as inputs: the widths "
+                f"after {read} inputs are {list(self.hidden)}; write one twice, as hidden = [64, 64], or false"
+            )
 
     def latent_size(self) -> int:
         """Return the number of inputs of the last, linear layer of a head (policy or value)."""
         return (self.memory.output_size(self.size()), *self.head_hidden)[-1]
 
 
+def with_columns(memory: MemoryPart, readers: tuple[EntryReader, ...], hidden: tuple[int, ...]) -> MemoryPart:
+    """Return `memory`; a window of single entries has their places among the features of the `readers`.
+
+    Raises ConfigError where an entry is not read, or where layers between the entries and the window (`hidden`, a
+    stack) mix them.
+    """
+    cell = memory.cell if isinstance(memory, Stack) else memory
+    if not isinstance(cell, Window) or not cell.entries:
+        return memory
+    given = f"network.memory.entries = {list(cell.entries)}"
+    if cell is not memory:
+        raise ConfigError(f'{given}: the layers of a stack mix the entries; write part = "window" without a stack')
+    if hidden:
+        raise ConfigError(
+            f"{given}: the hidden layers before the memory mix the entries; write network.hidden = [], and the layers "
+            f"after it: network.memory.hidden = {list(hidden)}"
+        )
+    places: dict[str, range] = {}
+    size = 0
+    for reader in readers:
+        places[reader.name] = range(size, size := size + reader.size())
+    for name in cell.entries:
+        if name not in places:
+            nearest = difflib.get_close_matches(name, places, n=1, cutoff=0.0)[0]
+            raise ConfigError(
+                f"{given}: no entry {name!r} among those that the encoders read; there are {', '.join(places)}; "
+                f"nearest: {nearest}"
+            )
+    return dataclasses.replace(cell, columns=tuple(i for name in cell.entries for i in places[name]))
+
+
 AUTO, NONE = Auto(), NoMemory()
 
 
 @part
-class Composed:
+class Composed(BoxOptions):
     """Actor-critic network of encoders, dense layers, a memory and heads. Construct it with `network(env)`."""
 
     actor_readers: tuple[EntryReader, ...] = static()
@@ -174,27 +223,17 @@ class Composed:
     )
     activation: str = static("activation function of the hidden layers", default="tanh", choices=tuple(ACTIVATIONS))
     layer_norm: bool = static("layer norm after each hidden layer, before its activation", default=False)
+    residual: bool = static(
+        "residual connections: each hidden layer with as many outputs as inputs adds its input to its output",
+        default=False,
+    )
     hidden_gain: float = static("gain of the hidden layers' orthogonal weights", default=HIDDEN_GAIN, above=0.0)
     policy_gain: float = static("gain of the policy's last layer", default=0.01, above=0.0)
     value_gain: float = static("gain of the value's last layer", default=1.0, above=0.0)
     remat: bool = static("recompute the memory's scan in the backward pass: less memory, more time", default=False)
     shared: bool = static("share one torso between actor and critic instead of one each", default=False)
-    log_std_init: float = static("initial log standard deviation of Box actions", default=0.0)
     actor_obs: tuple[str, ...] = static("the actor's entries of a Dict observation; empty: all", default=())
     critic_obs: tuple[str, ...] = static("the critic's entries of a Dict observation; empty: all", default=())
-    distribution: str = static(
-        "distribution of Box actions: normal (clipped to the box), squashed (tanh), beta, or ball (tanh of the norm); "
-        "or the import path of a function action space -> head",
-        default="normal",
-        choices=FAMILIES,
-        paths=True,
-    )
-    state_std: bool = static("state-dependent standard deviation of Box actions", default=False)
-    std_min: float | None = static("lower bound of the standard deviation of Box actions", default=None, above=0.0)
-    std_max: float | None = static("upper bound of the standard deviation of Box actions", default=None, above=0.0)
-    ball_radius: float | None = static(
-        "radius of distribution ball; by default half the width of the box", default=None, above=0.0
-    )
     gsde: bool = static(
         "gSDE: the standard deviation of Box actions is a linear function of the features; the extension held_noise "
         "holds the noise for several steps",
@@ -327,7 +366,7 @@ def network(
     actor_obs = tuple(actor_obs) or getattr(env, "actor_obs", ())
     named = {"actor": tuple(actor_obs), "critic": tuple(critic_obs)}
     seen = {name: select(available, chosen, f"{name}_obs") for name, chosen in named.items()}
-    box = {name: options[name] for name in BoxOptions._fields if name in options}
+    box = {name: options[name] for name in BOX_DEFAULTS if name in options}
     made = Composed(
         actor_readers=(),
         critic_readers=(),
@@ -345,7 +384,10 @@ def network(
         **options,
     )
     check_towers(made, seen)
-    return _with_readers(made, seen)
+    made = _with_readers(made, seen)
+    for name, torso in made.torsos().items():  # raises ConfigError where a window does not fit the entries
+        torso.require_residual(name)
+    return made
 
 
 def mlp(

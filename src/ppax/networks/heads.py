@@ -7,7 +7,7 @@ import difflib
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -187,27 +187,55 @@ class JointHead:
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Joint:
         """Return the joint distribution from `outputs` [size] and `log_std` [log_std_size].
 
-        The action mask is a dict or tuple like the action; that of a Dict space may omit components.
+        The action mask is a dict or tuple like the action; that of a Dict space may omit components. Environments on
+        the host give it flat: the masks of all components in one array, one entry for each component without choices.
         """
+        flat = isinstance(action_mask, jax.Array | np.ndarray)
+        given: Any = self._apart(action_mask) if flat else action_mask
         components, at, log_std_at = [], 0, 0
         for i, head in enumerate(self.heads):
             own = None if log_std is None else log_std[..., log_std_at : log_std_at + head.log_std_size]
-            mask = action_mask if action_mask is None or self.names is None else action_mask.get(self.names[i])
-            mask = action_mask[i] if action_mask is not None and self.names is None else mask
+            mask = given if given is None or self.names is None else given.get(self.names[i])
+            mask = given[i] if given is not None and self.names is None else mask
             components.append(head(outputs[..., at : at + head.size], own, mask))
             at, log_std_at = at + head.size, log_std_at + head.log_std_size
         return Joint(tuple(components) if self.names is None else dict(zip(self.names, components, strict=True)))
 
+    def _apart(self, flat: Any) -> dict[str, Array] | tuple[Array, ...]:
+        """Return a flat mask as a dict or tuple of the components' masks."""
+        ends = np.cumsum([_mask_size(head) for head in self.heads])
+        parts = tuple(flat[..., end - _mask_size(head) : end] for end, head in zip(ends, self.heads, strict=True))
+        return parts if self.names is None else dict(zip(self.names, parts, strict=True))
 
-class BoxOptions(NamedTuple):
-    """Options of the distribution of Box actions; in run files they are among the network's options."""
 
-    distribution: str = "normal"
-    state_std: bool = False
-    std_min: float | None = None
-    std_max: float | None = None
-    ball_radius: float | None = None
-    log_std_init: float = 0.0  # initial log standard deviation
+def _mask_size(head: Head) -> int:
+    """Return the number of entries of a component in a flat action mask; 1 for a component without choices."""
+    if isinstance(head, JointHead):
+        return sum(map(_mask_size, head.heads))
+    return head.size if isinstance(head, CategoricalHead | IndependentHead) else 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoxOptions:
+    """Options of Box actions: those of `head_for`, and fields of every network that has a head of ppax."""
+
+    log_std_init: float = static("initial log standard deviation of Box actions", default=0.0)
+    distribution: str = static(
+        "distribution of Box actions: normal (clipped to the box), squashed (tanh), beta, or ball (tanh of the norm); "
+        "or the import path of a function action space -> head",
+        default="normal",
+        choices=FAMILIES,
+        paths=True,
+    )
+    state_std: bool = static("state-dependent standard deviation of Box actions", default=False)
+    std_min: float | None = static("lower bound of the standard deviation of Box actions", default=None, above=0.0)
+    std_max: float | None = static("upper bound of the standard deviation of Box actions", default=None, above=0.0)
+    ball_radius: float | None = static(
+        "radius of distribution ball; by default half the width of the box", default=None, above=0.0
+    )
+
+
+BOX_DEFAULTS = {field.name: field.default for field in dataclasses.fields(BoxOptions)}
 
 
 def head_for(space: spaces.Space, distribution: str = "normal", **box: Any) -> Head:
@@ -217,13 +245,13 @@ def head_for(space: spaces.Space, distribution: str = "normal", **box: Any) -> H
     not depend on the state start at exp(log_std_init): as parameters, the network initialises them; with `state_std`,
     the head adds an offset to the network's outputs. Raises ConfigError where an option is invalid.
     """
-    options = BoxOptions(distribution, **box)
+    options = BoxOptions(distribution=distribution, **box)
     if imports.is_path(distribution):
         return _own_head(space, options)
     _check(options)
     if not has_box(space):
-        for name, value, default in zip(options._fields, options, BoxOptions(), strict=True):
-            if value != default:
+        for name, default in BOX_DEFAULTS.items():
+            if (value := getattr(options, name)) != default:
                 raise ConfigError(f"{name} = {value!r}: an option of Box actions, and {space} has none; leave it out")
     return _head(space, options, "action space")
 
@@ -252,8 +280,8 @@ def _own_head(space: spaces.Space, options: BoxOptions) -> Head:
     Raises ConfigError where the result is no head, or where other options are set.
     """
     text = f"network.distribution = {options.distribution!r}"
-    for name, value in options._replace(distribution="normal")._asdict().items():
-        if value != BoxOptions._field_defaults[name]:
+    for name, default in BOX_DEFAULTS.items():
+        if name != "distribution" and (value := getattr(options, name)) != default:
             raise ConfigError(f"{name} = {value!r}: an option of the distributions of ppax; leave it out with {text}")
     make = imports.load(options.distribution, "network.distribution")
     if not callable(make):

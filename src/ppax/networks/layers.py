@@ -75,17 +75,21 @@ def init_layers(
     return {name: layer | norms[name] for name, layer in params.items()}
 
 
-def layers(params: Params, x: Array, widths: tuple[int, ...], activation: str, exact: bool = False) -> Array:
+def layers(
+    params: Params, x: Array, widths: tuple[int, ...], activation: str, exact: bool = False, residual: bool = False
+) -> Array:
     """Return the output of consecutive dense layers for one vector.
 
-    After each layer follow its layer normalisation, if it has one, and the activation. With `exact`, the first layer
-    computes in full precision, even where the others round the factors of their products to bfloat16.
+    After each layer follow its layer normalisation, if it has one, and the activation. With `residual`, a layer with as
+    many outputs as inputs adds its input (He et al. 2016, https://arxiv.org/abs/1512.03385). With `exact`, the first
+    layer computes in full precision, even where the others round the factors of their products to bfloat16.
     """
     for i in range(len(widths)):
         layer = params[str(i)]
         with rounding(rounding.value and not (exact and i == 0)):
-            x = dense(layer, x)
-        x = ACTIVATIONS[activation](layer_norm(layer["norm"], x) if "norm" in layer else x)
+            y = dense(layer, x)
+        y = ACTIVATIONS[activation](layer_norm(layer["norm"], y) if "norm" in layer else y)
+        x = x + y if residual and x.shape == y.shape else y
     return x
 
 

@@ -24,7 +24,7 @@ from ppax.core.parts import Code, Table
 from ppax.core.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
 from ppax.networks.adapters import NNX, Equinox, Linen, label_of
 from ppax.networks.encoders import EntryReader
-from ppax.networks.heads import FAMILIES, BoxOptions, Head, head_for
+from ppax.networks.heads import BOX_DEFAULTS, BoxOptions, Head, head_for
 from ppax.networks.layers import dense, init_dense, rescaled_dense
 from ppax.networks.observations import entries, observation_space_of, select
 
@@ -41,7 +41,7 @@ class ModuleOutput(NamedTuple):
 
 
 @part
-class ModuleNetwork:
+class ModuleNetwork(BoxOptions):
     """Network of one module of another library. Construct it with `nnx(env, module)`, `linen` or `equinox`."""
 
     reader: EntryReader = static()
@@ -53,20 +53,6 @@ class ModuleNetwork:
         code=True,
     )
     arguments: Table = static("arguments of the class or function", default=Table(), convert=Table)
-    log_std_init: float = static("initial log standard deviation of Box actions", default=0.0)
-    distribution: str = static(
-        "distribution of Box actions: normal (clipped to the box), squashed (tanh), beta, or ball (tanh of the norm); "
-        "or the import path of a function action space -> head",
-        default="normal",
-        choices=FAMILIES,
-        paths=True,
-    )
-    state_std: bool = static("state-dependent standard deviation of Box actions", default=False)
-    std_min: float | None = static("lower bound of the standard deviation of Box actions", default=None, above=0.0)
-    std_max: float | None = static("upper bound of the standard deviation of Box actions", default=None, above=0.0)
-    ball_radius: float | None = static(
-        "radius of distribution ball; by default half the width of the box", default=None, above=0.0
-    )
 
     adapter: ClassVar[Any]  # class of the adapter of the library
 
@@ -80,7 +66,7 @@ class ModuleNetwork:
             )
         seen = select(tuple(entries(observation_space_of(env))), (), "module")
         adapted: Any = cls.adapter(module, arguments)
-        given = {name: box[name] for name in BoxOptions._fields if name in box}
+        given = {name: box[name] for name in BOX_DEFAULTS if name in box}
         head = head_for(env.action_space, **given)
         made = cls(EntryReader(seen, adapted), head, adapted.module, adapted.arguments, **box)
         made.output_shapes(jax.eval_shape(made.init_module, jax.random.key(0)))  # raises ConfigError where it is wrong

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,7 @@ from jax import Array
 from ppax.arrays.sequences import nearest_divisors
 from ppax.core.types import Batch, ConfigError, Key, MinibatchIndices, Scalar, number, part, static
 
-__all__ = ["Prioritised", "Shuffle"]
+__all__ = ["Prioritised", "Shuffle", "ShuffleRows"]
 
 
 SORT_BELOW = 256  # below this size a sort costs little, and all permutations are possible
@@ -32,7 +34,7 @@ class Shuffle:
         "draw a new order in each epoch; otherwise minibatches are the sequences stream by stream", default=True
     )
 
-    def size(self, sequences: int) -> int:
+    def size(self, sequences: int, length: int = 1) -> int:
         """Return the number of sequences in each shuffled minibatch of a rollout of `sequences`, padding included.
 
         Raises ConfigError if they cannot be divided into `num_minibatches`.
@@ -61,6 +63,44 @@ class Shuffle:
         full = np.arange(parts) < parts - (size * parts - sequences)
         places[np.arange(size) < size - 1 + full[:, None]] = np.arange(sequences)
         return MinibatchIndices(jnp.append(order, sequences)[places], None)
+
+
+@part
+class ShuffleRows:
+    """Shuffled minibatches of a number of rows; a row is one step of one stream (an agent in an environment).
+
+    It is `Shuffle` for a size of minibatches that stays the same when `num_envs` or `num_steps` change; their number
+    follows from it.
+    """
+
+    rows: int = static("rows in a minibatch; must divide the rows of a rollout", default=256, low=1)
+    shuffle: bool = static(
+        "draw a new order in each epoch; otherwise minibatches are the sequences stream by stream", default=True
+    )
+
+    num_minibatches: ClassVar[None] = None  # follows from the size of a rollout
+
+    def size(self, sequences: int, length: int = 1) -> int:
+        """Return the number of sequences in each minibatch of `rows` rows; a sequence has `length` steps.
+
+        Raises ConfigError if `rows` is no whole number of sequences, or does not divide the rows of a rollout.
+        """
+        total = sequences * length
+        if self.rows % length or total % self.rows:
+            whole = "" if length == 1 else f", of whole sequences of {length} steps"
+            raise ConfigError(
+                f"minibatch.rows = {self.rows} does not divide the {total} rows of a rollout{whole}; "
+                + nearest_divisors(total, self.rows, length)
+            )
+        return self.rows // length
+
+    def __call__(self, batch: Batch, key: Key) -> MinibatchIndices:
+        """Return the sequences of every minibatch of an epoch, as indices [M * L / rows, rows / L] into `batch` [M, L].
+
+        Raises ConfigError as `size`.
+        """
+        sequences, length = batch.steps.valid.shape
+        return Shuffle(sequences // self.size(sequences, length), shuffle=self.shuffle)(batch, key)
 
 
 def permutation(key: Key, size: int) -> Array:
@@ -148,7 +188,7 @@ class Prioritised:
         choices=("loss", "advantage"),
     )
 
-    def size(self, sequences: int) -> int:
+    def size(self, sequences: int, length: int = 1) -> int:
         """Return the number of sequences in each prioritised minibatch of a rollout of `sequences`.
 
         Raises ConfigError if there are too few sequences, if they cannot be divided, or if `weights` do not suit

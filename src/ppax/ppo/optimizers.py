@@ -118,7 +118,7 @@ class ActorCritic:
     Parameters belong to the actor or the critic by their top-level name. The agent's `max_grad_norm` clips the gradient
     of both together, also after the last epoch of one: set it to None to clip each alone. After its last epoch a
     group's parameters and optimiser state do not change. An early stop by `target_kl` of the extension KLControl stops
-    both. Raises ConfigError for networks whose actor and critic share parameters.
+    both, or the actor alone (`stops`). Raises ConfigError for networks whose actor and critic share parameters.
     """
 
     actor: Optimizer = slot("optimizer", "optimiser of the actor", default=Adam())
@@ -191,14 +191,20 @@ def _first_epochs(steps: optax.GradientTransformation, epochs: int | None) -> op
 
     Afterwards parameter updates are 0, and the optimiser's state stays. With `epochs` None it is `steps` itself.
     """
-    if epochs is None:
-        return steps
+    return steps if epochs is None else frozen_where(steps, lambda epoch: epoch >= epochs)
+
+
+def frozen_where(steps: optax.GradientTransformation, frozen: Callable[[Any], Any]) -> optax.GradientTransformation:
+    """Return a transformation that equals `steps`, but changes nothing in the gradient steps where `frozen` is True.
+
+    There parameter updates are 0, and the optimiser's state stays. `frozen` is a function of the number of the epoch.
+    """
     active = optax.with_extra_args_support(steps)
 
     def update(gradient: Params, state: PyTree, params: Params | None = None, *, epoch: Any, **extra: Any) -> Any:
         after = active.update(gradient, state, params, epoch=epoch, **extra)
-        frozen = jax.tree.map(jnp.zeros_like, after[0]), state
-        return jax.tree.map(partial(jnp.where, epoch < epochs), after, frozen)
+        kept = jax.tree.map(jnp.zeros_like, after[0]), state
+        return jax.tree.map(partial(jnp.where, frozen(epoch)), kept, after)
 
     return optax.GradientTransformationExtraArgs(active.init, update)
 

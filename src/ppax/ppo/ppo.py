@@ -386,6 +386,14 @@ class PPO:
         whole = self.recompute.whole_streams or jax.tree.leaves(self.initial_carry(1))
         return self.seq_len or (num_steps if whole else 1)
 
+    def minibatch_size(self, num_steps: int, num_streams: int) -> int:
+        """Return the number of sequences in a minibatch, padding included, of a rollout of `num_steps` steps.
+
+        A stream is one agent in one environment. Raises ConfigError where the rollout cannot be divided so.
+        """
+        length = self.sequence_length(num_steps)
+        return self.minibatch.size(num_steps * num_streams // length, length)
+
     def annealed(self, progress: Array, env_steps: Array) -> PPO:
         """Return this agent with its numbers, such as the learning rate, as its schedule has them at this time.
 

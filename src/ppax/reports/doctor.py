@@ -412,8 +412,9 @@ def few_gradient_steps(record: ExaminedRun) -> Finding | None:
         remedy = _smaller_rollouts(record, factor)
     else:
         factor = 2 ** math.ceil(math.log2(3 * GRADIENT_STEPS / max(1.0, steps)))
-        now = record.number("minibatch.num_minibatches")
-        remedy = Remedy("more and smaller minibatches", record.path("minibatch.num_minibatches"), int(now) * factor)
+        size, option = (1 / factor, "rows") if _sized_by_rows(record) else (factor, "num_minibatches")
+        now = record.number(f"minibatch.{option}")
+        remedy = Remedy("more and smaller minibatches", record.path(f"minibatch.{option}"), max(1, int(now * size)))
     return Finding(f"The whole run learns too rarely: total_steps are {seen}.", remedy)
 
 
@@ -433,7 +434,17 @@ def gradient_steps_per_update(record: ExaminedRun) -> float:
     """Return the number of gradient steps that an update takes, without those that an early stop skips."""
     skipped = median(record.column("updates_skipped"))
     kept = 1.0 if math.isnan(skipped) else 1.0 - skipped
-    return record.number("num_epochs") * record.number("minibatch.num_minibatches") * kept
+    if _sized_by_rows(record):
+        rollout = record.of_run("total_steps") / planned_of_run(record)
+        minibatches = rollout / record.number("minibatch.rows")
+    else:
+        minibatches = record.number("minibatch.num_minibatches")
+    return record.number("num_epochs") * minibatches * kept
+
+
+def _sized_by_rows(record: ExaminedRun) -> bool:
+    """Return whether minibatches have a number of rows, from which the number of minibatches follows."""
+    return bool(record.option("minibatch.part") == "shuffle_rows")
 
 
 def planned_of_run(record: ExaminedRun) -> float:
@@ -459,7 +470,7 @@ POLICY_RULES = (
     Rule(
         "few_gradient_steps",
         f"fewer than {ITERATIONS} iterations or {GRADIENT_STEPS} gradient steps in `total_steps`",
-        "`num_steps`, `num_envs`, `agent.minibatch.num_minibatches`",
+        "`num_steps`, `num_envs`, `agent.minibatch.num_minibatches` (or `rows`)",
         ("iteration", "env_steps"),
         few_gradient_steps,
         min_rows=1,

@@ -308,14 +308,15 @@ def evaluation(settings: Sequence[Setting]) -> Markup:
     own = list(dict.fromkeys(name for _, record in pairs for name in _own_metrics(record)))[:COLUMNS]
     at_end = any(record.evaluation for _, record in pairs)
     during = any(record.has(EVALUATED) for _, record in pairs)
-    head = ["episodes", "mean return", "std", "mean length", *own] if at_end else []
+    head = ["episodes", "mean return", "median", "std", "mean length", *own] if at_end else []
     head += ["last in training", "best in training"] if during else []
     if not head:
         intro = "No final evaluation is recorded: ppax train writes one when a run ends."
         return section("Evaluation", f"{intro} The returns above are those of training, with sampled actions.")
     rows = []
     for setting, record in pairs[:TABLE_RUNS]:
-        results = [number_text(record.result(name)) for name in ("mean_return", "std_return", "mean_length", *own)]
+        shown = ("mean_return", "median_return", "std_return", "mean_length", *own)
+        results = [number_text(record.result(name)) for name in shown]
         row = [marked(shortened(record.name), setting), value_text(record.config.get(SEED, "?"))]
         row += [count_text(record.result("episodes")), *results] if at_end else []
         evaluated = (record.last(EVALUATED), record.highest(EVALUATED)) if during else ()
@@ -523,6 +524,7 @@ LOSSES = {
 RESULTS = (
     *(
         "mean_return",
+        "median_return",
         "std_return",
         "mean_length",
         "episodes",

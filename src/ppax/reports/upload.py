@@ -28,6 +28,7 @@ DOTS_PER_INCH = 150
 # Rows of the table of scores: entries of evaluation.json
 SCORES = {
     "mean_return": "mean return",
+    "median_return": "median return",
     "std_return": "standard deviation of returns",
     "min_return": "lowest return",
     "max_return": "highest return",

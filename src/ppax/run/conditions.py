@@ -5,12 +5,14 @@ A condition of your own is a frozen value with `metrics` and `update` (`ppax.pro
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import math
+import operator
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -225,15 +227,21 @@ MODES = ("max", "min")
 class KeepBest:
     """Callback that keeps a copy of the learner at the row with the best value of metric `key`; it never ends a run.
 
-    `mode` says which value is best, "max" or "min". The metrics of a row cover the iterations since the row before, so
-    most of them come from slightly older policies than the one kept. What is kept is of one run: rows of another run,
-    whose iterations begin anew, replace it.
+    `key` is the metric's name, or a function of a log row that returns a number, NaN for a row that does not count, or
+    the import path of such a function. `mode` says which value is best, "max" or "min". The metrics of a row cover the
+    iterations since the row before, so most of them come from slightly older policies than the one kept. What is kept
+    is of one run: rows of another run, whose iterations begin anew, replace it.
     """
 
-    def __init__(self, key: str, mode: str = "max"):
+    def __init__(self, key: str | Callable[[Row], float], mode: str = "max"):
         if mode not in MODES:
             raise ConfigError(f"KeepBest: mode = {mode!r}: must be 'max' or 'min'")
-        self.key, self.mode = key, mode
+        score: Any = imports.load(str(key), "best.metric") if imports.is_path(key) else key
+        if not (isinstance(score, str) or callable(score)) or isinstance(score, type):
+            raise ConfigError(f"best.metric = {key!r}: must be the name of a metric, or a function Row -> float")
+        self.key, self.mode = _name_of(score), mode
+        self.metrics = (score,) if isinstance(score, str) else names_read(score)  # metrics that are compared
+        self._score = operator.itemgetter(score) if isinstance(score, str) else score
         self._iteration = -math.inf
         self.value = math.nan  # NaN until a row has a value
         self.policy: TrainState | None = None  # NumPy arrays on the host; without `actor` and `key`
@@ -242,10 +250,15 @@ class KeepBest:
     def __str__(self) -> str:
         return f"KeepBest({self.key!r})"
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that the callback reads: the one by which it compares."""
-        return (self.key,)
+    def score(self, row: Row) -> float:
+        """Return the number by which the callback compares log rows; ConfigError where a user's function gives none."""
+        try:
+            return float(self._score(row))
+        except Exception as error:  # any exception of the user's function
+            raise ConfigError(
+                f"best.metric = {self.key}: gave no number for a log row ({type(error).__name__}: {error}); it must "
+                "return a number for every row, and NaN for a row that does not count, such as one whose values are NaN"
+            ) from error
 
     @property
     def learner(self) -> LearnerState | None:
@@ -257,19 +270,43 @@ class KeepBest:
 
         `before` is the state of a stop condition, which has the same method; this callback never ends a run.
         """
-        iteration, value = row.get("iteration", math.inf), float(row[self.key])
+        iteration, value = row.get("iteration", math.inf), self.score(row)
         if iteration <= self._iteration and iteration < math.inf:  # iterations of one run only increase
             self.value, self.policy, self.row = math.nan, None, None
         self._iteration = iteration
         better = value > self.value if self.mode == "max" else value < self.value
         if better or (self.policy is None and not math.isnan(value)):
             # copy: the next chunk of training reuses the memory of this state (buffer donation)
-            self.keep(jax.tree.map(lambda x: np.array(x, copy=True), policy_of(state)), row)
+            self.keep(jax.tree.map(lambda x: np.array(x, copy=True), policy_of(state)), row, value)
         return before
 
-    def keep(self, policy: TrainState, row: Row) -> None:
-        """Keep `policy` and its log row as the best so far; `policy` has NumPy arrays, and no environments and keys."""
-        self.policy, self.row, self.value = policy, dict(row), float(row[self.key])
+    def keep(self, policy: TrainState, row: Row, value: float) -> None:
+        """Keep `policy`, its log row and the value in comparison as the best so far.
+
+        `policy` has NumPy arrays, and no environments and keys.
+        """
+        self.policy, self.row, self.value = policy, dict(row), value
+
+
+def _name_of(score: Any) -> str:
+    """Return the name of a metric, or the name by which files know a function: its import path, if it has one."""
+    return score if isinstance(score, str) else imports.import_path(score) or str(getattr(score, "__qualname__", score))
+
+
+class _UnknownRow(dict[str, float]):
+    """Log row that has the value NaN for every name, and keeps the names that were read."""
+
+    def __missing__(self, name: str) -> float:
+        self[name] = math.nan
+        return math.nan
+
+
+def names_read(function: Callable[[Row], float]) -> tuple[str, ...]:
+    """Return the names of the metrics that a function of a log row reads, as row["name"], where all values are NaN."""
+    row = _UnknownRow()
+    with contextlib.suppress(Exception):  # of the user's function, which `KeepBest.score` shows
+        function(row)
+    return tuple(row)
 
 
 def policy_of(state: TrainState) -> TrainState:

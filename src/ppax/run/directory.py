@@ -21,6 +21,7 @@ import itertools
 import json
 import os
 import platform
+import re
 import secrets
 import shutil
 import tempfile
@@ -55,7 +56,33 @@ OWNER_LIMIT, ABOUT_LIMIT, TABLE_LIMIT = 2**16, 2**24, 2**20  # bytes; far above 
 FORMAT = 1  # version of a run directory, in about.json
 DIGITS = 10  # of a checkpoint's name, its iteration
 UNTRAINED = "0" * DIGITS  # name of a checkpoint before the first iteration
+LONGEST = 100  # characters of a sweep's name in its group
 STARTS = 100  # number of later starts recorded after the first
+
+
+class SweepName(NamedTuple):
+    """Name of a sweep, as its about.json has it: that of its directory as it began, and an id that no other one has."""
+
+    name: str = ""
+    id: str = ""
+
+    @property
+    def group(self) -> str:
+        """Text that names this sweep alone, of letters, digits, points, dashes and underscores; "" for no sweep."""
+        return f"{re.sub(r'[^A-Za-z0-9_.-]', '_', self.name)[:LONGEST]}-{self.id}" if self.id else ""
+
+    def write(self, path: Path) -> None:
+        """Write the name to about.json of the sweep directory `path`."""
+        safe_files.write_text(path / ABOUT, json.dumps(self._asdict()) + "\n")
+
+
+def name_of_sweep(path: Path) -> SweepName:
+    """Return the name of the sweep in directory `path`, without name and id where it has none recorded."""
+    found = untrusted.read_table(path / ABOUT, TABLE_LIMIT)
+    name, sweep_id = found.get("name"), found.get("id")
+    if not (isinstance(name, str) and isinstance(sweep_id, str) and re.fullmatch("[0-9a-f]{8}", sweep_id)):
+        return SweepName()
+    return SweepName(printable(name), sweep_id)
 
 
 class RunDirectory:

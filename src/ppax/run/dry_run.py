@@ -17,6 +17,7 @@ from ppax.core.protocols import Agent
 from ppax.core.types import LearnerState, PyTree, TrainState
 from ppax.devices.footprint import Footprint
 from ppax.envs import Env
+from ppax.ppo.ppo import PPO
 from ppax.run.directory import FOLDERS, refuse_unusual, require_named, require_vacant
 from ppax.run.fit import checking, warn_of_settings
 from ppax.run.restore import planned_iterations
@@ -84,9 +85,16 @@ def demand_of(agent: Agent, env: Env, run: config.Run, shapes: TrainState, memor
     `shapes` are the shapes of its training state, and `memory` is a lower bound of the memory that it needs.
     """
     steps = run.num_steps * env.num_streams
-    in_iteration = max(one.num_epochs * one.minibatch.num_minibatches for one, _ in agent.learners(env.num_streams))
+    in_iteration = max(_gradient_steps(one, run.num_steps, streams) for one, streams in agent.learners(env.num_streams))
     learner = shapes.learner if agent.pool is None else shapes.learner.current  # past selves of self-play do not learn
     return Demand(planned_iterations(env, run), steps, env.num_streams, in_iteration, _parameters(learner), memory)
+
+
+def _gradient_steps(agent: PPO, num_steps: int, num_streams: int) -> int:
+    """Return the number of gradient steps that an update of `agent` takes."""
+    sequences = num_steps * num_streams // agent.sequence_length(num_steps)
+    minibatches = agent.minibatch.num_minibatches or sequences // agent.minibatch_size(num_steps, num_streams)
+    return agent.num_epochs * minibatches
 
 
 def _parameters(learner: PyTree) -> int:

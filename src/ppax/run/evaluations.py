@@ -19,7 +19,7 @@ from ppax.envs import Env, for_evaluation
 from ppax.run.restore import planned_iterations
 from ppax.training.backends import backend_of
 from ppax.training.collection import steps_between_resets
-from ppax.training.evaluation import COLUMNS, EpisodeLimit, Evaluator, evaluation_key
+from ppax.training.evaluation import COLUMNS, Evaluation, Evaluator, episode_limit, evaluation_key, has_ended
 
 
 class Evaluations:
@@ -38,6 +38,7 @@ class Evaluations:
         self._every, self._total = run.eval.every, planned_iterations(env, run)
         self._stack = ExitStack()
         self.blank: Row = {}  # the columns, without values
+        self.results: dict[int, Evaluation] = {}  # of the evaluations so far, by iteration
         own = for_evaluation(env, run.eval.env_params)  # checked before training, although it may be used after it only
         if self._every is None:
             return
@@ -45,7 +46,9 @@ class Evaluations:
         self._key = evaluation_key(run.seed)
         evaluator = Evaluator(agent, own, state.learner, run.eval.episodes, run.eval.deterministic)
         self._evaluator = self._stack.enter_context(evaluator)
-        self._limit = EpisodeLimit(own, run.eval.max_steps, steps_between_resets(state))
+        self._env, self._max_steps, self._period = own, run.eval.max_steps, steps_between_resets(state)
+        # whether episodes end by themselves; None: not known, as none has ended in training yet
+        self._ended: bool | None = False if self._max_steps is None and backend_of(own).endless else None
         blank = self._evaluator.blank()
         _require_new_names(blank.metrics)
         self.blank = blank.columns
@@ -65,8 +68,8 @@ class Evaluations:
 
     def learn(self, rows: Iterable[Row]) -> None:
         """Take note of log rows: once an episode has ended in training, evaluations may play long ones."""
-        for row in rows if self._every is not None else ():
-            self._limit.learn(row)
+        if self._every is not None and self._ended is None and any(has_ended(row, self._period) for row in rows):
+            self._ended = True
 
     def columns(self, state: TrainState, row: Row) -> Row:
         """Return the evaluation's columns of the log row `row` for `state`: scores, or NaN if no evaluation is due."""
@@ -74,7 +77,10 @@ class Evaluations:
         iteration = int(state.iteration)
         if not self.due(iteration):
             return self.blank
-        return self._evaluator(state.learner, jax.random.fold_in(self._key, iteration), self._limit.steps).columns
+        key = jax.random.fold_in(self._key, iteration)
+        max_steps = self._max_steps or episode_limit(self._env, self._ended, self._period)
+        self.results[iteration] = self._evaluator(state.learner, key, max_steps)
+        return self.results[iteration].columns
 
     def __enter__(self) -> Evaluations:
         return self

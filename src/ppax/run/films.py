@@ -211,6 +211,10 @@ class FilmRecorder:
         if self._every is not None and iteration:
             self._films = iteration // self._every
 
+    def wanted(self, iteration: int) -> bool:
+        """Return True if a film is due after `iteration` iterations: a multiple of `film.every` has passed since."""
+        return self._every is not None and iteration // self._every > self._films
+
     def due(self, state: TrainState, run_dir: Path | None) -> Artifact | None:
         """Record a film of the policy in `state` into `run_dir`, if one is due, and return its file; else return None.
 
@@ -218,7 +222,7 @@ class FilmRecorder:
         why, None is returned, and no more films are made.
         """
         iteration = int(state.iteration)
-        if self._every is None or run_dir is None or iteration // self._every <= self._films:
+        if self._every is None or run_dir is None or not self.wanted(iteration):
             return None
         self._films = iteration // self._every
         path = run_dir / FOLDER / f"{iteration:010d}.gif"

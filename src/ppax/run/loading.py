@@ -13,6 +13,7 @@ import numpy as np
 
 from ppax import config
 from ppax.config import Run
+from ppax.core import imports
 from ppax.core.options import flatten, require_whole
 from ppax.core.protocols import Agent, Row
 from ppax.core.types import OF_LEARNING, ConfigError, PyTree, TrainState
@@ -162,7 +163,7 @@ class SavedState(NamedTuple):
     step: int  # environment steps done, valid ones of all agents; `ppax.load(run, step=...)` takes it
     iteration: int
     score: float  # `metric` in the log row of this checkpoint; NaN if the row has no value
-    metric: str  # best.metric of the run; else the first of eval_return, episode_return, reward_mean that it has
+    metric: str  # best.metric, if it is a name; else the first of eval_return, episode_return, reward_mean that it has
     best: bool  # the best policy, which `resume` cannot continue from
     path: Path
 
@@ -186,7 +187,7 @@ def checkpoints(run: str | Path | TrainedRun) -> list[SavedState]:
         known |= {name for name in CURVES if row.get(name) is not None}
         if row["iteration"] in iterations:
             rows[row["iteration"]] = row
-    if not isinstance(metric, str) or metric == "none":
+    if not isinstance(metric, str) or metric == "none" or imports.is_path(metric):
         metric = next((name for name in CURVES if name in known), RETURN)
     saved = []
     for one, best in found:

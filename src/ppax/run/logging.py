@@ -18,7 +18,7 @@ from ppax.core.types import TrainState
 from ppax.devices.footprint import peak_memory_mb
 from ppax.envs import Env
 from ppax.loggers import Csv, JsonLines, last_row
-from ppax.run.directory import ROWS, RUN_FILE, read_about
+from ppax.run.directory import MEMBERS, ROWS, RUN_FILE, SweepName, name_of_sweep, read_about
 from ppax.run.result import TrainedRun
 from ppax.training.loop import MEASURED
 
@@ -143,10 +143,12 @@ def logged_run(agent: Agent, env: Env, run: Run, path: Path | None, state: Train
     """Return the description of a run for its loggers, from its directory `path`, or, if None, from the objects."""
     run_config = configs.describe_run(agent, env, run) if path is None else configs.read(path / RUN_FILE)
     name = (env.name or type(env).__name__) if path is None else path.name or path.resolve().name
+    sweep = SweepName() if path is None or path.parent.name != MEMBERS else name_of_sweep(path.parent.parent)
+    name = f"{sweep.name}/{name}" if sweep.id else name
     run_id = "" if path is None else read_about(path).get("id", "")
     steps = counter.to_int(state.env_steps)
     text = configs.to_toml(run_config)
-    return LoggedRun(name, path, run_id, dict(flatten(run_config)), text, int(state.iteration), steps)
+    return LoggedRun(name, path, run_id, dict(flatten(run_config)), text, int(state.iteration), steps, sweep.group)
 
 
 def export_policies(run: TrainedRun, run_dir: Path) -> Artifact:

@@ -235,6 +235,7 @@ class RunLoop:
             self.path,
             stopped=stopped,
             best=self.monitor.best,
+            evaluations=self.evaluations.results,
             eval_settings=self.run.eval,
         )
 

@@ -46,7 +46,7 @@ class BestPolicy(NamedTuple):
 
     policy: TrainState  # without `actor` and `key`
     row: Row  # log row at which the metric was best
-    metric: str  # metric of the comparison
+    metric: str  # metric of the comparison, or import path of a function of the row
     mode: str  # "max" or "min"
     value: float
 
@@ -71,12 +71,14 @@ class RunMonitor:
 
         `state` may consist of shapes. `evaluated` are the columns of evaluations during training. Compiles nothing.
         """
-        if any(condition.metrics for condition in self.conditions):
+        if self.best is not None or any(condition.metrics for condition in self.conditions):
             names = (*OWN_ROWS, *evaluated, *backend_of(env).metric_names(agent, state))
             for condition in self.conditions:
                 require_logged(condition, names)
                 if not self._resets:
                     require_episodes(condition, env)
+            if self.best is not None:
+                self.best.score(dict.fromkeys(names, math.nan))
 
     def restore(self, run_dir: Path, iteration: int, like: TrainState) -> None:
         """Bring the run's stop condition and best policy to where they were after `iteration` iterations.
@@ -90,7 +92,7 @@ class RunMonitor:
                 self._replay(self.stop, like, row)
         best = None if self.best is None else load_best(run_dir, like)
         if best is not None and self.best is not None and (best.metric, best.mode) == (self.best.key, self.best.mode):
-            self.best.keep(best.policy, best.row)
+            self.best.keep(best.policy, best.row, best.value)
             self._saved = self.best.row
 
     def update(self, state: TrainState, row: Row) -> bool:
@@ -132,7 +134,7 @@ class RunMonitor:
         if best is None or best.policy is None or best.row is None or best.row is self._saved:
             return
         row = {name: finite_or_none(value) for name, value in best.row.items()}
-        notes = {"metric": best.key, "mode": best.mode, "row": row}
+        notes = {"metric": best.key, "mode": best.mode, "value": finite_or_none(best.value), "row": row}
         path = checkpoint.save(run_dir / BEST, best.policy, keep=2**31, notes=notes, origin=origin)
         for other in checkpoint.list_checkpoints(run_dir / BEST):
             if other != path:
@@ -212,7 +214,9 @@ def _best(notes: Any, policy: TrainState) -> BestPolicy:
         row = {name: math.nan if value is None else float(value) for name, value in notes["row"].items()}
         if notes["mode"] not in MODES:
             raise ValueError(notes["mode"])
-        return BestPolicy(policy, row, str(notes["metric"]), str(notes["mode"]), row[notes["metric"]])
+        value = notes["value"] if "value" in notes else row[notes["metric"]]  # of a run by an earlier version
+        number = math.nan if value is None else float(value)
+        return BestPolicy(policy, row, str(notes["metric"]), str(notes["mode"]), number)
     except untrusted.MALFORMED as error:
         raise checkpoint.CheckpointError(
             f"{BEST}: its manifest does not name the metric by which it is the best"

@@ -125,7 +125,7 @@ def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
     if devices in (0, num_devices(agent, env, run.num_steps)) or devices > len(jax.local_devices()):
         return agent
     for learner, streams in agent.learners(env.num_streams):
-        minibatch = learner.minibatch.size(run.num_steps * streams // learner.sequence_length(run.num_steps))
+        minibatch = learner.minibatch_size(run.num_steps, streams)
         if learner.program.devices is not None or env.num_envs % devices or minibatch % devices:
             return agent
     return with_devices(agent, devices)
@@ -143,7 +143,9 @@ def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed
         return
     for text in changed_provenance(saved, current):
         warnings.warn(f"{run_dir}: {text}", stacklevel=3)
-    both = saved.config | current.config
+    # an option that neither has came with a newer ppax, and has its default
+    given = saved.config | dict(flatten(run_dirs.read_run_config(run_dir)))
+    both = saved.config | {path: x for path, x in current.config.items() if path in given}
     paths = sorted(x for x in both if saved.config.get(x) != current.config.get(x) and x != LENGTH)
     if paths and saved.config:
         changed = ", ".join(

@@ -30,8 +30,9 @@ from ppax.run.records import Record
 from ppax.storage import safe_files
 from ppax.storage.cache import kept_programs
 from ppax.storage.paths import relative
+from ppax.training.backends import backend_of
 from ppax.training.collection import steps_between_resets
-from ppax.training.evaluation import EpisodeLimit, Evaluation, evaluate, evaluation_key
+from ppax.training.evaluation import ENDLESS_STEPS, Evaluation, episode_limit, evaluate, evaluation_key, has_ended
 
 
 class Interrupted(Exception):
@@ -68,6 +69,8 @@ class TrainedRun:
     stopped: str = ""  # condition or callback that ended the run, with the metric's value; "" if total_steps are done
     best: KeepBest | None = None  # best policy so far, with `best.metric`
     unsaved: str = ""  # error of the last checkpoint; "" if it was written
+    # by iteration: those that this call made during training, with the results of each of their episodes
+    evaluations: dict[int, Evaluation] = dataclasses.field(default_factory=dict)
     eval_settings: config.EvalSettings = DEFAULT_EVALUATION  # of the evaluation after training
 
     def __repr__(self) -> str:
@@ -167,15 +170,20 @@ class TrainedRun:
 
     def _episode_limit(self, env: Env) -> int:
         """Return the length at which episodes of evaluations are cut, from what training has shown of their ends."""
+        if self.eval_settings.max_steps is not None:
+            return self.eval_settings.max_steps
         rows = self.history
         if not rows and self.run_dir is not None:  # a run that was loaded
             rows = list(rows_until(self.run_dir / ROWS, 2**63))
         period = steps_between_resets(self.state)
-        limit = EpisodeLimit(env, self.eval_settings.max_steps, period, ended=not rows)  # without rows nothing is known
-        for row in rows:
-            limit.learn(row)
-        limit.conclude(int(self.state.iteration) * self.state.num_steps)
-        return limit.steps
+        ended: bool | None = None
+        if backend_of(env).endless:
+            ended = False
+        elif not rows or any(has_ended(row, period) for row in rows):  # without rows nothing speaks against an end
+            ended = True
+        elif int(self.state.iteration) * self.state.num_steps >= ENDLESS_STEPS:
+            ended = False
+        return episode_limit(env, ended, period)
 
 
 def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:

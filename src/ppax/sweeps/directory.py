@@ -3,6 +3,7 @@
 sweep.toml    the run file of the sweep, resolved, with its tables [sweep] and [search]; repeats the sweep
 sweep.json    members (settings, seed), the programs that they are packed into, and sweep.toml as the sweep began
 sweep.jsonl   progress of all members together
+about.json    name and id of the sweep, by which loggers group its members
 search.jsonl  decisions of the search over each member, with its score and the reason (sweeps/decisions.py)
 members/000/  run directory of each member (run/directory.py), as that of an ordinary run
 result.json   scores, best setting first
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import secrets
 import time
 import tomllib
 from collections.abc import Collection
@@ -25,7 +27,7 @@ from ppax.core import imports, untrusted
 from ppax.core.options import Config, flatten
 from ppax.core.types import ConfigError
 from ppax.run import python_objects
-from ppax.run.directory import MEMBERS, RECORD, SWEEP_FILE
+from ppax.run.directory import MEMBERS, RECORD, SWEEP_FILE, SweepName
 from ppax.storage import safe_files
 from ppax.storage.paths import absolute, quoted, to_directory
 from ppax.sweeps import plan as plans
@@ -35,7 +37,7 @@ from ppax.sweeps.search import Optuna
 
 BEST, PROGRESS = "best.toml", "sweep.jsonl"
 # Options of sweep.toml that a user may edit while the sweep is stopped: they change no result
-FREE = ("log.console", "log.checkpoint_", "log.keep", "log.tensorboard", "vectorization", "timeout")
+FREE = ("log.console", "log.checkpoint_", "log.keep", "log.tensorboard", "log.to", "film.", "vectorization", "timeout")
 OPTUNA = "optuna"  # name of the search that is a study
 FORMAT = 1
 LIMIT = 2**24  # bytes read of sweep.json
@@ -86,6 +88,7 @@ def new(run_config: Config, run_dir: str | Path | None) -> Path:
 def create_sweep(path: Path, recorded: Recorded) -> None:
     """Write the record of a new sweep into `path`, a vacant directory."""
     write_programs(path, recorded)
+    SweepName(path.name, secrets.token_hex(4)).write(path)
     safe_files.write_text(path / SWEEP_FILE, recorded.to_toml())
 
 

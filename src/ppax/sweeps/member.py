@@ -22,6 +22,7 @@ from ppax.policy.spec import spec_of
 from ppax.run import checkpoint
 from ppax.run.directory import ROWS, STOPPED, RunDirectory, read_about, read_evaluation, read_run_config
 from ppax.run.evaluations import Evaluations
+from ppax.run.films import FilmRecorder
 from ppax.run.logging import RunLoggers, logged_run
 from ppax.run.monitor import RunMonitor
 from ppax.run.provenance import origin_of, record_start, saved_origin
@@ -103,13 +104,14 @@ class MemberRun:
         self.evaluations = stack.enter_context(Evaluations(self.agent, self.env, self.run, shapes))
         self.monitor.check(self.agent, self.env, shapes, self.evaluations.blank)
         self.directory = stack.enter_context(self._directory())
+        self.films = FilmRecorder(self.agent, self.env, self.run)
         self.end, self.history = end_of(path).kind, list[Row]()
         self._id = read_about(path).get("id")
         self.iteration = self.env_steps = 0
         self.seconds, self.started_at = 0.0, time.time()
         self.values: Row = {}  # further columns of the log rows: swept values, where they change
         self._written: Row = {}  # those in the run file
-        self._begun = False
+        self._loggers: RunLoggers | None = None
 
     def _directory(self) -> RunDirectory:
         if (self.path / RUN_FILE).is_file():
@@ -143,27 +145,40 @@ class MemberRun:
         iteration = int(state.iteration)
         if iteration:
             self.monitor.restore(self.path, iteration, self.shapes)
-        self._begun, self.saved_by = True, saved_origin(self.path)
+        self.saved_by = saved_origin(self.path)
         self._write_values()
         (self.path / STOPPED).unlink(missing_ok=True)
         self.origin = record_start(self.directory, "sweep", self.agent, self.env, self.run, {})
-        described = logged_run(self.agent, self.env, self.run, self.path, state)
-        loggers = RunLoggers(self.path, [], iteration, self.run.log.parts, described)
-        self.loggers = self._stack.enter_context(loggers)
+        loggers = self._open_loggers(state)
         self.iteration, self.env_steps, self.seconds = iteration, counter.to_int(state.env_steps), loggers.seconds
+        self.films.resume(iteration)
+        loggers.store(self.films.due(state, self.path))
+
+    def _open_loggers(self, state: TrainState) -> RunLoggers:
+        described = logged_run(self.agent, self.env, self.run, self.path, state)
+        self._loggers = RunLoggers(self.path, [], int(state.iteration), self.run.log.parts, described)
+        return self._loggers
+
+    def close_loggers(self) -> None:
+        """Close the member's loggers, if they are open; this waits for slow servers."""
+        if self._loggers is not None:
+            self._loggers.__exit__()
 
     def log(self, row: Row, states: Sequence[TrainState], place: int) -> bool:
-        """Log one row, with an evaluation if that is due; return True if a stop condition ends the member's run.
+        """Log one row, with evaluation and film if they are due; return True if a stop condition ends the member's run.
 
         The member's state is `states[place]`, which is copied to the host only where it is read.
         """
-        read = self.monitor.best is not None or self.evaluations.due(int(row["iteration"]))
+        assert self._loggers is not None
+        evaluated, filmed = self.evaluations.due(int(row["iteration"])), self.films.wanted(int(row["iteration"]))
+        read = evaluated or filmed or self.monitor.best is not None
         state = states[place] if read else self.shapes  # stop conditions of a run file read rows alone
         self.evaluations.learn([row])
-        row = row | (self.evaluations.columns(state, row) if read else self.evaluations.blank) | self.values
+        row = row | (self.evaluations.columns(state, row) if evaluated else self.evaluations.blank) | self.values
         self.iteration, self.env_steps, self.seconds = int(row["iteration"]), int(row["env_steps"]), row["seconds"]
         self.history.append(row)
-        self.loggers.log(row)
+        self._loggers.log(row)
+        self._loggers.store(self.films.due(state, self.path) if filmed else None)
         return self.monitor.update(state, row)
 
     def save(self, state: TrainState) -> None:
@@ -184,6 +199,8 @@ class MemberRun:
             self.task = with_values(self.task, values)
             self.agent, self.env = with_devices(self.task.agent, 1), self.task.env
             self.evaluations = self._stack.enter_context(Evaluations(self.agent, self.env, self.run, self.shapes))
+            self.films = FilmRecorder(self.agent, self.env, self.run)
+            self.films.resume(self.iteration)
 
     def _write_values(self) -> bool:
         """Write swept values that a search has changed to the member's run file; return True if any had changed.
@@ -211,13 +228,14 @@ class MemberRun:
         self.end = "stopped" if self.monitor.stop_reason else kind
 
     def evaluate(self, state: TrainState) -> None:
-        """Evaluate the member's policy in its last state, and write the result.
+        """Hand the member's policy in its last state to its loggers, evaluate it, and write the result.
 
         Does nothing if the member was dropped or stopped by the search, or has an evaluation.
         """
         if is_complete(self.path):
             return
-        if not self._begun:  # its training has ended in an earlier process
+        if self._loggers is None:  # its training has ended in an earlier process
+            self._open_loggers(state)
             self.monitor.restore(self.path, int(state.iteration), self.shapes)
             self.env_steps = counter.to_int(state.env_steps)
             self.history = list(rows_until(self.path / ROWS, int(state.iteration)))
@@ -237,4 +255,6 @@ class MemberRun:
             best=self.monitor.best,
             eval_settings=settings,
         )
+        assert self._loggers is not None
+        self._loggers.store_policy(trained)
         record_evaluation(trained, trained.evaluate(settings.episodes, settings.deterministic, self.run.seed))

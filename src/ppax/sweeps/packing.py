@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ppax import config, envs
-from ppax.config import FilmSettings, Run, group_tables
+from ppax.config import Run, group_tables
 from ppax.core import imports
 from ppax.core.options import Config, unflatten
 from ppax.core.protocols import Agent
@@ -97,18 +97,7 @@ def _built(member: Member, made: dict[str, Env]) -> Task:
         raise
     except ConfigError as error:
         raise ConfigError(f"sweep, member {member.number}: {error}") from error
-    _refuse(run)
     return Task(member, agent, env, run)
-
-
-def _refuse(run: Run) -> None:
-    """Raise ConfigError where a run has films or further loggers, which a sweep does not support."""
-    if run.film != FilmSettings():
-        raise ConfigError("film: a sweep makes no films; leave it out, `ppax play` films any member")
-    if run.log.to:
-        raise ConfigError(
-            "log.to: members write the files of a run directory, and TensorBoard's with log.tensorboard; leave it out"
-        )
 
 
 def _checked(tasks: Sequence[Task]) -> Pack:

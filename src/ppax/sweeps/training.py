@@ -15,6 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -274,6 +275,7 @@ class ProgramTraining:
         """
         changing = tasks[0].member.values.keys() if searching.search.perturbs else ()
         self.runs = [MemberRun(task, run_dirs[task.member.number], pack.shapes, stack, changing) for task in tasks]
+        stack.callback(self._close_loggers)
         self._program, self._progress = program, progress
         self._tasks, self._searching = list(tasks), searching
         _, _, env, self._run = tasks[0]
@@ -322,6 +324,11 @@ class ProgramTraining:
             self._save_if_due(done, states)
             trained = self._copied(trained, done)
         self._end(done, states, until, stop.is_set())
+
+    def _close_loggers(self) -> None:
+        """Close the loggers of all members at once: a server that does not answer holds up the sweep once."""
+        with ThreadPoolExecutor(len(self.runs)) as threads:
+            list(threads.map(MemberRun.close_loggers, self.runs))
 
     def restore(self) -> tuple[int, Sequence[TrainState]]:
         """Return the iteration from which the program continues, and the states of its members (runs) there.

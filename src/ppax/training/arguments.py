@@ -126,7 +126,7 @@ def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
     """Warn if minibatches have one row (one step of one agent): training runs, but its gradients are noise."""
     for learner, streams in agent.learners(env.num_streams):
         length = learner.sequence_length(num_steps)
-        if num_steps % length == 0 and length * learner.minibatch.size(num_steps * streams // length) == 1:
+        if num_steps % length == 0 and length * learner.minibatch_size(num_steps, streams) == 1:
             warnings.warn(
                 f"num_envs = {env.num_envs}, num_steps = {num_steps}: each minibatch has one row, whose advantage "
                 "cannot be standardised; use at least num_envs = 8 and num_steps = 128",

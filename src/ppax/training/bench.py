@@ -67,7 +67,7 @@ def measure(
     times = rounds(runner, seconds)
     iteration = statistics.median(times)
     devices, rows = num_devices(agent, env, num_steps), num_steps * env.num_streams
-    minibatch = rows // agent.minibatch.num_minibatches
+    minibatch = agent.minibatch_size(num_steps, env.num_streams) * agent.sequence_length(num_steps)
     if runner.clock is not None:
         shares = runner.clock.shares(runner.spent)
         text = host_advice(shares, iteration / num_steps, minibatch, env, overlap)
@@ -242,7 +242,7 @@ class TunedProgram(NamedTuple):
 
 def _candidates(agent: PPO, env: VectorEnv, num_steps: int) -> Iterator[tuple[str, list[int]]]:
     length = agent.sequence_length(num_steps)
-    minibatch = agent.minibatch.size(num_steps * env.num_streams // length)
+    minibatch = agent.minibatch_size(num_steps, env.num_streams)
     yield "devices", [d for d in range(1, sharding.available() + 1) if env.num_envs % d == 0 and minibatch % d == 0]
     yield "chunk_rows", [rows for rows in (256, 512, 1024, 2048, 8192, 2**20) if rows <= 2 * minibatch * length]
     yield "unroll", [1, 2, 4]

@@ -199,8 +199,8 @@ def collect(
     """Return a rollout [T, B] of `num_steps` steps of all streams, and the actor state after it.
 
     A stream is one agent in one environment. `deterministic` (static) takes the mode of the policy instead of a sample,
-    as for data of a trained policy; such a rollout is not for `update`. For another number of environments, make a new
-    `actor` with `start_actor`. Raises ConfigError for host environments, which a compiled program cannot step.
+    as for data of a trained policy; such a rollout is not for `update`. For another number of environments, take the
+    `actor` of another `ppax.start`. Raises ConfigError for host environments, which a compiled program cannot step.
     """
     env = require_native(
         env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which collects a rollout and updates"

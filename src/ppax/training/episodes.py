@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from ppax.core.protocols import Agent
-from ppax.core.types import ActorState, Key, LearnerState, Outcome, PyTree, StepResult, VectorStep
+from ppax.core.types import ActorState, Key, LearnerState, Outcome, PyTree, Scalar, StepResult, VectorStep
 from ppax.devices import sharding
 from ppax.devices.tracing import renewed
 from ppax.envs.vector import VectorEnv
@@ -21,8 +21,27 @@ from ppax.envs.wrappers.wrapper import render
 from ppax.training.collection import start_actor
 
 
+class PlayedEpisodes(NamedTuple):
+    """Results of whole episodes as JAX arrays, one entry of each array [episodes] for each episode.
+
+    An episode is one agent's: those of the agents of one environment are adjacent.
+    """
+
+    returns: Array  # [episodes] undiscounted sums of unscaled rewards
+    lengths: Array  # [episodes] steps
+    finished: Array  # [episodes] False: cut at `max_steps`, which counts as truncated
+    terminated: Array  # [episodes] ended by the environment
+    final_rewards: Array  # [episodes] reward of the last step
+    metrics: dict[str, Array]  # [episodes] the environment's metrics at each episode's last step
+
+    @property
+    def truncated(self) -> Array:
+        """Mask of the episodes that a time limit or `max_steps` has cut, [episodes]."""
+        return ~self.terminated & (self.finished | (self.lengths > 0))
+
+
 class Running(NamedTuple):
-    """State of the loop in `run_episodes`: the results so far of every stream's first episode.
+    """State of the loop in `first_episodes`: the results so far of every stream's first episode.
 
     A stream is one agent in one environment.
     """
@@ -43,6 +62,7 @@ class Moved(NamedTuple):
 
     actor: ActorState
     step: VectorStep
+    action: PyTree  # [B, ...] as the environments take it
 
 
 def act_and_step(
@@ -56,7 +76,8 @@ def act_and_step(
     policy = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
     distribution = policy.distribution
     action = distribution.mode() if deterministic else distribution.sample(act_key)
-    out = env.step(actor.env_state, distribution.env_action(action), env_key)
+    env_action = distribution.env_action(action)
+    out = env.step(actor.env_state, env_action, env_key)
     actor = actor._replace(
         env_state=out.state,
         obs=out.obs,
@@ -64,12 +85,42 @@ def act_and_step(
         action_mask=out.action_mask,
         carry=policy.carry,
     )
-    return Moved(actor, out)
+    return Moved(actor, out, env_action)
 
 
 def run_episodes(
-    agent: Agent, env: VectorEnv, learner: LearnerState, key: Key, deterministic: bool, max_steps: int
-) -> Running:
+    agent: Agent,
+    env: VectorEnv,
+    learner: LearnerState,
+    key: Key,
+    episodes: int,
+    deterministic: bool,
+    max_steps: Scalar,
+) -> PlayedEpisodes:
+    """Return the results of `episodes` whole episodes, each cut after `max_steps` steps.
+
+    They are the first episodes of as many streams (one agent in one environment): all at once, or one set of
+    environments after the other where the environment declares a largest number of them. This is a pure function, which
+    can be compiled and mapped.
+    """
+    needed = -(-episodes // env.num_agents)
+    env = dataclasses.replace(env, num_envs=min(needed, env.max_num_envs or needed))
+
+    def of_set(key: Key) -> PlayedEpisodes:
+        return first_episodes(agent, env, learner, key, deterministic, max_steps)
+
+    num_sets = -(-episodes // env.num_streams)
+    if num_sets == 1:
+        played = of_set(key)
+    else:
+        played = jax.tree.map(jnp.concatenate, jax.lax.map(of_set, jax.random.split(key, num_sets)))
+    # there may be more streams than episodes
+    return jax.tree.map(lambda x: x[:episodes], played)
+
+
+def first_episodes(
+    agent: Agent, env: VectorEnv, learner: LearnerState, key: Key, deterministic: bool, max_steps: Scalar
+) -> PlayedEpisodes:
     """Return the results of every stream's first episode, played to its end or for at most `max_steps` steps.
 
     A stream is one agent in one environment. This is a pure function, which can be compiled.
@@ -84,7 +135,7 @@ def run_episodes(
 
     def step(state: Running) -> Running:
         key, step_key = jax.random.split(state.key)
-        actor, out = moved(state.actor, step_key)
+        actor, out, _ = moved(state.actor, step_key)
         counted = out.valid & ~state.finished
         return Running(
             actor=actor,
@@ -105,19 +156,17 @@ def run_episodes(
     metrics = dict.fromkeys(jax.eval_shape(moved, actor, run_key).step.metrics, zeros)
     lengths = zeros.astype(jnp.int32)
     initial = Running(actor, zeros, lengths, unended, unended, zeros, jnp.int32(0), run_key, metrics)
-    return jax.lax.while_loop(unfinished, step, initial)
+    last = jax.lax.while_loop(unfinished, step, initial)
+    return PlayedEpisodes(
+        last.returns, last.lengths, last.finished, last.terminated, last.final_reward, dict(last.metrics)
+    )
 
 
 class CompiledEpisodes:
-    """Whole episodes in a compiled environment, for evaluation: the first episode of as many streams.
-
-    A stream is one agent in one environment. A call plays the episodes with one learner: all at once, or one set of
-    environments after the other where the environment declares a largest number of them.
-    """
+    """Whole episodes in a compiled environment, for evaluation, by `run_episodes`; a call plays with one learner."""
 
     def __init__(self, agent: Agent, env: VectorEnv, learner: PyTree, episodes: int, deterministic: bool):
-        needed = -(-episodes // env.num_agents)
-        self._agent, self._env = agent, dataclasses.replace(env, num_envs=min(needed, env.max_num_envs or needed))
+        self._agent, self._env = agent, env
         self._shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), learner)
         self._episodes, self._deterministic = episodes, deterministic
 
@@ -132,24 +181,17 @@ class CompiledEpisodes:
         Episodes are cut after `max_steps` steps.
         """
         own = sharding.local(learner)  # else every device plays the same episodes
-        sets = []
-        for number in range(-(-self._episodes // self._env.num_streams)):
-            own_key = jax.random.fold_in(key, number) if number else key
-            out: Running = self._program(*self._arguments(own, own_key, max_steps))
-            rows = (out.returns, out.lengths, out.finished, out.terminated, out.final_reward)
-            sets.append(jax.device_get((rows, dict(out.metrics))))
-        # there may be more streams than episodes
-        numbers, metrics = jax.tree.map(lambda *x: np.concatenate(x)[: self._episodes], *sets)
-        returns, lengths, finished, terminated, final_rewards = numbers
-        games = np.arange(len(returns)) // self._env.num_agents
-        return Outcome(returns, lengths, finished, terminated, final_rewards, None, metrics, games, 0)
+        played: Any = jax.device_get(self._program(*self._arguments(own, key, max_steps)))
+        return Outcome(
+            **played._asdict(), agents=None, games=np.arange(self._episodes) // self._env.num_agents, unplayed=0
+        )
 
     @functools.cached_property
     def _program(self) -> Any:
-        return jax.jit(renewed(run_episodes), static_argnames="deterministic")
+        return jax.jit(renewed(run_episodes), static_argnames=("episodes", "deterministic"))
 
     def _arguments(self, learner: PyTree, key: Key, max_steps: int) -> tuple[Any, ...]:
-        return self._agent, self._env, learner, key, self._deterministic, max_steps
+        return self._agent, self._env, learner, key, self._episodes, self._deterministic, max_steps
 
 
 class CompiledScene:
@@ -172,6 +214,6 @@ class CompiledScene:
         The step after the end of an episode resets the environment instead. `t` also selects the random numbers.
         """
         key = jax.random.fold_in(self._key, t)
-        self._actor, out = self._step(self._agent, self._env, self._learner, self._actor, self._deterministic, key)
+        self._actor, out, _ = self._step(self._agent, self._env, self._learner, self._actor, self._deterministic, key)
         ended = bool(np.all(self._actor.env_state.ended))
         return StepResult(np.asarray(out.reward), not np.any(out.first), ended)

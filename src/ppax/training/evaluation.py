@@ -12,22 +12,26 @@ import numpy as np
 from ppax.agents.metrics import agent_columns
 from ppax.core.options import require_whole
 from ppax.core.protocols import Agent, Row, WholeEpisodes
-from ppax.core.types import Key, LearnerState, PyTree
+from ppax.core.types import ConfigError, Key, LearnerState, PyTree, Scalar
 from ppax.core.unknown_names import refusing_unknown
-from ppax.envs import Env
+from ppax.envs import Env, require_native
+from ppax.envs import ended as at_end
+from ppax.envs.vector import VectorEnv
 from ppax.storage.cache import kept_programs
 from ppax.training.backends import backend_of
+from ppax.training.episodes import PlayedEpisodes, run_episodes
 from ppax.training.loop import make_key
 
-# Default lengths at which an episode is cut: MAX_STEPS, and in environments that never end far less
-MAX_STEPS, ENDLESS_STEPS = 100_000, 1_000
-UNKNOWN_STEPS = 10_000  # until it is known whether they do: the first episodes of a game may be long
+# Default lengths at which an episode is cut: in environments whose episodes end, in those that never end, and until it
+# is known which they are, as the first episodes of a game may be long
+MAX_STEPS, ENDLESS_STEPS, UNKNOWN_STEPS = 100_000, 1_000, 10_000
 EVALUATION = 2**31 - 1  # folded into the key: evaluation and training with the same seed use different random numbers
 
 
 # Columns of log rows, and the property of an Evaluation that each shows; the environment's metrics come after them
 COLUMNS = {
     "eval_return": "mean_return",
+    "eval_return_median": "median_return",
     "eval_return_std": "std_return",
     "eval_return_min": "min_return",
     "eval_return_max": "max_return",
@@ -75,6 +79,11 @@ class Evaluation(NamedTuple):
         return int((self.counted & ~self.finished).sum())
 
     @property
+    def truncated(self) -> np.ndarray:
+        """Mask of the episodes that a time limit or `max_steps` has cut, [episodes]."""
+        return self.counted & ~self.terminated
+
+    @property
     def by_agent(self) -> dict[str, Evaluation]:
         """Results of each agent and each group of agents, by its name in the logs; {} where there is one agent."""
         agent = np.arange(len(self.returns)) % self.num_agents if self.agents is None else self.agents
@@ -88,6 +97,11 @@ class Evaluation(NamedTuple):
     def mean_return(self) -> float:
         """Mean return of the episodes; NaN where none was played."""
         return self._mean(self.returns)
+
+    @property
+    def median_return(self) -> float:
+        """Median return of the episodes; NaN where none was played."""
+        return float(np.median(self.returns[self.counted])) if self.counted.any() else float("nan")
 
     @property
     def std_return(self) -> float:
@@ -117,7 +131,7 @@ class Evaluation(NamedTuple):
     @property
     def truncated_share(self) -> float:
         """Share of the episodes that were truncated; NaN where none was played."""
-        return self._mean(~self.terminated)
+        return self._mean(self.truncated)
 
     @property
     def mean_final_reward(self) -> float:
@@ -141,6 +155,7 @@ class Evaluation(NamedTuple):
         """Means over the episodes as plain numbers by name, as evaluation.json of a run directory has them."""
         return {
             "mean_return": self.mean_return,
+            "median_return": self.median_return,
             "std_return": self.std_return,
             "min_return": self.min_return,
             "max_return": self.max_return,
@@ -180,37 +195,25 @@ def evaluation_key(seed: int) -> Key:
     return jax.random.fold_in(make_key(seed), EVALUATION)
 
 
-class EpisodeLimit:
-    """Length at which episodes of evaluations are cut: `max_steps`, or by default one that fits the environment.
+def episode_limit(env: Env, ended: bool | None, period: int = 0) -> int:
+    """Return the default length at which episodes of evaluations are cut, where `max_steps` does not say.
 
-    The default is MAX_STEPS where an episode has ended in training, and ENDLESS_STEPS where none ever ends: the program
-    of a compiled step shows it. Between the two stands UNKNOWN_STEPS. Where forced resets every `period` steps cut the
-    episodes of training, those of evaluations in an environment that never ends are as long.
+    `ended` says whether episodes end by themselves, None: this is not known yet. Where they never do, they are as long
+    as forced resets every `period` steps (0: none) make those of training.
     """
+    if ended is None:
+        return UNKNOWN_STEPS
+    return MAX_STEPS if ended else period or min(ENDLESS_STEPS, env.max_horizon or ENDLESS_STEPS)
 
-    def __init__(self, env: Env, max_steps: int | None, period: int = 0, ended: bool = False):
-        """Take what is known before the first log row: whether an episode has `ended` by itself in training."""
-        self._given, self._period, self._ended, self._horizon = max_steps, period, ended, env.max_horizon
-        self._endless = max_steps is None and backend_of(env).endless
 
-    @property
-    def steps(self) -> int:
-        """Greatest length of an episode, from what is known now."""
-        if self._given is not None:
-            return self._given
-        if self._endless:
-            return self._period or min(ENDLESS_STEPS, self._horizon or ENDLESS_STEPS)
-        return MAX_STEPS if self._ended else UNKNOWN_STEPS
+def has_ended(row: Row, period: int = 0) -> bool:
+    """Return whether an episode has ended by itself in a log row, and not only by forced resets every `period` steps.
 
-    def learn(self, row: Row) -> None:
-        """Take note of a log row: whether an episode has ended in it, other than by a forced reset."""
-        # where resets alone end episodes, their mean length is the time between two
-        by_resets = self._period > 0 and row.get("episode_length") == self._period
-        self._ended = self._ended or ((row.get("episodes") or 0.0) > 0.0 and not by_resets)
-
-    def conclude(self, steps: int) -> None:
-        """Take note of the end of training, of `steps` steps in each environment: no episode has ended, if none did."""
-        self._endless = self._endless or (not self._ended and steps >= ENDLESS_STEPS)
+    With `period` 0 there are no forced resets.
+    """
+    # where resets alone end episodes, their mean length is the time between two
+    by_resets = period > 0 and row.get("episode_length") == period
+    return (row.get("episodes") or 0.0) > 0.0 and not by_resets
 
 
 class Evaluator:
@@ -296,9 +299,42 @@ def evaluate(
     Compiled environments are played in parallel, in as many copies as there are episodes. Host environments, which
     Python steps, are created anew, as many as the run has, and closed afterwards. A vector environment passed in by the
     user cannot be copied and is used itself; training then resets it. Raises ConfigError if a host environment lacks
-    the agents or groups of agents that `agent` requires.
+    the agents or groups of agents that `agent` requires, and inside `jit` or `vmap`, where `play_episodes` works.
     """
-    if max_steps is not None:
-        require_whole(max_steps, "max_steps")
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((agent, env, learner, key, max_steps))):
+        raise ConfigError(
+            "ppax.evaluate returns numbers on the host and cannot be called inside jit, vmap or scan: write "
+            "ppax.play_episodes(agent, env, learner, key, episodes), which returns arrays"
+        )
+    if max_steps is None:
+        max_steps = episode_limit(env, ended=not backend_of(env).endless)
+    require_whole(max_steps, "max_steps")
     with kept_programs(), Evaluator(agent, env, learner, episodes, deterministic) as evaluator:
-        return evaluator(learner, key, EpisodeLimit(env, max_steps, ended=True).steps)
+        return evaluator(learner, key, max_steps)
+
+
+@refusing_unknown
+def play_episodes(
+    agent: Agent,
+    env: VectorEnv,
+    learner: LearnerState,
+    key: Key,
+    episodes: int = 128,
+    deterministic: bool = True,
+    max_steps: Scalar | None = None,
+) -> PlayedEpisodes:
+    """Return the results of `episodes` whole episodes as JAX arrays: `evaluate` as a pure function.
+
+    It can be called inside `jit`, `vmap` and `scan`. Its arguments are those of `evaluate`, and equal keys give the
+    episodes of `evaluate`. Sizes are static: `episodes` and `deterministic` may not be tracers; `max_steps` may. `vmap`
+    over learners, keys or agents adds an axis in front of [episodes]. Outside of `jit` each call compiles anew.
+
+    Raises ConfigError for environments on the host, which `evaluate` plays.
+    """
+    env = at_end(require_native(env, "ppax.play_episodes", "write ppax.evaluate(agent, env, learner, key, episodes)"))
+    require_whole(episodes, "episodes")
+    if max_steps is None:
+        max_steps = episode_limit(env, ended=not backend_of(env).endless)
+    elif not isinstance(max_steps, jax.core.Tracer):
+        require_whole(max_steps, "max_steps")
+    return run_episodes(agent, env, learner, key, episodes, deterministic, max_steps)

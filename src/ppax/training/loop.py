@@ -143,7 +143,7 @@ def num_devices(agent: Agent, env: Env, num_steps: int) -> int:
     programs = []
     for ppo, streams in agent.learners(env.num_streams):
         length = ppo.sequence_length(num_steps)
-        minibatch = ppo.minibatch.size(num_steps * streams // length)
+        minibatch = ppo.minibatch_size(num_steps, streams)
         programs.append((ppo.program, (env.num_envs, minibatch, length)))
     given = {program.num_devices(*sizes) for program, sizes in programs if program.devices is not None}
     if len(given) > 1:
@@ -325,7 +325,7 @@ def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
             divisors = nearest_divisors(num_steps, length)
             raise ConfigError(f"{group}seq_len = {length} does not divide num_steps = {num_steps}; {divisors}")
         try:
-            minibatch = ppo.minibatch.size(num_steps * streams // length)
+            minibatch = ppo.minibatch_size(num_steps, streams)
             ppo.program.num_devices(env.num_envs, minibatch, length)
         except ConfigError as error:
             sizes = f"num_steps {num_steps} * streams {streams} / seq_len {length}"

@@ -65,10 +65,14 @@ class Masked(Ruled):
 
 
 class Masker(gymnasium.Wrapper):
-    """Wrapper like sb3-contrib's ActionMasker, with the method itself."""
+    """Wrapper with the interface of sb3-contrib's ActionMasker: a function of the environment, or a method's name."""
+
+    def __init__(self, env, mask):
+        super().__init__(env)
+        self.mask = getattr(env, mask) if isinstance(mask, str) else lambda: mask(env)
 
     def action_masks(self):
-        return self.unwrapped.rules()
+        return self.mask()
 
 
 class Seen(Ruled):
@@ -95,7 +99,8 @@ def limited(world):
 WORLDS = {
     "method": Masked,
     "method through a wrapper": limited(Masked),
-    "method of a wrapper": lambda: gymnasium.wrappers.TimeLimit(Masker(Ruled()), 4),
+    "wrapper with a function": lambda: gymnasium.wrappers.TimeLimit(Masker(Ruled(), lambda env: env.rules()), 4),
+    "wrapper with a name": lambda: Masker(Ruled(), "rules"),
     "observation": Seen,
 }
 HOW = {

@@ -264,10 +264,8 @@ def test_violations_of_the_parallel_protocol_are_refused(world, said):
 
 
 def test_agents_with_different_spaces_form_groups():
-    """Of names without numbers each is a group; options for agents alike are refused (more: tests/host/test_crowds)."""
+    """Of names without numbers each is a group (more: tests/training/host/test_crowds)."""
     assert host(Unlike, 2).sizes == (("a", 1), ("b", 1), ("c", 1), ("d", 1))
-    with pytest.raises(ConfigError, match=r"agent_ids = true: .*action_space of 'c' is Discrete\(3\), of 'a'"):
-        host(Unlike, 2, agent_ids=True)
 
 
 class Words(Squad):

@@ -10,13 +10,16 @@ import pytest
 import ppax
 from ppax import config
 from ppax.checks import require_sound
+from ppax.cli.main import main
+from ppax.core import imports
 from ppax.core.types import ConfigError, EnvReset, EnvStep, part
-from ppax.envs import ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv
+from ppax.envs import ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv, grouped
+from ppax.envs.wrappers.agent_groups import split_agents
 from ppax.envs.wrappers.views import team_view
 from ppax.networks import network
 from support.games import Credit
-from support.players import Poisoned
-from support.worlds import Counter, Team
+from support.players import Orchestra, Poisoned
+from support.worlds import QUICK, Counter, Team
 
 
 @part
@@ -101,6 +104,70 @@ def test_absent_agents_are_zeros_in_the_joint_observation():
     first, second = (played(view(Poisoned(Team(), x)), 4) for x in (0.0, np.nan))
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one["joint"], other["joint"])
+
+
+def test_unlike_agents_have_one_joint_observation():
+    """The leader hears a tune of three numbers and leaves at time 3, each player two: what was said, and its place."""
+    env = view(Orchestra())
+    assert env.num_agents == {"leader": 1, "player": 2}
+    shapes = {name: {key: x.shape for key, x in space.items()} for name, space in env.observation_space.items()}
+    assert shapes == {
+        "leader": {"own": (3,), "agent": (), "joint": (7,)},
+        "player": {"own": (2,), "agent": (), "joint": (7,)},
+    }
+    require_sound(VectorEnv(env, 3))
+    start = env.reset(jax.random.key(0))
+    state, now = start.state, start
+    for time in range(5):
+        obs = now.obs
+        np.testing.assert_array_equal(now.action_mask["leader"], Orchestra()._seen(state.inner)[1]["leader"])
+        np.testing.assert_array_equal(obs["leader"]["agent"], [0])
+        np.testing.assert_array_equal(obs["player"]["agent"], [1, 2])
+        np.testing.assert_array_equal(obs["leader"]["own"], Orchestra()._seen(state.inner)[0]["leader"])
+        tune = obs["leader"]["own"][0] if time <= 3 else np.zeros(3)  # its last observation is that of time 3
+        said = float(state.inner[2])
+        joint = [*np.asarray(tune), said, 0.0, said, 1.0]
+        np.testing.assert_array_equal(obs["leader"]["joint"], [joint])
+        np.testing.assert_array_equal(obs["player"]["joint"], [joint] * 2)
+        action = {"leader": jnp.array([time % 3]), "player": jnp.zeros((2, 1))}
+        now = env.step(state, action, jax.random.key(time))
+        state = now.state
+
+
+def test_a_view_of_groups_trains_as_groups_of_a_view(vmapped_keys):
+    """The same observations by two ways, so the same parameters; only the first one is there for unlike agents."""
+    players = {"prey": [0], "hunters": [1, 2]}
+    outside = VectorEnv(team_view(split_agents(ppax.make("Pursuit-3", 1).env, players, "P"), True, True, "P"), 4)
+    inside = grouped(ppax.make("Pursuit-3", 4, agent_ids=True, central_critic=True), players)
+    assert outside.sizes == inside.sizes
+    assert outside.observation_space == inside.observation_space
+    assert outside.groups == inside.groups
+    agents = {name: ppax.PPO(network(group, hidden=(4,)), num_epochs=1) for name, group in inside.groups.items()}
+    agent, learned = ppax.Groups(agents, inside.sizes), []
+    for env in (outside, inside):
+        state = ppax.start(agent, env, 16, jax.random.key(0))
+        learned.append(
+            jax.jit(ppax.train, static_argnums=3, compiler_options=QUICK)(agent, env, state, 2).state.learner
+        )
+    for one, other in zip(*map(jax.tree.leaves, learned), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("how", ["file", "command"])
+def test_a_central_critic_of_unlike_agents_by_run_file_and_command(how, tmp_path):
+    sizes = ["--num-envs", "4", "--num-steps", "8", "--total-steps", "192", "--eval.episodes", "2", "--no-log.console"]
+    target, options = "support.players:Orchestra", ["--central-critic"]
+    if how == "file":
+        target, options = str(tmp_path / "run.toml"), []
+        (tmp_path / "run.toml").write_text('env = "support.players:Orchestra"\ncentral_critic = true\n')
+    trust = ["--trust", "support"]
+    assert main(["train", target, *sizes, *options, *trust, "--run-dir", str(tmp_path / "run"), "--no-cache"]) == 0
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2", *trust]) == 0
+    with imports.trusting(["support"]):
+        policy = ppax.load(tmp_path / "run")
+    assert policy.spec.actor_obs == ("own",)
+    assert policy.agent.agents["leader"].network.actor_obs == ("own",)
+    assert policy.agent.agents["leader"].network.critic_obs == ()
 
 
 def test_run_files_round_trip_agent_ids_and_central_critic():

@@ -92,8 +92,9 @@ def test_vf_coef_scales_the_value_s_gradient():
 def test_ent_coef_rewards_entropy():
     # d loss / d H = -ent_coef / n: descent raises the entropy
     for ent_coef in (0.0, 0.1):
-        got = run(ClippedSurrogate(), [0.0, 0.0], batch_of([0.0, 0.0]), ent_coef=ent_coef)
+        got = run(ClippedSurrogate(), [0.0, 0.0], batch_of([0.0, 0.0]), entropy=[1.0, 2.0], ent_coef=ent_coef)
         np.testing.assert_allclose(got.by_entropy, [-ent_coef / 2] * 2, rtol=1e-6)
+        np.testing.assert_allclose(got.metrics["entropy"], 1.5, rtol=1e-6)  # also without a bonus
 
 
 def test_ent_coef_through_a_real_distribution():

@@ -24,7 +24,7 @@ class Fixed:
     rows: tuple[tuple[int, ...], ...] = static()
     num_minibatches: int = static(default=2)
 
-    def size(self, sequences):
+    def size(self, sequences, length):
         return len(self.rows[0])
 
     def __call__(self, batch, key):

@@ -7,7 +7,7 @@ import pytest
 
 from ppax import ConfigError
 from ppax.core.types import Batch, Transition
-from ppax.ppo.minibatches import SORT_BELOW, Shuffle, permutation
+from ppax.ppo.minibatches import SORT_BELOW, Shuffle, ShuffleRows, permutation
 
 
 def batch(sequences, seq_len=2):
@@ -135,3 +135,27 @@ def test_without_shuffling_sequences_stay_in_order():
     padded = Shuffle(3, "pad", shuffle=False)(batch(7), jax.random.key(0)).index
     np.testing.assert_array_equal(np.asarray(padded)[0], [0, 1, 2])
     assert np.sort(np.asarray(padded).ravel()).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 7]
+
+
+def test_a_size_in_rows_draws_as_the_number_of_minibatches_with_so_many_rows():
+    """24 sequences of 2 steps are 48 rows: 12 rows are 4 minibatches of 6 sequences."""
+    for options in ({}, {"shuffle": False}):
+        by_rows = ShuffleRows(12, **options)(batch(24), jax.random.key(0)).index
+        np.testing.assert_array_equal(by_rows, Shuffle(4, **options)(batch(24), jax.random.key(0)).index)
+    assert ShuffleRows(12).size(24, 2) == by_rows.shape[1] == 6
+
+
+@pytest.mark.parametrize(
+    ("rows", "sequences", "length", "message"),
+    [
+        (100, 2048, 1, r"rows = 100 does not divide the 2048 rows of a rollout; nearest that do: 32, 64, 128"),
+        (9, 24, 2, r"rows = 9 does not divide the 48 rows of a rollout, of whole sequences of 2 steps; .*: 6, 8, 12"),
+        (3, 24, 2, r"rows = 3 does not divide the 48 rows .* nearest that do: 2, 4, 6"),
+        (4096, 2048, 1, r"rows = 4096 does not divide the 2048 rows .* nearest that do: 512, 1024, 2048"),
+    ],
+)
+def test_rows_that_do_not_divide_a_rollout_are_refused_with_the_nearest_that_do(rows, sequences, length, message):
+    with pytest.raises(ConfigError, match=message):
+        ShuffleRows(rows).size(sequences, length)
+    with pytest.raises(ConfigError, match=message):
+        ShuffleRows(rows)(batch(sequences, length), jax.random.key(0))

@@ -11,6 +11,8 @@ import pytest
 import ppax
 from ppax.core import imports
 from ppax.devices import clusters
+from ppax.loggers import EventFiles, TensorBoard
+from ppax.run.directory import name_of_sweep
 from ppax.sweeps import directory
 from ppax.sweeps.placing import worker
 from ppax.sweeps.placing.transport import Snapshot
@@ -265,3 +267,18 @@ def test_the_trials_of_a_study_train_on_the_cluster(tmp_path, monkeypatch):
     assert [member.score for member in one.members] == [member.score for member in other.members]
     for mine, theirs in zip(one.members, other.members, strict=True):
         assert rows_of(mine.run_dir) == rows_of(theirs.run_dir)
+
+
+def test_members_on_a_cluster_are_in_the_group_of_their_sweep(tmp_path, monkeypatch):
+    """Their directories are those of workers; films come to the sweep's directory with the checkpoints."""
+    described = []
+    monkeypatch.setattr(TensorBoard, "open", lambda part, run: described.append(run) or EventFiles(run.path / "events"))
+    connect(monkeypatch, StubRay())
+    base = BASE | {"log": BASE["log"] | {"tensorboard": True}, "film": {"every": 3, "max_steps": 3}}
+    ppax.sweep_runs(base, VALUES, run_dir=tmp_path / "rates", ray=SETTINGS)
+    assert {one.group for one in described} == {name_of_sweep(tmp_path / "rates").group}
+    assert sorted(one.name for one in described) == ["rates/000", "rates/001"]
+    films = sorted(
+        path.relative_to(tmp_path / "rates" / "members") for path in tmp_path.glob("rates/members/*/films/*")
+    )
+    assert [str(path) for path in films] == [f"{n}/films/{i:010d}.gif" for n in ("000", "001") for i in (0, 3, 6, 9)]

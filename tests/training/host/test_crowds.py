@@ -193,6 +193,49 @@ def test_indices_and_joint_observations_keep_the_order_of_the_environment():
         np.testing.assert_array_equal(joint[..., 0], np.broadcast_to([0, 3, 3, 3], (2, 2, 4)))
 
 
+def test_a_central_critic_of_unlike_agents_observes_all_of_them():
+    """Three numbers of a hunter, four of a prey, in the order of `possible_agents`; zeros of those that are absent.
+
+    An agent's last observation is there in the step of its end: hunter_0 at time 2, where hunter_1 appears.
+    """
+    with host(Hunt, 2, agent_ids=True, central_critic=True) as env:
+        assert env.sizes == SIZES
+        assert env.actor_obs == ("agent", "own")
+        shapes = {name: {key: x.shape for key, x in space.items()} for name, space in env.observation_space.items()}
+        assert shapes["hunter"] == {"agent": (), "joint": (14,), "own": (3,)}
+        assert shapes["prey"] == {"agent": (), "joint": (14,), "own": (4,)}
+        _, _, collected = rollout_of(env)
+    obs = {name: {key: by_env(x, 2) for key, x in one.items()} for name, one in collected.rollout.steps.obs.items()}
+    stays = {0: range(3), 1: range(6), 2: range(2, 6), 3: range(5)}
+    for b, row in np.ndindex(2, STEPS):
+        time, draw = row % 6, obs["prey"]["own"][row - row % 6, b, 0, 2]
+        every = [[time, i, draw] if i % 2 == 0 else [time, i, draw, -time] for i in range(4)]
+        joint = np.concatenate([np.float32(x) * (time in stays[i]) for i, x in enumerate(every)])
+        for group, first in (("hunter", 0), ("prey", 1)):
+            for place in range(2):
+                if time in stays[first + 2 * place]:
+                    np.testing.assert_array_equal(obs[group]["joint"][row, b, place], joint)
+                    np.testing.assert_array_equal(obs[group]["own"][row, b, place], every[first + 2 * place])
+                    assert obs[group]["agent"][row, b, place] == first + 2 * place
+
+
+def test_a_run_of_unlike_agents_with_a_central_critic_resumes_and_acts_without_the_joint_observation(tmp_path):
+    env = host(Hunt, 2, central_critic=True, name="hunt")
+    agents = {name: ppax.PPO(network(group, hidden=(4,)), num_epochs=1) for name, group in env.groups.items()}
+    agent, log = ppax.Groups(agents, env.sizes), ppax.config.Log(console=False)
+    stop = [lambda state, row: int(state.iteration) >= 2]
+    ppax.fit(agent, env, 5 * 8 * 12, num_steps=12, run_dir=tmp_path, log=log, callbacks=stop)
+    run = ppax.resume(tmp_path, env=env)
+    assert int(run.state.iteration) == 5
+    assert np.isfinite(run.evaluate(4).mean_return)
+    policy, other = ppax.load(tmp_path), ppax.load(tmp_path)
+    obs = {"hunter_0": {"own": np.float32([0, 0, 0.5])}, "prey_0": {"own": np.float32([0, 1, 0.5, 0])}}
+    joint = {"joint": np.full(14, 7.0, np.float32)}
+    with_joint = {agent: one | joint for agent, one in obs.items()}
+    for one, same in zip(policy.act(obs).values(), other.act(with_joint).values(), strict=True):
+        np.testing.assert_array_equal(one, same)
+
+
 @pytest.mark.parametrize(
     ("players", "said"),
     [
@@ -205,9 +248,7 @@ def test_impossible_groups_are_refused(players, said):
         grouped(host(Hunt, 2), players)
 
 
-def test_options_of_agents_alike_and_groups_of_one_agent_are_refused():
-    with pytest.raises(ConfigError, match=r"agent_ids = true: it needs agents with the same spaces; .*set it to false"):
-        host(Hunt, 2, agent_ids=True)
+def test_groups_of_one_agent_and_one_agent_for_groups_are_refused():
     with pytest.raises(ConfigError, match=r"CartPole-v1 has one agent and no others; leave `players` out"):
         grouped(ppax.make("gymnasium/CartPole-v1", 2), {"all": [0]})
     env = host(Hunt, 2)

@@ -18,6 +18,7 @@ from jax import Array
 
 from ppax.core.types import EnvReset, EnvStep, Key, Scalar, number, part, static
 from ppax.envs.builtin.drawing import COLOURS, GREY, INK, Canvas
+from ppax.envs.sensors import lidar, lidar_rays
 
 # Differences of JaxDEM's multi-agent task from its single navigator: LIDAR, a bonus at the target, shared reward
 CROWD: dict[str, Any] = {"num_rays": 16, "goal_bonus": 0.05, "shared": 0.1}
@@ -40,7 +41,7 @@ class Navigator:
     (2), and for each LIDAR ray the proximity of the nearest disc or wall: 1 at the agent's own edge, 0 at a distance of
     `ray_length` or more. Ray directions are fixed, the first to the right, the others counterclockwise. The reward of
     an agent is the increase of a potential, which rises towards the target and falls with kinetic energy, plus
-    `goal_bonus` at the target.
+    `goal_bonus` at the target. The metric `arrived` is 1 for an agent within `radius` of its target.
     """
 
     max_force: Scalar = number("force of a full action, along each axis", default=2.0, low=0.0)
@@ -89,7 +90,7 @@ class Navigator:
         own = self._potential(new) - self._potential(state) + jnp.where(near, self.goal_bonus, 0.0)
         reward = (1.0 - self.shared) * own + self.shared * own.mean()
         never = jnp.zeros((self.num_agents,), bool)
-        return EnvStep(new, self._observe(new), reward, never, never)
+        return EnvStep(new, self._observe(new), reward, never, never, metrics={"arrived": near})
 
     def _observe(self, state: NavigatorState) -> Array:
         way = state.target - state.position
@@ -102,21 +103,9 @@ class Navigator:
 
         It is 1 at the agent's edge and 0 out of range.
         """
-        angle = jnp.arange(self.num_rays, dtype=jnp.float32) * (2.0 * np.pi / self.num_rays)
-        ray = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)  # [R, 2]
-        # walls: distance along the ray to the wall in its direction, for each axis
-        pace = jnp.maximum(jnp.abs(ray), 1e-6)[None]
-        wall = ((1.0 - jnp.sign(ray)[None] * position[:, None, :]) / pace).min(axis=-1)  # [A, R]
-        # discs: `ahead` is the centre's coordinate along the ray and `aside` its distance from the ray; `ahead` is 0
-        # for the agent itself. All are [A, R, A], the other agents last, so that the reduction over them is vectorised
-        x, y = (position[None, :, axis] - position[:, None, axis] for axis in (0, 1))
-        x, y, cos, sin = x[:, None, :], y[:, None, :], ray[None, :, :1], ray[None, :, 1:]
-        ahead, aside = x * cos + y * sin, x * sin - y * cos
-        half_chord2 = self.radius**2 - aside**2
-        distance = ahead - jnp.sqrt(jnp.maximum(half_chord2, 0.0))
-        disc = jnp.where((half_chord2 > 0.0) & (ahead > 0.0), distance, jnp.inf).min(axis=-1)  # [A, R]
-        free = jnp.minimum(wall, disc) - self.radius
-        return 1.0 - jnp.clip(free / self.ray_length, 0.0, 1.0)
+        sensors = jax.vmap(lidar, (0, None, None, None, None))
+        distance = sensors(position, lidar_rays(self.num_rays), position, self.radius, (-1.0, 1.0))
+        return 1.0 - jnp.clip((distance - self.radius) / self.ray_length, 0.0, 1.0)
 
     def render(self, state: NavigatorState) -> np.ndarray:
         """Return a picture [H, W, 3] of agents as discs, each with a line to its target."""

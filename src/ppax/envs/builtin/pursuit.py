@@ -33,7 +33,8 @@ class Pursuit:
     Agents: the prey, then the predators. Action [A, 1]: heading in rad, from -pi to pi. Observation [A, 1 + 4 A]: time,
     all positions, all headings, and the agent's index (one-hot). The reward of a step is 1 for the prey and -1 for each
     predator. In a step with a capture it is -100 for the prey, 100 for each predator within `radius` and 50 for every
-    other predator, and the episode of all agents terminates. (Numbers are those of the default options.)
+    other predator, and the episode of all agents terminates. (Numbers are those of the default options.) The metric
+    `caught` is 1 in such a step and 0 in others.
     """
 
     prey_speed: Scalar = number("speed of the prey", default=1.0, low=0.0)
@@ -83,7 +84,8 @@ class Pursuit:
             caught, self.capture_reward * share, self._of_players(self.step_reward, -self.step_reward)
         ).astype(jnp.float32)
         terminated = jnp.broadcast_to(caught, (self.num_agents,))
-        return EnvStep(new, self._observe(new), reward, terminated, jnp.zeros(self.num_agents, bool))
+        never = jnp.zeros(self.num_agents, bool)
+        return EnvStep(new, self._observe(new), reward, terminated, never, metrics={"caught": caught})
 
     def render(self, state: PursuitState) -> np.ndarray:
         """Return a picture [H, W, 3] of the prey in blue, and of the predators with their capture distance."""

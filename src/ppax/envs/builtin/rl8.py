@@ -69,7 +69,7 @@ class EndlessMountainCar:
     """Environment MountainCar of rl8, which never terminates.
 
     Observation [2]: position and velocity. Actions: push left, none, right. Reward: 1 while the car is at the goal and
-    does not roll back, otherwise minus the distance to the goal.
+    does not roll back, otherwise minus the distance to the goal. The metric `at_goal` is 1 where the reward is.
     """
 
     valley: Valley = Valley()
@@ -103,7 +103,7 @@ class EndlessMountainCar:
         at_goal = (new.position >= self.goal) & (new.velocity >= 0.0)
         reward = jnp.where(at_goal, 1.0, -jnp.abs(new.position - self.goal)).astype(jnp.float32)
         never = jnp.zeros((), bool)
-        return EnvStep(new, jnp.stack(new), reward, never, never)
+        return EnvStep(new, jnp.stack(new), reward, never, never, metrics={"at_goal": at_goal})
 
     def render(self, state: CarState) -> np.ndarray:
         """Return a picture [H, W, 3] of the valley and the car."""

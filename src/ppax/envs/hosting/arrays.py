@@ -240,6 +240,7 @@ class HostSpec(NamedTuple):
     turns: bool = False  # agents act in turns: rewards and ends of steps that are not valid count (host/streams.py)
     max_num_envs: int | None = None  # most environments, and longest rollout, that the class declares; None: any
     max_horizon: int | None = None
+    clip_actions: tuple[float, float] | None = None  # bounds of a continuous action's element; None: those of the space
 
 
 class Layout(NamedTuple):
@@ -388,6 +389,64 @@ class MaskForm:
         raise ValueError(f"{name} has the shape {list(given.shape)}; the masks of {self.space} are {self._forms}")
 
 
+class JointMaskForm:
+    """Converter of action masks of a Dict or Tuple space: a call returns a given mask flat, component by component.
+
+    A mask is a dict or tuple like the action, of the masks of its components (`MaskForm`); one that is missing or None
+    allows everything. Components are in JAX's order, a Dict's sorted by key; a Box, which has no mask, has one entry.
+    """
+
+    def __init__(self, space: spaces.Dict | spaces.Tuple):
+        self.space, self._named = space, isinstance(space, spaces.Dict)
+        self.forms = {key: mask_form(inner) for key, inner in components_of(space).items()}
+        self.size: int = sum(1 if form is None else form.size for form in self.forms.values())
+
+    def __call__(self, mask: Any, name: str = INFO_MASK) -> np.ndarray:
+        """Return an action mask as a flat array of bool, [n], with True where a choice is allowed.
+
+        Raises ValueError for a mask of another form, and for an entry other than 0 and 1; `name` is the mask's name in
+        the error.
+        """
+        given = self.given(mask, name)
+        parts = []
+        for key, form in self.forms.items():
+            one = given.get(key)
+            if form is None and one is not None:
+                raise ValueError(f"{name}[{key!r}] is given, and a Box of actions has no mask: leave it out")
+            allows_all = form is None or one is None
+            parts.append(np.ones(form.size if form else 1, bool) if allows_all else form(one, f"{name}[{key!r}]"))
+        return np.concatenate(parts)
+
+    def given(self, mask: Any, name: str = INFO_MASK) -> dict[Any, Any]:
+        """Return the masks of the components that `mask` has, by key or place; ValueError unless it is like the action.
+
+        `name` is the mask's name in the error.
+        """
+        keys, like = list(self.forms), "dict" if self._named else "tuple"
+        if not isinstance(mask, dict if self._named else tuple | list):
+            raise ValueError(f"{name} is a {type(mask).__name__}; the masks of {self.space} are a {like} of {keys}")
+        found = dict(mask) if self._named else dict(enumerate(mask))
+        unknown = [key for key in found if key not in self.forms]
+        if unknown or not (self._named or len(found) == len(keys)):
+            raise ValueError(f"{name} has the entries {list(found)}; the masks of {self.space} are a {like} of {keys}")
+        return found
+
+
+def components_of(space: spaces.Dict | spaces.Tuple) -> dict[Any, spaces.Space]:
+    """Return the spaces inside a Dict, sorted by key, or a Tuple, by place: in JAX's order of leaves."""
+    if isinstance(space, spaces.Dict):
+        return {key: space.spaces[key] for key in sorted(space.spaces)}
+    return dict(enumerate(space.spaces))
+
+
+def mask_form(space: spaces.Space) -> Any:
+    """Return the converter of the action masks of `space`; None for one without choices, and so without masks."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        form = JointMaskForm(space)
+        return form if any(one is not None for one in form.forms.values()) else None
+    return MaskForm(space) if mask_choices(space) else None
+
+
 def mask_choices(space: spaces.Space) -> tuple[int, ...]:
     """Return the number of choices of each component of a discrete action; () for spaces that have no masks."""
     if isinstance(space, spaces.Discrete):
@@ -402,11 +461,15 @@ def sample_allowed(space: spaces.Space, mask: Any, rng: np.random.Generator) -> 
 
     Raises ValueError for something that is no mask of this space.
     """
-    if mask is None or not mask_choices(space):
+    form = mask_form(space)
+    if mask is None or form is None:
         return space.sample()
-    form = MaskForm(space)
-    parts = [np.flatnonzero(part) for part in np.split(form(mask), np.cumsum(form.choices)[:-1])]
-    chosen = np.array([int(rng.choice(allowed)) if len(allowed) else 0 for allowed in parts], space.dtype)
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        given = form.given(mask)
+        parts = {key: sample_allowed(one, given.get(key), rng) for key, one in components_of(space).items()}
+        return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
+    choices = [np.flatnonzero(part) for part in np.split(form(mask), np.cumsum(form.choices)[:-1])]
+    chosen = np.array([int(rng.choice(allowed)) if len(allowed) else 0 for allowed in choices], space.dtype)
     if isinstance(space, spaces.Discrete):
         return chosen.dtype.type(chosen[0] + space.start)
     return chosen.reshape(space.shape) + getattr(space, "start", np.zeros((), space.dtype))

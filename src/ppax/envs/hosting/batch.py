@@ -18,10 +18,10 @@ from ppax.envs.hosting.arrays import (
     Arrays,
     HostSpec,
     Layout,
-    MaskForm,
     element_of,
     group_rows,
     leaves_of,
+    mask_form,
     metrics_of,
     number_mismatches,
     space_mismatches,
@@ -60,9 +60,9 @@ class EnvBatch:
         self.forms: Any = None
         if spec.sizes:
             self.axis = {name: (size,) for name, size in spec.sizes}
-            self.forms = {name: MaskForm(spec.action_space[name]) for name, _ in spec.mask_size or ()}  # type: ignore[index]
+            self.forms = {name: mask_form(spec.action_space[name]) for name, _ in spec.mask_size or ()}  # type: ignore[index]
         elif arrays.mask is not None:
-            self.forms = MaskForm(spec.action_space)
+            self.forms = mask_form(spec.action_space)
         self.fast_path = self.single_array and not self.axis and arrays.mask is None and arrays.episode_stats is None
         # dtypes that are known to fit each leaf, with any number
         self.dtypes = [{leaf.space_dtype} if leaf.takes(leaf.space_dtype) else set() for leaf in self.leaves]
@@ -293,7 +293,7 @@ def open_batches(task: bytes, memory: Any = None) -> Iterator[EnvBatch]:
         yield EnvBatch(factories, envs.start, layout, layout.rows(arrays, layout.streams(envs)), worker)
 
 
-def _stacked(form: MaskForm, masks: Sequence[Any]) -> np.ndarray:
+def _stacked(form: Any, masks: Sequence[Any]) -> np.ndarray:
     """Return the masks of several agents, flat, as [A, n]; None in place of a mask allows everything."""
     return np.stack([np.ones(form.size, bool) if mask is None else form(mask) for mask in masks])
 

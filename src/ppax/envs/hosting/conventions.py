@@ -21,7 +21,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWra
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics
 from gymnasium.wrappers import vector as of_vectors
 
-from ppax.envs.hosting.arrays import MaskForm, mask_choices
+from ppax.envs.hosting.arrays import mask_form
 
 METHOD, ENTRY, STATS = "action_masks", "action_mask", "episode_stats"
 # methods and attributes whose masks are not read: some need arguments, some have 1 where an action is forbidden
@@ -204,10 +204,13 @@ def has_mask_entry(seen: Any, space: spaces.Space) -> bool:
 
     The entry must have the form of a mask of `space`.
     """
-    if not isinstance(seen, spaces.Dict) or ENTRY not in seen.spaces or not mask_choices(space):
+    if not isinstance(seen, spaces.Dict) or ENTRY not in seen.spaces:
+        return False
+    form = mask_form(space)
+    if form is None:
         return False
     try:
-        MaskForm(space)(np.zeros(seen.spaces[ENTRY].shape or (), bool))
+        form(np.zeros(seen.spaces[ENTRY].shape or (), bool))
     except ValueError:
         return False
     return True
@@ -243,7 +246,7 @@ def unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
     name = type((inside or [env])[0].unwrapped).__name__
     space = env.single_action_space if vector else env.action_space
     seen = env.single_observation_space if vector else env.observation_space
-    if ENTRY not in info and mask_choices(space):
+    if ENTRY not in info and mask_form(space) is not None:
         has = (lambda one: _each_has(env, one)) if vector else env.has_wrapper_attr
         places = [f"a method or attribute {one}" for one in METHODS if has(one)]
         places += [f'info["{one}"]' for one in ENTRIES if one in info]

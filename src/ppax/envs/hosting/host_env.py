@@ -35,7 +35,7 @@ from ppax.envs.hosting.stepper import Host, Stepper
 from ppax.envs.hosting.team import JOINT
 from ppax.envs.hosting.tensor_batch import TensorBatch
 from ppax.envs.hosting.workers import Factory, InProcess, Workers
-from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
+from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings, checked_clip
 from ppax.envs.wrappers.agent_groups import Group, agent_groups_of
 from ppax.envs.wrappers.params import nested
 
@@ -67,7 +67,7 @@ class HostEnv:
     @property
     def action_space(self) -> spaces.Space:
         """Space of one agent's action; with groups of agents, a Dict with the space of each group."""
-        return self.host.spec.action_space
+        return self.host.action_space
 
     @property
     def num_agents(self) -> int:
@@ -185,6 +185,7 @@ def host(
     agent_ids: bool = False,
     central_critic: bool = False,
     info_metrics: Sequence[str] | None = None,
+    clip_actions: float | Sequence[float] | None = None,
     env_params: Mapping[str, Any] | None = None,
     set_params: Callable[[Any, dict[str, float]], None] | None = None,
 ) -> HostEnv:
@@ -198,9 +199,10 @@ def host(
     Each action is applied `action_repeat` times. `agent_ids` adds an agent's index to its observation; `central_critic`
     adds "joint", the observations of all agents, for the critic only. `info_metrics` are entries of `info`, such as
     "is_success", whose values at the last steps of episodes are logged as means; by default "is_success", if an
-    environment gives it at its first step. `env_params` are arguments of the function: a value, or {"low": 0.5, "high":
-    2.0}, from which every reset draws (Gymnasium's interface only). If one is drawn, each episode has a new
-    environment, or, if `set_params` is given, a call of `set_params(env, numbers)` with all `env_params`.
+    environment gives it at its first step. `clip_actions` clips continuous actions to [low, high], or to [-x, x] for
+    one number x, and narrows the bounds of their space. `env_params` are arguments of the function: a value, or {"low":
+    0.5, "high": 2.0}, from which every reset draws (Gymnasium's interface only). If one is drawn, each episode has a
+    new environment, or, if `set_params` is given, a call of `set_params(env, numbers)` with all `env_params`.
 
     Each call of the function must make a new environment. Masks and recorded episodes are read where sb3-contrib and
     Gymnasium's wrappers put them (docs/python_environments.md). Raises ConfigError for invalid arguments, EnvError
@@ -213,6 +215,7 @@ def host(
         central_critic=central_critic,
         timeout=timeout,
         info_metrics=None if info_metrics is None else tuple(info_metrics),
+        clip_actions=checked_clip(clip_actions),
         env_params=nested(env_params or {}),
     )
     if isinstance(source, GymVectorEnv):
@@ -295,6 +298,12 @@ def host_vector(
         info, space = info_of(first_reset(first), first), first.single_action_space
     for sentence in unread(first, info):
         warnings.warn(sentence, stacklevel=3)
+    if "action_mask" in info and isinstance(space, spaces.Dict | spaces.Tuple):
+        raise ConfigError(
+            f'{name} gives info["action_mask"] for actions of {space}: masks of Dict and Tuple actions are those of '
+            "single environments: pass a function that makes one, ppax.envs.host(MyEnv, num_envs), or write several "
+            "choices as one MultiDiscrete"
+        )
     spec = HostSpec(
         first.single_observation_space,
         space,
@@ -302,6 +311,7 @@ def host_vector(
         has_episode_stats="episode_stats" in info,
         agents=None,
         metrics=settings.info_metrics or (),
+        clip_actions=settings.clip_actions,
     )
     factories: list[Callable[[], Any]] = [lambda: first] if unique else [partial(make, 2)]
     if not unique:

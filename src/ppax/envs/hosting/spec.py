@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from gymnasium import Env, error, spaces
 
-from ppax.arrays import masks
 from ppax.core.types import ConfigError
-from ppax.envs.hosting.arrays import HostSpec, sample_allowed
+from ppax.envs.hosting.arrays import HostSpec, mask_form, sample_allowed
 from ppax.envs.hosting.conventions import METHODS, REMEDY, SharedEnv, new_adapted, unread
 from ppax.envs.hosting.domain_randomisation import DomainRandomisation
 from ppax.envs.hosting.faults import RAISED, EnvError, close_all
@@ -163,11 +162,11 @@ def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tup
         settings.refuse(("action_repeat",), f"{type(env).__name__} is turn-based: the next turn is another agent's")
         factories = _wrapped(factories, lambda one: partial(Turns, one))
     if is_parallel(env):
-        players = settings.players or (() if agent_ids or central_critic else groups_by_name(env))
+        players = settings.players or groups_by_name(env)
         close_all([env.close])
         views: dict[str, Any] = {"agent_ids": agent_ids, "central_critic": central_critic, "players": players}
         factories = _wrapped(factories, lambda one: partial(Team, one, turns=turns, **views))
-        env = _team(factories[0], settings, name)
+        env = _team(factories[0], name)
     elif agent_ids or central_critic:
         close_all([env.close])
         option = "agent_ids" if agent_ids else "central_critic"
@@ -186,7 +185,11 @@ def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tup
         names = _first_metrics(env, info, name) if settings.info_metrics is None else settings.info_metrics
         stats = "episode_stats" in info
         spec = HostSpec(env.observation_space, env.action_space, mask_size, stats, agents, names, players, sizes, turns)
-        spec = spec._replace(max_num_envs=own_limit(env, "max_num_envs"), max_horizon=own_limit(env, "max_horizon"))
+        spec = spec._replace(
+            max_num_envs=own_limit(env, "max_num_envs"),
+            max_horizon=own_limit(env, "max_horizon"),
+            clip_actions=settings.clip_actions,
+        )
         return factories, spec
     finally:
         close_all([env.close])
@@ -210,23 +213,18 @@ def groups_by_name(env: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((name, tuple(members)) for name, members in groups.items())
 
 
-def _team(factory: Callable[..., Any], settings: EnvSettings, name: str) -> Any:
-    """Return a new environment of several agents; ConfigError, with the remedy, where they do not fit the settings."""
+def _team(factory: Callable[..., Any], name: str) -> Any:
+    """Return a new environment of several agents; ConfigError where a group has unlike ones, or no vector is made."""
     try:
         with env_errors(name, "constructor"):
             return new_env(factory)
     except HeterogeneousAgents as found:
-        raise ConfigError(_remedy(settings).format(found)) from found
+        raise ConfigError(
+            "groups: members of a group share a policy and need the same spaces; "
+            f"{found}; put them into groups of their own"
+        ) from found
     except NotFlattenable as found:
         raise ConfigError(f"central_critic = true: {found}; set it to false") from found
-
-
-def _remedy(settings: EnvSettings) -> str:
-    """Return the error message for agents that must have the same spaces and do not; `{}` stands for the difference."""
-    for option in ("agent_ids", "central_critic"):
-        if getattr(settings, option):
-            return f"{option} = true: it needs agents with the same spaces; {{}}; set it to false"
-    return "groups: members of a group share a policy and need the same spaces; {}; put them into groups of their own"
 
 
 def _refuse_compiled(factory: Factory) -> None:
@@ -312,19 +310,19 @@ def info_of(result: Any, env: Any) -> dict[str, Any]:
 
 
 def mask_size_of(space: spaces.Space, info: dict[str, Any], name: str) -> int | None:
-    """Return the number of entries of the environment's action mask; None without masks.
+    """Return the number of entries of the environment's action mask, flat; None without masks.
 
-    Raises ConfigError for an action space whose masks are not supported on the host. `info` is that of a reset, and
-    `name` is for the error.
+    Raises ConfigError for an action space without choices. `info` is that of a reset, and `name` is for the error.
     """
     if "action_mask" not in info:
         return None
-    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+    form = mask_form(space)
+    if form is None:
         raise ConfigError(
-            f'{name} gives info["action_mask"] for actions of {space}: on the host masks are of Discrete, '
-            "MultiDiscrete and MultiBinary actions. Write several choices as one MultiDiscrete, or leave the mask out"
+            f'{name} gives info["action_mask"] for actions of {space}: masks are of Discrete, MultiDiscrete and '
+            "MultiBinary actions, and of Dict and Tuple with such. Leave the mask out"
         )
-    return masks.size_of(space)
+    return int(form.size)
 
 
 def mask_sizes_of(team: Team, info: dict[str, Any]) -> tuple[tuple[str, int], ...] | None:
@@ -335,7 +333,7 @@ def mask_sizes_of(team: Team, info: dict[str, Any]) -> tuple[tuple[str, int], ..
     sizes, begin, space = [], 0, team.action_space
     for group, count in team.sizes:
         mask, acts = info["action_mask"][group], info["acting"][begin : begin + count].any()
-        later = not acts and isinstance(space[group], spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+        later = not acts and mask_form(space[group]) is not None
         given = {"action_mask": mask} if later or mask is not None else {}
         size = mask_size_of(space[group], given, f"group {group!r}")
         sizes += [] if size is None else [(group, size)]

@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
-from ppax.envs.hosting.arrays import Arrays, EpisodeStats, HostSpec
+from ppax.envs.hosting.arrays import Arrays, EpisodeStats, HostSpec, leaves_of
+from ppax.envs.wrappers.clip_actions import Bounds, narrowed_actions
 
 
 class HostStep(NamedTuple):
@@ -121,6 +122,12 @@ class Host:
         self.spec, self.num_envs, self.unique, self._make = spec, num_envs, unique, make
         self.in_groups, self.exchange, self.source = in_groups, exchange, source
         self.factories = tuple(factories)
+        # of actions that policies choose from: with clipped actions their bounds are narrower
+        self.action_space, clip = spec.action_space, spec.clip_actions
+        self._clip: list[Bounds | None] = []  # of each array of the action space; [] without
+        if clip is not None:
+            self.action_space = narrowed_actions(spec.action_space, clip)
+            self._clip = [clip if leaf.low is None else None for leaf in leaves_of(spec.action_space)]
         self.position = 0  # steps and resets since creation; 0: not reset yet
         self.last: list[HostStep] = []  # last result of each batch
         self._stepper: Stepper | None = None
@@ -173,7 +180,7 @@ class Host:
         e is the number of the batch's streams.
         """
         self.position += 1
-        self.stepper.send(number, action)
+        self.stepper.send(number, self._clipped(action))
 
     def receive(self, number: int) -> HostStep:
         """Return the result of the step of batch `number`, for which it waits."""
@@ -187,7 +194,13 @@ class Host:
         """
         assert self.exchange is not None
         self.position += 1
-        return self.exchange(action, self.spec.metrics)
+        return self.exchange(self._clipped(action), self.spec.metrics)
+
+    def _clipped(self, action: Sequence[Any]) -> Sequence[Any]:
+        """Return an action, as an array for each of the action space, with continuous elements within their bounds."""
+        if not self._clip:
+            return action
+        return [x if clip is None else x.clip(*clip) for x, clip in zip(action, self._clip, strict=True)]
 
     def recreate(self, num_envs: int) -> Host:
         """Return a handle of `num_envs` new environments of the same kind.

@@ -40,10 +40,10 @@ class Team:
 
     `players` are groups of agents, by name, with their indices: members of a group have equal spaces. With groups,
     spaces are Dict, observations and masks dicts by group, [A_g, ...], and all else is ordered by group. With
-    `agent_ids` or `central_critic`, for which all agents must have equal spaces, an observation is a dict: "own", the
-    agent's observation; with `agent_ids` "agent", its index; with `central_critic` "joint", the observations of all
-    agents. Raises HeterogeneousAgents if spaces differ that must be equal, NotFlattenable if observations cannot be
-    flattened for "joint".
+    `agent_ids` or `central_critic` an observation is a dict: "own", the agent's observation; with `agent_ids` "agent",
+    its index in `possible_agents`; with `central_critic` "joint", the observations of all agents in that order. Raises
+    HeterogeneousAgents if spaces differ that must be equal, NotFlattenable if observations cannot be flattened for
+    "joint".
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Team:
         possible = list(self.env.possible_agents)
         self._agent_ids, self._central_critic = agent_ids, central_critic
         groups = [[possible[i] for i in members] for _, members in players]
-        for alike in [possible] if agent_ids or central_critic or not groups else groups:
+        for alike in groups or [possible]:
             if found := difference(self.env, alike):
                 raise HeterogeneousAgents(found)
         self.sizes = tuple((name, len(members)) for name, members in players)
@@ -74,9 +74,9 @@ class Team:
         self.own_spaces = [
             one["observation"] if masked else one for one, masked in zip(seen, self._masked, strict=True)
         ]
-        entries = self._entries() if agent_ids or central_critic else None
         self.actions = [self.env.action_space(agent) for agent in self.names]  # action space of each agent
-        self.observation_space = self._together([entries or one for one in self.own_spaces], itemgetter(0), spaces.Dict)
+        seen = [self._entries(one) for one in self.own_spaces] if agent_ids or central_critic else self.own_spaces
+        self.observation_space = self._together(seen, itemgetter(0), spaces.Dict)
         self.action_space = self._together(self.actions, itemgetter(0), spaces.Dict)
         self._active = np.zeros(self.num_agents, bool)  # agents whose episode is running
         self._acting = self._active  # those that act next: all of them, or the one whose turn it is
@@ -185,8 +185,8 @@ class Team:
                 view[AGENT] = number
         if self._central_critic:
             rows = [np.concatenate([np.ravel(x).astype(np.float32) for x in _leaves(one)]) for one in self._last]
-            seen = np.where(observing[:, None], np.stack(rows), np.float32(0))
-            joint = seen[np.argsort(self._numbers)].reshape(-1)
+            seen = [row if there else np.zeros_like(row) for row, there in zip(rows, observing, strict=True)]
+            joint = np.concatenate([seen[i] for i in np.argsort(self._numbers)])
             for view in views:
                 view[JOINT] = joint
         return views
@@ -201,14 +201,13 @@ class Team:
         ends = np.cumsum([size for _, size in self.sizes]).tolist()
         return by_group({name: join(each[end - n : end]) for (name, n), end in zip(self.sizes, ends, strict=True)})
 
-    def _entries(self) -> spaces.Dict:
-        """Return the space of one agent's observation with the entries that `agent_ids` and `central_critic` add."""
-        entries: dict[str, spaces.Space] = {OWN: self.own_spaces[0]}
+    def _entries(self, own: spaces.Space) -> spaces.Dict:
+        """Return the space `own` of an agent's observation with the entries of `agent_ids` and `central_critic`."""
+        entries: dict[str, spaces.Space] = {OWN: own}
         if self._agent_ids:
             entries[AGENT] = spaces.Discrete(self.num_agents)
         if self._central_critic:
-            shape = (self.num_agents * _numbers(self.own_spaces[0]),)
-            entries[JOINT] = spaces.Box(-np.inf, np.inf, shape, np.float32)
+            entries[JOINT] = spaces.Box(-np.inf, np.inf, (sum(map(_numbers, self.own_spaces)),), np.float32)
         return spaces.Dict(entries)
 
 

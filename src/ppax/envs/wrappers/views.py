@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from jax import Array
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 from ppax.envs.hosting.team import AGENT, JOINT, OWN
-from ppax.envs.wrappers.agent_groups import count_agents
+from ppax.envs.wrappers.agent_groups import count_agents, slices
 from ppax.envs.wrappers.wrapper import Wrapper
 
 # Partial observability: a wrapper that hides entries of a vector observation, so that the task requires memory.
@@ -63,7 +64,7 @@ class TeamView(Wrapper):
 
     "own" is the agent's observation in `env`, and "agent" the agent's index. "joint" is the same for all agents:
     `global_state` of the environment if it has one, else the concatenated observations of all agents, with zeros for
-    agents whose episode has ended.
+    agents whose episode has ended. Where `env` has groups of agents, spaces and observations are dicts by group.
     """
 
     agent_ids: bool = static("add the agent's index to its observation")
@@ -71,18 +72,28 @@ class TeamView(Wrapper):
 
     @property
     def observation_space(self) -> spaces.Dict:
-        """Space of one agent's observation: a Dict of "own", and of "agent" and "joint" if the wrapper adds them."""
-        entries: dict[str, spaces.Space] = {OWN: self.env.observation_space}
+        """Space of one agent's observation: a Dict of "own", and of "agent" and "joint" if the wrapper adds them.
+
+        With groups of agents it is a Dict of these, by group.
+        """
+        seen: Any = self.env.observation_space
+        if not isinstance(self.num_agents, dict):
+            return self._space(seen)
+        return spaces.Dict({name: self._space(seen[name]) for name in self.num_agents})
+
+    def _space(self, own: spaces.Space) -> spaces.Dict:
+        entries: dict[str, spaces.Space] = {OWN: own}
         if self.agent_ids:
-            entries[AGENT] = spaces.Discrete(self.num_agents)
+            entries[AGENT] = spaces.Discrete(count_agents(self.num_agents))
         if self.joint_size:
             entries[JOINT] = spaces.Box(-np.inf, np.inf, (self.joint_size,), np.float32)
         return spaces.Dict(entries)
 
     @property
-    def num_agents(self) -> int:
-        """Number of agents of the inner environment."""
-        return count_agents(self.env.num_agents)
+    def num_agents(self) -> int | dict[str, int]:
+        """Number of agents of the inner environment; with groups of agents, of each group by name."""
+        agents = self.env.num_agents
+        return agents if isinstance(agents, dict) else count_agents(agents)
 
     @property
     def central_critic(self) -> bool:
@@ -97,7 +108,7 @@ class TeamView(Wrapper):
     def reset(self, key: Key) -> EnvReset:
         """Return a new episode of the inner environment, with dict observations."""
         start = self.env.reset(key)
-        out = jnp.zeros(self.num_agents, bool)
+        out = jnp.zeros(count_agents(self.num_agents), bool)
         obs = self._observe(start, out)
         return start._replace(state=TeamState(start.state, out), obs=obs, global_state=None)
 
@@ -113,33 +124,34 @@ class TeamView(Wrapper):
         return step._replace(state=TeamState(step.state, out), obs=obs, global_state=None)
 
     def _observe(self, now: EnvReset | EnvStep, out: Array) -> dict[str, PyTree]:
-        """Return observations of all agents with the additional entries, [A, ...] each.
+        """Return observations of all agents with the additional entries, [A, ...] each, with groups by group.
 
         Agents that are `out` [A], as their episode has ended, count as zeros in "joint".
         """
-        entries = {OWN: now.obs}
+        count = count_agents(self.num_agents)
+        added: dict[str, Array] = {}
         if self.agent_ids:
-            entries[AGENT] = jnp.arange(self.num_agents, dtype=_dtype(spaces.Discrete(self.num_agents)))
+            added[AGENT] = jnp.arange(count, dtype=_dtype(spaces.Discrete(count)))
         if self.joint_size:
-            joint = _joint(now.obs, out) if now.global_state is None else _flat(now.global_state, 0)
-            entries[JOINT] = jnp.broadcast_to(joint, (self.num_agents, self.joint_size))
-        return entries
+            joint = _joint(self.num_agents, now.obs, out) if now.global_state is None else _flat(now.global_state, 0)
+            added[JOINT] = jnp.broadcast_to(joint, (count, self.joint_size))
+        if not isinstance(self.num_agents, dict):
+            return {OWN: now.obs, **added}
+        rows = slices(self.num_agents)
+        return {name: {OWN: now.obs[name]} | {key: x[rows[name]] for key, x in added.items()} for name in rows}
 
 
 def team_view(env: Environment, agent_ids: bool, central_critic: bool, name: str) -> Environment:
     """Return `env` with agent indices (`agent_ids`) or a joint observation (`central_critic`) added to observations.
 
     It is `env` itself if neither is requested. `name` is the name of `env` in errors. Raises ConfigError for
-    environments with one agent, with agents of different spaces, and with observations that cannot be flattened to a
-    vector.
+    environments with one agent, and with observations that cannot be flattened to a vector.
     """
     if not agent_ids and not central_critic:
         return env
     option = "agent_ids" if agent_ids else "central_critic"
     if env.num_agents is None:
         raise ConfigError(f"{option} = true: {name} has one agent and no others; set it to false")
-    if not isinstance(env.num_agents, int):
-        raise ConfigError(f"{option} = true: the agents of {name} are unlike; set it to false")
     if not central_critic:
         return TeamView(env, agent_ids)
     start = jax.eval_shape(env.reset, jax.random.key(0))
@@ -149,14 +161,20 @@ def team_view(env: Environment, agent_ids: bool, central_critic: bool, name: str
             "Dict of Box only. Let the environment give `global_state` in EnvReset and EnvStep, or set it to false"
         )
     out = jax.ShapeDtypeStruct((count_agents(env.num_agents),), bool)
-    joint = jax.eval_shape(_joint, start.obs, out) if start.global_state is None else None
+    joint = jax.eval_shape(partial(_joint, env.num_agents), start.obs, out) if start.global_state is None else None
     size = joint.size if joint is not None else sum(x.size for x in jax.tree.leaves(start.global_state))
     return TeamView(env, agent_ids, size)
 
 
-def _joint(obs: PyTree, out: Array) -> Array:
-    """Return the observations [A, ...] of all agents as one vector, with zeros for agents that are `out` [A]."""
-    return jnp.where(out[:, None], 0.0, _flat(obs, 1)).reshape(-1)
+def _joint(num_agents: int | dict[str, int] | None, obs: PyTree, out: Array) -> Array:
+    """Return the observations [A, ...] of all agents as one vector, with zeros for agents that are `out` [A].
+
+    `num_agents` is that of the environment: a dict by group if `obs` is one, whose vectors then follow each other.
+    """
+    if not isinstance(num_agents, dict):
+        return jnp.where(out[:, None], 0.0, _flat(obs, 1)).reshape(-1)
+    rows = slices(num_agents)
+    return jnp.concatenate([_joint(size, obs[name], out[rows[name]]) for name, size in num_agents.items()])
 
 
 def _flat(tree: PyTree, axes: int) -> Array:

@@ -49,13 +49,19 @@ class Wrapper:
         return self.env, state
 
 
+def unwrapped(env: Any, state: Any) -> tuple[Any, PyTree]:
+    """Return the environment inside all wrappers of `env`, and its part of `state`, of one environment or of many."""
+    while isinstance(env, Wrapper):
+        env, state = env.inside(state)
+    return env, state
+
+
 def render(env: Any, state: PyTree) -> np.ndarray:
     """Return a picture of one environment, inside any wrappers, in `state`: uint8 [H, W, 3].
 
     Raises ConfigError if the environment has no `render(state)`.
     """
-    while isinstance(env, Wrapper):
-        env, state = env.inside(state)
+    env, state = unwrapped(env, state)
     draw = getattr(env, "render", None)
     if draw is None:
         raise ConfigError(

@@ -18,43 +18,54 @@ class Window:
 
     Frame stacking, as in Mnih et al. 2015, https://doi.org/10.1038/nature14236. Windows extend across the boundaries of
     rollouts; before an episode's start they are padded with zeros. With `network.hidden = []` the steps are raw
-    observations, and policy and value are feedforward functions of them.
+    observations, and policy and value are feedforward functions of them. With `entries` the window is of these entries
+    of a Dict observation; of the others it has the current step alone.
     """
 
     steps: int = static("window length: steps concatenated, including the current one", default=4, low=1)
     hidden: tuple[int, ...] = static("widths of the dense layers over the window", default=(64,), low=1)
     activation: str = static("activation function of these layers", default="tanh", choices=tuple(ACTIVATIONS))
+    entries: tuple[str, ...] = static(
+        "entries of a Dict observation of which the window is, with network.hidden = []; empty: all", default=()
+    )
+
+    # places of these entries among the features, from the observation; (): all. No option of a run file ("named")
+    columns: tuple[int, ...] = static(default=(), named=True)
 
     def init(self, key: Key, size: int) -> Params:
         """Return new parameters of the window memory's dense layers, for features [size]."""
-        return init_layers(key, self.steps * size, self.hidden)
+        return init_layers(key, self._width(size), self.hidden)
 
     def output_size(self, size: int) -> int:
-        """Return the window memory's output size: its last dense layer's width, or `steps * size` without layers."""
-        return self.hidden[-1] if self.hidden else self.steps * size
+        """Return the window memory's output size: its last dense layer's width, or the window's without layers."""
+        return self.hidden[-1] if self.hidden else self._width(size)
 
     def initial_carry(self, size: int) -> Recent:
         """Return a window memory's empty carry, of the `steps` - 1 steps before the current one."""
-        return empty_window(self.steps - 1, size)
+        return empty_window(self.steps - 1, len(self.columns) or size)
 
     def project_in(self, params: Params, x: Array) -> Array:
         """Return the features `x` unchanged: a window memory stores them as they are."""
         return x
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return a window memory's last steps as carry, and one stream's features as windows [L, steps * size].
+        """Return a window memory's last steps as carry, and one stream's features as windows [L, n].
 
-        A stream is one agent in one environment; `x` [L, size] are its features. In a window the oldest step is first.
-        `first` [L] is True where an episode begins.
+        A stream is one agent in one environment; `x` [L, size] are its features, so that n is `steps * size`, and less
+        with `entries`. In a window the oldest step is first. `first` [L] is True where an episode begins.
         """
-        past = prepend_recent(carry, x, first)
+        past = prepend_recent(carry, x[:, self.columns] if self.columns else x, first)
         length = first.shape[0]
         current = past.episode[self.steps - 1 :]
         window = []
-        for i in range(self.steps):
+        for i in range(self.steps - 1):
             same = past.episode[i : i + length] == current
             window.append(jnp.where(same[:, None], past.steps[i : i + length], 0.0))
-        return Memory(past.recent(self.steps - 1), jnp.concatenate(window, axis=-1))
+        return Memory(past.recent(self.steps - 1), jnp.concatenate([*window, x], axis=-1))
+
+    def _width(self, size: int) -> int:
+        """Return the number of elements of a window: the current step's features, and the columns of the others."""
+        return (self.steps - 1) * (len(self.columns) or size) + size
 
     def project_out(self, params: Params, y: PyTree) -> Array:
         """Return the output of the window memory's dense layers for one step's window."""

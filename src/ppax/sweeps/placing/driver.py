@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ppax.core.protocols import Row
 from ppax.core.types import ConfigError
-from ppax.run.directory import MEMBERS
+from ppax.run.directory import MEMBERS, name_of_sweep
 from ppax.run.restore import planned_iterations
 from ppax.run.result import ProcessLost
 from ppax.sweeps.decisions import Searching
@@ -224,7 +224,16 @@ class Driver:
             placed.worker, placed.begun = self._worker.remote(), False
             given = process_context(self._cluster.cpus)
             iterations = planned_iterations(placed.tasks[0].env, placed.tasks[0].run)
-            job = Job(given, self._session.recorded.plan, members, placed.largest, self._until, iterations, begun)
+            job = Job(
+                given,
+                self._session.recorded.plan,
+                members,
+                placed.largest,
+                self._until,
+                iterations,
+                begun,
+                name_of_sweep(self._session.path),
+            )
             self._running[placed.worker.begin.remote(job)] = placed
 
     def _poll(self) -> None:

@@ -27,7 +27,7 @@ from ppax.core.types import ConfigError
 from ppax.core.version import __version__
 from ppax.devices import sharding
 from ppax.devices.footprint import explained, footprint
-from ppax.run.directory import MEMBERS
+from ppax.run.directory import MEMBERS, SweepName
 from ppax.run.signals import stopped_by
 from ppax.storage.cache import kept_programs
 from ppax.sweeps.decisions import Searching
@@ -64,6 +64,7 @@ class Job(NamedTuple):
     until: int  # iteration to which they train now
     iterations: int  # of the whole training
     begun: Snapshot  # their run directories so far
+    name: SweepName = SweepName()  # of the sweep, for the members' loggers
 
 
 class Skipped(NamedTuple):
@@ -216,6 +217,7 @@ class Worker:
         with contextlib.ExitStack() as stack:
             enter(job.context, stack)
             runs = [run_of(member) for member in job.members]
+            job.name.write(self._folder)
             transport.apply(self._folder / MEMBERS, runs, job.begun)
             self._outbox.sent()
             stack.enter_context(stopped_by(self._stop))

@@ -4,7 +4,7 @@
 
 Samples are added and never changed; only those of a version that is not released yet may be removed and made again.
 
-A run of Pendulum with a GRU and its best policy, the policy exported, what it answers; a sweep of CartPole; a score.
+A run of Pendulum with a GRU, its policy exported, what that answers; a sweep of CartPole; a score.
 """
 
 import json

@@ -13,12 +13,13 @@ import ast
 import importlib
 import inspect
 import json
+import operator
 import re
 import shutil
 import statistics
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -641,30 +642,116 @@ API = {
 }
 NAMESPACES = (
     *("advantages", "critics", "losses", "minibatches", "gradients", "optimizers", "schedules", "recompute"),
-    *("networks", "distributions", "extensions", "imitation", "envs", "loggers", "stop", "sweeps", "config"),
-    *("protocols", "types"),
+    *("networks", "networks.encoders", "networks.heads", "networks.memories", "distributions"),
+    *("extensions", "imitation", "envs", "envs.builtin", "loggers", "stop", "sweeps", "config", "protocols", "types"),
 )
+# Of these modules only some names are public: the others connect the rooms of the package
+CHOSEN = {
+    "config": ("PARTS", "Run", "build", "describe_run", "options", "parse", "preset", "presets", "read", "resolve"),
+    "networks.encoders": ("Auto", "Encoder", "Flat", "ImpalaCNN", "NatureCNN", "SmallCNN", "conv", "max_pool"),
+    "networks.heads": ("BetaHead", "CategoricalHead", "Head", "IndependentHead", "JointHead", "NormalHead"),
+}
+# Helpers for parts of one's own, where they stand
+HELPERS = {
+    "arrays.metrics": ("reduced",),
+    "arrays.sequences": ("discounted_sum", "masked_mean", "zero_rows"),
+    "cli.main": ("main",),
+    "core.parts": ("ADDRESS", "PATH"),
+    "devices.sharding": ("gather",),
+    "distributions.boxes": ("Bounds", "bounds_of", "into_box"),
+    "envs.suites.atari_game": ("AtariGame",),
+    "extensions.rnd": ("scale_rewards",),
+    "networks.adapters": ("Equinox", "Linen", "NNX"),
+    "networks.layers": ("dense", "init_dense"),
+    "networks.memories.recurrence": ("linear_recurrence",),
+    "networks.modules": ("EquinoxNetwork", "LinenNetwork", "NNXNetwork"),
+    "networks.products": ("matmul",),
+    "policy.actor": ("step",),
+    "policy.bundle.numpy_format": ("reader_text",),
+    "ppo.forward": ("step_shapes",),
+    "types": ("Scalar",),
+}
+PUBLIC = """\
+**What stands on this page is public**, with its arguments, and with fields and methods that have no underscore in
+front. Commands, options and exit codes of `ppax`, the keys of run files ([options](options.md)), the names of
+[metrics](metrics.md) and the [file formats](#file-formats) are public, too. Everything else is internal, whatever its
+name: other modules, and other names in these, may change in any release.
+
+## What a release may change
+
+Versions are MAJOR.MINOR.PATCH ([semantic versioning](https://semver.org)). A PATCH release mends faults and changes
+nothing that is public. A MINOR release adds. To remove or rename something public, or to change what it means:
+
+1. A MINOR release deprecates it: it works as before, with a `FutureWarning` that says what to write instead.
+   `CHANGELOG.md` has it under "Deprecated".
+2. At the earliest three months later it goes: in a MAJOR release, or as long as versions begin with 0 in a MINOR one.
+   `CHANGELOG.md` has it under "Removed".
+
+Defaults and presets may change in a MINOR release. A run directory records all options of its run, and keeps them.
+
+`tests/public_api.py` compares this page with the last release: a name or signature that differs must be in
+`CHANGELOG.md`.
+
+## File formats
+
+Files that ppax has written are read by every later version with the same MAJOR version, and by the next MAJOR version:
+tests load files of each release (`tests/samples/`). A newer format than a version knows is refused, never misread; a
+score in one counts as not measured. A resumed run continues bit for bit only with the versions of ppax and JAX that
+began it.
+"""
 
 
 def api() -> str:
     """Write the public names with their signatures and docstrings, as plain Markdown."""
     import ppax
 
-    lines = ["# Python API", "", "Everything that `import ppax` gives. Options of parts: [options](options.md).", ""]
+    lines = ["# Python API", "", PUBLIC, *formats(), ""]
     for title, names in API.items():
         lines += [f"## {title}", ""]
         for name in names:
             lines += [f"### ppax.{name}", "", *described(name, getattr(ppax, name)), ""]
     lines += ["## Modules", ""]
     for name in NAMESPACES:
-        module = getattr(ppax, name)
+        module = operator.attrgetter(name)(ppax)
         own = [
             one for one, x in vars(module).items() if getattr(x, "__module__", "") == module.__name__ and one[0] != "_"
         ]
-        members = [one for one in getattr(module, "__all__", own) if callable(getattr(module, one))]
-        rows = [f"| `{one}` | {first_sentence(getattr(module, one))} |" for one in sorted(members, key=str.lower)]
+        exported = [one for one in getattr(module, "__all__", own) if callable(getattr(module, one))]
+        rows = members(module, CHOSEN.get(name, exported), "")
         lines += [f"### ppax.{name}", "", first_sentence(module), "", "| name | |", "|---|---|", *rows, ""]
-    return "\n".join(lines)
+    lines += ["## Helpers", "", "For [parts of your own](extending.md), and for programs around ppax.", ""]
+    lines += ["| name | |", "|---|---|"]
+    for name, helpers in HELPERS.items():
+        lines += members(importlib.import_module(f"ppax.{name}"), helpers, f"ppax.{name}.")
+    return "\n".join([*lines, ""])
+
+
+def members(module: Any, names: Iterable[str], prefix: str) -> list[str]:
+    """Rows of a table: names of a module, each with the first sentence about it."""
+    found = {one: getattr(module, one) for one in sorted(names, key=str.lower)}
+    about = {one: first_sentence(x) if callable(x) else f"Constant ({type(x).__name__})." for one, x in found.items()}
+    return [f"| `{prefix}{one}` | {text} |" for one, text in about.items()]
+
+
+def formats() -> list[str]:
+    """Lines: the table of the file formats and their versions."""
+    from ppax.policy import spec
+    from ppax.policy.bundle import archive
+    from ppax.run import directory
+    from ppax.scores import results
+    from ppax.storage import manifest
+    from ppax.sweeps import directory as sweep_directory
+
+    versions = {
+        "run directory: `about.json`": directory.FORMAT,
+        "its policy: `policy.json`": spec.FORMAT,
+        "checkpoint: `manifest.json`": manifest.FORMAT,
+        "exported policy (bundle): `policy.json` inside": archive.FORMAT,
+        "sweep directory: `sweep.json`": sweep_directory.FORMAT,
+        "score of `ppax score --out`": results.FORMAT,
+    }
+    rows = [f"| {name} | {version} |" for name, version in versions.items()]
+    return ["| file, with its entry `format` | version |", "|---|---|", *rows]
 
 
 def described(name: str, what: Any) -> list[str]:

@@ -5,6 +5,9 @@
     python tests/matrix.py --python 3.13 --kind plain       # one cell
     python docs/generate.py                                 # the table in docs/start.md, from the results
 
+Sdist and wheel are built and checked first: metadata (twine), files (check-wheel-contents; the sdist holds what git
+holds, the wheel what is in src/). `--dist FOLDER` keeps them there, to be published.
+
 Kinds: `plain` installs the wheel without an extra, runs README's first command and `ppax selftest CartPole-v1`;
 `test` installs the extra `test` and runs README's test command; `oldest` does so with the oldest versions of the
 direct dependencies that pyproject.toml allows. Every Python gets the newest jax that supports it (plain, test), in a
@@ -22,8 +25,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +41,11 @@ SHOWN = ("jax", "numpy", "gymnasium", "optax")
 
 
 def pythons() -> dict[str, str]:
-    """Return the interpreters of this machine by version: those on PATH, and those of pyenv."""
+    """Return the interpreters of this machine by version: those on PATH, those of pyenv, and the one that runs this."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     found = {}
     for version in VERSIONS:
-        paths = [shutil.which(f"python{version}"), *pyenv.glob(f"versions/{version}.*/bin/python")]
+        paths = [shutil.which(f"python{version}"), *pyenv.glob(f"versions/{version}.*/bin/python"), sys.executable]
         for path in filter(None, paths):
             command = [str(path), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
             answer = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -65,12 +70,39 @@ def run(command: list[str], folder: Path, **variables: str) -> subprocess.Comple
 
 
 def build(folder: Path) -> Path:
-    """Build sdist and wheel into `folder`, and return the wheel, made from the sdist."""
-    done = run(["uv", "build", "--quiet", "--out-dir", str(folder)], ROOT)
-    if done.returncode:
-        sys.exit(done.stdout)
-    (wheel,) = folder.glob("*.whl")
+    """Build sdist and wheel into `folder`, check both, and return the wheel, which is made from the sdist."""
+    built = run(["uv", "build", "--quiet", "--out-dir", str(folder)], ROOT)
+    if built.returncode:
+        sys.exit(built.stdout)
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    checks = (["twine", "check", "--strict", str(sdist), str(wheel)], ["check-wheel-contents", str(wheel)])
+    for command in checks:
+        checked = run(["uvx", "--quiet", *command], ROOT)
+        if checked.returncode:
+            sys.exit(checked.stdout)
+    listed = run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], ROOT).stdout.split("\0")
+    if wrong := misplaced(sdist, wheel, {name for name in listed if (ROOT / name).is_file()}):
+        sys.exit("\n".join(wrong))
     return wheel
+
+
+def misplaced(sdist: Path, wheel: Path, tracked: set[str]) -> list[str]:
+    """Return a line for each file that is missing in sdist or wheel, or does not belong there; [] if all is right.
+
+    The sdist holds `tracked`, the files of the repository: its tests read documents, examples and results. The wheel
+    holds what is in src/, and the licence.
+    """
+    with tarfile.open(sdist) as archive:
+        in_sdist = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    names = zipfile.ZipFile(wheel).namelist()
+    in_wheel = {re.sub(r"^ppax-[^/]*\.dist-info/", "*.dist-info/", name) for name in names}
+    about = {f"*.dist-info/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")}
+    sources = {name.removeprefix("src/") for name in tracked if name.startswith("src/")}
+    return [
+        f"{where.name}: {name} {'is missing' if name in right else 'does not belong there'}"
+        for where, there, right in ((sdist, in_sdist, tracked | {"PKG-INFO"}), (wheel, in_wheel, sources | about))
+        for name in sorted(there ^ right)
+    ]
 
 
 def cell(python: str, kind: str, wheel: Path, folder: Path) -> dict[str, Any]:
@@ -98,7 +130,7 @@ def cell(python: str, kind: str, wheel: Path, folder: Path) -> dict[str, Any]:
 
 def plain(binaries: Path, work: Path, own: dict[str, str]) -> tuple[bool, str, str]:
     """Run README's first command and the self-test; whether CartPole is solved and all checks hold."""
-    command = str(binaries / "ppax")
+    command = shutil.which("ppax", path=binaries) or "ppax"
     trained = run([command, "train", "CartPole-v1", "--json"], work, **own)
     score = re.search(r'"mean_return": ([0-9.]+)', trained.stdout)
     mean = float(score.group(1)) if score else float("nan")
@@ -113,7 +145,7 @@ def tested(binaries: Path, work: Path, own: dict[str, str]) -> tuple[bool, str, 
         if (ROOT / name).is_file():
             (work / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, work / name)
-    done = run([str(binaries / "pytest")], work, **own)
+    done = run([shutil.which("pytest", path=binaries) or "pytest"], work, **own)
     last = done.stdout.splitlines()[-1] if done.stdout else ""
     counts = re.findall(r"(\d+) (passed|failed|skipped|errors?)", last)
     return done.returncode == 0, ", ".join(f"{count} {what}" for count, what in counts), done.stdout
@@ -125,16 +157,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", nargs="+", choices=VERSIONS, default=list(found), help="versions of Python")
     parser.add_argument("--kind", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--dist", metavar="FOLDER", type=Path, help="keep sdist and wheel there")
+    parser.add_argument("--results", metavar="FILE", type=Path, default=RESULTS, help="add the results to this file")
     options = parser.parse_args()
     if shutil.which("uv") is None:
         parser.error("uv makes the environments: pip install uv")
     missing = [version for version in options.python if version not in found]
     if missing:
         parser.error(f"no Python {', '.join(missing)} here; found: {', '.join(found)}")
-    cells = json.loads(RESULTS.read_text())["cells"] if RESULTS.exists() else {}
+    cells = json.loads(options.results.read_text())["cells"] if options.results.exists() else {}
     failed = []
     with tempfile.TemporaryDirectory(prefix="ppax-matrix-") as folder:
-        wheel = build(Path(folder) / "dist")
+        wheel = build(options.dist.absolute() if options.dist else Path(folder) / "dist")
         for version in options.python:
             for kind in options.kind:
                 outcome = cell(found[version], kind, wheel, Path(folder) / f"{version}-{kind}")
@@ -148,7 +182,7 @@ def main() -> int:
                     print(outcome["output"])
                 kept = {name: value for name, value in outcome.items() if name != "output"}
                 cells[f"{version} {kind}"] = kept | {"date": datetime.date.today().isoformat()}
-                RESULTS.write_text(json.dumps({"cells": dict(sorted(cells.items()))}, indent=1) + "\n")
+                options.results.write_text(json.dumps({"cells": dict(sorted(cells.items()))}, indent=1) + "\n")
     print(f"failed: {', '.join(failed)}" if failed else "all passed")
     return 1 if failed else 0
 

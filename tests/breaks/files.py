@@ -308,7 +308,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "commands do not quote directories",
-        "return shlex.quote(str(relative(path)))",
+        "return command_line([str(relative(path))])",
         "return str(relative(path))",
         ("tests/run/test_working_directory.py::test_commands_quote_the_names_of_directories",),
         "ppax/storage/paths.py",

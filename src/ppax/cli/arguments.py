@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from ppax.config.catalogue import CHAIN, ONE, TABLE, fields_holding, free_fields
 from ppax.core import imports, untrusted
 from ppax.core.options import LISTS, NONE, Config, Option, flatten, free_tables, unflatten
 from ppax.core.types import ConfigError
+from ppax.storage.paths import command_line
 
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 HELP = ("-h", "--help")
@@ -84,7 +84,7 @@ def without(option: str, texts: list[str]) -> tuple[list[str], list[str]]:
 
 def trusting_line(texts: list[str], names: Iterable[str]) -> str:
     """Return the command line with `--trust NAME` added for each of `names`: packages, paths and addresses."""
-    return shlex.join(["ppax", *texts, *(word for name in names for word in (TRUST, name))])
+    return command_line(["ppax", *texts, *(word for name in names for word in (TRUST, name))])
 
 
 def target_of(arguments: Sequence[Argument]) -> str | None:

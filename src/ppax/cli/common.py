@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
-import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from ppax.envs import BUILTIN, HOST_SUITES, SUITES
 from ppax.run import python_objects
 from ppax.run.directory import RUN_FILE, SWEEP_FILE
 from ppax.run.provenance import FREE
-from ppax.storage.paths import quoted
+from ppax.storage.paths import command_line, quoted
 from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.plan import split_sweep
 from ppax_command import COMMANDS
@@ -111,7 +110,7 @@ def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> st
     known = {one.path for one in options}
     if option not in known and not config.is_free(option, free_tables(options)):
         return f"unknown option {argument!r}{meant(option, known, flagged)}" if unknown_names.meaning(option) else ""
-    given = shlex.join(arguments) + ("" if total_steps is None else f" --total-steps {total_steps}")
+    given = command_line(arguments) + ("" if total_steps is None else f" --total-steps {total_steps}")
     if file.name == SWEEP_FILE:
         line = f"ppax sweep {quoted(file)} {given}{imports.flags()}"
         return f"{argument}: members are compared, and keep the settings that they began with; another sweep: {line}"

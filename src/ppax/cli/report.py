@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from ppax.reports.doctor import Finding, doctor
 from ppax.reports.report import records_of, report
 from ppax.run.directory import RUN_FILE, read_run_config
 from ppax.storage import safe_files
-from ppax.storage.paths import require_place
+from ppax.storage.paths import command_line, require_place
 
 RUNS = "run directory, or directory of a sweep for all its members; it may still be going on"
 
@@ -85,4 +84,4 @@ def command(run: Path, finding: Finding) -> str:
     """Return the command that trains the run in the directory `run` again with the option that `finding` suggests."""
     name, value = renamed_option(finding.remedy.option, "_", "-"), finding.remedy.value
     values = [] if value is True else value if isinstance(value, list) else [value]
-    return shlex.join(["ppax", "train", str(run / RUN_FILE), f"--{name}", *map(str, values)])
+    return command_line(["ppax", "train", str(run / RUN_FILE), f"--{name}", *map(str, values)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -50,12 +51,17 @@ class EnvSettings:
         return {name: value for name, value in self.arguments().items() if name not in NATIVE}
 
     def check(self) -> None:
-        """Raise ConfigError for an unknown vectorization, numbers out of range, or a timeout that has no effect.
+        """Raise ConfigError for a vectorization that is unknown or not there on this system, and numbers out of range.
 
-        With vectorization "sync" no timeout has an effect.
+        With vectorization "sync" a timeout has no effect, and is refused, too.
         """
         if self.vectorization not in VECTORIZATIONS:
             raise ConfigError(f"vectorization = {self.vectorization!r}: must be one of {', '.join(VECTORIZATIONS)}")
+        if self.vectorization == "async" and os.name != "posix":
+            raise ConfigError(
+                'vectorization = "async": worker processes need Linux or macOS; nearest valid value: "sync" '
+                "(--vectorization sync), which steps the environments in this process"
+            )
         check_value(Option("timeout", float, limits={"above": 0.0}), self.timeout)
         check_value(Option("action_repeat", int, limits={"low": 1}), self.action_repeat)
         if self.vectorization == "sync":

@@ -53,6 +53,7 @@ RECORD, MEMBERS, RESULT = "sweep.json", "members", "result.json"
 STUDY = ("study.db", "study.db-journal", "study.db-wal", "study.db-shm")
 OF_SWEEP = (MEMBERS, "search.jsonl", *STUDY, "sweep.jsonl", RESULT, "best.toml")
 OWNER_LIMIT, ABOUT_LIMIT, TABLE_LIMIT = 2**16, 2**24, 2**20  # bytes; far above the size of a valid file
+FORMAT = 1  # version of a run directory, in about.json
 DIGITS = 10  # of a checkpoint's name, its iteration
 UNTRAINED = "0" * DIGITS  # name of a checkpoint before the first iteration
 LONGEST = 100  # characters of a sweep's name in its group
@@ -126,7 +127,7 @@ class RunDirectory:
             raise OSError(error.errno, error.strerror, str(path)) from error
         directory = cls.vacant(path, overwrite, FOLDERS)
         try:
-            directory._write_about({"id": secrets.token_hex(8), "starts": []})
+            directory._write_about({"format": FORMAT, "id": secrets.token_hex(8), "starts": []})
             directory.write_policy(policy)
             directory.write_config(config)
         except BaseException:
@@ -168,6 +169,8 @@ class RunDirectory:
         """
         path = self.path
         aside = next(one for one in _names_aside(path) if not os.path.lexists(one))
+        if os.name != "posix":
+            self.close()  # Windows renames no directory with an open file inside, such as that of the lock
         os.rename(path, aside)  # of a name taken just now, this could replace an empty directory alone
         self.path = aside
         self.close()
@@ -250,12 +253,21 @@ def require_named(run_dir: object, overwrite: bool) -> None:
 
 
 def read_run_config(path: Path) -> Config:
-    """Return the configuration of the run in `path`; ConfigError where there is no run or where there are links."""
+    """Return the configuration of the run in `path`.
+
+    Raises ConfigError where there is no run, where there are links, and for a run directory of another format.
+    """
     if path.name == RUN_FILE and path.is_file():
         raise ConfigError(f"{path} is a run file, not a run directory; nearest valid value: {path.parent}")
     if not (path / RUN_FILE).is_file():
         raise ConfigError(configs.of_sweep(path) or f"{path} is not a run directory: it has no {RUN_FILE}")
     refuse_unusual(path)
+    written = read_about(path).get("format", 1)  # the first runs have no entry
+    if written != FORMAT:
+        raise ConfigError(
+            f"{path} is a run directory of format {written!r}, and this ppax reads format {FORMAT}: use the version of "
+            "ppax that has written it, or a newer one"
+        )
     return configs.read(path / RUN_FILE)
 
 

@@ -143,7 +143,9 @@ def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed
         return
     for text in changed_provenance(saved, current):
         warnings.warn(f"{run_dir}: {text}", stacklevel=3)
-    both = saved.config | current.config
+    # an option that neither has came with a newer ppax, and has its default
+    given = saved.config | dict(flatten(run_dirs.read_run_config(run_dir)))
+    both = saved.config | {path: x for path, x in current.config.items() if path in given}
     paths = sorted(x for x in both if saved.config.get(x) != current.config.get(x) and x != LENGTH)
     if paths and saved.config:
         changed = ", ".join(

@@ -165,7 +165,7 @@ def result_path(row: SuiteRow, out: Path) -> Path:
 
 def save_score(score: Score, out: Path) -> None:
     """Write a score to its file in the folder `out`, atomically, with one line for each entry and each seed."""
-    entries = score.to_dict()
+    entries = {"format": FORMAT} | score.to_dict()
     members = ",\n  ".join(json.dumps(member) for member in entries.pop("members"))
     lines = [f" {json.dumps(name)}: {json.dumps(value)},\n" for name, value in entries.items()]
     safe_files.write_text(result_path(score.row, out), f'{{\n{"".join(lines)} "members": [\n  {members}\n ]\n}}\n')
@@ -178,6 +178,8 @@ def load(row: SuiteRow, out: Path) -> Score | None:
     """
     try:
         content = untrusted.read_json(result_path(row, out), LIMIT)
+        if content.get("format", 1) != FORMAT:  # the first files have no entry
+            return None
         members = tuple(_member(entry) for entry in content["members"])
         names = ("env", "backend", "episodes", "about", "fingerprint")
         env, backend, episodes, about, written = (content[name] for name in names)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from ppax.core.types import ConfigError
@@ -53,4 +55,9 @@ def relative(path: Path) -> Path:
 
 def quoted(path: Path) -> str:
     """Return a path as messages show it (by `relative`), quoted as one word of a shell command."""
-    return shlex.quote(str(relative(path)))
+    return command_line([str(relative(path))])
+
+
+def command_line(words: Sequence[str]) -> str:
+    """Return words as one line for this system's shell, each quoted where it must be."""
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)

@@ -155,8 +155,6 @@ class Workers:
     has_final_obs = False
 
     def __init__(self, factories: Sequence[Factory], layout: Layout, timeout: float):
-        if os.name != "posix":
-            raise ConfigError('vectorization = "async" needs a POSIX system; use "sync"')
         self.timeout, size = timeout, layout.nbytes()
         self._layout, self._envs = layout, halves(layout.num_envs)
         self.batches = tuple(layout.streams(envs) for envs in self._envs)

@@ -96,7 +96,7 @@ MUTATIONS = [
         (WORLDS + "test_evaluations_count_captures_and_arrivals",),
     ),
     Mutation(
-        "a car that rolls back is at the goal",
+        "the metric counts a car that rolls back",
         'metrics={"at_goal": at_goal}',
         'metrics={"at_goal": new.position >= self.goal}',
         (WORLDS + "test_endless_mountain_car_rewards_the_goal",),

@@ -155,7 +155,8 @@ def test_every_option_reaches_the_agent_or_the_run():
         elif option.kind is str:
             free = "obs" if path.endswith("_obs") else "gamma"
             value = option.limits["choices"][-1] if "choices" in option.limits else free
-            value = "feature_norm" if path.startswith("agent.extensions.") else value  # without further options
+            if path.endswith(".part") and path.startswith("agent.extensions."):
+                value = "feature_norm"  # without further options
             value = "flat" if value == "equinox" else value
         elif "above" in option.limits:
             value = option.limits["above"] + 0.25

@@ -191,6 +191,13 @@ def test_code_that_an_option_names_takes_trust(tmp_path, monkeypatch):
     assert "corp_losses" not in sys.modules
 
 
+@pytest.mark.parametrize("wrapped", [ppax.InitFrom, lambda run: run], ids=["in InitFrom", "alone"])
+def test_a_run_in_memory_to_start_from_is_refused_with_the_function_that_takes_it(wrapped):
+    run = ppax.build("probe/Constant", num_envs=2, num_steps=4, total_steps=8).fit()
+    with pytest.raises(ppax.ConfigError, match=r"a TrainedRun in memory.*ppax\.fit\(agent, env, init_from"):
+        ppax.build("probe/Constant", init_from=wrapped(run))
+
+
 def test_an_object_of_a_class_that_can_be_imported_takes_no_trust(tmp_path, monkeypatch):
     text = "import ppax\n@ppax.part\nclass Own(ppax.networks.memories.GRU):\n    pass\n"
     (tmp_path / "corp_memories.py").write_text(text)

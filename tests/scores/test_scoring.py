@@ -60,7 +60,7 @@ def test_arrays_of_an_environment_are_no_values_of_seeds(name):
 def test_python_takes_presets_rows_and_options(monkeypatch):
     asked = {}
 
-    def trained(backend, built, seeds, episodes, sampled):
+    def trained(backend, built, seeds, episodes, sampled, metric):
         asked.update(steps=built.run.total_steps, length=built.run.env_params, gamma=built.agent.gamma, seeds=seeds)
         yield tuple(map(member, seeds))
 
@@ -84,7 +84,7 @@ def trainings(monkeypatch):
     """Return the seeds of each training; nothing is trained, and seeds are done one by one."""
     calls = []
 
-    def trained(backend, built, seeds, episodes, sampled):
+    def trained(backend, built, seeds, episodes, sampled, metric):
         calls.append(list(seeds))
         for seed in seeds:
             yield (member(seed),)
@@ -111,7 +111,7 @@ def test_seeds_that_are_added_have_the_precision_of_those_before(tmp_path, monke
     """Also on a machine for which `auto` means another one; a result of an earlier version has none."""
     dtypes = []
 
-    def trained(backend, built, seeds, episodes, sampled):
+    def trained(backend, built, seeds, episodes, sampled, metric):
         dtypes.append(built.agent.compute_dtype)
         yield tuple(map(member, seeds))
 
@@ -147,7 +147,7 @@ def test_seeds_that_were_done_before_an_interruption_are_kept(trainings, tmp_pat
 
 
 def test_an_error_ends_its_row_only(tmp_path, monkeypatch):
-    def trained(backend, built, seeds, episodes, sampled):
+    def trained(backend, built, seeds, episodes, sampled, metric):
         if built.run.env == "Pendulum-v1":
             raise ppax.NumericalError("seed 1000: iteration 3 is not finite")
         yield tuple(map(member, seeds))

@@ -50,7 +50,7 @@ def test_train_commands_parse():
     parsed = 0
     for command in commands:
         words = shlex.split(command)
-        files = [word for word in words if word.endswith(".toml")]
+        files = [word for word in words if word.endswith((".toml", ".yaml"))]
         if words[:2] == ["ppax", "train"] and "--help" not in words and not files:
             options.parse_run("train", words[2:], options.add_train)
             parsed += 1

@@ -187,6 +187,12 @@ TABLE = (
         ),
     ),
     SettingNames(
+        "num_steps",
+        "ppax.fit(agent, env, num_steps=...)",
+        others=("train_batch_size",),
+        note="the steps of each environment: rows of a rollout / num_envs",
+    ),
+    SettingNames(
         "agent.num_epochs",
         "ppax.PPO(network, num_epochs=...)",
         ("n_epochs",),
@@ -214,7 +220,7 @@ TABLE = (
         ("batch_size",),
         ("minibatch_size",),
         ("MINIBATCH_SIZE",),
-        ("mini_batch_size", "sgd_minibatch_size", "train_batch_size"),
+        ("mini_batch_size", "sgd_minibatch_size"),
         note=ROWS,
     ),
     SettingNames(
@@ -246,7 +252,13 @@ TABLE = (
         "ppax.PPO(network, critic=ppax.critics.Regression(value_clip=...))",
         ("clip_range_vf",),
         ("clip_vloss",),
-        others=("vf_clip_param", "value_clip", "clip_value", "use_clipped_value_loss"),
+        others=("value_clip", "clip_value", "use_clipped_value_loss"),
+    ),
+    SettingNames(
+        "agent.critic.huber_delta",
+        "ppax.PPO(network, critic=ppax.critics.Regression(huber_delta=...))",
+        others=("vf_clip_param",),
+        note="against large errors; there is no limit of the loss, above which the critic would get no gradient",
     ),
     SettingNames(
         "agent.ent_coef",
@@ -322,7 +334,7 @@ TABLE = (
         "agent.network.hidden",
         "ppax.networks.network(env, hidden=(...,))",
         ("net_arch", "policy_kwargs"),
-        others=("hidden_sizes", "hidden_layer_sizes", "fcnet_hiddens", "units"),
+        others=("hidden_sizes", "hidden_layer_sizes", "fcnet_hiddens", "units", "hidden_dims"),
     ),
     SettingNames(
         "agent.network.activation",
@@ -336,9 +348,14 @@ TABLE = (
         "ppax.networks.network(env, memory=ppax.networks.memories.LSTM(...))",
         ("RecurrentPPO", "MlpLstmPolicy"),
         ("ppo_atari_lstm",),
-        ("ppo_rnn",),
-        ("use_lstm", "use_rnn"),
+        others=("use_lstm", "use_rnn"),
         value="lstm",
+    ),
+    SettingNames(
+        "agent.network.memory.part",
+        "ppax.networks.network(env, memory=ppax.networks.memories.GRU(...))",
+        purejaxrl=("ppo_rnn",),
+        value="gru",
     ),
     SettingNames(
         "agent.extensions.held_noise.steps",

@@ -97,6 +97,13 @@ def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
             'agent: must be a table of options, as agent={"learning_rate": 1e-4}; an agent that you have built trains '
             "with ppax.fit(agent, env)"
         )
+    start = options.get("init_from")
+    start = start.run if isinstance(start, config.InitFrom) else start
+    if start is not None and not isinstance(start, str | Path | Mapping):
+        raise ConfigError(
+            f"init_from: a {type(start).__name__} in memory, which run.toml cannot name; give the path of a run "
+            "directory, or train with ppax.fit(agent, env, init_from=...)"
+        )
     # `fit` has no argument `eval`, which is a function of Python
     others = {"eval" if name == "evaluation" else name: x for name, x in options.items() if name != "agent"}
     given = {name: config.describe(x) if dataclasses.is_dataclass(x) else x for name, x in others.items()}

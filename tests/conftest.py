@@ -37,6 +37,11 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 
 
+_CACHE = ("jax_enable_compilation_cache", "jax_compilation_cache_dir")
+_CACHE += ("jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
+CACHE_SETTINGS = {name: getattr(jax.config, name) for name in _CACHE}
+
+
 @pytest.fixture
 def vmapped_keys():
     """Switch off JAX's key-reuse checker, which does not support slices of batched keys in vmapped runs."""
@@ -57,12 +62,9 @@ def _own_cache_settings():
     """Restore JAX's settings of the cache on disk, which commands of a test change for the whole process."""
     from jax.experimental.compilation_cache import compilation_cache
 
-    names = ("jax_enable_compilation_cache", "jax_compilation_cache_dir")
-    names += ("jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
-    before = {name: getattr(jax.config, name) for name in names}
     yield
-    if before != {name: getattr(jax.config, name) for name in names}:
-        for name, value in before.items():
+    if {name: getattr(jax.config, name) for name in CACHE_SETTINGS} != CACHE_SETTINGS:
+        for name, value in CACHE_SETTINGS.items():
             jax.config.update(name, value)
         compilation_cache.reset_cache()
 

@@ -342,7 +342,6 @@ def test_a_stop_condition_ends_one_member_alone(tmp_path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"env": "Navigator", "num_envs": 2, "film": {"every": 11}}, r"sweep, member 0: film.every = 11 iterations"),
         ({"num_envs": 3, "num_steps": 7}, r"sweep, member 0: a rollout of num_steps 7"),
     ],
 )

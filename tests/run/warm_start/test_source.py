@@ -147,7 +147,7 @@ def test_a_state_in_memory_is_a_source(state):
 
 def test_a_trained_run_is_a_source_and_recorded_by_its_directory(run, state):
     best = ppax.stop.KeepBest("episode_return")
-    best.keep(policy_of(with_bias(state, 9.0, 1)), {"episode_return": 1.0})
+    best.keep(policy_of(with_bias(state, 9.0, 1)), {"episode_return": 1.0}, 1.0)
     trained = ppax.TrainedRun(AGENT, ENV, with_bias(state, 3.0, 4), [], run, best=best)
     settings, given = settings_and_object(trained)
     assert settings == ppax.InitFrom(str(run))

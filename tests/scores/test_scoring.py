@@ -1,6 +1,7 @@
 """Measuring: members equal runs of their own; what is known is not trained again."""
 
 import contextlib
+import dataclasses
 import math
 
 import jax
@@ -41,6 +42,21 @@ def test_members_equal_separate_runs(name, sampled):
         pairs = zip(one.curve, rows, strict=True)
         assert all(a == pytest.approx(b, rel=1e-5, nan_ok=True) for (_, a), (_, b) in pairs)
         assert 9 <= one.random <= 60  # CartPole falls after some 20 steps of random actions
+
+
+@pytest.mark.usefixtures("vmapped_keys", "quick_programs")
+def test_a_row_scores_a_metric_of_its_environment_over_episodes_of_its_length():
+    row = SuiteRow(
+        name="A", target="rl8/MountainCar", steps=128, metric="at_goal", options=TINY | {"eval": {"max_steps": 5}}
+    )
+    (one,) = scoring.measure(row, seeds=[0], episodes=16).members
+    run = ppax.build("rl8/MountainCar", **TINY, total_steps=128, eval={"max_steps": 5}, log={"console": False}).fit()
+    alone = run.evaluate(16, seed=0)
+    assert one.length == 5
+    assert one.score == alone.mean_metrics["at_goal"]
+    assert one.score != alone.mean_return
+    with pytest.raises(ppax.ConfigError, match="metric = 'caught': must be return, at_goal"):
+        scoring.measure(dataclasses.replace(row, metric="caught"), seeds=[0], episodes=2)
 
 
 @pytest.mark.usefixtures("vmapped_keys")

@@ -12,7 +12,7 @@ stage that would not fit is left out, with a note. Results are written after eve
 * w1: training speed from 2,048 to 1 M environments, with whole minibatches and with gradient accumulation
 * arms: training speed with other options of XLA, dtypes and keys
 * layout: share of each stage of an iteration, and the fastest layout that `ppax bench --tune` finds
-* w3: training speed with memory
+* w3: training speed with memories, and with other options of their loops
 * rules: training speed with the alternative to each rule of the platform (src/ppax/devices/platforms.py)
 * ant, playground: training speed on physics environments, compared with Brax's PPO
 
@@ -52,7 +52,7 @@ class Stage(NamedTuple):
 
     name: str
     least: float  # seconds: with less left it is not begun, since programs compile for that long
-    share: float  # of the whole time, at most
+    share: float  # of the whole time, at most; more if those of the stages that run are less than 1 together
 
 
 STAGES = (
@@ -144,10 +144,12 @@ def measure_all(options: argparse.Namespace, report: Report, errors: Any) -> dic
     """Run the stages, one after the other, as long as there is time; rows by stage."""
     end = time.monotonic() + 60.0 * options.minutes - RESERVE
     results: dict[str, list[Row]] = {}
-    for stage in (stage for stage in STAGES if stage.name in options.stages):
+    chosen = [stage for stage in STAGES if stage.name in options.stages]
+    whole = 60.0 * options.minutes / min(1.0, sum(stage.share for stage in chosen))
+    for stage in chosen:
         left, rows = end - time.monotonic(), results.setdefault(stage.name, [])
         print(f"\n{tables.TITLES[stage.name]}", flush=True)
-        seconds = left if options.quick else min(left, 60.0 * options.minutes * stage.share)
+        seconds = left if options.quick else min(left, whole * stage.share)
         if left < (GRACE if options.quick else stage.least):
             note = f"left out: {max(0.0, left):.0f} s are left, it takes {stage.least:.0f}"
             found: Iterator[Row] = iter([{"note": note}])

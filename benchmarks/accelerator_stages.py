@@ -35,6 +35,7 @@ QUICK_TUNE = 5.0  # seconds of the search for a layout in --quick
 SMALL_GRAPHS = "graph_min_graph_size=1"
 ROWS = 2**24  # environment steps of a run on a machine with many cores
 MANY_CORES = 8  # from so many on systems compile at the same time
+COMPILING = 0.75  # share of a stage's time in which its programs must have compiled
 AHEAD = 1.2  # a size takes as long as the one before, and this share more, beside its longer runs
 
 
@@ -152,14 +153,6 @@ def of_cartpole(seconds: float, quick: bool) -> Iterator[Row]:
     )
 
 
-def of_memory(seconds: float, quick: bool) -> Iterator[Row]:
-    """W3: memories in float32 and bfloat16, and PureJaxRL's GRU where it is installed."""
-    names = ["ppax-gru", "ppax-lru", "ppax-gru-bfloat16", "ppax-lru-bfloat16"]
-    names += ["purejaxrl-rnn"] if purejaxrl_folder() else []
-    sizes = (4,) if quick else (2_048, 16_384)
-    yield from sizes_of("W3", lambda _: ["ppax-lru"] if quick else names, sizes, seconds, quick, ROWS // 8)
-
-
 def of_physics(seconds: float, quick: bool, task: str, package: str) -> Iterator[Row]:
     """A physics task, beside Brax's PPO."""
     missing = [name for name in ("brax", package) if not installed(name)]
@@ -202,32 +195,59 @@ ARMS = {
     "sequential sums of GAE": Arm(rules={"parallel_scans": False}),
     "conditionals": Arm(rules={"branches": True}),
 }
-QUICK_ARMS = ("as it is", "conditionals")
+NO_TRITON = flags("enable_triton_gemm=false")  # XLA tunes its own kernels in full float32 for a minute or more
+MEMORY_ARMS = {
+    "GRU, no product by Triton": Arm("ppax-gru", NO_TRITON),
+    "GRU, no product by Triton, not unrolled": Arm("ppax-gru", NO_TRITON, {"unroll": 1}),
+    "GRU, no product by Triton, unrolled 4 times": Arm("ppax-gru", NO_TRITON, {"unroll": 4}),
+    "GRU, no product by Triton, rounded factors": Arm("ppax-gru", NO_TRITON, {"rounds_float32": False}),
+    "GRU, no product by Triton, bfloat16": Arm("ppax-gru-bfloat16", NO_TRITON),
+    "LSTM, no product by Triton": Arm("ppax-lstm", NO_TRITON),
+    "minGRU, no product by Triton": Arm("ppax-mingru", NO_TRITON),
+    "minGRU, no product by Triton, step by step": Arm("ppax-mingru", NO_TRITON, {"parallel_scans": False}),
+    "LRU, no product by Triton": Arm("ppax-lru", NO_TRITON),
+    "LRU, no product by Triton, step by step": Arm("ppax-lru", NO_TRITON, {"parallel_scans": False}),
+    "GRU, rounded factors": Arm("ppax-gru", rules={"rounds_float32": False}),
+    "PureJaxRL's GRU": Arm("purejaxrl-rnn"),
+    "GRU": Arm("ppax-gru"),
+}
+QUICK_ARMS = ("as it is", "conditionals", "LRU, no product by Triton")
 
 
-def arms(seconds: float, quick: bool) -> Iterator[Row]:
-    """Training speed of W1 with other options of XLA, dtypes, keys and rules, each in a separate process."""
+def arms(
+    seconds: float, quick: bool, chosen: Mapping[str, Arm] = ARMS, larger: int = CHUNKED, rows: int = ROWS
+) -> Iterator[Row]:
+    """Training speed with other options of XLA, dtypes, keys and rules, each in a separate process.
+
+    With 2,048 environments, and with more if it fits into the time; a run has `rows` steps of all environments.
+    """
     begin, needed = time.monotonic(), 0.0
-    for num_envs in (64,) if quick else (2_048, CHUNKED):
+    for num_envs in (64,) if quick else (2_048, larger):
         left = seconds - (time.monotonic() - begin)
         if needed > left:
             yield {"num_envs": num_envs, "note": f"left out: it takes {needed:.0f} s or more, {left:.0f} s left"}
             return
-        start, work = time.monotonic(), Work(num_envs, 1, 4 if quick else max(2, ROWS // (w1.NUM_STEPS * num_envs)), 0)
+        start, work = time.monotonic(), Work(num_envs, 1, 4 if quick else max(2, rows // (w1.NUM_STEPS * num_envs)), 0)
         workers = {}
-        for name, arm in ARMS.items():
-            if not quick or name in QUICK_ARMS:
+        for name, arm in chosen.items():
+            missing = arm.system.startswith("purejaxrl") and purejaxrl_folder() is None
+            if not missing and (not quick or name in QUICK_ARMS):
                 changed = {"PPAX_BENCHMARK_RULES": json.dumps(dict(arm.rules))}
                 workers[name] = Worker(arm.system, work, changed | dict(arm.environment))
-        result, notes = measure_at_once(workers, work, REPEATS)
-        first = next(iter(ARMS))
-        for name in [name for name in workers if name in result]:
+        result, notes = measure_at_once(workers, work, REPEATS, COMPILING * left)
+        measured = [name for name in workers if name in result]
+        for name in measured:
             own = _figures(result[name], result["iterations"])
-            ratio = ratios(result, name, [first], speed, max)["best"]
+            ratio = ratios(result, name, [measured[0]], speed, max)["best"]
             yield {"arm": name, "num_envs": num_envs, **own, "ratio": ratio}
         for note in notes:
             yield {"num_envs": num_envs, "note": note}
         needed = time.monotonic() - start
+
+
+def of_memory(seconds: float, quick: bool) -> Iterator[Row]:
+    """W3: memories, their loops unrolled or not, and PureJaxRL's GRU where it is installed."""
+    yield from arms(seconds, quick, MEMORY_ARMS, 16_384, ROWS // 8)
 
 
 # ---------------------------------------------------------------- layout and rules

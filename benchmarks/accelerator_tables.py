@@ -19,7 +19,7 @@ TITLES = {
     "ant": "Training speed on brax/ant",
     "playground": "Training speed on playground/CartpoleBalance",
 }
-SPEEDS = ("w1", "w3", "ant", "playground")
+SPEEDS = ("w1", "ant", "playground")
 RESULT = {True: "passed", False: "FAILED", None: "-"}
 
 
@@ -45,7 +45,9 @@ def line(stage: str, row: Row) -> str:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in row["shares"].items())
         return f"{row['num_envs']:>9,} environments: {row['steps_per_second']:,.0f} steps/s: {shares}"
     if "arm" in row:
-        return f"{row['num_envs']:>9,} environments, {row['arm']}: {_times(row['ratio'])}"
+        compiled = f", compiled in {row['compile_seconds']:.0f} s" if row.get("compile_seconds") else ""
+        own = f"{row['steps_per_second']:,.0f} steps/s{compiled}"
+        return f"{row['num_envs']:>9,} environments, {row['arm']}: {own}; {_times(row['ratio'])}"
     if "ratio" in row:
         return f"{row['rule']}: {_verdict(row)}"
     where = f"{row['rule']}: " if "rule" in row else f"{row['num_envs']:,} environments: " if "num_envs" in row else ""

@@ -9,6 +9,7 @@ This process stays small (it never imports jax): Linux lets a child inherit its 
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import statistics
@@ -49,7 +50,12 @@ class Worker:
         self.prepared: Answer = {}
 
     def __enter__(self) -> Worker:
-        self.prepared = self._read()
+        self.prepare()
+        return self
+
+    def prepare(self, until: float = math.inf) -> Worker:
+        """Wait until it is ready for runs; it ends if that takes until a time of `time.monotonic`."""
+        self.prepared = self._read(until)
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -64,10 +70,13 @@ class Worker:
         self.process.stdin.flush()
         return self._read()
 
-    def _read(self) -> Answer:
+    def _read(self, until: float = math.inf) -> Answer:
         assert self.process.stdout is not None
         used = -1.0
-        while not select.select([self.process.stdout], [], [], IDLE_SECONDS)[0]:
+        while not select.select([self.process.stdout], [], [], self._wait(until))[0]:
+            if time.monotonic() >= until:
+                self.process.kill()
+                raise SystemExit(f"the {self.system} worker was still compiling when its time was over")
             before, used = used, cpu_seconds(self.process.pid)
             if used == before:
                 self.process.kill()
@@ -76,6 +85,9 @@ class Worker:
         if not line:
             raise SystemExit(f"the {self.system} worker ended early with code {self.process.wait()}")
         return json.loads(line)
+
+    def _wait(self, until: float) -> float:
+        return max(0.0, min(IDLE_SECONDS, until - time.monotonic()))
 
 
 def cpu_seconds(pid: int) -> float:
@@ -90,13 +102,16 @@ def cpu_seconds(pid: int) -> float:
 # ---------------------------------------------------------------- speed
 
 
-def measure_at_once(workers: Mapping[str, Worker], work: Work, repeats: int) -> tuple[Answer, list[str]]:
+def measure_at_once(
+    workers: Mapping[str, Worker], work: Work, repeats: int, patience: float = math.inf
+) -> tuple[Answer, list[str]]:
     """Workers that have been started, at one size: they compile at the same time, then take turns.
 
     For machines with a core for each: compile times are those of a busy machine. A run has `work.iterations`. Also
-    returns a note for each worker that ended early; it is left out of the result.
+    returns a note for each worker that ended early, or compiled for more than `patience` seconds; it is left out of
+    the result.
     """
-    remaining, notes = dict(workers), []
+    remaining, notes, until = dict(workers), [], time.monotonic() + patience
 
     def each(order: Callable[[Worker], Answer]) -> Turn:
         answers = {}
@@ -104,18 +119,18 @@ def measure_at_once(workers: Mapping[str, Worker], work: Work, repeats: int) -> 
             try:
                 answers[name] = order(worker)
             except SystemExit as error:
-                notes.append(str(error))
+                notes.append(f"{name}: {error}" if name != worker.system else str(error))
                 del remaining[name]
         return answers
 
     try:
-        prepared = each(lambda worker: worker.__enter__().prepared)
+        prepared = each(lambda worker: worker.prepare(until).prepared)
         each(lambda worker: worker.run(work.iterations))  # the first run pays for what is set up once
         turns = [each(lambda worker: worker.run(work.iterations)) for _ in range(repeats)]
     finally:
         for worker in workers.values():
-            worker.process.kill()
-            worker.process.wait()
+            with worker.process as process:
+                process.kill()
     turns = [{name: turn[name] for name in remaining} for turn in turns]
     return _summary(prepared, work, work.iterations, turns), notes
 

@@ -105,7 +105,7 @@ def test_a_stage_without_time_is_left_out_and_written(tmp_path, modules, monkeyp
     options = argparse.Namespace(minutes=1.0, stages=["core", "ant"], quick=False)  # 50 s are for the stages
     modules.parent.measure_all(options, report, None)
     written = json.loads((tmp_path / "accelerator.json").read_text())["results"]
-    assert written["core"] == [{"note": "17"}]  # its share of a minute
+    assert written["core"] == [{"note": "29"}]  # of a minute, 0.28 of 0.28 + 0.3, the shares of both stages
     assert written["ant"] == [{"note": "left out: 50 s are left, it takes 75"}]
 
 
@@ -132,6 +132,23 @@ def test_a_system_whose_process_ends_is_left_out_with_a_note(modules, monkeypatc
     assert row["note"] == "the ppax worker ended early with code -9"
     assert row["systems"]["ppax-chunks"] == {"steps_per_second": 5.0, "iteration_seconds": 0.5}
     assert row["systems"]["rejax"]["ratio"] == {"median": 1.0, "min": 1.0, "max": 1.0}
+
+
+def test_a_program_that_compiles_for_too_long_is_left_out_with_a_note(modules):
+    def worker(system):
+        found = object.__new__(interleave.Worker)
+        found.system, found.prepared = system, {}
+        found.process = subprocess.Popen([sys.executable, "-c", programs[system]], stdin=-1, stdout=-1, text=True)
+        return found
+
+    interleave = sys.modules["interleave"]
+    answer = 'print(\'{"valid_steps": 8, "rows": 8, "seconds": 2.0}\', flush=True)'
+    programs = {"quick": f"{answer}\nwhile input(): {answer}", "slow": "import time; time.sleep(60)"}
+    work = modules.stages.Work(4, 1, 2, 0)
+    result, notes = interleave.measure_at_once({name: worker(name) for name in programs}, work, 2, patience=2.0)
+    assert result["quick"]["steps_per_second"] == 4.0
+    assert "slow" not in result
+    assert notes == ["the slow worker was still compiling when its time was over"]
 
 
 def test_a_check_fails_if_its_deviation_is_too_large_or_nan_or_it_raises(checks):

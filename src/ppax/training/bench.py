@@ -17,7 +17,7 @@ from ppax.core.types import Batch, Rollout, TrainState
 from ppax.devices import sharding
 from ppax.devices.footprint import peak_memory_mb
 from ppax.devices.layout import Program
-from ppax.devices.platforms import bfloat16_unit
+from ppax.devices.platforms import bfloat16_unit, rules
 from ppax.devices.sharding import SAME, SPLIT
 from ppax.devices.tracing import renewed
 from ppax.envs import Env, require_native
@@ -245,7 +245,7 @@ def _candidates(agent: PPO, env: VectorEnv, num_steps: int) -> Iterator[tuple[st
     minibatch = agent.minibatch_size(num_steps, env.num_streams)
     yield "devices", [d for d in range(1, sharding.available() + 1) if env.num_envs % d == 0 and minibatch % d == 0]
     yield "chunk_rows", [rows for rows in (256, 512, 1024, 2048, 8192, 2**20) if rows <= 2 * minibatch * length]
-    yield "unroll", [1, 2, 4]
+    yield "unroll", sorted({1, 2, 4, rules().unroll})
 
 
 def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: Any, overlap: int = 0) -> str:

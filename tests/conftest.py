@@ -147,6 +147,22 @@ NIGHTLY_CASES, SLOW_TESTS = (json.loads(path.read_text()) for path in (tiers.NIG
 
 
 @pytest.hookimpl(tryfirst=True)
+@pytest.fixture(scope="module")
+def _compiled_sweeps():
+    from ppax.sweeps import training
+    from support.sweeping import compiled_once
+
+    return compiled_once(training.MembersTraining)
+
+
+@pytest.fixture
+def shared_sweeps(_compiled_sweeps, monkeypatch):
+    """Compile each program of a sweep once in a file."""
+    from ppax.sweeps import training
+
+    monkeypatch.setattr(training, "MembersTraining", _compiled_sweeps)
+
+
 def pytest_collection_modifyitems(items):
     """Mark the slow tests, and as nightly the cases that `nightly_cases.json` leaves out."""
     families = collections.defaultdict(list)

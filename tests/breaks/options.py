@@ -13,6 +13,13 @@ NAMES = "tests/core/test_names.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "the nearest option is one of the same last name anywhere",
+        "    if siblings and not same:\n",
+        "    if False:\n",
+        ("tests/config/test_config.py::test_the_nearest_option_is_not_one_of_the_same_last_name_in_another_table",),
+        "core/options.py",
+    ),
+    Mutation(
         "a population decides after as many iterations as steps",
         "search = config.part_in_iterations(plan.search, config.SEARCH, sizes[0])",
         "search = config.part_in_iterations(plan.search, config.SEARCH, 1)",

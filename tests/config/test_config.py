@@ -16,7 +16,7 @@ import ppax
 from ppax import config, number, part, slot
 from ppax.config import Log
 from ppax.core import imports
-from ppax.core.options import LISTS, SMALLEST
+from ppax.core.options import LISTS, SMALLEST, nearest
 from ppax.core.types import ConfigError
 from ppax.networks import mlp
 from ppax.ppo.advantages import GAE, TDLambda
@@ -197,6 +197,12 @@ def test_an_unknown_option_is_refused_with_the_nearest(path, nearest):
         config.resolve(at(path, 1))
     assert repr(path) in str(caught.value)
     assert repr(nearest) in str(caught.value)
+
+
+def test_the_nearest_option_is_not_one_of_the_same_last_name_in_another_table():
+    known = ("num_envs", "self_play.size", "agent.network.memory.part", "agent.network.memory.width")
+    assert nearest("agent.network.memory.size", known) == "agent.network.memory.width"
+    assert nearest("agent.num_envs", known) == "num_envs"
 
 
 @pytest.mark.parametrize("path", [path for path in OPTIONS if path.endswith(".part")])

@@ -8,9 +8,10 @@ import pytest
 
 from ppax import config
 from ppax.reports import health
-from ppax.reports.page import EpisodeFilm, page, paragraph
+from ppax.reports.page import EpisodeFilm, evaluation, page, paragraph
 from ppax.reports.settings import settings_of
 from ppax.run.records import Record, of_history
+from ppax.training.evaluation import Evaluation
 
 ATTACK = "<script>alert('x')</script><img src=x onerror=alert(1)>\"&\u202e\x1b[2J\ud800"
 ELEMENTS = """html head meta title style body main header section footer figure figcaption details summary
@@ -117,6 +118,18 @@ def test_evaluations_during_training_stand_before_training_episodes():
     assert "The policy reaches a mean return of 10 at the last measurement" in text
     cells = re.sub(r"<[^>]+>+", "|", text)
     assert re.search(r"last in training\|+best in training\|+run\|+\?\|+10\|+20\|", cells)
+
+
+def test_columns_of_the_final_evaluation():
+    numbers = np.float32([1.0, 2.0])
+    true = np.array([True, True])
+    final = Evaluation(numbers, numbers, true, true, numbers, metrics={"arrived": numbers}).scores
+    found = evaluation(settings_of([run()._replace(evaluation=final)]))
+    columns = [re.sub("<.*?>", "", cell) for cell in re.findall(r"<th[ >].*?</th>", found.partition("</tr>")[0])]
+    assert columns == [
+        *("run", "seed", "episodes", "mean return", "median", "std", "mean length"),
+        *("terminated", "final_reward", "arrived"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,13 @@ from ppax import config
 from ppax.run import checkpoint, provenance
 from ppax.run.directory import RunDirectory
 from ppax.run.fit import fit_run
-from ppax.sweeps import member, runs, training
+from ppax.sweeps import member, runs
 from ppax.training.loop import MEASURED, STAGES
-from support.sweeping import compiled_once, signalling
+from support.sweeping import signalling
 
-pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs", "shared_programs")
+pytestmark = pytest.mark.usefixtures(
+    "vmapped_keys", "quick_programs", "cached_programs", "shared_sweeps", "shared_programs"
+)
 
 TOTAL = 6  # iterations
 BASE = {
@@ -51,14 +53,8 @@ KINDS = ("run", "groups", "host", "sweep", "population", "study", "member")  # a
 STOPPED_AT = 3
 
 
-@pytest.fixture(scope="module")
-def programs():
-    return compiled_once(training.MembersTraining)
-
-
 @pytest.fixture(autouse=True)
-def _quick(programs, monkeypatch):
-    monkeypatch.setattr(training, "MembersTraining", programs)
+def _no_pictures(monkeypatch):
     monkeypatch.setattr(runs.pictures, "draw", lambda result: [])
 
 

@@ -14,9 +14,9 @@ from ppax.run import checkpoint
 from ppax.run.fit import fit_run
 from ppax.sweeps import directory, member, packing, plan, runs, training
 from ppax.training.loop import MEASURED
-from support.sweeping import compilations, compiled_once, signalling
+from support.sweeping import compilations, signalling
 
-pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
+pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs", "shared_sweeps")
 
 BASE = {
     "env": "CartPole-v1",
@@ -53,17 +53,6 @@ def learner_of(path):
 
 def members_of(path):
     return [path / "members" / f"{number:03d}" for number in range(12)]
-
-
-@pytest.fixture(scope="module")
-def programs():
-    """Each program is compiled once in this file."""
-    return compiled_once(training.MembersTraining)
-
-
-@pytest.fixture(autouse=True)
-def _compiled_once(programs, monkeypatch):
-    monkeypatch.setattr(training, "MembersTraining", programs)
 
 
 _whole = {}

@@ -29,9 +29,9 @@ from ppax.sweeps import (
 from ppax.sweeps.decisions import Decisions, Searching, Stage, lineage_of, scheduled_values
 from ppax.training.loop import MEASURED
 from ppax.training.sweeps import MemberStates, stacked, with_learners
-from support.sweeping import compilations, compiled_once, signalling
+from support.sweeping import compilations, signalling
 
-pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
+pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs", "shared_sweeps")
 
 BASE = {
     "env": "CartPole-v1",
@@ -71,15 +71,8 @@ def decisions_of(path):
     return [json.loads(line) for line in (path / "search.jsonl").read_text().splitlines()]
 
 
-@pytest.fixture(scope="module")
-def programs():
-    """Each program is compiled once in this file."""
-    return compiled_once(training.MembersTraining)
-
-
 @pytest.fixture(autouse=True)
-def _compiled_once(programs, monkeypatch):
-    monkeypatch.setattr(training, "MembersTraining", programs)
+def _no_pictures(monkeypatch):
     monkeypatch.setattr(runs.pictures, "draw", lambda result: [])
 
 

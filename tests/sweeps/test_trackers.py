@@ -12,10 +12,10 @@ from ppax.config import Log
 from ppax.loggers import TensorBoard
 from ppax.run.directory import SweepName, name_of_sweep
 from ppax.run.logging import logged_run
-from ppax.sweeps import member, training
-from support.sweeping import compiled_once, signalling
+from ppax.sweeps import member
+from support.sweeping import signalling
 
-pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
+pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs", "shared_sweeps")
 
 BASE = {
     "env": "CartPole-v1",
@@ -58,16 +58,6 @@ def trackers(monkeypatch):
     monkeypatch.setattr(TensorBoard, "open", lambda part, run: Tracker(run))
     monkeypatch.setattr(TensorBoard, "stores", ("policy", "film"))
     return opened
-
-
-@pytest.fixture(scope="module")
-def programs():
-    return compiled_once(training.MembersTraining)
-
-
-@pytest.fixture(autouse=True)
-def _compiled_once(programs, monkeypatch):
-    monkeypatch.setattr(training, "MembersTraining", programs)
 
 
 def rows_of(path):

@@ -260,12 +260,20 @@ def free_tables(known: Iterable[Option]) -> tuple[str, ...]:
 
 
 def nearest(path: str, known: Collection[str]) -> str:
-    """Return the known option nearest to an unknown `path`: by meaning, else by last name, else by similar spelling."""
-    own = path.rpartition(".")[2]
+    """Return the known option nearest to an unknown `path`: by meaning, else by last name, else by similar spelling.
+
+    An option of the same last name counts if it lies under the same first table or in none; otherwise the nearest of
+    the options in the table of `path` is returned, if there are any.
+    """
+    table, _, own = path.rpartition(".")
     row = unknown_names.meaning(own)
     same = [other for other in known if row and row.option and f".{other}".endswith(f".{row.option}")]
     name = own if row is None or row.name == "part" else row.name
     namesakes = same or [other for other in known if other.rpartition(".")[2] == name]
+    siblings = [other for other in known if table and other.rpartition(".")[0] == table]
+    if siblings and not same:
+        first = path.partition(".")[0]
+        namesakes = [other for other in namesakes if other.partition(".")[0] in (first, other)] or siblings
     return difflib.get_close_matches(path, namesakes or known, n=1, cutoff=0.0)[0]
 
 

@@ -520,13 +520,16 @@ LOSSES = {
     "kl_coef": "Weight of the KL penalty, as its control sets it.",
     "ent_coef": "Weight of the entropy bonus, as its target or a schedule sets it.",
 }
-# Entries of evaluation.json that are no metric of the environment
+# Entries of evaluation.json that get no further column in the table of evaluations: it has one, or it is not shown
 RESULTS = (
     *(
         "mean_return",
         "median_return",
         "std_return",
+        "min_return",
+        "max_return",
         "mean_length",
+        "truncated",
         "episodes",
         "cut",
         "unplayed",

@@ -14,16 +14,16 @@ from ppax.core import imports
 from ppax.core.types import ConfigError
 from ppax.reports.statistics import iqm
 from ppax.run import checkpoint
-from ppax.sweeps import LogUniform, Optuna, directory, member, runs, training
+from ppax.sweeps import LogUniform, Optuna, directory, member, runs
 from ppax.training.loop import MEASURED
-from support.sweeping import compiled_once, signalling
+from support.sweeping import signalling
 
 optuna = pytest.importorskip("optuna")
 
 from ppax.sweeps.studies import rounds  # noqa: E402
 from ppax.sweeps.studies.study import Study  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
+pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs", "shared_sweeps")
 
 NIGHTLY = pytest.mark.nightly
 RATE = "agent.learning_rate"
@@ -41,15 +41,8 @@ SEARCH = Optuna(trials=5, batch=2, sampler="random", pruner="halving", reports=2
 TRIALS, SEEDS = 5, 2
 
 
-@pytest.fixture(scope="module")
-def programs():
-    """Each program is compiled once in this file."""
-    return compiled_once(training.MembersTraining)
-
-
 @pytest.fixture(autouse=True)
-def _compiled_once(programs, monkeypatch):
-    monkeypatch.setattr(training, "MembersTraining", programs)
+def _no_pictures(monkeypatch):
     monkeypatch.setattr(runs.pictures, "draw", lambda result: [])
 
 

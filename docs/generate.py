@@ -40,6 +40,7 @@ COMMANDS = {
     "predecessors": "python benchmarks/predecessors.py",
     "multi_agent": "python benchmarks/multi_agent.py",
     "fine_tuning": "python benchmarks/fine_tuning.py",
+    "stagger": "python benchmarks/stagger.py",
     "latency": "python benchmarks/latency.py",
     "accelerator": "python benchmarks/accelerator.py",
     "population": "python benchmarks/population.py",
@@ -57,6 +58,7 @@ TITLES = {
     "predecessors": "On the predecessors' environments",
     "multi_agent": "Many agents",
     "fine_tuning": "Fine-tuning",
+    "stagger": "Staggered first episodes",
     "latency": "One action of a trained policy",
     "accelerator": "Accelerators",
     "population": "Population-based training",
@@ -471,6 +473,7 @@ def allowed(option: Any) -> str:
     if issubclass(option.kind, dict):  # with free names
         return "table"
     kind = option.kind.__name__ + (" list" if option.many else "") + (f" or {option.none}" if option.optional else "")
+    kind += " or true" if limits.get("switch") else ""
     return ", ".join([kind, *bounds])
 
 

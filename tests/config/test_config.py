@@ -248,7 +248,8 @@ def bad_values(option):
     if "choices" in limits:
         yield from ("no such choice", "", 3)
     if number:
-        yield from ("three", float("nan"), float("inf"), -float("inf"), True, [[1]])
+        yield from ("three", float("nan"), float("inf"), -float("inf"), [[1]])
+        yield from () if limits.get("switch") else (True,)
     if option.kind is int:
         yield from (2.5, 1e3)
     if option.kind is bool:

@@ -321,6 +321,7 @@ OF_RUNS = {
     "action_repeat": (2, []),
     "iterations_per_env_reset": (1, []),
     "clip_actions": ([-0.1, 0.2], ["env=Pendulum-v1"]),
+    "stagger": (True, ["env=Pendulum-v1"]),
     "schedule.part": ("linear", []),  # refused: it names no number; tests/envs/test_curriculum.py
     "agent_ids": (True, ["env=Pursuit-2"]),
     "central_critic": (True, ["env=Pursuit-2"]),

@@ -440,7 +440,8 @@ LEARNING = [
     Mutation(
         "statistics of observations move twice",
         "learner = normalization.with_obs_stats(learner, batch.steps, self.normalization)",
-        "learner = normalization.with_obs_stats(normalization.with_obs_stats(learner, batch.steps, self.normalization), batch.steps)",
+        "learner = normalization.with_obs_stats(learner, batch.steps, self.normalization)\n"
+        "        learner = normalization.with_obs_stats(learner, batch.steps, self.normalization)",
         (
             "tests/system/test_reference.py::test_update_agrees_with_the_reference[7-6-3-7-True-False-False-True-True-minibatch-]",
         ),

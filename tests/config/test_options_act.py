@@ -63,6 +63,10 @@ BASE = {
 # Changed values by option: its path, or the end of its path
 VALUES = {
     "network.actor_obs": ["a"],
+    # refused without normalize_obs and normalize_reward: tests/ppo/test_normalization_options.py
+    "normalization.skip": ["0"],
+    "normalization.mean": [0.0],
+    "normalization.std": [1.0],
     "network.critic_obs": ["b"],
     "network.std_min": 2.0,
     "network.std_max": 0.5,

@@ -73,7 +73,7 @@ BESIDE = {
 CURVES = "Learning curves of fast programs"
 TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind
-WHOLE_TABLES = ("agent.program.",)  # tables without a choice of parts
+WHOLE_TABLES = ("agent.program.", "agent.normalization.")  # tables without a choice of parts
 EXTENSIONS = "agent.extensions"
 EVIDENCE = "evidence.md"
 
@@ -638,7 +638,7 @@ API = {
         *("PlayedEpisodes", "trajectory", "Trajectory"),
         *("start_sweep", "sweep", "join", "TrainState"),
     ),
-    "Agents": ("PPO", "Independent", "Groups", "SelfPlay", "Pool", "Program"),
+    "Agents": ("PPO", "Independent", "Groups", "SelfPlay", "Pool", "Normalization", "Program"),
     "Environments": ("make", "check_env", "selftest"),
     "Write a part": ("part", "number", "static", "slot", "Extension", "trust"),
     "Errors": ("ConfigError", "CheckpointError", "EnvError", "Interrupted", "NumericalError"),

@@ -40,6 +40,7 @@ COMMANDS = {
     "predecessors": "python benchmarks/predecessors.py",
     "multi_agent": "python benchmarks/multi_agent.py",
     "fine_tuning": "python benchmarks/fine_tuning.py",
+    "stagger": "python benchmarks/stagger.py",
     "latency": "python benchmarks/latency.py",
     "accelerator": "python benchmarks/accelerator.py",
     "population": "python benchmarks/population.py",
@@ -57,6 +58,7 @@ TITLES = {
     "predecessors": "On the predecessors' environments",
     "multi_agent": "Many agents",
     "fine_tuning": "Fine-tuning",
+    "stagger": "Staggered first episodes",
     "latency": "One action of a trained policy",
     "accelerator": "Accelerators",
     "population": "Population-based training",
@@ -71,7 +73,7 @@ BESIDE = {
 CURVES = "Learning curves of fast programs"
 TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind
-WHOLE_TABLES = ("agent.program.",)  # tables without a choice of parts
+WHOLE_TABLES = ("agent.program.", "agent.normalization.")  # tables without a choice of parts
 EXTENSIONS = "agent.extensions"
 EVIDENCE = "evidence.md"
 
@@ -471,6 +473,7 @@ def allowed(option: Any) -> str:
     if issubclass(option.kind, dict):  # with free names
         return "table"
     kind = option.kind.__name__ + (" list" if option.many else "") + (f" or {option.none}" if option.optional else "")
+    kind += " or true" if limits.get("switch") else ""
     return ", ".join([kind, *bounds])
 
 
@@ -635,7 +638,7 @@ API = {
         *("PlayedEpisodes", "trajectory", "Trajectory"),
         *("start_sweep", "sweep", "join", "TrainState"),
     ),
-    "Agents": ("PPO", "Independent", "Groups", "SelfPlay", "Pool", "Program"),
+    "Agents": ("PPO", "Independent", "Groups", "SelfPlay", "Pool", "Normalization", "Program"),
     "Environments": ("make", "check_env", "selftest"),
     "Write a part": ("part", "number", "static", "slot", "Extension", "trust"),
     "Errors": ("ConfigError", "CheckpointError", "EnvError", "Interrupted", "NumericalError"),

@@ -27,6 +27,7 @@ from ppax.envs import EnvError, make
 from ppax.extensions import imitation
 from ppax.ppo import advantages, critics, gradients, losses, minibatches, optimizers, recompute, schedules
 from ppax.ppo.extension import Extension
+from ppax.ppo.normalization import Normalization
 from ppax.ppo.ppo import PPO
 from ppax.run import conditions as stop
 from ppax.run.checkpoint import CheckpointError
@@ -146,6 +147,7 @@ __all__ = [  # noqa: RUF022  # in groups
     # Pure functions: training, sweeps, evaluation
     "CompiledTraining",
     "Evaluation",
+    "Normalization",
     "Program",
     "TrainState",
     "Trajectory",

@@ -432,15 +432,16 @@ LEARNING = [
     Mutation(
         "statistics move before learning",
         "        trained = extensions.trained(learner)  #",
-        "        learner = normalization.with_obs_stats(learner, batch.steps)\n"
+        "        learner = normalization.with_obs_stats(learner, batch.steps, self.normalization)\n"
         "        trained = extensions.trained(learner)  #",
         ("tests/ppo/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
         "/ppo.py",
     ),
     Mutation(
         "statistics of observations move twice",
-        "learner = normalization.with_obs_stats(learner, batch.steps)",
-        "learner = normalization.with_obs_stats(normalization.with_obs_stats(learner, batch.steps), batch.steps)",
+        "learner = normalization.with_obs_stats(learner, batch.steps, self.normalization)",
+        "learner = normalization.with_obs_stats(learner, batch.steps, self.normalization)\n"
+        "        learner = normalization.with_obs_stats(learner, batch.steps, self.normalization)",
         (
             "tests/system/test_reference.py::test_update_agrees_with_the_reference[7-6-3-7-True-False-False-True-True-minibatch-]",
         ),
@@ -448,7 +449,7 @@ LEARNING = [
     ),
     Mutation(
         "statistics of observations never move",
-        "learner = normalization.with_obs_stats(learner, batch.steps)",
+        "learner = normalization.with_obs_stats(learner, batch.steps, self.normalization)",
         "learner = learner",
         (NORMALISED,),
     ),

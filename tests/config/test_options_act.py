@@ -63,6 +63,10 @@ BASE = {
 # Changed values by option: its path, or the end of its path
 VALUES = {
     "network.actor_obs": ["a"],
+    # refused without normalize_obs and normalize_reward: tests/ppo/test_normalization_options.py
+    "normalization.skip": ["0"],
+    "normalization.mean": [0.0],
+    "normalization.std": [1.0],
     "network.critic_obs": ["b"],
     "network.std_min": 2.0,
     "network.std_max": 0.5,
@@ -321,6 +325,7 @@ OF_RUNS = {
     "action_repeat": (2, []),
     "iterations_per_env_reset": (1, []),
     "clip_actions": ([-0.1, 0.2], ["env=Pendulum-v1"]),
+    "stagger": (True, ["env=Pendulum-v1"]),
     "schedule.part": ("linear", []),  # refused: it names no number; tests/envs/test_curriculum.py
     "agent_ids": (True, ["env=Pursuit-2"]),
     "central_critic": (True, ["env=Pursuit-2"]),

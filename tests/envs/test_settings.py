@@ -73,6 +73,7 @@ def test_an_environment_has_the_settings_that_it_was_made_with():
         "info_metrics": None,
         "env_params": drawn,
         "clip_actions": None,
+        "stagger": False,
     }
     assert env.settings.run_fields() == expected
     assert env.settings.by_name

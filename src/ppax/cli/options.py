@@ -310,7 +310,7 @@ def add_option(group: Any, option: Option, default: Any, visible: bool = True, i
     flag = "--" + renamed_option(option.path, "_", "-")
     shown = " ".join(map(str, default)) if isinstance(default, list) else option.none if default is None else default
     shown = NONE if is_extension_list(flag) else shown
-    text = f"{option.doc} (default: {str(shown).lower() if option.kind is bool else shown})"
+    text = f"{option.doc} (default: {str(shown).lower() if isinstance(shown, bool) else shown})"
     text = text.replace("%", "%%")
     common = {"dest": option.path, "default": argparse.SUPPRESS, "help": text if visible else argparse.SUPPRESS}
     if option.kind is Table:  # for the help: `split_free` takes the values
@@ -327,6 +327,9 @@ def add_option(group: Any, option: Option, default: Any, visible: bool = True, i
         choices = tuple(dict.fromkeys((*(choices or ()), *imports.registered(option.limits["kind"]))))
     name = "{" + ",".join(choices) + "}" if choices else option.kind.__name__.upper()
     name = "NAME,..." if is_extension_list(flag) else name
+    if option.limits.get("switch"):  # without a value: true
+        group.add_argument(flag, type=_parser(option), nargs="?", const=True, metavar=name, **common)
+        return
     group.add_argument(flag, type=_parser(option), nargs="+" if option.many else None, metavar=name, **common)
 
 
@@ -334,6 +337,8 @@ def _parser(option: Option) -> Any:
     def parse(text: str) -> Any:
         if (option.optional and text in (NONE, option.none)) or text in option.limits.get("words", ()):
             return text
+        if option.limits.get("switch") and text.lower() in ("true", "false"):
+            return text.lower() == "true"
         if option.many and text == EMPTY:
             return text
         if option.leaf and "," in text:  # one number for each agent

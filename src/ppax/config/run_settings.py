@@ -237,6 +237,14 @@ class Run:
         low=-(2**31),
         high=2**31 - 1,
     )
+    stagger: int = static(
+        "truncate the first episode of each environment at a random length, so that environments do not end their "
+        "episodes all at once: true, of at most its time limit, or the largest length; evaluations play whole episodes",
+        default=False,
+        low=2,
+        high=2**31 - 2,
+        switch=True,
+    )
     agent_ids: bool = static("each agent observes its own agent index", default=False)
     central_critic: bool = static(
         "centralised critic: it observes the joint observation of all agents, actors only their own", default=False

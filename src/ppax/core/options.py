@@ -23,7 +23,7 @@ from ppax.core.types import ConfigError
 
 Config = dict[str, Any]
 # Keys of the metadata of a field
-LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside", "interval", "bounds", "code")
+LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside", "interval", "bounds", "code", "switch")
 NONE = "none"  # spelling of None in TOML and on the command line
 EMPTY = "[]"  # spelling of an empty list on the command line
 DEEPEST = 32  # limit of nested tables; a run needs four
@@ -133,6 +133,8 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
         value = option.limits.get("words", {}).get(value, value)
     if option.limits.get("names") and isinstance(value, str) and value:
         return value
+    if option.limits.get("switch") and isinstance(value, bool):
+        return value
     if option.limits.get("interval") and isinstance(value, str):
         value = interval(option.path, value)
         if isinstance(value, str):
@@ -149,6 +151,7 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
         value = float(value) if abs(value) < 2**1000 else math.inf
     if not isinstance(value, option.kind) or (option.kind is int and isinstance(value, bool)):
         words = [*((option.none,) if option.optional else ()), *option.limits.get("words", ())]
+        words += ["true", "false"] if option.limits.get("switch") else []
         others = "".join(f" or {word!r}" for word in words)
         raise ConfigError(f"{option.path} = {value!r}: must be of type {option.kind.__name__}{others}")
     return check_limits(option.path, value, option.limits)

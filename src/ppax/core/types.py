@@ -293,6 +293,7 @@ class VectorStep(NamedTuple):
     first: Array  # [B] `obs` is the first of an episode
     action_mask: PyTree | None = None  # [B, n]
     metrics: Mapping[str, Array] = {}  # [B] float32
+    logged: Array | None = None  # [B] False: an episode that ends with this step is not logged; None: all are
 
 
 class Outputs(NamedTuple):

@@ -378,6 +378,12 @@ TABLE = (
         ("ENV_NAME",),
         ("env_name", "gym_id", "task"),
     ),
+    SettingNames(
+        "stagger",
+        "ppax.make(name, num_envs, stagger=True)",
+        others=("init_at_random_ep_len", "random_episode_start"),
+        value="true",
+    ),
     SettingNames("env_params", "ppax.make(name, num_envs, env_params=...)", ("env_kwargs",), others=("env_config",)),
     SettingNames(
         "log.to", "ppax.fit(agent, env, callbacks=[ppax.loggers.WandB()])", cleanrl=("track",), note='as "wandb"'

@@ -20,6 +20,7 @@ from ppax.envs.curriculum import check_schedule, values_at
 from ppax.envs.hosting.faults import close_all
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import TIMEOUT, EnvSettings, checked_clip, checked_num_envs
+from ppax.envs.stagger import checked_stagger, longest_episode, no_limit
 from ppax.envs.suites import registry
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import PoolResets, VectorEnv, fresh_resets
@@ -76,6 +77,7 @@ def make(
     info_metrics: Sequence[str] | None = None,
     schedule: Schedule | None = None,
     clip_actions: float | Sequence[float] | None = None,
+    stagger: bool | int = False,
 ) -> Env:
     """Return `num_envs` copies of the environment called `name`, with its usual time limit.
 
@@ -90,7 +92,8 @@ def make(
     from which every reset samples uniformly. Any other name is an argument of the environment's own constructor.
     `schedule` changes parameters of a compiled environment over training (a curriculum; evaluations use the final
     values), as `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips continuous actions to [low,
-    high], or to [-x, x] for one number x.
+    high], or to [-x, x] for one number x. `stagger` truncates the first episode of each environment at a random length
+    of at most so many steps, or of the time limit with True, so that environments do not all end at once.
 
     Raises ConfigError for a wrong name or argument, ImportError for a missing library, EnvError of a host environment.
     """
@@ -105,6 +108,7 @@ def make(
         env_params=dict(env_params or {}),
         schedule=schedule,
         clip_actions=checked_clip(clip_actions),
+        stagger=checked_stagger(stagger),
         by_name=True,
     )
     if name not in BUILTIN and imported.is_own(name):
@@ -211,10 +215,13 @@ def with_schedule(env: Env, schedule: Schedule) -> VectorEnv:
 
 
 def ended(env: VectorEnv) -> VectorEnv:
-    """Return `env` with the parameters that its schedule ends with, and without the schedule; `env` if it has none.
+    """Return `env` as evaluations use it: with the parameters that its schedule ends with, and whole first episodes.
 
-    A schedule changes an environment's parameters, such as gravity, over training.
+    A schedule changes an environment's parameters, such as gravity, over training. The result has none, and no
+    `stagger`; it is `env` itself if that has neither.
     """
+    if env.stagger:
+        env = dataclasses.replace(env, stagger=False)
     if env.schedule is None:
         return env
     last: Any = other_params(dataclasses.replace(without_ends(env), schedule=None), values_at(env, 1.0))
@@ -294,7 +301,10 @@ def _native(name: str, num_envs: int, settings: EnvSettings, single: Single, nee
     repeated = inner if settings.action_repeat == 1 else ActionRepeat(inner, settings.action_repeat)
     viewed = team_view(repeated, settings.agent_ids, settings.central_critic, name)
     resets = PoolResets() if expensive else fresh_resets
-    env = VectorEnv(viewed, num_envs, name, resets, dataclasses.replace(settings, schedule=None))
+    if settings.stagger is True and longest_episode(viewed) is None:
+        raise no_limit(name)
+    made = dataclasses.replace(settings, schedule=None)
+    env = VectorEnv(viewed, num_envs, name, resets, made, stagger=settings.stagger)
     if settings.schedule is None:
         return env
     env = with_schedule(env, settings.schedule)

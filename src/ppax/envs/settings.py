@@ -35,6 +35,7 @@ class EnvSettings:
     timeout: float = dataclasses.field(default=TIMEOUT, compare=False)  # seconds for a step of a worker process
     env_params: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
     clip_actions: tuple[float, float] | None = None  # low, high of a continuous action's element
+    stagger: bool | int = False  # largest length of a first episode; True: the environment's own limit
     schedule: Any = dataclasses.field(default=None, compare=False)  # of the environment's numbers; None: constant
     by_name: bool = dataclasses.field(default=False, compare=False)  # True: `make` can make it again
 

@@ -19,6 +19,7 @@ from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, VectorS
 from ppax.devices.hoisting import constant_result
 from ppax.envs.hosting.arrays import element_of, in_32_bits, leaves_of
 from ppax.envs.settings import DEFAULT, EnvSettings
+from ppax.envs.stagger import first_lengths
 from ppax.envs.wrappers.agent_groups import (
     Group,
     Grouped,
@@ -71,6 +72,7 @@ class VectorState(NamedTuple):
 
     env: PyTree  # [E, ...]
     ended: Array  # [E, A] the agent's episode has ended, and its environment has not been reset yet
+    left: Array | None = None  # [E] int32 steps until a first episode is truncated, 0: it is not; None: none is
 
 
 @part
@@ -83,6 +85,12 @@ class VectorEnv:
     resets: Callable[[Environment, Array, Key], EnvReset] = static(default=fresh_resets)
     made: EnvSettings = static("settings of `make`, without name and number", default=DEFAULT)
     schedule: Schedule | None = None  # annealing of the numbers of `env` over training (envs/curriculum.py)
+    stagger: int = static(
+        "truncate the first episode of each environment at a random length, at most this or, if True, the time limit",
+        default=False,
+        low=2,
+        switch=True,
+    )
 
     def __repr__(self) -> str:
         name = self.name or type(self.env).__name__
@@ -93,7 +101,8 @@ class VectorEnv:
     @property
     def settings(self) -> EnvSettings:
         """Settings that this environment was made with, as recorded in a run file."""
-        return dataclasses.replace(self.made, env=self.name, num_envs=self.num_envs, schedule=self.schedule)
+        own: Any = {"env": self.name, "num_envs": self.num_envs, "schedule": self.schedule, "stagger": self.stagger}
+        return dataclasses.replace(self.made, **own)
 
     @property
     def observation_space(self) -> spaces.Space:
@@ -179,10 +188,11 @@ class VectorEnv:
         The B streams are one agent in one environment each. `key` is one key, or one for each environment, [E].
         """
         key = jax.random.split(key, self.num_envs) if key.ndim == 0 else key
+        left = first_lengths(self.env, self.stagger, key)
         start = fresh_resets(self.env, jnp.ones(self.num_envs, bool), key)
         ended = jnp.zeros((self.num_envs, self.num_agents), bool)
         return (
-            VectorState(start.state, ended),
+            VectorState(start.state, ended, left),
             narrow(self.observation_space, self._to_streams(start.obs)),
             self._to_masks(start.action_mask),
         )
@@ -205,12 +215,17 @@ class VectorEnv:
         )
         valid = ~state.ended  # [E, A]
         terminated, truncated = (x.reshape(valid.shape) & valid for x in (taken.terminated, taken.truncated))
+        left, logged = state.left, None
+        if left is not None:  # `stagger`: the first episode of an environment is truncated for all of its agents
+            cut = (left == 1)[:, None] & valid & ~(terminated | truncated)
+            left = jnp.where(over, 0, jnp.maximum(left - 1, 0))
+            truncated, logged = truncated | cut, (~cut).reshape(self.num_streams)
         ended = (state.ended & ~over[:, None]) | terminated | truncated
         first = jnp.broadcast_to(over[:, None], valid.shape)
         reward = jnp.where(valid, taken.reward.reshape(valid.shape), 0.0).astype(jnp.float32)
         streams = self.num_streams
         return VectorStep(
-            VectorState(now.state, ended),
+            VectorState(now.state, ended, left),
             narrow(self.observation_space, self._to_streams(now.obs)),
             reward.reshape(streams),
             terminated.reshape(streams),
@@ -219,6 +234,7 @@ class VectorEnv:
             first.reshape(streams),
             self._to_masks(now.action_mask),
             {name: self._to_metric(x) for name, x in taken.metrics.items()},
+            logged,
         )
 
     def _to_streams(self, tree: PyTree) -> PyTree:

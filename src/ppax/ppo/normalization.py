@@ -6,15 +6,18 @@ merged by Chan et al. 1979 (parallel variance); moments are taken around the run
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import difflib
+import re
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays import counter
-from ppax.core.types import LearnerState, PyTree, Rollout, Transition
+from ppax.core.types import ConfigError, LearnerState, PyTree, Rollout, Transition, part, static
 from ppax.devices import sharding
 
 CLIP = 10.0  # clip range of normalised observations and rewards, in standard deviations
@@ -76,6 +79,155 @@ class NoStats(NamedTuple):
     """Placeholder in the place of statistics for categorical observations, which are not normalised."""
 
 
+class PartStats(NamedTuple):
+    """Statistics of an array of observations of which some entries are not normalised."""
+
+    stats: RunningStats
+    kept: Array  # bool, of the shape of one sample; False: the entry stays as it is
+
+
+@part
+class Normalization:
+    """What `normalize_obs` and `normalize_reward` leave out, when their statistics stop, and statistics that are given.
+
+    All of it is in the statistics of the learner: acting, export, resume and fine-tuning read it there.
+    """
+
+    skip: tuple[str, ...] = static(
+        'entries of observations that are not normalised, as "3" or "4:7" of a vector, "goal" or "state.4:7" of a Dict',
+        default=(),
+    )
+    mean: tuple[float, ...] | None = static(
+        "given mean of each entry of a vector of observations, with std: constant, nothing is estimated; none: "
+        "running statistics",
+        default=None,
+    )
+    std: tuple[float, ...] | None = static(
+        "given standard deviation of each entry of a vector of observations, with mean; none: running statistics",
+        default=None,
+        above=0.0,
+    )
+    freeze_obs: int | None = static(
+        "steps of the agent after which statistics of observations stay as they are; none: never", default=None, low=1
+    )
+    reward_std: float | None = static(
+        "given standard deviation of the discounted return, by which rewards are divided; none: running statistics",
+        default=None,
+        above=0.0,
+    )
+    freeze_reward: int | None = static(
+        "steps of the agent after which statistics of rewards stay as they are; none: never", default=None, low=1
+    )
+
+    def check(self, of_obs: bool, of_reward: bool) -> None:
+        """Raise ConfigError for an option without effect, as its kind of normalisation is off, and for contradictions.
+
+        `of_obs` and `of_reward` say whether observations and rewards are normalised.
+        """
+        options = {"skip": of_obs, "mean": of_obs, "std": of_obs, "freeze_obs": of_obs}
+        for name, on in {**options, "reward_std": of_reward, "freeze_reward": of_reward}.items():
+            value, switch = getattr(self, name), "normalize_obs" if name in options else "normalize_reward"
+            if value not in (None, ()) and not on:
+                raise ConfigError(
+                    f"normalization.{name} = {value!r}: {switch} is false; set it to true, or leave it out"
+                )
+        if (self.mean is None) != (self.std is None):
+            raise ConfigError("normalization: mean and std are given together; give both, or none")
+        for given, freeze in (("mean", "freeze_obs"), ("reward_std", "freeze_reward")):
+            if getattr(self, given) is not None and getattr(self, freeze) is not None:
+                raise ConfigError(f"normalization.{freeze}: given statistics ({given}) are constant; leave it out")
+
+    @classmethod
+    def from_npz(cls, path: Any, **options: Any) -> Normalization:
+        """Return the part with `mean` and `std` from a file of NumPy with arrays of these names; ConfigError without.
+
+        `options` are the other fields.
+        """
+        with np.load(path, allow_pickle=False) as file:
+            if missing := [name for name in ("mean", "std") if name not in file]:
+                raise ConfigError(f"{path}: has no array {missing[0]!r}, but {', '.join(file) or 'none'}")
+            mean, std = (tuple(np.asarray(file[name], float).ravel().tolist()) for name in ("mean", "std"))
+        return cls(mean=mean, std=std, **options)
+
+
+USUAL = Normalization()  # everything, with running statistics that never stop
+
+
+def pair_of(value: Any) -> FloatPair:
+    """Return float64 numbers as pairs of float32: value and rounding error."""
+    exact = np.asarray(value, np.float64)
+    high = exact.astype(np.float32)
+    return FloatPair(jnp.asarray(high), jnp.asarray((exact - high).astype(np.float32)))
+
+
+def _given_stats(chosen: Normalization, space: spaces.Space) -> RunningStats:
+    """Return the statistics that `mean` and `std` say, of no samples; ConfigError unless `space` is such a vector."""
+    mean, std = np.asarray(chosen.mean, np.float64), np.asarray(chosen.std, np.float64)
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise ConfigError(f"normalization.mean: observations are of {space}; given statistics are of a vector")
+    for name, x in (("mean", mean), ("std", std)):
+        if x.shape != space.shape:
+            raise ConfigError(f"normalization.{name} has {len(x)} numbers; must have {space.shape[0]}, one per entry")
+    return RunningStats(counter.zero(), pair_of(mean), pair_of(std**2))
+
+
+def obs_stats_of(space: spaces.Space, chosen: Normalization) -> PyTree:
+    """Return the initial statistics of observations of `space`, without the entries that `chosen` leaves out.
+
+    Raises ConfigError for an entry that does not exist, with the nearest one.
+    """
+    stats = init_obs_stats(space) if chosen.mean is None else _given_stats(chosen, space)
+    leaves, structure = jax.tree.flatten(stats, is_leaf=is_stats)
+    names = ["" if not path else ".".join(map(_key, path)) for path, _ in _with_paths(stats)]
+    left: dict[str, list[slice]] = {name: [] for name in names}
+    for text in chosen.skip:
+        inside = [name for name in names if text and (name == text or name.startswith(f"{text}."))]
+        for name in inside:
+            left[name].append(slice(None))
+        if not inside:
+            name, where = _indices(text, dict(zip(names, leaves, strict=True)))
+            left[name].append(where)
+    return jax.tree.unflatten(structure, [_without(x, left[name]) for name, x in zip(names, leaves, strict=True)])
+
+
+def _with_paths(stats: PyTree) -> list[tuple[Any, Any]]:
+    return jax.tree_util.tree_flatten_with_path(stats, is_leaf=is_stats)[0]  # type: ignore[no-any-return]
+
+
+def _key(step: Any) -> str:
+    return str(step.key if hasattr(step, "key") else step.idx)
+
+
+def _indices(text: str, leaves: dict[str, Any]) -> tuple[str, slice]:
+    """Return the array and its entries that `text` names, as "4:7" or "state.4"; ConfigError if there are none."""
+    name, _, last = text.rpartition(".")
+    found = re.fullmatch(r"(\d+)(?::(\d+))?", last)
+    stats = leaves.get(name)
+    if found is None or stats is None:
+        known = [one for one in leaves if one] or ["0"]
+        nearest = difflib.get_close_matches(text, known, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"normalization.skip: no entry {text!r} in the observations; nearest: {nearest!r}")
+    shape: tuple[int, ...] = () if isinstance(stats, NoStats) else stats.mean.high.shape
+    if len(shape) != 1:
+        raise ConfigError(f"normalization.skip = {text!r}: it is no vector; leave it out as a whole, {name!r}")
+    begin = int(found[1])
+    end = begin + 1 if found[2] is None else int(found[2])
+    if not begin < end <= shape[0]:
+        last_one = f"{name}.{shape[0] - 1}" if name else str(shape[0] - 1)
+        raise ConfigError(f"normalization.skip = {text!r}: there are {shape[0]} entries; nearest valid: {last_one!r}")
+    return name, slice(begin, end)
+
+
+def _without(stats: Any, left: list[slice]) -> Any:
+    """Return the statistics of one array of which the entries `left` are not normalised."""
+    if not left or isinstance(stats, NoStats):
+        return stats
+    kept = np.ones(stats.mean.high.shape, bool)
+    for where in left:
+        kept[... if where == slice(None) else where] = False
+    return PartStats(stats, jnp.asarray(kept)) if kept.any() else NoStats()
+
+
 def init_obs_stats(space: spaces.Space) -> PyTree:
     """Return the initial statistics of observations of `space`, one for each array, in the space's structure."""
     if isinstance(space, spaces.Dict):
@@ -87,37 +239,52 @@ def init_obs_stats(space: spaces.Space) -> PyTree:
     return init_stats(space.shape or ())
 
 
-def initial(space: spaces.Space, of_obs: bool, of_reward: bool) -> tuple[PyTree, PyTree]:
+def initial(space: spaces.Space, of_obs: bool, of_reward: bool, chosen: Normalization) -> tuple[PyTree, PyTree]:
     """Return the initial statistics of observations, and those of discounted returns; None for what is not normalised.
 
-    `of_obs` and `of_reward` say whether observations and rewards are normalised.
+    `of_obs` and `of_reward` say whether observations and rewards are normalised. Raises ConfigError where `chosen` does
+    not fit the space.
     """
-    return init_obs_stats(space) if of_obs else None, init_stats(()) if of_reward else None
+    chosen.check(of_obs, of_reward)
+    of_returns = init_stats(())
+    if chosen.reward_std is not None:
+        of_returns = of_returns._replace(var=pair_of(np.float64(chosen.reward_std) ** 2))
+    return obs_stats_of(space, chosen) if of_obs else None, of_returns if of_reward else None
 
 
 def is_stats(node: object) -> bool:
     """Return True for a tree node that holds the statistics of one array, at which `jax.tree.map` is to stop."""
-    return isinstance(node, RunningStats | NoStats)
+    return isinstance(node, RunningStats | PartStats | NoStats)
 
 
-def with_obs_stats(learner: LearnerState, steps: Transition) -> LearnerState:
+def with_obs_stats(learner: LearnerState, steps: Transition, chosen: Normalization) -> LearnerState:
     """Return the learner with the valid observations of `steps` [M, L] merged into its statistics of observations.
 
-    A learner without such statistics is returned as it is.
+    A learner without such statistics, or with given ones, is returned as it is. Frozen statistics stay as they are.
     """
-    if learner.obs_stats is None:
+    if learner.obs_stats is None or chosen.mean is not None:
         return learner
-    return learner._replace(obs_stats=update_obs_stats(learner.obs_stats, steps.obs, steps.valid))
+    obs_stats = update_obs_stats(learner.obs_stats, steps.obs, steps.valid, chosen.freeze_obs)
+    return learner._replace(obs_stats=obs_stats)
 
 
-def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array) -> PyTree:
+def before_freeze(stats: RunningStats, valid: Array, freeze: int | None) -> Array:
+    """Return `valid` if `stats` have fewer than `freeze` samples, else False everywhere; None: `valid`."""
+    return valid if freeze is None else valid & (counter.to_float(stats.count) < freeze)
+
+
+def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array, freeze: int | None = None) -> PyTree:
     """Return the statistics after further observations: those of `obs` [..., *shape] where `valid` [...].
 
-    `stats` has the structure of an observation.
+    `stats` has the structure of an observation; those with `freeze` samples stay as they are.
     """
 
-    def one(s: RunningStats | NoStats, x: Array) -> RunningStats | NoStats:
-        return s if isinstance(s, NoStats) else update_stats(s, x, valid)
+    def one(s: Any, x: Array) -> Any:
+        if isinstance(s, NoStats):
+            return s
+        if isinstance(s, PartStats):
+            return s._replace(stats=one(s.stats, x))
+        return update_stats(s, x, before_freeze(s, valid, freeze))
 
     return jax.tree.map(one, stats, obs, is_leaf=is_stats)
 
@@ -125,12 +292,15 @@ def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array) -> PyTree:
 def normalize_obs(stats: PyTree, obs: PyTree, clip: float = CLIP) -> PyTree:
     """Return observations [..., *shape] standardised by `stats` and clipped to +-`clip` standard deviations.
 
-    Categorical ones stay as they are.
+    Categorical ones and entries that are left out stay as they are.
     """
 
-    def one(s: RunningStats | NoStats, x: Array) -> Array:
+    def one(s: RunningStats | PartStats | NoStats, x: Array) -> Array:
         if isinstance(s, NoStats):
             return x
+        if isinstance(s, PartStats):
+            kept = jnp.expand_dims(s.kept, tuple(range(x.ndim - s.kept.ndim)))
+            return jnp.where(kept, one(s.stats, x), x)
         batch = tuple(range(x.ndim - s.mean.high.ndim))
         mean, low, var = (jnp.expand_dims(v, batch) for v in (s.mean.high, s.mean.low, s.var.high))
         return jnp.clip(((x - mean) - low) * jax.lax.rsqrt(var + EPSILON), -clip, clip)
@@ -145,16 +315,19 @@ class Rewarded(NamedTuple):
     reward: Array  # [T, B]
 
 
-def normalize_rewards(learner: LearnerState, rollout: Rollout) -> Rewarded:
+def normalize_rewards(learner: LearnerState, rollout: Rollout, chosen: Normalization = USUAL) -> Rewarded:
     """Return the learner with its reward statistics updated by a rollout, and the rollout's rewards [T, B], scaled.
 
     Rewards are divided by the standard deviation of the discounted return, without centring, and clipped at +-10. On
-    several devices, the statistics are those of all. Without statistics, learner and rewards are unchanged.
+    several devices, the statistics are those of all. Without statistics, learner and rewards are unchanged. Given and
+    frozen statistics stay as they are.
     """
     steps = rollout.steps
     if learner.reward_stats is None:
         return Rewarded(learner, steps.reward)
-    trace, valid = sharding.gather((rollout.reward_trace, steps.valid), axis=1)
-    stats = update_stats(learner.reward_stats, trace, valid)
+    stats = learner.reward_stats
+    if chosen.reward_std is None:
+        trace, valid = sharding.gather((rollout.reward_trace, steps.valid), axis=1)
+        stats = update_stats(stats, trace, before_freeze(stats, valid, chosen.freeze_reward))
     scaled = steps.reward * jax.lax.rsqrt(stats.var.high + EPSILON)
     return Rewarded(learner._replace(reward_stats=stats), jnp.clip(scaled, -CLIP, CLIP))

@@ -65,6 +65,7 @@ from ppax.ppo.forward import evaluate_in_chunks, forward, forward_sequences, in_
 from ppax.ppo.gradients import Plain, by_rule, mean_gradient
 from ppax.ppo.losses import ClippedSurrogate, total_loss, with_metrics
 from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.normalization import Normalization
 from ppax.ppo.optimizers import Adam, clipped
 from ppax.ppo.recompute import Never, Recomputation, Recompute
 from ppax.ppo.schedules import Constant, anneal_parts
@@ -131,6 +132,7 @@ class PPO:
         default=AUTO,
         choices=(AUTO, "float32", "bfloat16", WHERE_SAFE),
     )
+    normalization: Normalization = Normalization()  # of the two options `normalize_obs` and `normalize_reward`
     # Of the agents in agents/, which train this one in other ways, these differ
     requires: ClassVar[types.Requirements] = types.Requirements()  # what the environment must have; here nothing
     sharing: ClassVar[str] = "shared"  # how the agents of an environment share parameters; here one policy plays all
@@ -145,7 +147,9 @@ class PPO:
         critic_state, rescale = self.critic.init()
         params = in_float32(self.network.init(key, self.critic.num_values))
         params = rescaled(self.network, params, rescale)  # the value head begins on the critic's scale
-        obs_stats, reward_stats = normalization.initial(observation_space, self.normalize_obs, self.normalize_reward)
+        obs_stats, reward_stats = normalization.initial(
+            observation_space, self.normalize_obs, self.normalize_reward, self.normalization
+        )
         extensions = Chain(self.extensions)
         learner = LearnerState(
             params=params,
@@ -185,7 +189,7 @@ class PPO:
         # Rewards that are learned from, and targets (advantage, and advantage + V for the critic), all [T, B]. `steps`
         # keeps the environment's rewards, which are logged. With normalize_reward the running std of the discounted
         # return is updated, and rewards are divided by it
-        learner, reward = normalization.normalize_rewards(learner, rollout)
+        learner, reward = normalization.normalize_rewards(learner, rollout, self.normalization)
         prepared = extensions.before(self, learner, rollout, reward)
         learner, steps, reward = prepared.learner, prepared.steps, prepared.reward
         num_steps = len(steps.valid)
@@ -321,7 +325,7 @@ class PPO:
         learned = Learned(batch, history, metrics)
         learner, metrics = extensions.after(self, learner, state.extensions, learned, prepared.metrics)
         # only now: gradient steps must use the statistics of observations that acting has used
-        learner = normalization.with_obs_stats(learner, batch.steps)
+        learner = normalization.with_obs_stats(learner, batch.steps, self.normalization)
         learning_rate = extensions.adapt(self, state.extensions).learning_rate
         metrics |= reduced("last", {"learning_rate": jnp.float32(learning_rate)})
         metrics |= self.critic.metrics(learner.critic, batch.targets.value, batch.steps.valid)

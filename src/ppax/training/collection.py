@@ -63,6 +63,7 @@ class StreamRows(NamedTuple):
     steps: Transition  # [B]
     counts: Counts  # [B]
     metrics: Mapping[str, Array]  # [B] of the environment; those of steps that end an episode are logged
+    logged: Array | None = None  # [B] `VectorStep.logged`
 
 
 def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
@@ -118,7 +119,7 @@ def one_step(
             env_state=out.state, obs=out.obs, first=out.first, action_mask=out.action_mask, carry=decision.carry
         )
         actor, counts = count_step(agent.discount(env.num_streams), actor, out.reward, steps.ended, out.valid)
-        return actor, StreamRows(steps, counts, out.metrics)
+        return actor, StreamRows(steps, counts, out.metrics, out.logged)
 
     return step
 
@@ -225,7 +226,8 @@ def collect(
     steps = dataclasses.replace(rows.steps, carry=carry)
     if values_after_rollout(agent, env, actor):  # then XLA removes the V of every step, which nothing reads
         steps = dataclasses.replace(steps, value=agent.evaluate_rollout(learner, steps)[0])
-    return with_last_value(agent, learner, actor, rows._replace(steps=steps), steps.ended)
+    over = steps.ended if rows.logged is None else steps.ended & rows.logged
+    return with_last_value(agent, learner, actor, rows._replace(steps=steps), over)
 
 
 def values_after_rollout(agent: Agent, env: Env, actor: ActorState) -> bool:

@@ -185,6 +185,7 @@ def test_run_files_round_trip_agent_ids_and_central_critic():
         "agent_ids": True,
         "central_critic": True,
         "clip_actions": None,
+        "stagger": False,
         "env_params": {},
     }
     described = config.describe(built.agent)

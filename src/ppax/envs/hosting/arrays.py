@@ -213,6 +213,7 @@ class Arrays(NamedTuple):
     episode_stats: EpisodeStats | None
     metrics: np.ndarray  # [B, k] float32, written at each episode's last step: entries `Layout.metrics` of info
     stepping: np.ndarray  # [workers] int32, index of the environment that is being stepped; -1: none
+    logged: np.ndarray | None = None  # [B] False: an episode that ends here is not logged (`HostSpec.stagger`)
 
     def act(self, action: Sequence[np.ndarray]) -> None:
         """Copy `action`, one array for each array of the action space, into the arrays that environments read."""
@@ -223,7 +224,8 @@ class Arrays(NamedTuple):
         """Return the arrays that environments write, in a fixed order; those that are None are left out."""
         masks = self.mask.values() if isinstance(self.mask, dict) else [self.mask]
         by_stream = [getattr(self, name) for name in BY_STREAM]
-        return [*self.obs, *by_stream, *(mask for mask in masks if mask is not None), *(self.episode_stats or ())]
+        some = [x for x in (*masks, self.logged) if x is not None]
+        return [*self.obs, *by_stream, *some, *(self.episode_stats or ())]
 
 
 class HostSpec(NamedTuple):
@@ -241,6 +243,7 @@ class HostSpec(NamedTuple):
     max_num_envs: int | None = None  # most environments, and longest rollout, that the class declares; None: any
     max_horizon: int | None = None
     clip_actions: tuple[float, float] | None = None  # bounds of a continuous action's element; None: those of the space
+    stagger: int = 0  # largest random length at which the first episode of each environment is truncated; 0: none is
 
 
 class Layout(NamedTuple):
@@ -269,7 +272,8 @@ class Layout(NamedTuple):
         own_rows = group_rows(self.spec.sizes, rows) if self.spec.sizes else rows
         mask = each_group(lambda x, own: x[own], arrays.mask, own_rows)
         stats = arrays.episode_stats and EpisodeStats(*(x[rows] for x in arrays.episode_stats))
-        return arrays._replace(**views, mask=mask, episode_stats=stats)
+        logged = None if arrays.logged is None else arrays.logged[rows]
+        return arrays._replace(**views, mask=mask, episode_stats=stats, logged=logged)
 
     def streams(self, envs: slice) -> slice:
         """Return, as a slice, the streams of the environments `envs`; a stream is one agent in one environment."""
@@ -330,6 +334,7 @@ class Layout(NamedTuple):
             episode_stats=stats,
             metrics=make((streams, len(spec.metrics)), np.float32),
             stepping=make((self.workers,), np.int32),
+            logged=make((streams,), np.bool_) if spec.stagger else None,
         )
 
 

@@ -67,6 +67,8 @@ class EnvBatch:
         # dtypes that are known to fit each leaf, with any number
         self.dtypes = [{leaf.space_dtype} if leaf.takes(leaf.space_dtype) else set() for leaf in self.leaves]
         self.over, self.steps = [False] * len(factories), 0  # steps since `reset`
+        # steps until the first episode is truncated, 0: it is not; and which environments have just been truncated
+        self.left, self.cut = np.zeros(len(factories), int), [False] * len(factories)
         count = len(factories)
         # rows of each environment in the arrays: one, or one for each of its agents
         self.places: list[Any] = [i if spec.agents is None else layout.streams(slice(i, i + 1)) for i in range(count)]
@@ -92,6 +94,9 @@ class EnvBatch:
         self.steps = 0
         for i, seed in enumerate(seeds):
             self._begin(i, seed)
+        if self.arrays.logged is not None:
+            self.arrays.logged[:] = True
+            self.left[:] = [0 if seed is None else first_length(seed, self.spec.stagger) for seed in seeds]
         self.arrays.stepping[self.worker] = -1
 
     def step(self) -> None:
@@ -142,7 +147,26 @@ class EnvBatch:
                 raise
             except RAISED:
                 raise self._failure(i, "step", action, traceback.format_exc()) from None
+        if arrays.logged is not None:
+            self._truncate_first()
         arrays.stepping[self.worker] = -1
+
+    def _truncate_first(self) -> None:
+        """Truncate the first episodes that have reached their random length, for all agents; they are not logged."""
+        arrays = self.arrays
+        arrays.logged[:] = True  # type: ignore[index]
+        due, self.left = np.flatnonzero(self.left == 1), np.maximum(self.left - 1, 0)
+        for i in due:
+            place = self.places[i]
+            running = ~(arrays.terminated[place] | arrays.truncated[place])
+            if not self.spec.turns:  # else agents that wait have an episode, too
+                running &= arrays.valid[place]
+            arrays.truncated[place] |= running
+            arrays.logged[place] = ~running  # type: ignore[index]
+            if arrays.episode_stats is not None:  # sums of a recorded episode start anew
+                arrays.episode_stats.over[place] |= running
+            self.cut[i] = not self.over[i]
+            self.over[i] = True
 
     def close(self) -> None:
         """Close every environment of the batch, also if one of them fails to close."""
@@ -178,7 +202,9 @@ class EnvBatch:
             raise
         except RAISED:
             raise self._failure(i, "reset", None, traceback.format_exc()) from None
-        self.over[i] = False
+        if self.cut[i] and arrays.episode_stats is not None:  # the recorder sees the end of the cut episode here
+            arrays.episode_stats.over[place] = False
+        self.over[i], self.cut[i], self.left[i] = False, False, 0
 
     def _failure(self, i: int, verb: str, action: Any, cause: str) -> Failure:
         return Failure(self.offset + i, verb, action, cause, self.steps)
@@ -291,6 +317,12 @@ def open_batches(task: bytes, memory: Any = None) -> Iterator[EnvBatch]:
     arrays = layout.make(memory)  # rows of all streams, so that indices are global; only those of `owned` are used
     for envs, factories in owned:
         yield EnvBatch(factories, envs.start, layout, layout.rows(arrays, layout.streams(envs)), worker)
+
+
+def first_length(seed: int, longest: int) -> int:
+    """Return the length at which the first episode of an environment with this seed is truncated: 1 to `longest`."""
+    # the second number: other draws than those of an environment, which is given the seed alone
+    return int(np.random.default_rng([seed, 1]).integers(1, longest + 1))
 
 
 def _stacked(form: Any, masks: Sequence[Any]) -> np.ndarray:

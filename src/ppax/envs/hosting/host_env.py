@@ -36,6 +36,7 @@ from ppax.envs.hosting.team import JOINT
 from ppax.envs.hosting.tensor_batch import TensorBatch
 from ppax.envs.hosting.workers import Factory, InProcess, Workers
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings, checked_clip
+from ppax.envs.stagger import checked_stagger
 from ppax.envs.wrappers.agent_groups import Group, agent_groups_of
 from ppax.envs.wrappers.params import nested
 
@@ -188,6 +189,7 @@ def host(
     clip_actions: float | Sequence[float] | None = None,
     env_params: Mapping[str, Any] | None = None,
     set_params: Callable[[Any, dict[str, float]], None] | None = None,
+    stagger: bool | int = False,
 ) -> HostEnv:
     """Return host environments made of environments of Gymnasium or PettingZoo.
 
@@ -202,7 +204,9 @@ def host(
     environment gives it at its first step. `clip_actions` clips continuous actions to [low, high], or to [-x, x] for
     one number x, and narrows the bounds of their space. `env_params` are arguments of the function: a value, or {"low":
     0.5, "high": 2.0}, from which every reset draws (Gymnasium's interface only). If one is drawn, each episode has a
-    new environment, or, if `set_params` is given, a call of `set_params(env, numbers)` with all `env_params`.
+    new environment, or, if `set_params` is given, a call of `set_params(env, numbers)` with all `env_params`. `stagger`
+    truncates the first episode of each environment at a random length of at most so many steps, or of the time limit
+    with True.
 
     Each call of the function must make a new environment. Masks and recorded episodes are read where sb3-contrib and
     Gymnasium's wrappers put them (docs/python_environments.md). Raises ConfigError for invalid arguments, EnvError
@@ -217,6 +221,7 @@ def host(
         info_metrics=None if info_metrics is None else tuple(info_metrics),
         clip_actions=checked_clip(clip_actions),
         env_params=nested(env_params or {}),
+        stagger=checked_stagger(stagger),
     )
     if isinstance(source, GymVectorEnv):
         _require_no_stepping(source, num_envs, workers, made)
@@ -235,7 +240,8 @@ def _made(given: list[Factory], name: str, workers: int | None, set_params: Any,
     make, each = partial(stepper_of, factories, spec, made, workers), {id(one): one for one in factories}
     again = None if spec.agents is None else in_groups
     source = given[0] if set_params is None and len(set(map(id, given))) == 1 else None
-    running = Host(spec, len(factories), make, [*each.values()], in_groups=again, source=source)
+    apart = partial(stepper_of, factories, spec._replace(stagger=0), made, workers) if spec.stagger else None
+    running = Host(spec, len(factories), make, [*each.values()], in_groups=again, source=source, apart=apart)
     return HostEnv(running, len(factories), name or "own", made)
 
 
@@ -264,7 +270,8 @@ def _require_no_stepping(vector: GymVectorEnv, num_envs: int | None, workers: in
     than the vector's.
     """
     by_itself = "a VectorEnv steps its environments itself"
-    made.refuse(("vectorization", "timeout", "action_repeat", "agent_ids", "central_critic", "env_params"), by_itself)
+    own = ("vectorization", "timeout", "action_repeat", "agent_ids", "central_critic", "env_params", "stagger")
+    made.refuse(own, by_itself)
     if workers is not None:
         raise ConfigError(f"workers = {workers!r}: {by_itself}; leave it out")
     if num_envs not in (None, vector.num_envs):

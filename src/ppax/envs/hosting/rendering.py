@@ -65,7 +65,7 @@ def with_rendering(env: HostEnv) -> RenderedEnv:
     if MODE not in modes:
         renderer.close()
         raise ConfigError(f"{env.name} cannot be drawn: its render modes are {modes}, without {MODE!r}")
-    spec = env.host.spec
+    spec = env.host.spec._replace(stagger=0)  # films and `ppax play` show whole episodes
     layout = Layout(1, 1, env.settings.action_repeat, spec)
     running = Host(spec, 1, lambda _: InProcess([lambda: renderer], layout), [lambda: renderer], unique=True)
     return RenderedEnv(HostEnv(running, 1, env.name, env.made), renderer)

@@ -16,7 +16,7 @@ from gymnasium import Env, error, spaces
 
 from ppax.core.types import ConfigError
 from ppax.envs.hosting.arrays import HostSpec, mask_form, sample_allowed
-from ppax.envs.hosting.conventions import METHODS, REMEDY, SharedEnv, new_adapted, unread
+from ppax.envs.hosting.conventions import METHODS, REMEDY, SharedEnv, new_adapted, unread, wrappers_of
 from ppax.envs.hosting.domain_randomisation import DomainRandomisation
 from ppax.envs.hosting.faults import RAISED, EnvError, close_all
 from ppax.envs.hosting.team import (
@@ -30,6 +30,7 @@ from ppax.envs.hosting.team import (
 )
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings, checked_num_envs
+from ppax.envs.stagger import no_limit
 from ppax.envs.wrappers.agent_groups import own_limit, without_number
 from ppax.envs.wrappers.params import refuse_lists, require_numbers, split_ranges
 
@@ -189,10 +190,28 @@ def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tup
             max_num_envs=own_limit(env, "max_num_envs"),
             max_horizon=own_limit(env, "max_horizon"),
             clip_actions=settings.clip_actions,
+            stagger=_longest_first(env, settings, name),
         )
         return factories, spec
     finally:
         close_all([env.close])
+
+
+def _longest_first(env: Any, settings: EnvSettings, name: str) -> int:
+    """Return the largest length of a first episode in steps of the agent, as `stagger` says; 0 if it is off.
+
+    With `stagger = true` it is the time limit of `env`: that of Gymnasium's TimeLimit, or `max_cycles` of parallel
+    environments of PettingZoo. Raises ConfigError without one.
+    """
+    if settings.stagger is not True:
+        return int(settings.stagger)
+    limits = [vars(one).get("_max_episode_steps") for one in wrappers_of(env) if hasattr(one, "__dict__")]
+    if isinstance(env, Team) and not env.turns:
+        limits += [vars(one).get("max_cycles") for one in wrappers_of(env) if hasattr(one, "__dict__")]
+    found = [limit for limit in limits if isinstance(limit, int)]
+    if not found:
+        raise no_limit(name)
+    return -(-min(found) // settings.action_repeat)
 
 
 def groups_by_name(env: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -31,6 +31,7 @@ class HostStep(NamedTuple):
     final_obs: list[np.ndarray] | None = None
     episode_stats: EpisodeStats | None = None  # logged rewards and ends, if they differ from those above
     metrics: np.ndarray | None = None  # [e, k] entries of info that are logged; defined where an episode has ended
+    logged: np.ndarray | None = None  # [e] False: an episode that ends with this step is not logged; None: all are
 
 
 class TensorStep(NamedTuple):
@@ -93,6 +94,7 @@ def host_step(arrays: Arrays) -> HostStep:
         mask=arrays.mask,
         episode_stats=arrays.episode_stats,
         metrics=arrays.metrics,
+        logged=arrays.logged,
     )
 
 
@@ -109,6 +111,7 @@ class Host:
         in_groups: Callable[[Any], Any] | None = None,
         exchange: Exchange | None = None,
         source: Callable[..., Any] | None = None,
+        apart: Callable[[int], Stepper] | None = None,
     ):
         """Keep the functions that create environments, and `spec`, the spaces and sizes of one environment.
 
@@ -117,9 +120,10 @@ class Host:
         `in_groups(players)` returns a HostEnv of the same environments with other groups of agents; None if each
         environment has one agent. `exchange` steps all environments on the device of the compiled programs, where
         training then acts and records; None if they are stepped on the host. `source` is the user's one function that
-        makes each of them; None if there are several functions, a vector or `set_params`.
+        makes each of them; None if there are several functions, a vector or `set_params`. `apart(num_envs)` returns a
+        stepper for `recreate`, whose first episodes are whole; by default it is `make`.
         """
-        self.spec, self.num_envs, self.unique, self._make = spec, num_envs, unique, make
+        self.spec, self.num_envs, self.unique, self._make, self._apart = spec, num_envs, unique, make, apart or make
         self.in_groups, self.exchange, self.source = in_groups, exchange, source
         self.factories = tuple(factories)
         # of actions that policies choose from: with clipped actions their bounds are narrower
@@ -203,14 +207,15 @@ class Host:
         return [x if clip is None else x.clip(*clip) for x, clip in zip(action, self._clip, strict=True)]
 
     def recreate(self, num_envs: int) -> Host:
-        """Return a handle of `num_envs` new environments of the same kind.
+        """Return a handle of `num_envs` new environments of the same kind, whose first episodes are not staggered.
 
         Environments that are `unique` cannot be made again: then this handle is returned, whose environments must be
         reset.
         """
         if self.unique:
             return self
-        return Host(self.spec, num_envs, self._make, self.factories, False, self.in_groups, source=self.source)
+        spec = self.spec._replace(stagger=0)
+        return Host(spec, num_envs, self._apart, self.factories, False, self.in_groups, source=self.source)
 
     def wrap(self, around: Callable[[Stepper], Stepper]) -> None:
         """Replace the stepper by `around(stepper)` until the environments are closed."""

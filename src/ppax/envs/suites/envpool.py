@@ -80,6 +80,6 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT) -> HostEnv
 
     Raises ConfigError for an unknown id and ImportError, naming the extra to install, without EnvPool.
     """
-    settings.refuse(("vectorization", "timeout", "action_repeat"), "EnvPool steps its environments itself")
+    settings.refuse(("vectorization", "timeout", "action_repeat", "stagger"), "EnvPool steps its environments itself")
     make = partial(EnvPoolVector, known("envpool", env_id, ids()))
     return host_vector(make, make(num_envs), f"envpool/{env_id}", settings=settings)

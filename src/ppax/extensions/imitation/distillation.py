@@ -28,7 +28,7 @@ from ppax.ppo.forward import forward, sample
 from ppax.ppo.losses import NoPolicyLoss
 from ppax.ppo.ppo import PPO
 
-READ = ("network", "critic", "normalize_obs", "compute_dtype")  # options that acting reads
+READ = ("network", "critic", "normalize_obs", "normalization", "compute_dtype")  # options that acting reads
 REMOTE = "hf://"
 ARRAY = re.compile(r"(float(?:16|32)|bfloat16|u?int(?:8|16|32)|bool)\[((?:\d+(?:,\d+)*)?)\]")  # of a memory
 REMEDY = 'teacher = "runs/teacher", a run directory or bundle; in Python ppax.imitation.distill(env, teacher)'

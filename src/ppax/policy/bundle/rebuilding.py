@@ -15,7 +15,7 @@ from ppax.policy.spec import PolicySpec
 if TYPE_CHECKING:
     from ppax.policy.policy import Policy
 
-READ = ("network", "critic", "normalize_obs", "compute_dtype")  # fields of PPO that acting reads
+READ = ("network", "critic", "normalize_obs", "normalization", "compute_dtype")  # fields of PPO that acting reads
 
 
 def rebuilt(spec: PolicySpec) -> Agent:

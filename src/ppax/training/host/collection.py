@@ -48,6 +48,7 @@ class HostRollout(NamedTuple):
     metrics: dict[str, np.ndarray]  # [T, B] entries of info that are logged; defined where an episode has ended
     env_state: np.ndarray  # [B] position of the environments after the rollout, compared by `reset_if_needed`
     played: Played | None = None  # steps of agents that act in turns, in their order; the rows are decisions
+    logged: np.ndarray | None = None  # [T, B] False: an episode that ends with this step is not logged; None: all are
 
 
 def collect_on_host(
@@ -97,6 +98,7 @@ class _Recorder:
         has_stats = env.host.spec.has_episode_stats
         self.episode_stats = EpisodeStats(np.zeros(shape, np.float32), np.zeros(shape, bool)) if has_stats else None
         self.metrics = {name: np.zeros(shape, np.float32) for name in env.host.spec.metrics}
+        self.logged = np.ones(shape, bool) if env.host.spec.stagger else None
         self.actions: list[np.ndarray] = []
         self.turns = env.host.spec.turns
         self.carry = [streams_of(env, actor.carry, rows) for rows in self.batches]
@@ -158,6 +160,8 @@ class _Recorder:
             each_group(put, self.mask, step.mask, self.mask_places[number])
         if self.episode_stats is not None and step.episode_stats is not None:
             self.episode_stats.reward[t, rows], self.episode_stats.over[t, rows] = step.episode_stats
+        if self.logged is not None:
+            self.logged[t, rows] = step.logged
         for column, store in enumerate(self.metrics.values()):
             store[t, rows] = 0.0 if step.metrics is None else step.metrics[:, column]
         if step.final_obs is not None and (cut := step.truncated & ~step.terminated).any():
@@ -240,6 +244,7 @@ class _Recorder:
             last_carry=joined([jax.tree.map(np.asarray, carry) for carry in self.carry]),
             metrics=self.metrics,
             env_state=np.full(self.env.num_streams, host.position, np.uint32),
+            logged=self.logged,
         )
         return self._decisions(rollout) if self.turns else rollout
 

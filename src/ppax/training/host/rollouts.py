@@ -143,6 +143,7 @@ def collected_from(agent: Agent, learner: LearnerState, actor: ActorState, rollo
     ended_with: dict[str, Any] = {"env_state": rollout.env_state, "carry": rollout.last_carry}
     actor = actor._replace(obs=obs, first=first, action_mask=mask, **ended_with)
     over: Any = counted.ended if rollout.episode_stats is None else rollout.episode_stats.over
+    over = over if rollout.logged is None else over & rollout.logged
     metrics = {name: jnp.where(over, x, 0.0) for name, x in rollout.metrics.items()}  # undefined in other steps
     if played is not None:
         counts = counts._replace(reward_trace=jnp.take_along_axis(counts.reward_trace, played.until, 0))

@@ -302,6 +302,7 @@ def _argument_shapes(agent: Agent, env: HostEnv, state: TrainState) -> tuple[Any
         metrics=metrics,
         env_state=actor.env_state,
         played=played,
+        logged=flag if env.host.spec.stagger else None,
     )
     one = np.int32(1)
     totals = jax.eval_shape(renewed(_finish), agent, one, env, state, actor, rollout, None, state.learner).metrics

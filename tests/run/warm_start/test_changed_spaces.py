@@ -111,6 +111,7 @@ NETWORKS = {
     "shared": {"shared": True},
     "gru": {"memory": memories.GRU(5)},
     "norm and head": {"layer_norm": True, "head_hidden": (4,), "normalize_obs": False},
+    "simba": {"layers": "simba"},
     "deep residual": {"hidden": (6, 6), "residual": True},
     "critic of its own": {"critic": ppax.networks.Tower(hidden=(7,))},
 }

@@ -249,8 +249,8 @@ MUTATIONS = [
     ),
     Mutation(
         "the first layer rounds observations",
-        "self.activation, exact=True, residual",
-        "self.activation, residual",
+        "x = self._layers(params, x, self.hidden, exact=True)",
+        "x = self._layers(params, x, self.hidden)",
         (PRECISION + "test_no_product_of_a_network_that_may_round_reads_rounded_observations",),
         "networks/composed.py",
     ),

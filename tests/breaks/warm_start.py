@@ -4,10 +4,88 @@ from breaks.base import Mutation
 
 MATCHING = "tests/run/warm_start/test_matching.py::"
 SOURCE = "tests/run/warm_start/test_source.py::"
+CHANGED = "tests/run/warm_start/test_changed_spaces.py::"
 START = "tests/run/warm_start/test_start.py::"
 RESTORE = "tests/run/test_restore.py::"
 
 MUTATIONS: list[Mutation] = [
+    Mutation(
+        "new numbers of an observation have the weights of the first one",
+        "return np.where((index < 0).reshape(shape), fill, chosen).astype(x.dtype)",
+        "return chosen.astype(x.dtype)",
+        (CHANGED + "test_a_policy_acts_as_before_on_the_old_numbers[separate-three added]",),
+        "run/changed_spaces.py",
+    ),
+    Mutation(
+        "numbers of a later entry have the weights of the first entry",
+        "np.where(index < 0, -1, offsets[source] + index)",
+        "np.where(index < 0, -1, index)",
+        (CHANGED + "test_entries_of_a_dict_follow_their_names",),
+        "run/changed_spaces.py",
+    ),
+    Mutation(
+        "statistics stay in their old order",
+        'if field != "count" and not origin.whole:',
+        'if field != "count" and values.shape != shape:',
+        (CHANGED + "test_a_policy_acts_as_before_on_the_old_numbers[gru-reordered]",),
+        "run/changed_spaces.py",
+    ),
+    Mutation(
+        "new numbers of an observation begin with variance 0",
+        'origin.places, -1, float(field == "var.high"))',
+        "origin.places, -1, 0.0)",
+        (CHANGED + "test_statistics_follow_their_numbers_and_new_ones_are_standard",),
+        "run/changed_spaces.py",
+    ),
+    Mutation(
+        "a new entry begins with variance 0",
+        'arrays[f"{own}.var.high"] += 1.0',
+        "pass",
+        (CHANGED + "test_entries_of_a_dict_follow_their_names",),
+        "run/changed_spaces.py",
+    ),
+    Mutation(
+        "a new action as likely as the mean of the old ones",
+        '("bias", bias, math.log(share) if new else 0.0)',
+        '("bias", bias, 0.0)',
+        (CHANGED + "test_new_discrete_actions_are_rare_and_never_the_likeliest",),
+        "run/changed_spaces.py",
+    ),
+    Mutation(
+        "new actions become the likeliest",
+        "if not 0.0 < probability < limit:",
+        "if not 0.0 < probability < 1.0:",
+        (CHANGED + "test_actions_that_do_not_fit_are_refused",),
+        "run/changed_spaces.py",
+    ),
+    Mutation(
+        "the standard deviations of old elements of a Box stay in their old places",
+        "np.where(index < 0, -1, index + i * old)",
+        "np.where(index < 0, -1, index)",
+        (CHANGED + "test_new_elements_of_a_box_begin_in_the_middle_and_old_ones_act_as_before[state_std]",),
+        "run/changed_spaces.py",
+    ),
+    Mutation(
+        "a number of an observation is taken twice",
+        "if (origin.entry, i) in users:",
+        "if False:",
+        (CHANGED + "test_observations_that_do_not_fit_are_refused[twice]",),
+        "run/changed_spaces.py",
+    ),
+    Mutation(
+        "moments of an optimiser for weights of other spaces",
+        'for name in ("opt_state", "extensions"):\n        if name in settings.keep:',
+        'for name in ("opt_state", "extensions"):\n        if False:',
+        (CHANGED + "test_observations_that_do_not_fit_are_refused[moments]",),
+        "run/changed_spaces.py",
+    ),
+    Mutation(
+        "residual connections around a first layer whose inputs change",
+        "if torso.residual and torso.hidden[0] in (size_in, end):",
+        "if False:",
+        (CHANGED + "test_observations_that_do_not_fit_are_refused[residual]",),
+        "run/changed_spaces.py",
+    ),
     Mutation(
         "the first state of a warm start is not saved",
         "if warm is not None and (error := saver.save_final(state)):",

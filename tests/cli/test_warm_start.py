@@ -29,12 +29,31 @@ def test_init_from_is_short_for_its_option_and_recorded(run, tmp_path, capsys):
     assert train(tmp_path / "b", *flags) == 0
     assert f"init_from {run} (best policy, iteration " in capsys.readouterr().out
     table = config.read(tmp_path / "b" / "run.toml")["init_from"]
-    assert table == {"run": str(run), "keep": ["params", "reward_stats"], "best": True, "partial": False}
+    same_spaces = {"observations": [], "actions": [], "new_action_probability": 0.01}
+    assert table == {"run": str(run), "keep": ["params", "reward_stats"], "best": True, "partial": False} | same_spaces
     # the file repeats the run
     again = ["train", str(tmp_path / "b" / "run.toml"), "--run-dir", str(tmp_path / "c"), "--no-cache"]
     assert main.main(again) == 0
     states = [sorted((tmp_path / name / "checkpoints").iterdir())[-1] / "state.safetensors" for name in "bc"]
     assert states[0].read_bytes() == states[1].read_bytes()
+
+
+def test_other_observations_and_actions_on_the_command_line(run, tmp_path, capsys):
+    change = [f"--init-from={run}", "--init-from.observations", "1", "0", "2:4"]
+    assert (
+        train(tmp_path / "b", *change, "--init-from.actions", "1", "0", "--init-from.new-action-probability", "0.2")
+        == 0
+    )
+    said = capsys.readouterr().out
+    assert "observations: 4 of 4 numbers taken, 0 new, 0 dropped; actions: 2 of 2 taken, 0 new, 0 dropped" in said
+    table = config.read(tmp_path / "b" / "run.toml")["init_from"]
+    assert (table["observations"], table["actions"], table["new_action_probability"]) == (
+        ["1", "0", "2:4"],
+        ["1", "0"],
+        0.2,
+    )
+    assert train(tmp_path / "c", f"--init-from={run}", "--init-from.observations", "0:5") == 2
+    assert "nearest valid value: 0:4" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("default:init_from")

@@ -86,7 +86,7 @@ def test_defaults_are_those_of_the_parts():
     assert plan["agent"]["gamma"] == agent.gamma
     assert plan["agent"]["loss"]["clip_eps"] == agent.loss.clip_eps
     tower = {"encoder": {"part": "same"}, "memory": {"part": "same"}}
-    tower |= dict.fromkeys(("hidden", "head_hidden", "activation", "layer_norm", "residual"))
+    tower |= dict.fromkeys(("hidden", "head_hidden", "activation", "layers", "layer_norm", "residual"))
     assert plan["agent"]["network"] == {
         "part": "composed",
         "encoder": {"part": "auto"},
@@ -94,6 +94,7 @@ def test_defaults_are_those_of_the_parts():
         "hidden": [64, 64],
         "head_hidden": [],
         "activation": "tanh",
+        "layers": "dense",
         "layer_norm": False,
         "residual": False,
         "hidden_gain": math.sqrt(2.0),

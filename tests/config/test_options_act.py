@@ -45,6 +45,10 @@ SILENT = {
     "init_from.keep",
     "init_from.best",
     "init_from.partial",
+    # tests/run/warm_start/test_changed_spaces.py
+    "init_from.observations",
+    "init_from.actions",
+    "init_from.new_action_probability",
     "timeout",  # of worker processes; refused without them: tests/envs/test_settings.py
     # layout of the program: results are equal up to rounding, tests/system/test_reference.py
     "agent.extensions",  # the list; tests/config/test_extensions.py

@@ -89,6 +89,74 @@ def test_layer_norm_by_hand():
         np.testing.assert_allclose(found, last @ double[head]["kernel"] + double[head]["bias"], rtol=2e-5, atol=2e-5)
 
 
+SIMBA = {"layers": "simba", "hidden": (5, 5), "head_hidden": (4,)}
+
+
+def test_simba_by_hand():
+    """A linear layer, blocks x + W2 relu(W1 LN(x)) of which W1 has four times the width, layer norm at the end."""
+    net = network(World, **SIMBA)
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), jnp.float32), net.init(jax.random.key(0)))
+    assert params["actor"]["1"]["grow"]["kernel"].shape == (5, 20)
+    double = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+
+    def linear(p, x):
+        return x @ p["kernel"] + p["bias"]
+
+    def norm(p, x):
+        return (x - x.mean()) / np.sqrt(x.var() + 1e-6) * p["scale"] + p["bias"]
+
+    def layers(p, x, blocks):
+        x = linear(p["0"], x)
+        for i in range(1, blocks + 1):
+            block = p[str(i)]
+            x = x + linear(block["shrink"], np.maximum(linear(block["grow"], norm(block["norm"], x)), 0.0))
+        return norm(p["norm"], x)
+
+    obs = np.array([0.5, -1.0, 0.25])
+    out = net.decide(params, net.encode(params, jnp.asarray(obs, jnp.float32)), None)
+    for found, head, tower in ((out.distribution.logits, "policy", "actor"), (out.value, "value", "critic")):
+        expected = linear(double[head], layers(double[head], layers(double[tower], obs, 2), 1))
+        np.testing.assert_allclose(found - found.mean(), expected - expected.mean(), rtol=1e-4, atol=1e-4)
+
+
+def test_first_weights_of_simba():
+    """The linear layer is orthogonal; weights of blocks have standard deviation gain / sqrt(inputs)."""
+    params = network(World, layers="simba", hidden=(64,), hidden_gain=0.5).init(jax.random.key(0))["actor"]
+    np.testing.assert_allclose(params["0"]["kernel"] @ params["0"]["kernel"].T, np.eye(3), atol=1e-5)
+    for name, inputs in (("grow", 64), ("shrink", 256)):
+        assert float(params["1"][name]["kernel"].std()) == pytest.approx(0.5 / math.sqrt(inputs), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"hidden": (8, 4)}, r"hidden = \[8, 4\] has a residual block for each number.*nearest valid value: \[8, 8\]"),
+        ({"layer_norm": True}, "its blocks have layer norm .*nearest valid value: layer_norm = false"),
+        ({"hidden": (5, 5), "residual": True}, "nearest valid value: residual = false"),
+        ({"activation": "mish"}, 'its blocks have relu, activation = "mish" is for dense layers; leave it out'),
+        ({"hidden": ()}, r"there are no hidden layers; nearest valid value: hidden = \[64\]"),
+        ({"layers": "simbaa"}, "layers = 'simbaa': must be one of dense, simba; nearest: simba"),
+    ],
+)
+def test_options_that_contradict_simba_are_refused(options, text):
+    with pytest.raises(ppax.ConfigError, match=text):
+        config.build(
+            {
+                "agent": {
+                    "network": {"layers": "simba"}
+                    | {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}
+                }
+            }
+        )
+
+
+def test_one_torso_may_be_of_another_kind():
+    net = network(World, hidden=(8,), critic=Tower(layers="simba"))
+    params = net.init(jax.random.key(0))
+    assert ("norm" in params["actor"], "norm" in params["critic"]) == (False, True)
+
+
 def test_gains_scale_the_orthogonal_weights_of_their_layers():
     net = network(World, hidden=(5, 5), head_hidden=(4,), hidden_gain=0.5, policy_gain=0.25, value_gain=2.0)
     params, plain = (one.init(jax.random.key(3)) for one in (net, network(World, hidden=(5, 5), head_hidden=(4,))))

@@ -146,6 +146,23 @@ class InitFrom:
         "where the learners differ, take the arrays of equal name and shape; otherwise a difference is refused",
         default=False,
     )
+    observations: tuple[str, ...] = static(
+        "other observations than that run's: for the numbers of this run's, in their order, their places in that "
+        "run's, or new. 0:4 new:3 is 4 old numbers and 3 new ones; of a Dict, entries that differ: ENTRY=new, "
+        "ENTRY=OLDNAME, ENTRY=0:4 ENTRY=new:3. New numbers have weights 0. Left out: the same observations",
+        default=(),
+    )
+    actions: tuple[str, ...] = static(
+        "other actions than that run's, Discrete or elements of a Box: the places of this run's actions in that run's, "
+        "or new, as 0:2 new. Left out: the same actions",
+        default=(),
+    )
+    new_action_probability: float = static(
+        "upper bound of the probability of all new Discrete actions together, in the first policy",
+        default=0.01,
+        above=0.0,
+        high=1.0,
+    )
 
 
 ARGUMENTS = {"best": BestSettings, "log": Log, "evaluation": EvalSettings, "film": FilmSettings}  # of `fit`

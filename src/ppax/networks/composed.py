@@ -17,11 +17,22 @@ from ppax.core.types import ConfigError, Key, Memory, Outputs, Params, PyTree, S
 from ppax.distributions import normal as equations
 from ppax.networks.encoders import Auto, EntryReader, Flat, named_encoders, readers
 from ppax.networks.heads import BOX_DEFAULTS, BoxOptions, Head, head_for, require_features_for_noise, same_actions
-from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense, init_dense, init_layers, layers, rescaled_dense
+from ppax.networks.layers import (
+    ACTIVATIONS,
+    HIDDEN_GAIN,
+    dense,
+    init_dense,
+    init_layers,
+    init_simba,
+    layers,
+    rescaled_dense,
+    simba,
+)
 from ppax.networks.memories import AT_ONCE, OWN, MemoryPart, NoMemory, Stack, Window, rematerialised
 from ppax.networks.modules import ModuleNetwork
 from ppax.networks.observations import Entry, entries, observation_space_of, select
 
+DENSE, SIMBA = LAYERS = ("dense", "simba")  # kinds of hidden layers
 SAME = "same"  # spelling in run files of what a tower leaves to the network
 Encoders = tuple[tuple[str, Any], ...]  # by entry of a Dict observation
 
@@ -45,6 +56,7 @@ class Tower:
     activation: str | None = static(
         "activation function of the hidden layers", default=None, choices=tuple(ACTIVATIONS), none=SAME
     )
+    layers: str | None = static("kind of the hidden layers", default=None, choices=LAYERS, none=SAME)
     layer_norm: bool | None = static("layer norm after each hidden layer", default=None, none=SAME)
     residual: bool | None = static("residual connections around hidden layers", default=None, none=SAME)
 
@@ -59,7 +71,7 @@ class Tower:
 
         `readers` are the encoders, each with the entries of the observation that it reads.
         """
-        names = ("memory", "hidden", "head_hidden", "activation", "layer_norm", "residual")
+        names = ("memory", "hidden", "head_hidden", "activation", "layers", "layer_norm", "residual")
         chosen = {name: self.option(name, network) for name in names}
         chosen["memory"] = with_columns(chosen["memory"], readers, chosen["hidden"])
         return Torso(readers, **chosen, gain=network.hidden_gain, remat=network.remat)
@@ -76,6 +88,7 @@ class Torso(NamedTuple):
     hidden: tuple[int, ...]
     head_hidden: tuple[int, ...]
     activation: str
+    layers: str  # dense or simba
     layer_norm: bool
     residual: bool
     gain: float  # of the hidden layers' initial weights
@@ -95,7 +108,7 @@ class Torso(NamedTuple):
         """
         layers_key, encoder_key, memory_key = key, jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)
         size_in = sum(reader.size() for reader in self.readers)
-        params = init_layers(layers_key, size_in, self.hidden, self.gain, self.layer_norm)
+        params = self._init_layers(layers_key, size_in, self.hidden)
         keys = jax.random.split(encoder_key, len(self.readers))
         encoders = {
             reader.name: reader.encoder.init(k, reader.example()) for reader, k in zip(self.readers, keys, strict=True)
@@ -119,7 +132,7 @@ class Torso(NamedTuple):
         vectors = [reader.read(encoders.get(reader.name), obs, dtype) for reader in self.readers]
         x = vectors[0] if len(vectors) == 1 else jnp.concatenate(vectors)
         # the first layer reads observations, standardised or not: rounded, two that differ by less than 2^-8 are equal
-        x = layers(params, x, self.hidden, self.activation, exact=True, residual=self.residual)
+        x = self._layers(params, x, self.hidden, exact=True)
         return self.memory.project_in(params.get("memory"), x)
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
@@ -138,7 +151,7 @@ class Torso(NamedTuple):
     def init_head(self, key: Key, outputs: int, gain: float) -> Params:
         """Return new parameters of a policy or value head: its `head_hidden` layers and a linear layer to `outputs`."""
         size = self.memory.output_size(self.size())
-        params = init_layers(jax.random.fold_in(key, 1), size, self.head_hidden, self.gain, self.layer_norm)
+        params = self._init_layers(jax.random.fold_in(key, 1), size, self.head_hidden)
         return params | init_dense(key, (size, *self.head_hidden)[-1], outputs, gain)
 
     def head(self, params: Params, x: Array) -> Array:
@@ -150,7 +163,46 @@ class Torso(NamedTuple):
 
         `x` is a vector that `project_out` returns.
         """
-        return layers(params, x, self.head_hidden, self.activation, residual=self.residual)
+        return self._layers(params, x, self.head_hidden)
+
+    def _init_layers(self, key: Key, size_in: int, widths: tuple[int, ...]) -> Params:
+        """Return new parameters of hidden layers of these widths; {} without any."""
+        if self.layers == SIMBA and widths:
+            return init_simba(key, size_in, widths, self.gain)
+        return init_layers(key, size_in, widths, self.gain, self.layer_norm)
+
+    def _layers(self, params: Params, x: Array, widths: tuple[int, ...], exact: bool = False) -> Array:
+        """Return the output of hidden layers of these widths for one vector; with `exact` the first is not rounded."""
+        if self.layers == SIMBA and widths:
+            return simba(params, x, widths, exact)
+        return layers(params, x, widths, self.activation, exact, self.residual)
+
+    def require_simba(self, name: str) -> None:
+        """Raise ConfigError where SimBa's layers are combined with options that contradict them.
+
+        `name` is "actor" or "critic".
+        """
+        if self.layers != SIMBA:
+            return
+        given = f'network.layers = "simba" ({name})'
+        if not (self.hidden or self.head_hidden):
+            raise ConfigError(f"{given}: there are no hidden layers; nearest valid value: hidden = [64]")
+        for field, chain in (("hidden", self.hidden), ("head_hidden", self.head_hidden)):
+            if len(set(chain)) > 1:
+                nearest = [chain[0]] * len(chain)
+                raise ConfigError(
+                    f"{given}: {field} = {list(chain)} has a residual block for each number, and all blocks one width; "
+                    f"nearest valid value: {nearest}"
+                )
+        if self.layer_norm or self.residual:
+            own = "layer_norm" if self.layer_norm else "residual"
+            raise ConfigError(
+                f"{given}: its blocks have layer norm and residual connections; nearest valid value: {own} = false"
+            )
+        if self.activation not in ("tanh", "relu"):  # tanh is the default
+            raise ConfigError(
+                f'{given}: its blocks have relu, activation = "{self.activation}" is for dense layers; leave it out'
+            )
 
     def require_residual(self, name: str) -> None:
         """Raise ConfigError where residual connections are on, and no hidden layer has as many outputs as inputs.
@@ -222,6 +274,12 @@ class Composed(BoxOptions):
         "widths of hidden layers after the memory, separate for policy and value", default=(), low=1
     )
     activation: str = static("activation function of the hidden layers", default="tanh", choices=tuple(ACTIVATIONS))
+    layers: str = static(
+        "kind of the hidden layers: dense, or simba: a linear layer, a residual block with layer norm and relu for "
+        "each width of hidden, and layer norm at the end",
+        default=DENSE,
+        choices=LAYERS,
+    )
     layer_norm: bool = static("layer norm after each hidden layer, before its activation", default=False)
     residual: bool = static(
         "residual connections: each hidden layer with as many outputs as inputs adds its input to its output",
@@ -386,6 +444,7 @@ def network(
     check_towers(made, seen)
     made = _with_readers(made, seen)
     for name, torso in made.torsos().items():  # raises ConfigError where a window does not fit the entries
+        torso.require_simba(name)
         torso.require_residual(name)
     return made
 

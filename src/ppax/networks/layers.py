@@ -93,6 +93,47 @@ def layers(
     return x
 
 
+SIMBA_EXPANSION = 4  # width inside a block of SimBa, in widths of the stream
+
+
+def init_simba(key: Key, size_in: int, widths: tuple[int, ...], gain: float = HIDDEN_GAIN) -> Params:
+    """Return new parameters of SimBa's layers: "0", a linear layer to the first width, a block for each width, "norm".
+
+    Blocks are named "1", "2", ...; their weights are normal with standard deviation `gain` / sqrt(inputs), which is He
+    initialisation for the default gain. The linear layer is orthogonal with gain 1.
+    """
+    size, first, *keys = widths[0], *jax.random.split(key, len(widths) + 1)
+
+    def init_linear(key: Key, size_in: int, size_out: int) -> Params:
+        kernel = jax.random.normal(key, (size_in, size_out), jnp.float32) * (gain / math.sqrt(size_in))
+        return {"kernel": kernel, "bias": jnp.zeros(size_out, jnp.float32)}
+
+    def init_block(key: Key) -> Params:
+        grow_key, shrink_key = jax.random.split(key)
+        inner = SIMBA_EXPANSION * size
+        grow, shrink = init_linear(grow_key, size, inner), init_linear(shrink_key, inner, size)
+        return {"norm": init_norm(size), "grow": grow, "shrink": shrink}
+
+    blocks = {str(i): init_block(k) for i, k in enumerate(keys, 1)}
+    return {"0": init_dense(first, size_in, size, 1.0), **blocks, "norm": init_norm(size)}
+
+
+def simba(params: Params, x: Array, widths: tuple[int, ...], exact: bool = False) -> Array:
+    """Return the output of SimBa's layers for one vector. Lee et al. 2024, https://arxiv.org/abs/2410.09754, section 4.
+
+    A linear layer; then blocks x + W2 relu(W1 layer_norm(x)), of which W1 has four times the width; then a layer
+    normalisation. With `exact`, the linear layer computes in full precision, even where the others round the factors
+    of their products to bfloat16.
+    """
+    with rounding(rounding.value and not exact):
+        x = dense(params["0"], x)
+    for i in range(1, len(widths) + 1):
+        block = params[str(i)]
+        inner = jax.nn.relu(dense(block["grow"], layer_norm(block["norm"], x)))
+        x = x + dense(block["shrink"], inner)
+    return layer_norm(params["norm"], x)
+
+
 def init_norm(size: int) -> Params:
     """Return new parameters of a layer normalisation of vectors [size]: scale 1, bias 0."""
     return {"scale": jnp.ones(size, jnp.float32), "bias": jnp.zeros(size, jnp.float32)}

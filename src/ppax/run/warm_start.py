@@ -20,9 +20,11 @@ from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, LearnerState, PyTree, TrainState
 from ppax.devices.footprint import available_bytes
 from ppax.envs import Env
+from ppax.policy.spec import PolicySpec
 from ppax.ppo.normalization import is_stats
 from ppax.run import checkpoint
 from ppax.run import directory as run_dirs
+from ppax.run.changed_spaces import change_spaces, require_changeable
 from ppax.run.conditions import policy_of
 from ppax.run.directory import BEST, CHECKPOINTS
 from ppax.run.result import TrainedRun
@@ -49,8 +51,14 @@ def prepare(
     _check(settings, given, groups)
     if given is None and settings.run is None:
         return None
-    source = read_learner(settings, given)
-    warm = WarmStart(source, tuple(compare_learners(groups, source.arrays, settings.keep)), settings.best)
+    require_changeable(agent, settings, groups)
+    source, changes, fresh = read_learner(settings, given), "", frozenset[str]()
+    if settings.observations or settings.actions:
+        arrays, fresh, changes = change_spaces(agent, groups[""], source.arrays, source.spec, settings)
+        source = source._replace(arrays=arrays)
+    rows = compare_learners(groups, source.arrays, settings.keep)
+    rows = [row._replace(verdict=NEW) if row.path in fresh and row.verdict == ONLY_HERE else row for row in rows]
+    warm = WarmStart(source, tuple(rows), settings.best, changes)
     if not warm.rows:
         kept = ", ".join(map('"{}"'.format, settings.keep))
         raise ConfigError(f'init_from.keep = [{kept}]: neither run has such arrays; nearest: ["params"]')
@@ -96,6 +104,7 @@ class WarmStart(NamedTuple):
     source: SavedLearner
     rows: tuple[ArrayRow, ...]
     best: bool
+    changes: str = ""  # of observations and actions, as text
 
     def apply(self, agent: Agent, env: Env, state: TrainState) -> TrainState:
         """Return `state`, a run's state before its first iteration, with the arrays of the other learner that fit.
@@ -119,12 +128,13 @@ class WarmStart(NamedTuple):
     @property
     def left(self) -> list[ArrayRow]:
         """Comparisons of the arrays that are not taken from the other run's learner."""
-        return [row for row in self.rows if not row.taken]
+        return [row for row in self.rows if not row.taken and row.verdict != NEW]
 
     def __str__(self) -> str:
         count = sum(row.taken for row in self.rows)
         which = "best policy, " if self.best else ""
         text = f"init_from {self.source.name} ({which}iteration {self.source.iteration:,}): {count} arrays taken"
+        text += f"; {self.changes}" if self.changes else ""
         return f"{text}, {len(self.left)} not:\n{table_of(self.left)}" if self.left else text
 
     def record(self) -> dict[str, Any]:
@@ -132,11 +142,12 @@ class WarmStart(NamedTuple):
         source = self.source
         lists = {
             "taken": [row.path for row in self.rows if row.taken],
-            "fresh": [row.path for row in self.left if row.verdict != ONLY_THERE],
+            "fresh": [row.path for row in self.rows if not row.taken and row.verdict != ONLY_THERE],
             "only_there": [row.path for row in self.left if row.verdict == ONLY_THERE],
         }
         facts = {"run": source.name, "id": source.run_id, "iteration": source.iteration, "env_steps": source.env_steps}
-        return {"init_from": facts | {"best": self.best} | lists}
+        changes = {"changes": self.changes} if self.changes else {}
+        return {"init_from": facts | {"best": self.best} | changes | lists}
 
 
 def _by_group(agent: Agent, learner: Any) -> tuple[dict[str, LearnerState], Any]:
@@ -176,6 +187,7 @@ class SavedLearner(NamedTuple):
     run_id: str  # id in about.json; "" for an object in memory
     iteration: int
     env_steps: int
+    spec: PolicySpec | None = None  # spaces and configuration of the run; None for a TrainState
 
 
 def read_learner(settings: InitFrom, given: TrainedRun | TrainState | None) -> SavedLearner:
@@ -190,7 +202,14 @@ def read_learner(settings: InitFrom, given: TrainedRun | TrainState | None) -> S
         run_dirs.read_run_config(path)
     except ConfigError as error:
         raise ConfigError(f"init_from.run = {str(path)!r}: {error}") from error
-    return _of_directory(path, settings.best)
+    source = _of_directory(path, settings.best)
+    return source._replace(spec=_spec(path)) if settings.observations else source
+
+
+def _spec(path: Path) -> PolicySpec:
+    """Return spaces and configuration of the run in the directory `path`; ConfigError where they are damaged."""
+    data = run_dirs.read_policy(path) | {"config": run_dirs.read_run_config(path)}
+    return PolicySpec.from_data(data, str(path / run_dirs.POLICY))
 
 
 def _of_directory(path: Path, best: bool) -> SavedLearner:
@@ -241,10 +260,14 @@ def _of_object(given: TrainedRun | TrainState, best: bool) -> SavedLearner:
     broken = checkpoint.arrays_not_finite(arrays)
     if broken:
         raise ConfigError(f"init_from: the learner of {name} is not finite: {', '.join(broken)}")
-    return SavedLearner(name, arrays, "", int(state.iteration), counter.to_int(jax.device_get(state.env_steps)))
+    env_steps, spec = counter.to_int(jax.device_get(state.env_steps)), None
+    if isinstance(given, TrainedRun):
+        spec = given.policy().spec
+    return SavedLearner(name, arrays, "", int(state.iteration), env_steps, spec)
 
 
 SAME, OTHER, ONLY_HERE, ONLY_THERE, BESIDE = "same", "differs", "only here", "only there", "beside one that differs"
+NEW = "new"  # belongs to a new entry of the observation
 # Fields with an optimiser's moments, and the fields of the weights that these are of; an extension may have some (PPG)
 WEIGHTS = {"opt_state": ("params", "extensions"), "extensions": ("params",)}
 ROWS = 40  # largest number of rows in a message

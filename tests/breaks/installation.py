@@ -80,10 +80,7 @@ MUTATIONS = [
         "MUJOCO_GL is not named where MuJoCo cannot be loaded with it",
         '        if drawing and "mujoco" in str(spec.entry_point) and "mujoco" not in sys.modules:',
         '        if drawing and "mujoco" in str(spec.entry_point) and "mujoco" in sys.modules:',
-        (
-            "tests/envs/suites/test_gymnasium_suites.py"
-            "::test_a_way_of_drawing_that_mujoco_cannot_load_is_named",
-        ),
+        ("tests/envs/suites/test_gymnasium_suites.py::test_a_way_of_drawing_that_mujoco_cannot_load_is_named",),
         "envs/suites/gymnasium.py",
     ),
     Mutation(

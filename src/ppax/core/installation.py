@@ -11,8 +11,19 @@ import warnings
 from importlib import machinery, metadata
 
 OLDEST, BEYOND = (0, 10, 2), (0, 13)  # versions of JAX: the oldest that works, and the first that is untried
-NEEDED = ("numpy", "jax", "jaxlib", "optax", "gymnasium", "cloudpickle", "filelock", "rich", "safetensors", "scipy")
-NEEDED += ("tomli_w",)
+NEEDED = (  # names of the modules
+    "numpy",
+    "jax",
+    "jaxlib",
+    "optax",
+    "gymnasium",
+    "cloudpickle",
+    "filelock",
+    "rich",
+    "safetensors",
+    "scipy",
+    "tomli_w",
+)
 AGAIN = f"{sys.executable} -m pip install --upgrade ppax"
 
 

@@ -37,14 +37,14 @@ Turn = dict[str, Answer]  # by system
 class Worker:
     """One system at one size, in a process of its own, without JAX's persistent cache."""
 
-    def __init__(self, system: str, work: Work, changes: Mapping[str, str] | None = None):
-        """Start the process; `changes`: of its environment variables."""
+    def __init__(self, system: str, work: Work, changes: Mapping[str, str] | None = None, python: str = sys.executable):
+        """Start the process; `changes`: of its environment variables; `python`: interpreter, of any environment."""
         self.system = system
         environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
         environment |= {"JAX_ENABLE_COMPILATION_CACHE": "false", **(changes or {})}
         if system.split("/")[0] == BEFORE:
             environment["PYTHONPATH"] = str(Path(os.environ[FOLDER_BEFORE]).resolve() / "src")
-        command = [sys.executable, str(Path(__file__).parent / "worker.py"), system, *map(str, work)]
+        command = [python, str(Path(__file__).parent / "worker.py"), system, *map(str, work)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
         self.prepared: Answer = {}

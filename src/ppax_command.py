@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-STOPPED = 75  # exit code of a stopped run
+USAGE, STOPPED = 2, 75  # exit codes: of a broken installation, too, and of a stopped run
 COMMANDS = {  # help by name
     "train": "train an agent on an environment, or by a preset or a run file",
     "sweep": "train many settings and seeds of a run together",
@@ -48,8 +48,11 @@ def main() -> int:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # an exception in a library that is half loaded may be lost, or another
         signal.signal(signal.SIGINT, _stopped)
-    from ppax.cli.main import main as run  # loads JAX, for seconds
-
+    try:
+        from ppax.cli.main import main as run  # loads JAX, for seconds
+    except ImportError as error:  # a broken installation
+        print(f"ppax: {error}", file=sys.stderr)
+        return USAGE
     signal.signal(signal.SIGINT, before)
     return run(arguments)
 

@@ -6,6 +6,10 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ppax.core import installation
+
+installation.require_jax()  # first: everything below imports JAX
+
 from ppax.devices import sharding
 
 sharding.use_all_cores()  # before anything starts JAX

@@ -1,5 +1,7 @@
 """Persistent cache of compiled programs in `fit`, `evaluate` and commands."""
 
+import os
+
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
@@ -92,3 +94,33 @@ def test_a_home_directory_that_cannot_be_written_is_no_error(monkeypatch, tmp_pa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert cache.keep_programs() == {}
     assert trained().env_steps > 0
+
+
+def test_a_user_without_a_home_directory_has_no_cache(monkeypatch):
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(cache.Path, "home", nowhere)
+    assert cache.keep_programs() == {}
+
+
+def test_a_cache_directory_whose_name_is_no_text_is_not_used(monkeypatch, tmp_path):
+    """JAX fails at it: a name that the locale could not decode, as of a folder with an accent under LANG=C."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "h\udcffme"))
+    assert cache.keep_programs() == {}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes")
+def test_an_existing_cache_directory_that_cannot_be_written_is_not_used(monkeypatch, tmp_path):
+    folder = tmp_path / "cache" / "ppax" / "jax"
+    folder.mkdir(parents=True)
+    asked = []
+
+    def refused(path, mode):  # tests may run as root, who may write everywhere
+        asked.append((str(path), mode))
+        return False
+
+    monkeypatch.setattr(cache.os, "access", refused)
+    assert cache.keep_programs() == {}
+    assert asked == [(str(folder), os.W_OK | os.X_OK)]

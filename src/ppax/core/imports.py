@@ -30,6 +30,7 @@ LIMIT = 2**16  # bytes of a settings file; far above the size of a valid one
 # Modules without parts: with a run file's options as arguments, their functions could do anything
 NEVER = sys.stdlib_module_names | {"ppax", "__main__"}
 MARKS = ("about.json", "policy.json", "sweep.toml", "sweep.json")  # files that mark a run or sweep directory
+FILE = re.compile(r"(.*[/\\\\])?([^/\\\\:]+)\.py:(\w+)")  # a file of Python in place of a module: folder, module, name
 REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|//|\\\\")  # begin of an address; of a share of Windows, too
 GROUP = "ppax.parts"  # group of entry points, each "KIND.NAME" = "my_package.module:Name"
 PASSWORD = re.compile(r"^([A-Za-z0-9+.-]+://[^/@:]*):[^/@]*@")
@@ -356,6 +357,7 @@ def import_path(x: Any) -> str | None:
 
 def _module_of(path: str, place: str) -> str:
     """Return the module in an import path or an environment's name; ConfigError where it names none."""
+    refuse_file(path, place)
     if not names_module(path):
         return _parsed(path, place)[0]
     module = path.partition("/")[2].partition(":")[0]
@@ -368,10 +370,27 @@ def _module_of(path: str, place: str) -> str:
 
 def _parsed(path: str, place: str) -> tuple[str, str]:
     """Return (module, name) of an import path; ConfigError unless it is "package.module:Name"."""
-    module, _, name = path.partition(":")
+    refuse_file(path, place)
+    module, _, name = path.rpartition(":")
     if not all(word.isidentifier() and not word.startswith("__") for word in (name, *module.split("."))):
         raise ConfigError(f'{place} = {path!r}: must be an import path, as "my_package.module:Name"')
     return module, name
+
+
+def refuse_file(path: str, place: str = "") -> None:
+    """Raise ConfigError where `path` names a class by its file, as C:\\mine\\envs.py:Env, and not by its module.
+
+    `place` is the option that has this value.
+    """
+    found = FILE.fullmatch(path)
+    if found is None or not (found[1] or os.path.isfile(f"{found[2]}.py")):  # "my.py:Name" may be a module `my.py`
+        return
+    folder, module, name = found.groups()
+    nearest = f"; nearest valid value: {module}:{name}" if module.isidentifier() else ""
+    where = f"from the folder {folder}, or with it in PYTHONPATH" if folder else "from this folder"
+    raise ConfigError(
+        f"{place} = {path!r}: a class is named by its module, not by a file{nearest} ({where}, and with --trust)"
+    )
 
 
 def _imported(module: str, text: str, take: Callable[[Any], Any] = lambda found: found) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import gymnasium
 
+from ppax.core import imports
 from ppax.core.protocols import Environment, Schedule
 from ppax.core.types import ConfigError
 from ppax.core.unknown_names import refusing_unknown
@@ -348,6 +349,7 @@ def _single(name: str, options: Mapping[str, Any]) -> Environment:
     suite, _, env_id = name.partition("/")
     if suite in SUITES and env_id:
         return registry.load(suite, env_id, options)
+    imports.refuse_file(name, "env")
     nearest = [f"gymnasium/{name}"] if ":" in name else difflib.get_close_matches(name, BUILTIN, n=1)
     nearest += [f"gymnasium/{one}" for one in difflib.get_close_matches(env_id or name, gymnasium.registry, n=1)]
     if nearest:

@@ -30,10 +30,13 @@ def keep_programs() -> dict[str, object]:
     """
     if getattr(jax.config, DIRECTORY) or not getattr(jax.config, ENABLED):
         return {}
-    path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ppax" / "jax"
     try:
+        path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ppax" / "jax"
         path.mkdir(parents=True, exist_ok=True)
-    except OSError:  # the home directory is not writable: no cache
+        str(path).encode()  # JAX needs text; a name that the locale cannot decode is none
+    except (OSError, RuntimeError, UnicodeEncodeError):  # not writable, no home directory, or no text: no cache
+        return {}
+    if not os.access(path, os.W_OK | os.X_OK):  # JAX would warn for every program
         return {}
     settings: dict[str, object] = {DIRECTORY: str(path), **THRESHOLDS}
     before = {name: getattr(jax.config, name) for name in settings}

@@ -119,6 +119,35 @@ def test_paths_of_another_form_are_refused(path, canary):
     assert not canary.exists()
 
 
+@pytest.mark.parametrize(
+    ("path", "nearest", "folder"),
+    [
+        (r"C:\x\env.py:Line", "env:Line", "C:\\x\\"),
+        ("C:/x/env.py:Line", "env:Line", "C:/x/"),
+        ("./env.py:Line", "env:Line", "./"),
+        (r"gymnasium/C:\x\env.py:Line", "env:Line", "C:\\x\\"),
+        ("env.py:Line", "env:Line", "this folder"),
+    ],
+)
+def test_a_class_named_by_its_file_is_refused_with_its_module(path, nearest, folder, tmp_path, monkeypatch):
+    (tmp_path / "env.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    for place in ("env", "agent.loss.part"):
+        if place == "env" or imports.is_path(path):
+            options = {"env": path} if place == "env" else {"env": "CartPole-v1", "agent": {"loss": {"part": path}}}
+            with pytest.raises(ppax.ConfigError) as caught:
+                config.build(config.plain({}) | options)
+            assert not isinstance(caught.value, imports.Untrusted)
+            assert f"nearest valid value: {nearest} (from" in str(caught.value)
+            assert folder in str(caught.value)
+
+
+def test_a_path_is_cut_at_its_last_colon():
+    assert config.package_of(r"C:\x\mine.losses:Loss") != "C"
+    assert config.package_of("mine.losses:Loss") == "mine"
+    assert config.package_of("gymnasium/mine.envs:my/Line-v0") == "mine"
+
+
 @pytest.mark.parametrize("name", ["system", "run", "shell"])
 def test_functions_of_other_modules_in_a_trusted_package_are_refused(name, canary):
     ppax.trust("canary")

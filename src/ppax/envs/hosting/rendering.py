@@ -15,6 +15,7 @@ from ppax.envs.hosting.team import Team
 from ppax.envs.hosting.workers import InProcess
 
 MODE = "rgb_array"
+DISPLAY = "without a display MuJoCo draws with MUJOCO_GL=egl (library libegl1) or MUJOCO_GL=osmesa (libosmesa6)"
 
 
 class RenderedEnv(NamedTuple):
@@ -35,7 +36,7 @@ class RenderedEnv(NamedTuple):
         except NotImplementedError:
             picture = None
         except Exception as error:  # any exception of a rendering library
-            hint = "; without a display MuJoCo draws with MUJOCO_GL=egl" if "gl" in str(error).lower() else ""
+            hint = f"; {DISPLAY}" if "gl" in str(error).lower() else ""
             raise ConfigError(f"{self.env.name} cannot be drawn: {type(error).__name__}: {error}{hint}") from error
         if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
             kind = f"{picture.dtype}{list(picture.shape)}" if isinstance(picture, np.ndarray) else repr(picture)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import os
+import sys
 import warnings
 from functools import partial
 from typing import Any
@@ -17,6 +19,7 @@ from ppax.core.types import ConfigError
 from ppax.envs.hosting.domain_randomisation import DomainRandomisation
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv, host
+from ppax.envs.hosting.rendering import DISPLAY
 from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.wrappers.params import refuse_lists, require_numbers, split_ranges
 
@@ -111,7 +114,12 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options:
         remedy = f'{error}; what {extra} needs comes with pip install "ppax[{extra}]"' if extra else error
         raise ImportError(f"{name}: {remedy}") from error
     except EnvError as error:
-        cause = error.cause
+        cause, drawing = error.cause, os.environ.get("MUJOCO_GL")
+        if drawing and "mujoco" in str(spec.entry_point) and "mujoco" not in sys.modules:  # its import has failed
+            raise ConfigError(
+                f"{name}: MuJoCo cannot be loaded with MUJOCO_GL = {drawing!r} ({type(cause).__name__}: {cause}); "
+                f"unset it to train; for pictures: {DISPLAY}"
+            ) from cause
         if not options or not isinstance(cause, AssertionError | ValueError | TypeError):
             raise
         given = ", ".join(f"{key} = {value!r}" for key, value in options.items())

@@ -29,7 +29,9 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options:
     """
     domain, _, task = known("dm_control", env_id, ids()).partition("-")
     try:
-        return host(partial(ControlTask, domain, task, **options), num_envs, f"dm_control/{env_id}", **settings.of_host())
+        return host(
+            partial(ControlTask, domain, task, **options), num_envs, f"dm_control/{env_id}", **settings.of_host()
+        )
     except EnvError as error:
         if options and isinstance(error.cause, ValueError):
             raise ConfigError(f"env_params of dm_control/{env_id}: {error.cause}") from error

@@ -1,4 +1,4 @@
-"""Adapter for MiniGrid and BabyAI on the host, https://minigrid.farama.org: `ppax.make("minigrid/MiniGrid-DoorKey-5x5-v0")`."""
+"""Adapter for MiniGrid and BabyAI, https://minigrid.farama.org, on the host: `ppax.make("minigrid/BabyAI-GoTo-v0")`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""MiniGrid's observations as numbers, https://minigrid.farama.org (Chevalier-Boisvert et al. 2023, https://arxiv.org/abs/2306.13831).
+"""Observations of MiniGrid as numbers, https://minigrid.farama.org.
+
+Chevalier-Boisvert et al., "Minigrid & Miniworld", 2023, https://arxiv.org/abs/2306.13831.
 
 This file imports nothing of ppax: it is pickled by value for worker processes.
 """
@@ -18,7 +20,7 @@ DIRECTIONS = 4
 SENTENCES = 75, 20  # longest mission of BabyAI: of several instructions, of one, in words
 # words of all missions of MiniGrid and BabyAI; a word that is none of them gets the number after them
 WORDS = tuple(
-    "a after and at avoid ball behind blue box corresponding door end fetch find front get go goal green grey hallway "
+    "a after and at avoid ball behind blue box corresponding door end fetch find front get go goal green grey hallway "  # noqa: SIM905
     "in key lava left matching must near next object of on open opening pick purple put reach red right rooms square "
     "the then to traverse up use yellow you your".split()
 )
@@ -64,7 +66,11 @@ class MiniGridRoom(gymnasium.Env):
         self._pixels = view.endswith("pixels")
         self._length = longest_mission(self.room.unwrapped) if mission_words is None else int(mission_words)
         shape = given["image"].shape
-        image = spaces.Box(0, 255, shape, np.uint8) if self._pixels else spaces.Box(0, 1, (*shape[:2], sum(KINDS)), np.uint8)
+        image = (
+            spaces.Box(0, 255, shape, np.uint8)
+            if self._pixels
+            else spaces.Box(0, 1, (*shape[:2], sum(KINDS)), np.uint8)
+        )
         space: dict[str, spaces.Space] = {"image": image, "direction": spaces.Discrete(DIRECTIONS)}
         if self._length:
             space["mission"] = spaces.MultiDiscrete([len(WORDS) + 2] * self._length)
@@ -108,7 +114,9 @@ def numbers(mission: str, length: int) -> np.ndarray:
     """
     words = mission.replace(",", " ").split()
     if len(words) > length:
-        raise ValueError(f"mission_words = {length}: {mission!r} has {len(words)} words; nearest valid value: {len(words)}")
+        raise ValueError(
+            f"mission_words = {length}: {mission!r} has {len(words)} words; nearest valid value: {len(words)}"
+        )
     found = np.zeros(length, np.int64)
     found[: len(words)] = [NUMBER.get(word, len(WORDS) + 1) for word in words]
     return found

@@ -19,8 +19,6 @@ from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 from ppax.envs.suites.registry import known, library, strong
 
-XLAND = "XLand-"  # ids of rooms that need a set of rules begin so
-
 
 @part
 class XMiniGrid:
@@ -48,9 +46,13 @@ class XMiniGrid:
         return spaces.Discrete(self.env.num_actions(self.params))
 
     def reset(self, key: Key) -> EnvReset:
-        """Return a new episode in a newly generated room."""
+        """Return a new episode in a newly generated room; raise ConfigError if it needs rules and has none."""
         key, rule_key = jax.random.split(key)
-        params = self.params if self.rules is None else self.params.replace(ruleset=self.rules.sample_ruleset(rule_key))
+        params = self.params
+        if self.rules is not None:
+            params = params.replace(ruleset=self.rules.sample_ruleset(rule_key))
+        elif hasattr(params, "ruleset"):
+            raise ConfigError(f"env_params.benchmark: must be one of {_benchmarks()}: this room has no goal of its own")
         timestep = strong(self.env.reset(params, key))
         return EnvReset(timestep, _planes(timestep.observation))
 
@@ -69,18 +71,20 @@ class XMiniGrid:
 def load(env_id: str, benchmark: str | None = None, **kwargs: Any) -> Environment:
     """Return the room `env_id` ("MiniGrid-DoorKey-8x8"); `kwargs` replace the library's parameters (`view_size`).
 
-    XLand's rooms need the name of a `benchmark`, a set of rules that XLand-MiniGrid downloads once ("trivial-21k").
+    XLand's rooms need the name of a `benchmark`, sets of rules that XLand-MiniGrid downloads once ("trivial-21k").
     Raises ImportError without XLand-MiniGrid, ConfigError for an unknown id, benchmark or parameter.
     """
     package = library("xminigrid", "xminigrid")
     env, params = _make(known("xminigrid", env_id, ids()))
     if unknown := sorted(kwargs.keys() - _sizes(params)):
         raise ConfigError(f"{unknown[0]} is no parameter of xminigrid/{env_id}; there are {', '.join(_sizes(params))}")
-    if env_id.startswith(XLAND) != (benchmark is not None) or benchmark not in (None, *package.registered_benchmarks()):
-        of = f"one of {', '.join(package.registered_benchmarks())}" if env_id.startswith(XLAND) else "left out"
-        raise ConfigError(f"benchmark = {benchmark!r}: must be {of}: XLand's rooms alone have a goal from a set of rules")
-    rules = None if benchmark is None else package.load_benchmark(benchmark)
-    return XMiniGrid(rules, env, params.replace(**kwargs))
+    if benchmark is None:
+        return XMiniGrid(None, env, params.replace(**kwargs))
+    if not hasattr(params, "ruleset"):
+        raise ConfigError(f"benchmark = {benchmark!r}: xminigrid/{env_id} has a goal of its own; leave it out")
+    if benchmark not in package.registered_benchmarks():
+        raise ConfigError(f"benchmark = {benchmark!r}: must be one of {_benchmarks()}")
+    return XMiniGrid(package.load_benchmark(benchmark), env, params.replace(**kwargs))
 
 
 def ids() -> list[str]:
@@ -93,6 +97,10 @@ def _make(env_id: str) -> tuple[Any, Any]:
     """Return the environment and its parameters, one object for each room, as jit compares them by identity."""
     env, params = library("xminigrid", "xminigrid").make(env_id)
     return env, params
+
+
+def _benchmarks() -> str:
+    return ", ".join(library("xminigrid", "xminigrid").registered_benchmarks())
 
 
 def _sizes(params: Any) -> list[str]:

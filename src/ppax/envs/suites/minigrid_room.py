@@ -20,9 +20,9 @@ DIRECTIONS = 4
 SENTENCES = 75, 20  # longest mission of BabyAI: of several instructions, of one, in words
 # words of all missions of MiniGrid and BabyAI; a word that is none of them gets the number after them
 WORDS = tuple(
-    "a after and at avoid ball behind blue box corresponding door end fetch find front get go goal green grey hallway "  # noqa: SIM905
-    "in key lava left matching must near next object of on open opening pick purple put reach red right rooms square "
-    "the then to traverse up use yellow you your".split()
+    "a after and at avoid ball behind blue box corresponding door end fetch find from front get go goal green "  # noqa: SIM905
+    "grey hallway in key lava left matching must near next object of on open opening pick purple put reach red "
+    "right room rooms square the then to traverse unlock up use yellow you your".split()
 )
 NUMBER = {word: i + 1 for i, word in enumerate(WORDS)}  # 0: no word
 

@@ -1,4 +1,6 @@
-"""Adapter for Pgx, board games in JAX, https://github.com/sotetsuk/pgx (Koyamada et al. 2023, arxiv.org/abs/2303.17503).
+"""Adapter for Pgx, https://github.com/sotetsuk/pgx: board games in JAX.
+
+Koyamada et al., "Pgx: Hardware-Accelerated Parallel Game Simulators for RL", 2023, https://arxiv.org/abs/2303.17503.
 
 Players of a game are agents with an axis of their own, and a step is one move. The players that wait for it have an
 action mask that allows nothing: their actions are ignored, and their policy learns nothing from the row

@@ -47,6 +47,7 @@ COMMANDS = {
     "accelerator": "python benchmarks/accelerator.py",
     "population": "python benchmarks/population.py",
     "precision": "python benchmarks/precision.py",
+    "suites": "python benchmarks/suites.py",
 }
 TITLES = {
     "speed": "Compiled environments, feedforward",
@@ -67,6 +68,7 @@ TITLES = {
     "accelerator": "Accelerators",
     "population": "Population-based training",
     "precision": "Products in bfloat16",
+    "suites": "Suites of environments",
 }
 # By suffix of a result file (PPAX_RESULTS): additions to the section's title and command
 BESIDE = {

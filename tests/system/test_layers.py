@@ -33,6 +33,7 @@ ONLY = {
     "flax": {"networks"},
     "equinox": {"networks"},
     **{name: {"envs"} for name in ("gymnax", "brax", "craftax", "jaxmarl", "jumanji", "mujoco_playground", "navix")},
+    **{name: {"envs"} for name in ("pgx", "popgym_arcade", "xminigrid", "dm_control", "minigrid")},
     **{name: {"envs"} for name in ("ale_py", "envpool", "pettingzoo", "mpe2")},
     **{name: {"loggers"} for name in ("tensorboardX", "wandb")},
     "mlflow": {"loggers", "policy"},

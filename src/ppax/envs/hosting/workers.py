@@ -32,11 +32,11 @@ from ppax.envs.hosting.arrays import Arrays, Layout
 from ppax.envs.hosting.batch import EnvBatch
 from ppax.envs.hosting.faults import EnvError, Failure, failure_text
 from ppax.envs.hosting.stepper import HostStep, host_step
-from ppax.envs.suites import atari_game
+from ppax.envs.suites import atari_game, dm_control_task, minigrid_room
 
 Factory = Callable[[], Env]
 # Importing these files would import all of ppax in a worker
-PICKLED_BY_VALUE = (atari_game, domain_randomisation, team)
+PICKLED_BY_VALUE = (atari_game, dm_control_task, domain_randomisation, minigrid_room, team)
 START_SECONDS = 60.0  # minimum timeout for the start of a worker and of its environments
 
 

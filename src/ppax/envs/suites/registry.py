@@ -39,10 +39,20 @@ SUITES = {
     "jaxmarl": Suite("jaxmarl"),
     "jumanji": Suite("jumanji"),
     "navix": Suite("navix"),
+    "pgx": Suite("pgx"),
     "playground": Suite("mujoco_playground"),
+    "popgym_arcade": Suite("popgym_arcade"),
+    "xminigrid": Suite("xminigrid"),
 }
 # Suites whose environments are stepped on the host, and the module that each needs
-HOST_SUITES = {"gymnasium": "gymnasium", "atari": "ale_py", "envpool": "envpool", "pettingzoo": "pettingzoo"}
+HOST_SUITES = {
+    "gymnasium": "gymnasium",
+    "atari": "ale_py",
+    "dm_control": "dm_control",
+    "envpool": "envpool",
+    "minigrid": "minigrid",
+    "pettingzoo": "pettingzoo",
+}
 
 
 def load(suite: str, env_id: str, options: Mapping[str, Any] | None = None, *arguments: Any) -> Any:

@@ -23,7 +23,8 @@ from ppax.training.evaluation import Evaluation
 
 ENDLESS = (
     "no episode ended in training: its return is reward_mean, the mean reward of a step, and that of an evaluation is "
-    "the sum over the first steps after a reset, eval.max_steps of them"
+    "the sum over the first steps after a reset, eval.max_steps of them; where an episode should end after N steps, "
+    "give a compiled environment --env-params.max-steps N, and wrap one of Gymnasium in its TimeLimit"
 )
 
 
@@ -78,6 +79,10 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
     if run.best is not None and run.best.row is not None:
         when = f"{run.best.key} {run.best.value:g} at {run.best.row['env_steps']:,.0f} steps"
         say(options, f"  ppax evaluate {path} --best{trusting}   # {when}")
+    say(
+        options,
+        f"  ppax report {path}{python_objects.trust_flags([run_config])}   # a page: curves, settings, an episode",
+    )
     say(options, f"  ppax train {run_file} --seed {seed + 1}{python_objects.trust_flags([run_config])}")
     print_json(options, record_evaluation(run, evaluation))
     return fail(f"the last checkpoint could not be saved: {run.unsaved}", DISK) if run.unsaved else DONE

@@ -102,7 +102,8 @@ def unknown_parameter(name: str, known: Mapping[str, Parameter]) -> str:
     if not known:
         remedy = "those of your own environment are fields of a ppax.part, declared with ppax.number or ppax.static"
         return f"unknown option {path!r}: this environment has no parameters; {remedy}"
-    return f"unknown option {path!r}; did you mean {nearest(name, known)!r}? There are {', '.join(known)}"
+    names = list(dict.fromkeys((*known, "max_steps")))  # a time limit, which every environment can have
+    return f"unknown option {path!r}; did you mean {nearest(name, names)!r}? There are {', '.join(names)}"
 
 
 def require_known(names: Mapping[str, Any], known: Mapping[str, Parameter]) -> None:

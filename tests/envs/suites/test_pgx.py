@@ -136,12 +136,12 @@ def test_past_selves_are_played_and_rated():
     players = {"one": {"players": ["player_0"]}, "two": {"players": ["player_1"]}}
     agent = {"network": {"hidden": [8]}, "num_epochs": 1}
     sizes = {"num_envs": 16, "num_steps": 16, "total_steps": 16 * 16 * 2 * 4, "self_play": {"every": 1, "size": 2}}
-    rows = []
-    ppax.build("pgx/tic_tac_toe", groups=players, agent=agent, log={"every": 1}, **sizes).fit(callbacks=[rows.append])
-    ratings = rows[-1]
+    run = ppax.build("pgx/tic_tac_toe", groups=players, agent=agent, log={"every": 1}, **sizes).fit()
+    ratings = run.history[-1]
     assert {"elo/one", "elo/two", "elo/one_past_0"} <= set(ratings)
     assert ratings["elo/one"] != 1000.0
-    assert all(abs(row["episode_return/one"]) <= 1.0 for row in rows if np.isfinite(row["episode_return/one"]))
+    returns = [row["episode_return/one"] for row in run.history]
+    assert all(abs(x) <= 1.0 for x in returns if np.isfinite(x))
 
 
 @pytest.mark.nightly
@@ -152,7 +152,7 @@ def test_a_match_counts_won_games():
     result = ppax.match(policies, env, episodes=32)
     played = result.wins + result.wins.T + result.draws
     np.testing.assert_allclose(played[0, 1], 1.0, atol=1e-6)
-    np.testing.assert_allclose(result.returns, result.wins - result.wins.T, atol=1e-6)
+    np.testing.assert_allclose(result.returns[0, 1], result.wins[0, 1] - result.wins[1, 0], atol=1e-6)
 
 
 # ---------------------------------------------------------------- learning

@@ -129,7 +129,7 @@ class PPO:
     )
     compute_dtype: str = static(
         "mixed precision: dtype of the factors of matrix products, sums stay float32; bfloat16_where_safe: only in "
-        "training, for networks that lose no precision which the policy needs; auto: bfloat16_where_safe if faster here",
+        "training, for networks that lose no precision that the policy needs; auto: bfloat16_where_safe if faster here",
         default=AUTO,
         choices=(AUTO, "float32", "bfloat16", WHERE_SAFE),
     )

@@ -37,7 +37,7 @@ FLAT = tuple(field.name for field in dataclasses.fields(Transition) if field.nam
 
 @part
 class Groups:
-    """Agent with one agent for each group of players: a PPO that the group shares, or an Independent of one PPO each.
+    """Agent with one agent for each group of players: a PPO that the group shares, or an Independent with a PPO each.
 
     A player is an agent of the environment. `sizes` is `env.sizes`. The learner is a dict of the groups' learners. A
     stream is one player in one environment; the streams [B] are ordered by environment, then by group in the order of
@@ -141,7 +141,7 @@ class Groups:
         return remembered(self.start_carry(num_streams))
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return what the groups' policies carry from step to step, at the start of collection.
+        """Return the carry, which the groups' policies keep from step to step, at the start of collection.
 
         It is a dict by group of [E * A_g, ...], for E environments and A_g agents of group g: the networks' memories
         and, where extensions change actions, states of the extensions.
@@ -160,16 +160,16 @@ class Groups:
     def sequence_length(self, num_steps: int) -> int:
         """Return the number of steps between two memory states that a rollout of `num_steps` stores.
 
-        It is the greatest common divisor of the sequence lengths of groups with memory; `num_steps` if there are none.
+        This is the greatest common divisor of the sequence lengths of groups with memory; `num_steps` if no group has
+        one.
         """
         recurrent = [agent for _, agent in self._members() if jax.tree.leaves(agent.initial_carry(1))]
         return math.gcd(*(agent.sequence_length(num_steps) for agent in recurrent)) or num_steps
 
     def annealed(self, progress: Array, env_steps: Array) -> Groups:
-        """Return this agent with each group's numbers, such as the learning rate, as the group's schedule has them.
+        """Return this agent with the numbers, such as the learning rate, that each group's schedule sets at this time.
 
-        The schedules are at `progress` of training, in [0, 1]; `env_steps` is the number of valid environment steps so
-        far.
+        The time is `progress` of training, in [0, 1], and `env_steps`, the number of valid environment steps so far.
         """
         agents = {name: agent.annealed(progress, env_steps) for name, agent in self._members()}
         return dataclasses.replace(self, agents=agents)

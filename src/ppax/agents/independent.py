@@ -134,7 +134,7 @@ class Independent:
         return self.agent.initial_carry(num_streams)
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return what the players' policies carry from step to step, as it is at the start of collection, [B, ...].
+        """Return the carry, which the players' policies keep from step to step, at the start of collection, [B, ...].
 
         A player is an agent of an environment. The carry is the network's memory, and where extensions change actions,
         states of the extensions, too.
@@ -156,16 +156,16 @@ class Independent:
         return self.agent.sequence_length(num_steps)
 
     def annealed(self, progress: Array, env_steps: Array) -> Independent:
-        """Return this agent with every player's numbers, such as the learning rate, as its schedule has them.
+        """Return this agent with the numbers, such as the learning rate, that the schedule sets for each player.
 
-        A player is an agent of an environment. The schedule is at `progress` of training, in [0, 1]; `env_steps` is the
-        number of valid environment steps so far.
+        A player is an agent of an environment. The schedule is evaluated at `progress` of training, in [0, 1], and at
+        `env_steps`, the number of valid environment steps so far.
         """
         agents = jax.vmap(PPO.annealed, (0, None, None))(self.players(), progress, env_steps)
         return dataclasses.replace(self, agent=agents)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Return the first player's PPO, in the place of all players', with one player's share of the `num_streams`.
+        """Return the first player's PPO, which stands for all players, with one player's share of the `num_streams`.
 
         A player is an agent of an environment. Callers read from the PPO only sizes and options in which players do not
         differ.

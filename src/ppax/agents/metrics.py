@@ -102,8 +102,8 @@ def annealed_numbers(agent: Agent, progress: Array, env_steps: Array) -> dict[st
 def of_players(metrics: Mapping[str, Array], num_agents: int) -> Table:
     """Return metrics of A players (agents of an environment), [A] each, as single numbers.
 
-    Each is at "name/agent_0" and so on, and reduced over players at "name", as the metric declares (by default the
-    mean).
+    A player's number has the name "name/agent_0" and so on; the number reduced over players, as the metric declares (by
+    default the mean), has the name "name".
     """
     kinds, players = dict(reductions_of(metrics)), player_names(num_agents)
     whole = {name: _reduced_over(kinds.get(name, "mean"), x) for name, x in metrics.items()}
@@ -113,9 +113,9 @@ def of_players(metrics: Mapping[str, Array], num_agents: int) -> Table:
 
 
 def of_groups(metrics: Mapping[str, Mapping[str, Array]]) -> Table:
-    """Return the metrics of all groups in one table: a group's at "name/group", those of its agents at "name/group_0".
+    """Return the metrics of all groups in one table, named "name/group", and "name/group_0" for an agent of a group.
 
-    A metric that all groups have and reduce alike (as by the mean) is also reduced over groups, at "name".
+    A metric that all groups have with the same reduction (such as mean) is also reduced over groups, as "name".
     """
     kinds = {group: dict(reductions_of(own)) for group, own in metrics.items()}
     every = [
@@ -139,10 +139,10 @@ def _reduced_over(reduction: str, each: Array) -> Array:
 
 
 def player_names(num_agents: int | None) -> tuple[str, ...]:
-    """Return the names in logs of an agent's players: "agent_0", "agent_1", ...; () for one player or none.
+    """Return the players' names in logs: "agent_0", "agent_1", ...; () for one player or none.
 
-    It is also () for more than NAMED players, the largest number that logs show singly. A player is an agent of an
-    environment.
+    The result is also () for more than NAMED players, the largest number that logs show singly. A player is an agent of
+    an environment.
     """
     return default_names(num_agents) if num_agents and num_agents <= NAMED else ()
 

@@ -79,7 +79,7 @@ def _env_of(env: Any, num_envs: int, size: int) -> PolicyEnv:
 
 
 def without_extensions(agent: Any) -> Any:
-    """Return `agent` with no extensions, some of which would change its actions, as in DAgger."""
+    """Return `agent` without extensions, because some would change its actions, such as that of DAgger."""
 
     def one(node: Any) -> Any:
         return dataclasses.replace(node, extensions=()) if isinstance(node, PPO) else node

@@ -1,9 +1,9 @@
-"""Precision of matrix products in training programs: the meaning of the values of `compute_dtype` that are no dtypes.
+"""Precision of matrix products in training: what `auto` and `bfloat16_where_safe` of `compute_dtype` mean.
 
 Programs that train on compiled environments round the factors of products to bfloat16 where that is faster and where
 learning curves cannot be told from those in float32 (docs/speed.md). Everything else computes in float32: acting of a
-trained policy, evaluations, exports, host environments. `auto` is decided once, by the machine on which a run or a
-sweep begins: its run file has the decision, so that it goes on, or is repeated, in the same precision elsewhere.
+trained policy, evaluations, exports, host environments. `auto` is decided once, on the machine where a run or a sweep
+begins. The run file records the decision, so that the run goes on, or is repeated, in the same precision elsewhere.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ Tree = TypeVar("Tree")
 def machine_dtype() -> str:
     """Return the compute_dtype that `auto` stands for on this machine: `bfloat16_where_safe` if faster, or float32.
 
-    It is float32 where jax_default_matmul_precision is set, and with several processes, whose processors may differ.
+    The result is float32 where jax_default_matmul_precision is set, and with several processes, whose processors may
+    differ.
     """
     unset = jax.config.jax_default_matmul_precision is None  # type: ignore[attr-defined]
     return WHERE_SAFE if bfloat16_unit() and jax.process_count() == 1 and unset else "float32"
@@ -118,7 +119,7 @@ def _width(torso: tuple[EntryReader, ...]) -> int:
 def products_of(agent: Any, num_streams: int) -> str:
     """Return the dtype of an agent's matrix products in training, such as "float32".
 
-    If the agent has several learners that differ in it, the result has the dtypes of all in their order, separated by
+    If the agent has several learners with different dtypes, the result has the dtypes of all in order, separated by
     commas.
     """
     found = [product_dtype(learner.compute_dtype) for learner, _ in in_training(agent).learners(num_streams)]

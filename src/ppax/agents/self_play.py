@@ -231,15 +231,14 @@ class SelfPlay:
             )
 
     def annealed(self, progress: Array, env_steps: Array) -> SelfPlay:
-        """Return this agent with each group's numbers, such as the learning rate, as the group's schedule has them.
+        """Return this agent with the numbers, such as the learning rate, that each group's schedule sets at this time.
 
-        The schedules are at `progress` of training, in [0, 1]; `env_steps` is the number of valid environment steps so
-        far.
+        The time is `progress` of training, in [0, 1], and `env_steps`, the number of valid environment steps so far.
         """
         return dataclasses.replace(self, agent=self.agent.annealed(progress, env_steps))
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return what the groups' policies carry from step to step, at the start of collection.
+        """Return the carry, which the groups' policies keep from step to step, at the start of collection.
 
         It is a dict by group of [E * A_g, ...], for E environments and A_g agents of group g.
         """
@@ -293,7 +292,7 @@ class SelfPlay:
 
 @part
 class Pool:
-    """Self-play settings: which snapshots of the learners are kept, and how opponents are sampled from them.
+    """Settings of self-play: how many snapshots of the learners are kept, and how opponents are sampled from them.
 
     Sampling "hard" is prioritised fictitious self-play, Vinyals et al. 2019,
     https://doi.org/10.1038/s41586-019-1724-z.
@@ -375,8 +374,9 @@ def with_snapshot(pool: Pool, learner: SelfPlayState, names: Sequence[str], key:
 def with_own_games(own: SelfPlayState, learner: SelfPlayState, copied: Array) -> SelfPlayState:
     """Return the state of self-play `learner` with the running games (episodes) of the state `own`.
 
-    A run of a sweep that goes on with another run's `learner` keeps the games of its own environments. If `copied` is
-    True (`learner` is another run's), running games do not count for the ratings, as they began with other opponents.
+    This is for a run of a sweep that goes on with another run's `learner`, but keeps the games of its own environments.
+    If `copied` is True (`learner` is another run's), running games do not count for the ratings, because they began
+    with other opponents.
     """
     return learner._replace(returns=own.returns, counts=own.counts & ~copied)
 
@@ -430,8 +430,8 @@ def without_streams(rollout: Rollout, rows: slice) -> Rollout:
 def with_streams(before: Mapping[str, Rollout], learned: Update, rows: Mapping[str, slice]) -> dict[str, PyTree]:
     """Return the states that extensions keep for each stream (one agent in one environment) after an update, by group.
 
-    In the streams `rows`, which past selves play, they are as `before` the update; `learned` has those of all other
-    streams.
+    In the streams `rows`, which past selves play, the states stay as `before` the update; `learned` has the states of
+    all other streams.
     """
 
     def one(old: Array, new: Array, own: slice) -> Array:
@@ -481,8 +481,9 @@ def current_agents(blocks: Sequence[Block], num_envs: int, num_agents: int) -> n
 def margin_weights(blocks: Sequence[Block], num_envs: int, num_agents: int) -> np.ndarray:
     """Return weights [E, A] of a game's returns; the weighted sum is above 0 if the past self won, below 0 if it lost.
 
-    The past self wins if its group's mean return is higher than that of the other agents. The weights of both means are
-    multiplied by both sizes: they are whole numbers, so that equal returns cancel.
+    The past self wins if its group's mean return is higher than the mean return of the other agents. The weights are
+    those of the difference of the two means, multiplied by both numbers of agents: as whole numbers, they let equal
+    returns cancel exactly.
     """
     weights = np.zeros((num_envs, num_agents), np.float32)
     for block in blocks:
@@ -543,7 +544,7 @@ def win_probability(elo: Array, other: Array) -> Array:
 
 
 def gain(played: Array, won: Array, chance: Array, elo_step: Scalar) -> Array:
-    """Return the rating points gained in `played` games with the total score `won`, where `chance` is expected of each.
+    """Return the Elo points gained in `played` games with total score `won`, if `chance` is the expected score of each.
 
     Points are given for the mean score, as if of one game; `chance` is the win probability before all of them. The sum
     of the games' gains would overshoot: with the usual 16 points the ratings of two players diverge from 43 games an

@@ -1,4 +1,4 @@
-"""Action masks: True = allowed. A mask is a tree like the action.
+"""Action masks: trees of booleans like the action, True where an action is allowed.
 
 Discrete: [n]. MultiDiscrete: [sum of nvec], components concatenated. MultiBinary of k bits: [2 k], for each bit whether
 0 and whether 1 is allowed. Box: [1], always True. Dict and Tuple: a dict and a tuple of these.

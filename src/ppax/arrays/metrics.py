@@ -178,15 +178,15 @@ def merge(one: Summary, other: Summary) -> Summary:
 
 
 def each(names: Mapping[str, str], *reductions: str) -> np.ndarray:
-    """Return a mask [k] bool that is True where a metric of `names` (name -> reduction) has one of `reductions`."""
+    """Return a mask [k] of the metrics of `names` (name -> reduction) that have one of the `reductions`."""
     return np.array([kind.partition(" ")[0] in reductions for kind in names.values()], bool)
 
 
 def counts_of(kinds: Mapping[str, str]) -> np.ndarray:
-    """Return, for each metric of `kinds`, the column of the number of episodes that belongs to it, [k].
+    """Return the index, for each metric of `kinds`, of the column that has its number of episodes, [k].
 
-    `kinds` has reductions by name. The number is the metric "episodes" with the same suffix, such as that of a group;
-    column 0 where there is none.
+    `kinds` has reductions by name. The column is that of the metric "episodes" with the same suffix, such as a group's
+    name; 0 where there is none.
     """
     every = list(kinds)
     episodes = ["episodes" + name.removeprefix(name.partition("/")[0]) for name in every]
@@ -194,10 +194,11 @@ def counts_of(kinds: Mapping[str, str]) -> np.ndarray:
 
 
 def between(totals: Summary, metrics: Summary) -> Array:
-    """Return what to add to the sums of squared deviations of two sets of episodes when the sets are pooled, [k].
+    """Return the term [k] to add to two sums of squared deviations when two sets of episodes are pooled.
 
-    Each sum is about its own set's mean. The addition is the sum of squares of the two means around the common mean,
-    over all episodes; 0 for metrics that are no "std". `totals` and `metrics` are the two sets.
+    Each sum of deviations is taken from the mean of its own set. The term is the sum, over all episodes, of the squared
+    differences of the set's mean from the common mean; 0 for metrics whose reduction is not "std". `totals` and
+    `metrics` are summaries of the two sets.
     """
     kinds, every = totals.kinds(), list(totals.kinds())
     spread = each(kinds, "std")

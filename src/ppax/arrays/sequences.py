@@ -97,8 +97,9 @@ def sequential_sum(x: Array, discounts: Array, ended: Array) -> Array:
 def parallel_sum(x: Array, discounts: Array, ended: Array) -> Array:
     """Return the sums y_t = x_t + discount_t (1 - ended_t) y_{t+1} of one stream, [T], by an associative scan.
 
-    It takes log T rounds over all steps. A part of the stream is (sum of its rewards up to its first end, product of
-    its discounts, whether an episode ends in it); two neighbours join to one.
+    The scan takes log T rounds. Its elements stand for intervals of steps: (sum of the interval's rewards up to its
+    first end of an episode, product of its discounts, whether an episode ends in it); two neighbouring intervals join
+    to one.
     """
 
     def join(late: tuple[Array, Array, Array], early: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -112,7 +113,7 @@ def parallel_sum(x: Array, discounts: Array, ended: Array) -> Array:
 def nearest_divisors(total: int, wanted: int, unit: int = 1) -> str:
     """Return the end of an error message with the three divisors of `total` that are nearest to `wanted`.
 
-    With `unit`, which divides `total`, they are multiples of it.
+    The divisors are multiples of `unit`, which divides `total`.
     """
     divisors = (d for d in range(unit, total + 1, unit) if total % d == 0)
     nearest = sorted(sorted(divisors, key=lambda d: (abs(d - wanted), d))[:3])

@@ -132,7 +132,7 @@ def _counts(agents: Any) -> list[Any]:
 
 
 def _leaves(inner: Any) -> Iterator[str]:
-    """Yield messages about fields of an environment that are no numbers but should be, or static but not hashable."""
+    """Yield messages about fields of an environment: static fields that are not hashable, non-numeric leaves."""
     leaves, structure = jax.tree.flatten(inner)
     for leaf in leaves:
         if not isinstance(leaf, kinds.Number | np.ndarray | np.generic | jax.Array):
@@ -227,7 +227,7 @@ def check_repeats(env: VectorEnv, key: Key) -> CheckResult:
 
 
 def check_resets(env: VectorEnv, key: Key) -> CheckResult:
-    """Check that different keys give different initial states; if reset draws no random numbers, it does not apply."""
+    """Check that different keys give different initial states; skipped if reset draws no random numbers."""
     begin = jax.jit(jax.vmap(env.env.reset))(jax.random.split(key, RESETS))
     rows = [x.reshape(RESETS, -1) for _, x in labelled_leaves(_without_keys((begin.state, begin.obs)))]
     distinct = len({b"".join(x[i].tobytes() for x in rows) for i in range(RESETS)})

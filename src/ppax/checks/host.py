@@ -117,7 +117,7 @@ class Subject:
         return EnvEvent(copy.deepcopy(obs), _read(info))
 
     def random_action(self, info: dict[str, Any], rng: np.random.Generator) -> Any:
-        """Return a random action that info["action_mask"] allows; NoMask for something that is no mask."""
+        """Return a random action that info["action_mask"] allows; raise NoMask if that is not a valid mask."""
         try:
             rows = [sample_allowed(space, mask, rng) for space, mask in self.masks_of(info)]
         except ValueError as error:
@@ -157,7 +157,7 @@ class EnvTrace(NamedTuple):
 def subjects_of(env: HostEnv, count: int) -> tuple[tuple[Subject, ...], bool]:
     """Return at least `count` environments to check, one of each kind, and True if they are the user's own.
 
-    The user's own must not be closed; if False, they were made here.
+    Environments that the user has passed in must not be closed; if False, they were made here.
     """
     made = list(env.host.factories[: max(count, FEW)])
     if not env.host.unique:
@@ -170,7 +170,7 @@ def subjects_of(env: HostEnv, count: int) -> tuple[tuple[Subject, ...], bool]:
 def short_trace(subjects: Sequence[Subject]) -> EnvTrace:
     """Return a record of one reset and one step of each environment.
 
-    Where a reset gives something as action mask that is none, the record has the reset alone.
+    If a reset gives an invalid action mask, the record has the reset alone.
     """
     rng = np.random.default_rng(0)
     events: list[tuple[EnvEvent, ...]] = []
@@ -582,8 +582,8 @@ def all_checks(env: HostEnv | gymnasium.Env, key: Key) -> list[Check]:
 def declared_checks(env: HostEnv) -> list[Check]:
     """Return the results of the cheap checks that `fit` makes before training; EnvError where an environment raises.
 
-    [] if the environments of `env` exist already: then no second one is made, as for a robot or a licence there may be
-    none.
+    The result is [] if the user has passed in existing environments: then no second environment is made, which may be
+    impossible, as for a robot or a licence.
     """
     if env.host.running:
         return []

@@ -95,12 +95,12 @@ def none_of(problems: list[str], text: str, advice: str) -> CheckResult:
 
 
 def skip(why: str) -> CheckResult:
-    """Return the result of a check that does not apply, because of `why`."""
+    """Return the result of a check that does not apply, for the reason `why`."""
     return CheckResult(None, f"does not apply: {why}")
 
 
 def not_tried(name: str, why: str = "an earlier check failed") -> Check:
-    """Return the result of the check called `name` that could not run, because of `why`."""
+    """Return the result of the check called `name` that could not run, for the reason `why`."""
     return Check(name, None, f"not tried: {why}", None, "")
 
 

@@ -312,9 +312,9 @@ SIGMAS = 6.0  # allowed deviation of a mean score, in standard errors
 def scores(agent: PPO, learner: LearnerState, rows: PyTree, key: Key) -> tuple[Array, Array]:
     """Return sums over samples of d log p / d direction and of its square, [DIRECTIONS, rows] each.
 
-    Where log_prob is the density of the samples, the mean of each derivative is 0.
-    Directions are random changes of the parameters and features that `decide` reads. Along the distribution's own
-    fields the mean score need not be 0: they may depend on each other, as log-probabilities that sum to 1.
+    Where log_prob is the density of the samples, the mean of each derivative is 0. Directions are random changes of the
+    parameters and features that `decide` reads. For directions in the distribution's own fields the mean need not be 0,
+    because fields may depend on each other, as log-probabilities that sum to 1.
     """
     action_mask, count = rows[-1], rows[-2].shape[0]
     features = agent.policy(learner, *rows).features

@@ -230,8 +230,8 @@ def choose_groups(base: Config, arguments: Iterable[Argument]) -> Config:
 def choose_lists(base: Config, arguments: list[Argument]) -> tuple[Config, list[Argument]]:
     """Return `base` with the lists of parts that options such as `--log.to NAME ...` give, and the other arguments.
 
-    A part is a swappable component, such as a logger. One that `base` has already keeps its options; `none` is the
-    empty list.
+    A part is a swappable component, such as a logger. A part that `base` has already keeps its options; `none` is
+    the empty list.
     """
     flat, flags = dict(flatten(base)), {f"--{path}": path for path in LISTS}
     for argument in arguments:
@@ -250,7 +250,7 @@ def choose_lists(base: Config, arguments: list[Argument]) -> tuple[Config, list[
 def _names(argument: Argument, what: str) -> list[str]:
     """Return the names that the list of an argument gives, [] for `none`; ConfigError if there are none.
 
-    `what` says for the error what they are names of, such as "parts".
+    `what` is the kind of things named, such as "parts", for the error.
     """
     given = [one for word in argument.words for one in word.split(",") if one]
     if not given:

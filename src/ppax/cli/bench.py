@@ -116,7 +116,7 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
 def _share(stage: str, share: float) -> str:
     """Return a stage's share of the time as text, "not measurable" where nothing is left for the gradient steps.
 
-    Their time is what the other stages leave, which can be nothing on a busy machine.
+    The time of the gradient steps is the time of an iteration minus all other stages, which a busy machine can make 0.
     """
     return "not measurable" if stage == "gradient steps" and share == 0 else f"{share:.0%}"
 

@@ -70,7 +70,7 @@ def require_command(arguments: list[str]) -> None:
 
 
 def refusal(argument: str, known: Mapping[str, Option], target: str) -> str:
-    """Return the error text for `argument`, which is none of the run's options `known`, with the likely remedy."""
+    """Return the error text, with the likely remedy, for `argument`, which is not among the run's options `known`."""
     if not argument.startswith("-"):
         return f"{argument!r}: {target} is the target, and there is only one; options begin with --"
     name = option_path(argument.partition("=")[0].lstrip("-"))
@@ -129,7 +129,7 @@ def flagged(option: str, value: str) -> str:
 def resumable(run_dir: Callable[[], Path]) -> Iterator[None]:
     """Yield; a KeyboardInterrupt inside gets, as its text, the command that resumes the run.
 
-    It gets none where `run_dir()`, the run directory, has no run file yet.
+    The text stays empty where `run_dir()`, the run directory, has no run file yet.
     """
     try:
         yield

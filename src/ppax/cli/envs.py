@@ -67,7 +67,7 @@ def _shown(value: Any) -> str:
 
 
 def catalogue() -> dict[str, Any]:
-    """Return all environments, by how they come: "builtin", "registered" (by packages), "installed" (by suite).
+    """Return all environments by their origin: "builtin", "registered" (by packages) and "installed" (by suite).
 
     Two more entries are "broken", the suites that cannot be imported, with the error, and "extras", the suites that
     need an extra of ppax.

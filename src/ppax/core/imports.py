@@ -1,4 +1,4 @@
-"""Trust in what a configuration names outside of itself: code by its import path, files, servers.
+"""Trust in code (by import path), files and servers that a configuration names.
 
 A run file is data and may come from a stranger. It can name packages, paths and addresses; whether a package is
 imported, a file read or a server asked is the user's decision, in Python, on a command line or in a settings file. An
@@ -45,7 +45,7 @@ _objects: dict[str, Any] = {}  # those that `load` has found, by path: unlike cl
 
 
 class Untrusted(ConfigError):
-    """Error of packages, paths and addresses that the user does not trust; `names` are these, as `trust` takes them."""
+    """Error of packages, paths and addresses that the user does not trust; `names` has them in the form for `trust`."""
 
     def __init__(self, text: str, names: tuple[str, ...]):
         super().__init__(text)
@@ -55,8 +55,8 @@ class Untrusted(ConfigError):
 def trust(*names: str) -> None:
     """Allow run files to use `names`, which are packages, paths and addresses, for the rest of this process.
 
-    "my_package" allows the import of a package or module, and covers its modules and nothing else. What has a slash is
-    a path, "runs/teacher", which covers all that lies in it, or an address, "postgresql://me@host/studies" or
+    "my_package" allows the import of a package or module, and covers its modules and nothing else. A name with a slash
+    is a path, "runs/teacher", which covers all files in it, or an address, "postgresql://me@host/studies" or
     "//head:6379", which covers itself alone. Raises ConfigError for anything else, and for modules of Python's own
     library.
     """
@@ -98,9 +98,9 @@ def typed(names: Iterable[str], within: Iterable[Path] = ()) -> None:
 
 @contextlib.contextmanager
 def naming(arguments: Iterable[str]) -> Iterator[None]:
-    """Yield once; inside of this context, directories among a command line's arguments count as a stranger's.
+    """Yield once; inside of this context, directories among a command line's arguments count as untrusted.
 
-    The current directory is not searched for modules if it lies in one of them.
+    The current directory is not searched for modules if it lies in one of these directories.
     """
     before = set(_arguments)
     values = [part for one in arguments for part in (one, one.partition("=")[2])]
@@ -140,8 +140,8 @@ def _is_trusted(package: str) -> bool:
 def _may_be_beside(package: str) -> bool:
     """Return whether a package may be imported from the current directory: True if this command line trusts it.
 
-    Trust by a settings file is not enough, as it does not say where the package lies: a stranger's directory could have
-    one of the same name.
+    Trust by a settings file is not enough, because it does not say where the package lies: an untrusted directory could
+    hold a package of the same name.
     """
     return package in _beside
 
@@ -154,7 +154,7 @@ def places() -> set[str]:
 def holding() -> set[str]:
     """Return the directories of the configuration files that are read, except those that contain the user's home.
 
-    A home has files of many origins, so that lying in it is no sign of trust.
+    A home directory has files of many origins, so that a file in it need not be trusted.
     """
     home = os.path.realpath(os.path.expanduser("~"))
     return {folder for folder in _holding if not lies_in(home, folder)}
@@ -236,10 +236,10 @@ def _wherever(name: str, path: Path) -> str:
 
 
 def handed_over(folder: Path) -> Path | None:
-    """Return the directory that may be a stranger's and is `folder` or around it; None if there is none.
+    """Return an untrusted directory that is or contains `folder`; None if there is none.
 
-    It is a run or sweep directory, or one that the command line names. What a library looks for in the current
-    directory must not be found in it.
+    Untrusted are run and sweep directories, and directories that the command line names: libraries that look for files
+    in the current directory must not find any there.
     """
     real = Path(os.path.realpath(folder))
     for one in (real, *real.parents):
@@ -320,7 +320,7 @@ def names_module(name: object) -> bool:
 def registered(kind: str) -> dict[str, str]:
     """Return the parts of this kind that installed packages have registered: import paths by short name.
 
-    Nothing is imported for that.
+    No package is imported.
     """
     return _entry_points(tuple(sys.path)).get(kind, {})
 
@@ -329,7 +329,7 @@ def registered(kind: str) -> dict[str, str]:
 def _entry_points(search: tuple[str, ...]) -> dict[str, dict[str, str]]:
     """Return import paths of registered parts by kind and short name; `search` is `sys.path`, the key of the cache.
 
-    A name that two packages register is left out: neither may win.
+    A name that two packages register is left out.
     """
     found: dict[str, dict[str, set[str]]] = {}
     for point in metadata.entry_points(group=GROUP):
@@ -408,7 +408,7 @@ def _imported(module: str, text: str, take: Callable[[Any], Any] = lambda found:
 
 
 def _search_current_directory() -> None:
-    """Append the current directory to `sys.path`, unless it may be a stranger's."""
+    """Append the current directory to `sys.path`, unless it is or lies in an untrusted directory (`handed_over`)."""
     here = Path.cwd()
     if handed_over(here) is None:
         sys.path.append(str(here))  # it stays: worker processes import from there, too
@@ -418,7 +418,7 @@ def _search_current_directory() -> None:
 def _require_own(found: Any, text: str) -> None:
     """Raise ConfigError for a class or function that no trusted package defines, as `os.system` in a trusted module.
 
-    Other objects, such as instances, are what the trusted module has made of them. `text` begins the error.
+    Other objects, such as instances, are accepted, because the trusted module has made them. `text` begins the error.
     """
     inner = found.func if isinstance(found, functools.partial) else found
     if isinstance(inner, type | FunctionType | BuiltinFunctionType | MethodType):
@@ -430,7 +430,7 @@ def _require_own(found: Any, text: str) -> None:
 def _spec(package: str) -> machinery.ModuleSpec | None:
     """Return the import spec with which a new process would find a top-level package, None if it finds none.
 
-    Nothing is imported for that.
+    The package is not imported.
     """
     finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
     specs = (find(package, None) for find in finders if find is not None)
@@ -448,7 +448,7 @@ def _location(package: str) -> str:
 class Outside(NamedTuple):
     """Path, address or text in a configuration that names something outside of it, such as a file or a server.
 
-    A field of a part declares that it holds one, as `static(outside=PATH)`.
+    A part's field that holds such a value is declared with `static(outside=PATH)` or `static(outside=ADDRESS)`.
     """
 
     kind: str
@@ -465,7 +465,7 @@ class Outside(NamedTuple):
     def trusted(self) -> bool:
         """Whether this path or address may be used.
 
-        It may if the user trusts it or a directory around it, and a path also if it lies beside the run file.
+        It may be used if the user trusts it or a directory around it; a path also if it lies beside the run file.
         """
         if self.name in map(_without_password, places()):
             return True

@@ -309,7 +309,7 @@ def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def laid_over(values: Config, own: Config) -> Config:
-    """Return values by dotted path: those of `values`, replaced by those of `own`, which have priority.
+    """Return the values of two configurations by dotted path, where those in `own` replace those in `values`.
 
     Where one side has an empty table or list at a path and the other has entries below it, the entries stay; but an
     empty list in `own` removes entries of `values`.

@@ -31,7 +31,7 @@ PATH, ADDRESS = "path", "address"
 class Table(dict[str, Any]):
     """Table of a run file with free names, such as the arguments of a class: a hashable dict, lists in it are tuples.
 
-    It is for static fields, and must not be changed.
+    A Table is the value of a static field, and must not be changed.
     """
 
     def __init__(self, values: Mapping[str, Any] = MappingProxyType({})):
@@ -72,9 +72,9 @@ class Held:
 def number(doc: str = "", *, default: Any, anneal_to: str | None = None, **limits: float) -> Any:
     """Return the declaration of a field that holds a number in an equation: a traced leaf of its part's pytree.
 
-    So vmap can sweep it and a schedule can anneal it. `doc` is its description. `limits` are `low`, `high` (inclusive)
-    and `above` (exclusive), which `options.py` checks. `anneal_to` names another field, with the value at the end of
-    training, to which an agent's number is annealed linearly.
+    `jax.vmap` can sweep such a number, and a schedule can anneal it. `doc` is its description. `limits` are `low`,
+    `high` (inclusive) and `above` (exclusive), which `options.py` checks. `anneal_to` names another field, with the
+    value at the end of training, to which an agent's number is annealed linearly.
     """
     annealed = {} if anneal_to is None else {"anneal_to": anneal_to}
     return dataclasses.field(default=default, metadata={"doc": doc, **annealed, **limits})
@@ -218,7 +218,7 @@ def _same(value: Any) -> Any:
 def _explained(cls: type) -> Any:
     """Return the constructor of `cls`, with a TypeError for an unknown option that says what to write instead.
 
-    It also converts the values of fields that have a function for that.
+    The constructor also converts the values of fields that are declared with `convert`.
     """
     construct, fields = cls.__init__, dataclasses.fields(cls)  # type: ignore[misc,arg-type]
     known = [field.name for field in fields]

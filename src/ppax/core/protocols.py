@@ -228,7 +228,7 @@ class MadeForSpaces(Protocol):
 
 
 class Critic(Protocol):
-    """Protocol of critics: V of one observation from the network's value outputs [num_values], and the value loss."""
+    """Protocol of critics, which compute V and the value loss from the network's value outputs [num_values]."""
 
     @property
     def num_values(self) -> int:
@@ -255,8 +255,8 @@ class Critic(Protocol):
     def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
         """Return the critic's new state after a rollout with value targets [M, L], before the update's gradient steps.
 
-        V must not change by this: a change of the value head that compensates is returned, too, or None. `valid` [M, L]
-        is False where a target does not count, such as at autoreset steps.
+        V must stay the same: if the new state would change it, the result also has a compensating change of the value
+        head. `valid` [M, L] is False where a target does not count, such as at autoreset steps.
         """
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
@@ -321,12 +321,13 @@ class Minibatches(Protocol):
 
     @property
     def num_minibatches(self) -> int | None:
-        """Number of minibatches, so of gradient steps, in one epoch; None: all sequences / `size`."""
+        """Number of minibatches (and of gradient steps) in one epoch; None: number of sequences divided by `size`."""
 
     def size(self, sequences: int, length: int) -> int:
         """Return the number of sequences in each minibatch, padding included, of a rollout of `sequences`.
 
-        A sequence has `length` steps. Raises ConfigError where the rollout cannot be divided so.
+        A sequence has `length` steps. Raises ConfigError where the rollout cannot be divided into minibatches of this
+        size.
         """
 
     def __call__(self, batch: Batch, key: Key) -> MinibatchIndices:
@@ -613,16 +614,16 @@ class Artifact(NamedTuple):
 
 @runtime_checkable
 class StopCondition(Protocol):
-    """Protocol of conditions that end a run. One may be used in many runs: its state is passed in and returned."""
+    """Protocol of conditions that end a run. Their state is passed in and returned, so that many runs can share one."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the metrics that this stop condition reads."""
 
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """Return the condition's state after the log row `row`; `before` is its state after the row before.
+        """Return the condition's state after the log row `row`; `before` is its state after the previous row.
 
-        Before the first row that is `ConditionState()`. `state` is the training state at this row.
+        At the first row, `before` is `ConditionState()`. `state` is the training state at this row.
         """
 
 
@@ -638,10 +639,10 @@ class ConditionState(NamedTuple):
 
 @runtime_checkable
 class Search(Protocol):
-    """Protocol of searches, which decide during a sweep which of its members (runs) train on, and with what values.
+    """Protocol of searches, which decide during a sweep which of its members (runs) go on, and with what values.
 
-    These are the settings in the table `[search]`, hashable. Decisions are a pure function of the settings and of the
-    standings (the members' scores and values): a resumed sweep makes the same ones again.
+    A search holds the settings of the table `[search]`, and is hashable. Its decisions are a pure function of these
+    settings and of the standings (the members' scores and values), so that a resumed sweep makes them again.
     """
 
     @property

@@ -51,7 +51,7 @@ class Transition:
 
 
 class Played(NamedTuple):
-    """Every step of an environment whose agents act in turns, as they were played.
+    """Record of every step of an environment whose agents act in turns, in the order of play.
 
     The rows of the rollout are decisions only: the steps in which a player (an agent inside the environment) acts, each
     with all rewards until that player's next decision.
@@ -332,9 +332,9 @@ class LossOutput(NamedTuple):
 
 
 def printable(text: str, kept: str = "") -> str:
-    """Return `text` with each control character replaced, as those could steer a terminal or reverse its text.
+    """Return `text` with its control characters replaced, which could change how a terminal shows it.
 
-    Characters of `kept` stay.
+    Characters in `kept` are not replaced.
     """
     return "".join(sign if sign.isprintable() or sign in kept else "\N{REPLACEMENT CHARACTER}" for sign in text)
 

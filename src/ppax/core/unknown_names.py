@@ -46,7 +46,7 @@ class SettingNames(NamedTuple):
 
     @property
     def difference(self) -> str:
-        """Text from a comma on that says how this setting differs in meaning from elsewhere; "" if it does not."""
+        """Text, beginning with a comma, on how this setting differs in meaning from other libraries; else ""."""
         return f", {self.note}" if self.note else ""
 
     @property
@@ -61,7 +61,7 @@ class SettingNames(NamedTuple):
 
 
 def refusing_unknown(function: Callable[P, T]) -> Callable[P, T]:
-    """Return `function` so that an unknown keyword argument raises a TypeError that says what to write instead."""
+    """Return `function`, changed to raise for unknown keyword arguments a TypeError that says what to write instead."""
     names = list(inspect.signature(function).parameters)
 
     @functools.wraps(function)
@@ -110,7 +110,7 @@ def meaning(name: str) -> SettingNames | None:
 def own_name(name: str) -> str:
     """Return the last name of the ppax option that `name`, of another library, stands for.
 
-    It is `name` itself where that is unknown.
+    An unknown `name` is returned unchanged.
     """
     row = meaning(name)
     return row.name if row and row.option else name

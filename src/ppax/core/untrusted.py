@@ -91,7 +91,7 @@ def from_toml(text: str) -> dict[str, Any]:
 def from_yaml(text: str) -> Any:
     """Return parsed YAML: tables with texts as keys, lists, and scalars by the core schema of YAML 1.2.
 
-    So 1e-3 is a number and `off` a text, which YAML 1.1 reads otherwise. Only PyYAML's parser is used, whose events
+    In YAML 1.2, unlike in 1.1, 1e-3 is a number and `off` is a text. Only PyYAML's parser is used, whose events
     are text; nothing is constructed by a tag. Raises ValueError for malformed YAML, more than YAML_LIMIT characters,
     repeated keys, several documents, and for tags, anchors and aliases, a few of which would make a table of any size;
     ImportError, which names the extra, without PyYAML.

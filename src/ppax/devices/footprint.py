@@ -59,8 +59,7 @@ def peak_memory_mb() -> float:
 def footprint(state: TrainState, devices: int = 1) -> Footprint:
     """Return a lower bound on the memory of training from `state`, whose arrays may be shapes.
 
-    It counts all `devices` over which training is sharded, each with a copy of the learner, as if they shared one
-    memory.
+    The bound is the sum over all `devices` over which training is sharded, each with a copy of the learner.
     """
     seen = _nbytes((state.actor.obs, state.actor.action_mask))
     streams = int(state.actor.first.shape[0])
@@ -130,7 +129,7 @@ def _free_bytes() -> int | None:
 
 
 def _groups() -> list[Path]:
-    """Return the directories of this process's control group (cgroup v2) and its parents."""
+    """Return the directories of this process's cgroup (Linux control group, v2) and of the parent cgroups."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Hoisting: operations of a loop's body that read only the loop's inputs are done for all steps at once, before it.
+"""Hoisting: operations of a loop's body that read only the loop's inputs are moved out, and done for all steps at once.
 
 An example: a step draws random numbers from its own key, without the loop's state. With few streams (agents in
 environments) the draws are a dozen tiny kernels in every step; before the loop, a dozen kernels draw for all steps.

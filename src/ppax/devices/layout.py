@@ -133,10 +133,10 @@ class Program:
     def rows(self, seq_len: int, compute_dtype: str, obs: PyTree = (), network: Any = None) -> int:
         """Return the number of rows of a minibatch whose gradient is computed at once (gradient accumulation).
 
-        On an accelerator it is all rows, on a CPU as many as fit its cache; fewer if `obs` [M, L, ...] has large
-        images. With sequences it matters whether the memory of `network` computes products for all steps at once, as
-        its attribute `steps_at_once` says; a network without it does not. The numbers are the platform's
-        (devices/platforms.py).
+        On an accelerator these are all rows; on a CPU, as many as fit its cache, and fewer if `obs` [M, L, ...] has
+        large images. With sequences the number depends on whether the memory of `network` computes matrix products for
+        all steps at once (its attribute `steps_at_once`; if missing, False). The platform's rules are in
+        devices/platforms.py.
         """
         if self.chunk_rows is not None:
             return self.chunk_rows

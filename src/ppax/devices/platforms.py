@@ -1,7 +1,7 @@
-"""Rules of compiled programs by platform, as data: no rule changes results, except by rounding.
+"""Rules by which programs are built on each platform (CPU, GPU, TPU), as data; they change results only by rounding.
 
-Those of a CPU are measured (benchmarks/NOTES.md). Some of those of accelerators are measured on an NVIDIA H100, and the
-others follow from how such devices work (docs/accelerators.md); `python benchmarks/accelerator.py` measures them.
+The rules for CPUs are measured (benchmarks/NOTES.md). Some rules for accelerators are measured on an NVIDIA H100, and
+the others follow from how such devices work (docs/accelerators.md); `python benchmarks/accelerator.py` measures them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CPU_INFO = Path("/proc/cpuinfo")  # Linux
 
 
 class ChunkRule(NamedTuple):
-    """Sizes of chunks in gradient accumulation: of the part of a minibatch whose gradient is computed at once."""
+    """Sizes of a chunk in gradient accumulation, the part of a minibatch whose gradient is computed at once."""
 
     rows_alone: int  # rows per chunk of a program on one device
     rows_split: int  # rows per chunk and device of a program on several
@@ -104,8 +104,8 @@ def rules() -> Rules:
 def float32_precision() -> jax.lax.Precision | None:
     """Return the precision of float32 products: the highest where the platform would round their factors, else None.
 
-    None leaves it to JAX, as does a set `jax_default_matmul_precision`. Rounded factors lose observations that differ
-    by little.
+    None leaves the precision to JAX; it is also None where the user has set `jax_default_matmul_precision`. With
+    rounded factors, observations that differ by little would become equal.
     """
     unset = jax.config.jax_default_matmul_precision is None  # type: ignore[attr-defined]
     return jax.lax.Precision.HIGHEST if rules().rounds_float32 and unset else None
@@ -120,9 +120,9 @@ def float32_products() -> AbstractContextManager[None]:
 
 
 def bfloat16_unit() -> bool:
-    """Return whether this processor multiplies bfloat16 matrices faster than float32 ones, by its flags.
+    """Return whether this CPU, by its flags, multiplies bfloat16 matrices faster than float32 matrices.
 
-    They are known on Linux only; it is False elsewhere, and on accelerators.
+    The flags are known on Linux only; the result is False on other systems, and on accelerators.
     """
     units = rules().bfloat16_units
     if not units or not CPU_INFO.exists():

@@ -25,8 +25,8 @@ Tree = TypeVar("Tree")
 def join(coordinator: str | None = None, process: int | None = None, of: int | None = None) -> None:
     """Join the processes of one run, before anything else uses JAX.
 
-    `coordinator` is HOST:PORT of process 0, `process` the number of this one, `of` how many there are; without
-    arguments JAX finds them itself (SLURM, Open MPI, Cloud TPU; Kubernetes with the package kubernetes). Raises
+    `coordinator` is HOST:PORT of process 0, `process` the index of this process, `of` the number of processes; without
+    arguments JAX finds all three (SLURM, Open MPI, Cloud TPU; Kubernetes with the package kubernetes). Raises
     ConfigError for an incomplete set, and where JAX cannot connect.
     """
     given = {"coordinator": coordinator, "process": process, "of": of}

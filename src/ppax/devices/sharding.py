@@ -154,7 +154,7 @@ def split(
 ) -> Callable[..., Any]:
     """Return `function` as a `shard_map` over `devices` devices, where it sees its device's shard of its arguments.
 
-    The specs of arguments and results are trees of SPLIT (along the leading axis) and SAME (on all devices).
+    `in_specs` and `out_specs` are trees of SPLIT (sharded along the leading axis) and SAME (replicated on all devices).
     """
     mesh = _mesh(devices, axis)
     if devices == num_cores():
@@ -163,7 +163,7 @@ def split(
 
 
 def place_on_devices(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
-    """Return `tree` sharded as the results of `split` are, so that the first call has the same shardings as later ones.
+    """Return `tree` sharded like results of `split`, so that a first call gets the same shardings as later calls.
 
     `specs` are trees of SPLIT (along the leading axis) and SAME (on all devices); on one device nothing changes.
     """
@@ -221,8 +221,7 @@ def local(tree: Any) -> Any:
 def available() -> int:
     """Return the number of devices over which `split` can shard a program.
 
-    It is 1 inside a `shard_map` or `pmap` of the user, and in `jax.disable_jit`, where one operation runs after the
-    other.
+    The number is 1 inside a `shard_map` or `pmap` of the user, and under `jax.disable_jit`.
     """
     if jax.config.jax_disable_jit or jax.sharding.get_abstract_mesh().manual_axes:  # type: ignore[attr-defined]
         return 1

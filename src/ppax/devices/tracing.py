@@ -1,8 +1,8 @@
-"""Ways to hand functions to JAX: traced anew, compiled ahead of time, without checks for NaN and infinity.
+"""Functions that trace a function anew, compile it ahead of time, or switch off JAX's checks for NaN and infinity.
 
-JAX keeps a traced program by the function's identity and its arguments. It does not see that something else has changed
-which tracing reads: an attribute of a class, a global variable of a module, a replaced method. Tracing takes a fraction
-of the time of compiling, and an equal program is found in the cache on disk (storage/cache.py).
+JAX caches a traced program by the function's identity and its arguments. It does not notice a change of anything else
+that tracing reads, such as an attribute of a class, a global variable of a module or a replaced method. Tracing takes a
+fraction of the time of compiling, and an equal program is found in the cache on disk (storage/cache.py).
 """
 
 from __future__ import annotations

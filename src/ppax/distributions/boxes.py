@@ -22,7 +22,7 @@ class Bounds(NamedTuple):
 def bounds_of(space: spaces.Box) -> Bounds:
     """Return the bounds of a Box of floats, rounded inwards to numbers that compiled float32 programs represent.
 
-    It changes float64 bounds, and subnormal numbers, which compiled programs treat as 0.
+    Rounding changes float64 bounds, and subnormal numbers, which compiled programs treat as 0.
     """
     low, high = (np.ravel(bound).astype(np.float64) for bound in (space.low, space.high))
     with np.errstate(over="ignore"):  # numbers beyond the float32 range become infinite
@@ -39,7 +39,7 @@ def bounds_of(space: spaces.Box) -> Bounds:
 def centre_and_half(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return centre and half width of each dimension of a Box, [d] float64 each.
 
-    They are 0 and infinity in a dimension without bounds, and both infinite in one with a single bound.
+    A dimension without bounds has centre 0 and half width infinity; in a dimension with one bound, both are infinite.
     """
     free = np.isinf(low) & np.isinf(high)
     a, b = (np.where(free, 0.0, x) for x in (low, high))

@@ -89,7 +89,7 @@ class Joint:
         return self._each(lambda component, own: component.env_action(own), action)
 
     def metrics(self) -> dict[str, Array]:
-        """Return the components' diagnostics by name, [...] each: the mean over those components that have it."""
+        """Return diagnostics by name, [...] each: means over the components that have a diagnostic of this name."""
         parts = self._each(lambda component: component.metrics())
         tables = list(parts.values()) if isinstance(parts, dict) else list(parts)
         names = dict.fromkeys(name for table in tables for name in table)

@@ -19,7 +19,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 class DiagonalNormal:
     """Distribution of a normal vector u with a mean and a log standard deviation for each of its d dimensions.
 
-    The axis of dimensions exists with d = 1, too.
+    Arrays have an axis of dimensions [..., d] even with d = 1.
     """
 
     mean: Array  # [..., d]
@@ -82,7 +82,7 @@ class Normal(DiagonalNormal):
         return self.normal_entropies().sum(axis=-1)
 
     def env_action(self, action: Array) -> Array:
-        """Return `action` [..., d], a sample of a normal distribution, clipped to the box, in the box's shape."""
+        """Return the unclipped `action` [..., d] clipped to the box, in the box's shape."""
         return into_box(action, self.low, self.high, self.shape, self.dtype)
 
 

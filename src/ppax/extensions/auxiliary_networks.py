@@ -36,8 +36,8 @@ def init_network(
 ) -> Params:
     """Return random parameters of an extension's own network: an encoder like the agent's, and layers after it.
 
-    `encoder` are the encoder's parameters, of the form of those of the agent's `network`. After it come hidden layers
-    of the widths `hidden`, and a linear layer with `outputs` outputs.
+    `encoder` are the encoder's parameters, in the form of the encoder of the agent's `network`. Hidden layers of the
+    widths `hidden` follow, then a linear layer with `outputs` outputs.
     """
     features = jax.eval_shape(lambda: as_vector(network.encode(encoder, example_of(observation_space))))
     hidden_key, last_key = jax.random.split(key)
@@ -57,7 +57,7 @@ def network_outputs(network: Network, params: Params, hidden: tuple[int, ...], o
 
 
 def as_vector(tree: PyTree) -> Array:
-    """Return all arrays of `tree`, those of one step, as one vector in float32."""
+    """Return all arrays of `tree`, which belong to one step, joined to one float32 vector."""
     return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(in_float32(tree))])
 
 
@@ -97,7 +97,7 @@ def train_network(
 ) -> TrainedNetwork:
     """Return a network's parameters after training on the mean of `row_losses` over the rows [N] that are `valid`.
 
-    It takes `num_epochs` epochs of `num_minibatches` gradient steps. `row_losses(params, obs, index)` returns the
+    Training takes `num_epochs` epochs of `num_minibatches` gradient steps. `row_losses(params, obs, index)` returns the
     losses of a minibatch's rows; `index` are their places among the N rows, and `obs` their observations. A minibatch
     without a valid row changes nothing.
     """

@@ -2,7 +2,7 @@
 
 Haarnoja et al. 2018, section 5, https://arxiv.org/abs/1812.05905: gradient descent of log alpha on alpha (H - target),
 whose slope by log alpha is taken without its factor alpha, as implementations do. Here alpha is the weight of PPO's
-entropy bonus, and it takes one step an update, on the mean entropy of the update's gradient steps.
+entropy bonus. One step of this descent is taken per update, on the mean entropy of the update's gradient steps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class EntropyTarget(Extension):
     )
 
     def check(self, agent: Any) -> None:
-        """Raise ConfigError if the agent's ent_coef is 0: the entropy target multiplies it, so that it would stay 0."""
+        """Raise ConfigError if the agent's ent_coef is 0: the extension multiplies ent_coef, which would stay 0."""
         if isinstance(agent.ent_coef, int | float) and agent.ent_coef == 0.0:
             raise ConfigError(
                 "ent_coef = 0: entropy_target multiplies it; give the value to begin with, such as ent_coef = 0.01"

@@ -1,6 +1,6 @@
 """Activation regularisation: an L2 penalty on the features. Merity et al. 2017, https://arxiv.org/abs/1708.01009
 
-It is called AR there. Here the mean square takes the place of the norm, so that `coef` does not depend on the width.
+The paper calls it AR. Here the mean square takes the place of the norm, so that `coef` does not depend on the width.
 """
 
 from __future__ import annotations

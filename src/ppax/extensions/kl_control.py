@@ -40,7 +40,7 @@ class KLState(NamedTuple):
 
 @part
 class Stopped:
-    """Optimiser that changes nothing where `stopped` [] is True: neither parameters nor its state."""
+    """Optimiser that changes neither parameters nor its own state where `stopped` [] is True."""
 
     optimizer: Optimizer
     stopped: Array
@@ -48,7 +48,7 @@ class Stopped:
     elementwise: ClassVar[bool] = False
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """Return the optax transformation of `optimizer`, which changes nothing where `stopped`."""
+        """Return the optax transformation of `optimizer`, changed to do nothing where `stopped` is True."""
         return frozen_where(self.optimizer(learning_rate), lambda epoch: self.stopped)
 
 
@@ -85,7 +85,7 @@ class KLControl(Extension):
     def needs_latest_policy(self) -> str:
         """Name of the first option of KLControl that is on, such as "target_kl"; "" if none is.
 
-        Its options compare with the policy that acted, which must then be the latest one.
+        The options compare the current policy with the policy that acted, which must be that of the last update.
         """
         return next((name for name in CONTROLS if getattr(self, name) is not None), "")
 
@@ -125,7 +125,7 @@ class KLControl(Extension):
     def adapt(self, agent: Any, inner: KLState) -> Any:
         """Return the agent with learning rate and kl_coef of its loss multiplied by the factors that `inner` holds.
 
-        Where the early stop ends the actor's steps alone, the actor's optimiser changes nothing after it.
+        If the early stop is for the actor alone, the actor's optimiser changes nothing after the stop.
         """
         if inner.rate is not None:
             agent = dataclasses.replace(agent, learning_rate=agent.learning_rate * inner.rate)

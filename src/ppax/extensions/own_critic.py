@@ -56,7 +56,8 @@ class OwnCriticState(NamedTuple):
 class OwnCritic(Extension):
     """Own critic of an intrinsic reward, besides PPO's. Burda et al. 2018, https://arxiv.org/abs/1810.12894
 
-    Its advantages, by GAE over intrinsic rewards alone, are added to those of the environment's rewards.
+    This critic's advantages, by GAE over intrinsic rewards alone, are added to PPO's advantages of the environment's
+    rewards.
     """
 
     reward: Extension = slot(
@@ -66,12 +67,12 @@ class OwnCritic(Extension):
     gae_lambda: Scalar = number("GAE lambda of intrinsic rewards", default=0.95, low=0.0, high=1.0)
     learning_rate: Scalar = number("learning rate of this critic", default=1e-3, low=0.0)
     episodic: bool = static(
-        "end the stream with an episode, by truncation with a bootstrap value; false: go on into the next",
+        "end intrinsic returns with an episode, bootstrapped at a truncation; false: go on into the next",
         default=False,
     )
     num_epochs: int = static("passes of this critic over each rollout", default=4, low=1)
     num_minibatches: int = static("gradient steps of this critic in one pass", default=4, low=1)
-    hidden: tuple[int, ...] = static("widths of its hidden layers after the encoder", default=(64,), low=1)
+    hidden: tuple[int, ...] = static("widths of this critic's hidden layers after the encoder", default=(64,), low=1)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
         """Return OwnCritic's first state: that of the intrinsic reward, and a critic with random parameters."""
@@ -134,8 +135,8 @@ class OwnCritic(Extension):
     def _values_of(self, network: Network, state: OwnCriticState, rollout: Rollout) -> tuple[Array, Array]:
         """Return the own critic's V of the observation of each step, and of the observation after it, [T, B] each.
 
-        Where the observation after a step is not known, both are V of the step's own observation. With `episodic`, it
-        counts as not known if it is already one of the next episode.
+        Where the observation after a step is not known, both are V of the step's own observation. With `episodic`, the
+        observation also counts as not known if it already belongs to the next episode.
         """
         valid = rollout.steps.valid
         after, known = following_in_episode(rollout) if self.episodic else following(rollout)

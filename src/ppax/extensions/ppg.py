@@ -78,9 +78,9 @@ class PPG(Extension):
     beta_clone: Scalar = number("weight of KL(policy before the phase || policy)", default=1.0, low=0.0)
     learning_rate: Scalar = number("learning rate of the phase, whose optimiser is Adam", default=5e-4, low=0.0)
     every: int = static("iterations from one phase to the next (N_pi)", default=32, low=1)
-    num_epochs: int = static("epochs over these rollouts in one phase (E_aux)", default=6, low=1)
+    num_epochs: int = static("epochs over the phase's rollouts in one phase (E_aux)", default=6, low=1)
     rollouts: int = static(
-        "rollouts that a phase learns from, the last ones; at most `every`, as in the paper; above 1 they are stored",
+        "number of last rollouts that a phase learns from; at most `every`, as in the paper; above 1 they are stored",
         default=1,
         low=1,
     )
@@ -224,8 +224,8 @@ def actor_features(features: PyTree) -> PyTree:
 def with_rollout(ring: Batch | tuple[()], batch: Batch, rollouts: int, number: Array) -> Batch:
     """Return the ring buffer [rollouts, M, L] of the last rollouts with `batch` [M, L] in the place of the oldest.
 
-    `number` [] counts the rollouts before this one. If `ring` is (), there is no buffer yet: a new one is made, whose
-    other places have no valid rows.
+    `number` [] is the number of rollouts before this one. If `ring` is (), a new buffer is made, whose other places
+    have no valid rows.
     """
     # every field that a minibatch sampler may read, but not inputs of other extensions
     steps = dataclasses.replace(batch.steps, final_value=None, extras=())

@@ -1,6 +1,6 @@
 """Reward spreading: an extension in which each reward counts for earlier steps of its episode, too.
 
-The share of a step becomes geometrically less with its distance from the reward.
+A step's share of a reward decreases geometrically with the number of steps between them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ class RewardSpreading(Extension):
     It changes the objective: each reward counts up to 1 / (1 - decay) times.
     """
 
-    decay: Scalar = number("share of a reward that the step before it gets", default=0.5, low=0.0, high=1.0)
+    decay: Scalar = number(
+        "share of a reward that the step before the reward's step gets", default=0.5, low=0.0, high=1.0
+    )
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
         """Return the rewards [T, B], each spread over the steps before it in its episode and rollout."""

@@ -53,10 +53,12 @@ class RND(Extension):
 
     coef: Scalar = number("weight of the intrinsic reward; the environment's has weight 1", default=0.2, low=0.0)
     gamma: Scalar = number(
-        "discount factor of the sum whose std scales the intrinsic reward", default=0.99, low=0.0, high=1.0
+        "discount factor of the sum of intrinsic rewards whose std scales them", default=0.99, low=0.0, high=1.0
     )
     learning_rate: Scalar = number("learning rate of the predictor", default=1e-3, low=0.0)
-    episodic: bool = static("end that discounted sum with an episode, instead of going on into the next", default=False)
+    episodic: bool = static(
+        "end the discounted sum of `gamma` with an episode, instead of going on into the next", default=False
+    )
     num_epochs: int = static("passes of the predictor over each rollout", default=4, low=1)
     num_minibatches: int = static("gradient steps of the predictor in one pass", default=4, low=1)
     embedding: int = static("outputs of the target network", default=64, low=1)
@@ -157,7 +159,7 @@ def scale_rewards(
 ) -> Scaled:
     """Return `reward` [T, B] divided by the running standard deviation of its discounted sum.
 
-    It is section 2.4 of the paper on RND. The returned statistics are `stats` with these steps. `trace` [B] is the
+    Section 2.4 of the paper on RND. The returned statistics are `stats` with these steps. `trace` [B] is the
     discounted sum before these steps in each stream (one agent in one environment). If `episodic`, the sum begins anew
     with each episode, also if the reset was between two rollouts; otherwise it goes on. Steps that are not valid have
     no reward and are left out.
@@ -174,8 +176,8 @@ def discounted_so_far(
 ) -> tuple[Array, Array]:
     """Return the discounted sum of one stream's rewards after all steps, [], and after each step, [T].
 
-    A stream is one agent in one environment. `trace` [] is the sum before these steps. With `episodic` it begins anew
-    where `first` [T], at first steps of episodes.
+    A stream is one agent in one environment. `trace` [] is the sum before these steps. With `episodic` the sum begins
+    anew where `first` [T] is True, at first steps of episodes.
     """
 
     def step(before: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:

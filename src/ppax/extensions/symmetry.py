@@ -1,8 +1,8 @@
 """Symmetry: the policy mirrors its action in a mirrored state. Mittal et al. 2024, https://arxiv.org/abs/2403.04359
 
-Section III there: data augmentation, which is the loss over mirrored transitions, too; and the mirror loss of Yu et al.
-2018, https://arxiv.org/abs/1801.08093, eq. 4. A mirrored row keeps advantage, value target and the log-probability of
-the action in the original: the policy that acted is taken to be symmetric.
+Section III of the paper: data augmentation, which adds the loss over mirrored transitions; and the mirror loss of Yu et
+al. 2018, https://arxiv.org/abs/1801.08093, eq. 4. A mirrored row keeps advantage, value target and the log-probability
+of the action in the original: the policy that acted is taken to be symmetric.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class Symmetry(Extension):
     """
 
     observation: tuple[int, ...] = static("mirror image of an observation: signed places, counted from 1", default=())
-    action: tuple[int, ...] = static("mirror image of an action, in the same way; Discrete: of the choices", default=())
+    action: tuple[int, ...] = static(
+        "mirror image of an action: signed places, counted from 1; for Discrete a permutation of the choices",
+        default=(),
+    )
     augmentation_coef: Scalar | None = number(
         "weight of the loss over mirrored rows, added to that over the rows; none: off", default=1.0, low=0.0
     )

@@ -1,4 +1,4 @@
-"""Minibatches from a rollout: cut into sequences, invalid rows zeroed, advantages standardised and weighted."""
+"""Minibatches of a rollout: functions that cut it into sequences, and standardise and weigh a minibatch's rows."""
 
 from __future__ import annotations
 
@@ -59,28 +59,28 @@ class Minibatch(NamedTuple):
 
 
 class RowMasks(NamedTuple):
-    """Masks of the rows of a rollout or minibatch: one of the rows that the critic learns from, one for the policy."""
+    """Two masks of the rows of a rollout or minibatch: rows that train the critic, and rows that train the policy."""
 
     valid: Array  # [M, L] rows of the critic
     acting: Any  # [M, L] rows of the policy (masks.acting); None: all valid rows
 
     @property
     def policy(self) -> Array:
-        """Return the mask of the rows that the policy learns from, [M, L]: valid rows in which an action is allowed."""
+        """Return the mask of the rows that the policy learns from, [M, L]: valid rows with an allowed action."""
         return self.valid if self.acting is None else self.acting
 
 
 def row_masks(steps: Transition) -> RowMasks:
-    """Return the masks of the rows of `steps` [M, L] that the critic learns from, and that the policy learns from."""
+    """Return the masks of those rows of `steps` [M, L] that train the critic, and of those that train the policy."""
     return RowMasks(steps.valid, masks.acting(steps))
 
 
 def make_minibatch(rows: RowMasks, normalize_advantage: str, targets: Targets, drawn: MinibatchIndices) -> Minibatch:
-    """Return the minibatch of the sequences `drawn`, with its targets, and the weights of its rows in the loss.
+    """Return the minibatch of the sequences `drawn` [m], with its targets, and the weights of its rows in the loss.
 
-    `rows` and `targets` are those of the whole rollout. Advantages are standardised over the rollout or the minibatch,
-    or not, as `normalize_advantage` says ("rollout", "minibatch", "off"), and multiplied by the sampler's weights for
-    advantages, if it has any.
+    `rows` and `targets` are those of the whole rollout [M, L]. `normalize_advantage` says whether advantages are
+    standardised over the "rollout", over the "minibatch", or not ("off"). If the sampler has given weights for
+    advantages, advantages are then multiplied by them.
     """
     targets = standardize_over_rollout(targets, rows.policy, normalize_advantage)
     index, weight, advantage_weight = drawn
@@ -115,7 +115,7 @@ def row_weights(rollout: RowMasks, minibatch: RowMasks, importance: Array | None
 
 
 def _proportion(rows: RowMasks) -> Array:
-    """Return the number of valid rows over the number of rows with an allowed action, []."""
+    """Return the ratio [] of two numbers of rows: valid rows divided by rows with an allowed action."""
     valid, acting = (x.sum(dtype=jnp.float32) for x in (rows.valid, rows.acting))
     return valid / jnp.maximum(acting, 1.0)
 
@@ -124,10 +124,10 @@ ALIKE = 4e-6  # std / |mean| below which float32 advantages are equal: a mean of
 
 
 def standardize(advantage: Array, rows: Array, weight: Array | None = None) -> Array:
-    """Return advantages with weighted mean 0 and population std 1 over the entries where `rows` is True.
+    """Return `advantage` [m, L], shifted and scaled to weighted mean 0 and std 1 over the entries where `rows` is True.
 
     With fewer than 2 such entries, advantages are unchanged. Equal advantages become 0: their std is only the rounding
-    error of their mean. `weight` None: all weights are 1.
+    error of their mean. `rows` and `weight` are [m, L]; with `weight` None, all weights are 1.
     """
 
     def mean(x: Array) -> Array:
@@ -153,7 +153,7 @@ def standardize_over_rollout(targets: Targets, acting: Array, normalize_advantag
 
 
 def pick(valid: Array, index: Array) -> Array:
-    """Return `valid` [M, L] of the sequences `index` [m], as [m, L]; the index M is padding, with invalid rows only."""
+    """Return the masks [m, L] of the sequences `index` [m], from `valid` [M, L]; the index M is padding: all False."""
     return valid[index] & (index < valid.shape[0])[:, None]
 
 
@@ -172,9 +172,9 @@ class Following(NamedTuple):
 def following(rollout: Rollout) -> Following:
     """Return the observation after each step [T, B] of a rollout, and a mask of where it is known.
 
-    After an episode's last step it is the final observation; where a host environment resets in the same step, it is
-    the first one of the next episode. It is not known after steps that are not `valid` (autoreset steps), and where it
-    has entries that are not finite, which PPO tolerates after a termination.
+    After an episode's last step this is the episode's final observation or, where a host environment resets in the same
+    step, the first observation of the next episode. It is not known after steps that are not `valid` (autoreset steps),
+    and where it has entries that are not finite, which PPO tolerates after a termination.
     """
     steps = rollout.steps
     obs = jax.tree.map(lambda x, last: jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)
@@ -185,10 +185,10 @@ def following(rollout: Rollout) -> Following:
 
 
 def following_in_episode(rollout: Rollout) -> Following:
-    """Return the observation after each step [T, B] of a rollout, and a mask of where it is known.
+    """Return the observation after each step [T, B] in the same episode, and a mask of where it is known.
 
-    As `following`, but never one of the next episode: where environments reset in the same step, the observation after
-    an episode's last step counts as not known.
+    This is the result of `following`, except where a host environment resets in the same step: the observation after an
+    episode's last step, which already belongs to the next episode, counts as not known.
     """
     steps, (obs, known) = rollout.steps, following(rollout)
     if steps.final_value is None:

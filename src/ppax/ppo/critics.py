@@ -18,8 +18,8 @@ __all__ = ["PopArt", "Quantile", "Regression", "TwoHot"]
 def value_losses(critic: Critic, state: PyTree, value_outputs: Array, batch: Batch) -> Array:
     """Return the critic's loss of each row, [N], from the network's value outputs [N, num_values].
 
-    `state` is the critic's state (such as PopArt's statistics), and `batch` has the N rows with their value targets,
-    and with the values that were stored when they were collected.
+    `state` is the critic's state, such as PopArt's statistics. `batch` has the N rows with their value targets, and
+    with V as it was when the rows were collected.
     """
     return jax.vmap(critic.error, (None, 0, 0, 0))(state, value_outputs, batch.targets.value, batch.steps.value)
 
@@ -101,7 +101,7 @@ class PopArt:
     num_values: ClassVar[int] = 1
 
     def init(self) -> Adapted:
-        """Return PopArt's statistics of no targets, mean 0 and variance 1, which the first rollout replaces.
+        """Return PopArt's initial statistics, mean 0 and variance 1; the first rollout replaces them.
 
         The network's value head is not changed.
         """
@@ -121,10 +121,10 @@ class PopArt:
         return clipped_value_loss(value_outputs[0], target, old_value, self.value_clip, self.huber_delta)
 
     def update(self, state: ValueStats, targets: Array, valid: Array) -> Adapted:
-        """Return PopArt's statistics updated by a rollout, and the change of the value head that goes with them.
+        """Return PopArt's statistics after a rollout, and the scale and shift of value outputs that keep V unchanged.
 
-        `targets` [M, L] count where `valid` [M, L]. The change of the head's last layer makes up for the new
-        statistics, so that V stays the same for every observation.
+        The statistics are updated by the value targets [M, L] where `valid` [M, L]. PPO then scales and shifts the last
+        layer of the network's value head, so that V stays the same for every observation.
         """
         rate = jnp.where(valid.any(), self.rate, 0.0)
         weight = state.weight + rate * (1.0 - state.weight)

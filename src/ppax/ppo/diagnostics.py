@@ -64,7 +64,7 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
 
 
 def ends_of_episodes(steps: Transition) -> Table:
-    """Return the metrics `terminations` and `truncations`: at how many of the steps [M, L] an episode ended so.
+    """Return the metrics `terminations` and `truncations`: the numbers of steps of [M, L] that ended an episode so.
 
     A step with both flags is counted as a termination only.
     """
@@ -76,7 +76,7 @@ def ends_of_episodes(steps: Transition) -> Table:
 def largest_observation(obs: PyTree) -> Table:
     """Return the metric `obs_max`, the largest absolute entry of observations [M, L, ...]; {} without float arrays.
 
-    Observations of integers, as bytes and categories, are left out. Invalid rows must be 0, and so have no influence.
+    Integer observations, such as pixels in bytes and categories, are left out. Invalid rows must be 0.
     """
     largest = [jnp.abs(x).max(initial=0.0) for x in jax.tree.leaves(obs) if jnp.issubdtype(x.dtype, jnp.floating)]
     return reduced("max", {"obs_max": functools.reduce(jnp.maximum, largest)}) if largest else Table({})

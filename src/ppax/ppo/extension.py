@@ -1,10 +1,10 @@
-"""Extensions: everything that PPO can do without. Hooks into an update, and the chain that calls them in order.
+"""Extensions: optional features of PPO. Their base class, with hooks into an update, and the chain that calls hooks.
 
 An extension is a part (a frozen dataclass of options) whose state is kept under the extension's name:
 `LearnerState.extensions[name]` for the learner, `ActorState.extensions[name]` for each stream, and
 `Transition.extras[name]` for further inputs of each row. A hook is a method of `Extension` that PPO calls in an update.
-Each does nothing by default and adds no operation to the program; without extensions, PPO is the plain algorithm. They
-are called in the order of `PPO.extensions`, as the transformations of `optax.named_chain`.
+By default a hook does nothing and adds no operation to the program; without extensions, PPO is the plain algorithm. The
+extensions' hooks are called in the order of `PPO.extensions`, as the transformations of `optax.named_chain` are.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TRAINED = "extensions"  # key of the extensions' parameters among those of the n
 
 
 class Before(NamedTuple):
-    """Result of the hook `Extension.before`: an update's rewards, extra inputs of its rows, and next states."""
+    """Result of the hook `Extension.before`: rewards, further inputs of rows, and the extension's next states."""
 
     state: PyTree  # of the extension, after this rollout
     reward: Array  # [T, B] that is learned from
@@ -63,9 +63,9 @@ class Before(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """Result of the hook `Extension.terms`: further terms of the loss, and metrics; each has one number a row, [N].
+    """Result of the hook `Extension.terms`: further terms of the loss, and metrics; each is [N], one number per row.
 
-    Their names must differ from those of other metrics.
+    Terms and metrics need names that no other metric has.
     """
 
     losses: Mapping[str, Array]  # coefficients included; added to the loss, and logged by name
@@ -81,7 +81,7 @@ class Observed(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """Input of the hook `Extension.after`: an update, that is its batch, its gradient steps and its metrics."""
+    """Input of the hook `Extension.after`: the batch that the update has learned from, and the update's metrics."""
 
     batch: Batch  # [M, L] steps, and targets from the stored values
     history: History  # of all gradient steps
@@ -99,8 +99,8 @@ class After(NamedTuple):
 class Choice(NamedTuple):
     """Input of the hook `Extension.act`: the policy's outputs and the action chosen so far in every stream, [B, ...].
 
-    A stream is one agent in one environment. The action is a sample of the policy, or what the extension before has
-    chosen.
+    A stream is one agent in one environment. The action is a sample of the policy or, if the preceding extension has
+    replaced it, that extension's action.
     """
 
     policy: ForwardPass  # for the current observation
@@ -123,9 +123,9 @@ class Acted(NamedTuple):
 class Rows(NamedTuple):
     """Input of the hook `Extension.terms`: rows [N] of a minibatch, with the network's outputs for them.
 
-    They are all rows of the minibatch, or those of one chunk where gradients are accumulated over chunks. A row is one
-    step of a stream (one agent in one environment). The methods run the network over other inputs in place of these
-    rows' own.
+    The N rows are all rows of the minibatch, or one chunk of them where gradients are accumulated over chunks. A row is
+    one step of a stream (one agent in one environment). The methods `forward`, `encode` and `losses` run the network on
+    other observations, such as mirrored ones, in place of the rows' own.
     """
 
     agent: Any  # PPO with the numbers of this gradient step
@@ -139,7 +139,7 @@ class Rows(NamedTuple):
     extras: PyTree = ()  # [N, ...] further inputs that `before` of this extension has made
 
     def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
-        """Return the network's outputs for other observations `obs` [N, ...] in the place of those of these rows.
+        """Return the network's outputs for the observations `obs` [N, ...], used in place of the rows' own.
 
         A network with memory starts from the recurrent state that is stored for the beginning of each sequence of rows.
         """
@@ -164,7 +164,7 @@ class Rows(NamedTuple):
     def inputs(self, obs: PyTree) -> PyTree:
         """Return `obs` [N, ...] as the network's input: float32, and standardised if the agent standardises.
 
-        `obs` need not be those of these rows; they may be next or mirrored observations.
+        `obs` may be other observations than the rows' own, such as next or mirrored observations.
         """
         stats = self.learner.obs_stats
         return in_float32(obs if stats is None else normalization.normalize_obs(stats, obs))
@@ -172,7 +172,7 @@ class Rows(NamedTuple):
     def encode(self, obs: PyTree) -> PyTree:
         """Return the network's features of the observations `obs` [N, ...], before the memory (`Network.encode`).
 
-        The observations need not be those of these rows.
+        `obs` may be other observations than the rows' own.
         """
         with precise(self.agent.network, self.agent.compute_dtype, self.learner.params) as params:
             return in_float32(jax.vmap(self.agent.network.encode, (None, 0))(params, self.inputs(obs)))
@@ -180,8 +180,8 @@ class Rows(NamedTuple):
     def losses(self, batch: Batch) -> Array:
         """Return PPO's loss of each row of `batch`, [N]: policy + vf_coef * value - ent_coef * entropy, unweighted.
 
-        `batch` are these rows with other contents, such as mirrored observations and actions; a network with memory
-        starts from the recurrent states that are stored for these rows.
+        `batch` has the same N rows with other contents, such as mirrored observations and actions. A network with
+        memory starts from the recurrent states that were stored with the original rows.
         """
         agent, policy = self.agent, self.forward(batch.steps.obs, batch.steps.action_mask)
         value = value_losses(agent.critic, self.learner.critic, policy.value_outputs, batch)
@@ -212,16 +212,16 @@ class Extension:
 
     @property
     def grows(self) -> bool:
-        """Return True if the first update adds arrays to the extension's state; `start` then allocates them as zeros.
+        """Return True if the first update adds arrays to the extension's state.
 
-        `start` is the start of training, before the first update.
+        `ppax.start`, which makes the state before the first update, then allocates these arrays as zeros.
         """
         return False
 
     def check(self, agent: Any) -> None:
         """Raise ConfigError where the extension's options contradict each other or those of `agent`.
 
-        Numbers (options that a compiled program takes as inputs) have concrete values here: none is a tracer.
+        Its number options, such as coefficients, have concrete values here: none is a JAX tracer.
         """
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
@@ -250,8 +250,9 @@ class Extension:
     def act(self, agent: Any, acting: PyTree, choice: Choice, key: Key) -> Acted:
         """Return the action of every stream (one agent in one environment) while rollouts are collected; `key` is [B].
 
-        `acting` is the extension's state for each stream, and `choice` has the action so far. The log-probabilities
-        that are stored are the policy's for the returned action. Evaluations, films and exports act without this hook.
+        `acting` is the extension's state for each stream, and `choice` has the action so far. The log-probability that
+        a rollout stores is that of the returned action under the policy. Evaluations, films and exports act without
+        this hook.
         """
         return Acted(acting, choice.action)
 
@@ -268,19 +269,19 @@ class Extension:
         return Before(state, reward, (), streams)
 
     def targets(self, targets: Targets, extras: PyTree) -> Targets:
-        """Return advantages and value targets with what this extension adds to them.
+        """Return advantages and value targets as changed by this extension, for example with an advantage added.
 
-        PPO calls it wherever it computes targets. `extras` are the further inputs of the same rows that the extension's
-        `before` has returned.
+        PPO calls it wherever it computes targets. `extras` are the further inputs of the same rows, which the hook
+        `before` of this extension has returned.
         """
         return targets
 
     def terms(self, rows: Rows) -> Terms:
-        """Return further terms of the loss, one number for each row; PPO masks and weights them, and takes means."""
+        """Return further terms of the loss, [N] each, one number per row; PPO takes the mean over valid rows."""
         return Terms({})
 
     def begin(self, state: PyTree) -> PyTree:
-        """Return the extension's state inside an update, before its first gradient step; `inner` in other hooks."""
+        """Return the extension's state for the gradient steps of one update; other hooks get it as `inner`."""
         return ()
 
     def adapt(self, agent: Any, inner: PyTree) -> Any:
@@ -300,11 +301,11 @@ class Extension:
         return Observed(inner)
 
     def after(self, agent: Any, learner: LearnerState, state: PyTree, inner: PyTree, learned: Learned) -> After:
-        """Return the learner and the extension's state after learning further from a rollout that PPO has learned from.
+        """Return the learner and the extension's state after further learning at the end of an update.
 
-        PPO calls it once an update, after the gradient steps; the statistics of observations do not include this
-        rollout yet. Rows that are not valid must have no influence, and the result must be the same on all devices.
-        `inner` is the extension's state inside the update.
+        PPO calls it once an update, after its gradient steps; `learned` has the batch and the metrics of this update.
+        The statistics of observations do not include this rollout yet. Rows that are not valid must have no influence,
+        and the result must be the same on all devices. `inner` is the extension's state inside the update.
         """
         return After(learner, state)
 
@@ -318,12 +319,12 @@ class Extension:
 
 
 def folded(name: str) -> int:
-    """Return the number to fold into a learner's key for the extension `name`: each extension has a key of its own."""
+    """Return an integer hash of an extension's name; folded into the learner's key, it makes the extension's key."""
     return zlib.crc32(name.encode())
 
 
 class Chain:
-    """All extensions of an agent, in their order; each method calls the hook of the same name of one after another."""
+    """All extensions of an agent, in order; a method named as a hook calls that hook of each extension, one by one."""
 
     def __init__(self, extensions: Sequence[Extension]):
         """Keep the extensions by name; raise ConfigError if two have the same name, or if a name is no identifier."""
@@ -368,8 +369,8 @@ class Chain:
     def act(self, agent: Any, choice: Choice, key: Key) -> Decision:
         """Return the decision for every stream (one agent in one environment), with the action that extensions change.
 
-        Without such extensions it is the policy's action. An extension acts only if the policy's carry (what is kept
-        from step to step) has a state of it. `key` is one key, or one for each stream [B].
+        If no extension changes it, the action is a sample of the policy. An extension acts only if the policy's carry
+        (the state kept from step to step) has an entry for it. `key` is one key, or one for each stream [B].
         """
         policy = choice.policy
         states = dict(policy.carry.extensions) if isinstance(policy.carry, Acting) else {}
@@ -385,10 +386,10 @@ class Chain:
         return decision_of(policy, choice.action)
 
     def trained(self, learner: LearnerState) -> Params:
-        """Return the parameters that gradient steps train: those of the network and, if extensions have some, theirs.
+        """Return the parameters that gradient steps train: those of the network and of extensions that have some.
 
-        Then the dict of the network's parameters gets one more entry, TRAINED, with those of the extensions. Raises
-        ConfigError if the network's parameters are no dict, or have an entry of this name.
+        The extensions' parameters are one more entry, named TRAINED, in the dict of the network's parameters. Raises
+        ConfigError if extensions have parameters, but the network's are no dict or have an entry of this name already.
         """
         own = {name: one.params for name, one in learner.extensions.items() if jax.tree.leaves(one.params)}
         if not own:
@@ -401,9 +402,9 @@ class Chain:
         return learner.params | {TRAINED: own}
 
     def with_trained(self, learner: LearnerState, params: Params) -> LearnerState:
-        """Return the learner with the parameters `params`, which are as `Chain.trained` returns them.
+        """Return the learner with the parameters `params`, which have the form that `Chain.trained` returns.
 
-        Those of the network replace the learner's, and those of each extension go into its state.
+        The network's parameters replace the learner's, and an extension's parameters go into the extension's state.
         """
         if not isinstance(params, dict) or TRAINED not in params:
             return learner._replace(params=params)
@@ -431,16 +432,16 @@ class Chain:
         return Prepared(learner._replace(extensions=states), steps, reward, streams, metrics)
 
     def targets(self, targets: Targets, steps: Transition) -> Targets:
-        """Return advantages and value targets with what all extensions add to them, one after the other.
+        """Return advantages and value targets after the changes of all extensions, one after the other.
 
-        `steps` are the steps of the targets, which hold the extensions' further inputs.
+        `steps` are the steps that the targets belong to, with the extensions' further inputs.
         """
         for name, extension in self.by_name.items():
             targets = extension.targets(targets, extras_of(steps, name))
         return targets
 
     def terms(self, rows: Rows) -> Terms:
-        """Return the further terms of the loss of all extensions; each reads its own parameters and inputs of rows."""
+        """Return all extensions' further terms of the loss; an extension gets its own parameters and inputs of rows."""
         losses: dict[str, Array] = {}
         metrics: dict[str, Array] = {}
         for name, extension in self.by_name.items():
@@ -467,7 +468,7 @@ class Chain:
     def observe(self, agent: Any, inner: Mapping[str, PyTree], metrics: Mapping[str, Array], acts: Array) -> Observed:
         """Return all extensions' states after a minibatch's loss is known, and whether to apply its gradient step.
 
-        The step is applied unless an extension objects. `inner` has each extension's state inside the update, by name;
+        The step is applied unless an extension says no. `inner` has each extension's state inside the update, by name;
         `metrics` are those of the loss, and `acts` [] says whether the minibatch has a row that the policy learns from.
         """
         after, proceed, seen = {}, None, Table({})
@@ -510,8 +511,8 @@ class Chain:
     def _named(self, name: str, metrics: Mapping[str, Array]) -> Table:
         """Return metrics of the extension `name` by their names in the log.
 
-        The first extension of a class logs them by their plain names; further extensions of the same class with their
-        own name and "_" in front.
+        The first extension of a class logs metrics under their plain names; for further extensions of the same class,
+        the extension's name and "_" stand before them.
         """
         same = [other for other, one in self.by_name.items() if type(one) is type(self.by_name[name])]
         return renamed(metrics, lambda metric: metric if same[0] == name else f"{name}_{metric}")

@@ -22,8 +22,8 @@ __all__ = ["Plain"]
 class Gradient(NamedTuple):
     """Gradient of a loss as one vector, in the order of `ravel_pytree`, and the metrics of the loss as a few arrays.
 
-    Maxima and minima among the metrics are those of this device's rows: `update_metrics` exchanges those of all
-    gradient steps at once.
+    Maxima and minima among the metrics are of this device's rows only: `update_metrics` combines them over devices, for
+    all gradient steps of an update at once.
     """
 
     vector: Array  # [P]
@@ -79,7 +79,7 @@ def _by_name(gradient: Gradient) -> LossGradient:
 
 
 def by_rule(rule: GradientRule, gradient_at: Callable[[Params], LossGradient], params: Params) -> LossGradient:
-    """Return the gradient that `rule` makes of the loss's at `params`, with the metrics of the loss and of the rule.
+    """Return the gradient of the loss at `params` as changed by the gradient rule `rule`, with the metrics of both.
 
     `gradient_at` computes the loss's gradient at any parameters. Raises ConfigError if the rule returns something that
     is no gradient of `params`, or a metric whose name the loss has already.
@@ -120,7 +120,7 @@ def chunk_sizes(sequences: int, seq_len: int, chunk_rows: int) -> Chunks:
 
 
 def _sum_over_devices(share: Gradient) -> Gradient:
-    """Return the sum of all devices' gradients and means of metrics: an all-reduce that exchanges one array."""
+    """Return the gradient and the mean metrics, summed over all devices' shares by one all-reduce of one array."""
     vector, metrics = share
     sums = sharding.total(jnp.concatenate([vector, metrics.means]))
     return Gradient(sums[: vector.shape[0]], dataclasses.replace(metrics, means=sums[vector.shape[0] :]))
@@ -133,5 +133,5 @@ class Plain:
     def __call__(
         self, gradient: LossGradient, gradient_at: Callable[[Params], LossGradient], params: Params
     ) -> LossGradient:
-        """Return `gradient` as it is: with this gradient rule, the program is the same as without any."""
+        """Return `gradient` unchanged, so that this default rule adds nothing to the program."""
         return gradient

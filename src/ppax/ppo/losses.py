@@ -154,7 +154,7 @@ class Rollback:
 
 @part
 class NoPolicyLoss:
-    """Policy loss of 0, in the place of PPO's: for imitation alone. Value and entropy terms stay."""
+    """Policy loss of 0, in place of PPO's, for learning by imitation alone. Value and entropy terms stay."""
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
         """Return a policy loss of 0 and the log-ratio of each row, [N] each, for metrics such as `approx_kl`.
@@ -171,7 +171,8 @@ LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip range; it keeps ratios
 def bounded_log_ratio(log_prob: Array, steps: Transition) -> Array:
     """Return the log of the probability ratio of stored actions, current policy over the policy that acted.
 
-    It is clipped at +-20. `log_prob` is the current policy's, for the actions of `steps`.
+    The result has the shape of `log_prob`, and is clipped to [-20, 20]. `log_prob` is the log-probability of the
+    actions of `steps` under the current policy.
     """
     return jnp.clip(log_prob - steps.log_prob, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 
@@ -231,7 +232,7 @@ def total_loss(
 
 
 def weighted(x: Array, weight: Array | None) -> Array:
-    """Return rows `x` [N] times `weight` [N], `x` itself if `weight` is None.
+    """Return the rows `x` [N] multiplied by `weight` [N]; if `weight` is None, `x` unchanged.
 
     Where the weight is 0, the result is 0, even if `x` is NaN there.
     """

@@ -21,7 +21,7 @@ ROUNDS = 8  # of the Feistel network
 
 @part
 class Shuffle:
-    """Shuffled minibatches: every sequence once per epoch, in a new random order; without `shuffle`, in a fixed one."""
+    """Shuffled minibatches: every sequence once per epoch, in a new random order (or a fixed order: `shuffle`)."""
 
     num_minibatches: int = static("minibatches per epoch: one gradient step each", default=4, low=1)
     remainder: str = static(
@@ -31,13 +31,13 @@ class Shuffle:
     )
 
     shuffle: bool = static(
-        "draw a new order in each epoch; otherwise minibatches are the sequences stream by stream", default=True
+        "draw a new order in each epoch; otherwise take the sequences in order, stream by stream", default=True
     )
 
     def size(self, sequences: int, length: int = 1) -> int:
-        """Return the number of sequences in each shuffled minibatch of a rollout of `sequences`, padding included.
+        """Return the number of sequences in each minibatch, padding included, of a rollout of `sequences` sequences.
 
-        Raises ConfigError if they cannot be divided into `num_minibatches`.
+        Raises ConfigError if the sequences cannot be divided into `num_minibatches`.
         """
         parts = self.num_minibatches
         if sequences % parts and (self.remainder == "error" or sequences < parts):
@@ -69,19 +69,19 @@ class Shuffle:
 class ShuffleRows:
     """Shuffled minibatches of a number of rows; a row is one step of one stream (an agent in an environment).
 
-    It is `Shuffle` for a size of minibatches that stays the same when `num_envs` or `num_steps` change; their number
-    follows from it.
+    Unlike with `Shuffle`, the size of a minibatch is given, and stays the same when `num_envs` or `num_steps` change;
+    the number of minibatches follows from the size.
     """
 
     rows: int = static("rows in a minibatch; must divide the rows of a rollout", default=256, low=1)
     shuffle: bool = static(
-        "draw a new order in each epoch; otherwise minibatches are the sequences stream by stream", default=True
+        "draw a new order in each epoch; otherwise take the sequences in order, stream by stream", default=True
     )
 
     num_minibatches: ClassVar[None] = None  # follows from the size of a rollout
 
     def size(self, sequences: int, length: int = 1) -> int:
-        """Return the number of sequences in each minibatch of `rows` rows; a sequence has `length` steps.
+        """Return the number of sequences of `length` steps in each minibatch of `rows` rows.
 
         Raises ConfigError if `rows` is no whole number of sequences, or does not divide the rows of a rollout.
         """
@@ -97,7 +97,7 @@ class ShuffleRows:
     def __call__(self, batch: Batch, key: Key) -> MinibatchIndices:
         """Return the sequences of every minibatch of an epoch, as indices [M * L / rows, rows / L] into `batch` [M, L].
 
-        Raises ConfigError as `size`.
+        Raises ConfigError where the method `size` does.
         """
         sequences, length = batch.steps.valid.shape
         return Shuffle(sequences // self.size(sequences, length), shuffle=self.shuffle)(batch, key)
@@ -106,8 +106,8 @@ class ShuffleRows:
 def permutation(key: Key, size: int) -> Array:
     """Random permutation of 0 .. size-1, [size] int32.
 
-    A large one comes from a Feistel network, which maps indices one to one (Luby and Rackoff 1988,
-    https://doi.org/10.1137/0217022): a sort would cost up to a third of a whole iteration on a CPU.
+    A large permutation is made by a Feistel network, which maps indices one to one (Luby and Rackoff 1988,
+    https://doi.org/10.1137/0217022): sorting random numbers would take up to a third of an iteration on a CPU.
     """
     if size < SORT_BELOW:
         return jax.random.permutation(key, jnp.arange(size, dtype=jnp.int32))
@@ -136,7 +136,7 @@ def permutation(key: Key, size: int) -> Array:
 
 
 def _hash(x: Array) -> Array:
-    """Return a hash of each 32-bit integer in `x`, of which every bit depends on every bit of the input."""
+    """Return a hash of each 32-bit integer in `x`; every bit of a hash depends on every bit of the integer."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)
@@ -153,10 +153,10 @@ class Prioritised:
     Probability P_i = (sum_t |A_ti|)^alpha / (sum of this over all S sequences); importance weight w_i = (S P_i)^-beta.
 
     With `weighted = loss`, beta = 1 and exact weights, the expected loss is the mean over all valid rows of the
-    rollout, for policy, value and entropy. It is not if advantages are standardised by minibatch, or if those of a
-    whole sequence are 0. PufferLib and JaxDEM multiply the advantages alone, so that value loss and entropy stay biased
-    towards frequently drawn sequences (`weighted = advantage`). With invalid rows, w_i is also multiplied by (valid
-    rows drawn / valid rows of a uniform draw)^beta.
+    rollout, for policy, value and entropy. This does not hold if advantages are standardised by minibatch, or if all
+    advantages of a sequence are 0. PufferLib and JaxDEM multiply the advantages alone, so that value loss and entropy
+    stay biased towards frequently drawn sequences (`weighted = advantage`). With invalid rows, w_i is also multiplied
+    by (valid rows drawn / valid rows of a uniform draw)^beta.
     """
 
     alpha: Scalar = number(
@@ -270,8 +270,8 @@ def draw_distinct(key: Key, chance: Array, size: int) -> tuple[Array, Array]:
     """Return `size` distinct indices drawn by probabilities `chance` [S], and their inclusion probabilities, [size].
 
     Gumbel top-k: Kool et al. 2019, https://arxiv.org/abs/1903.06059. An inclusion probability is the chance that an
-    index is drawn at all, given the largest score that was left out. A sum of the drawn entries, each divided by it, is
-    an unbiased estimate of the sum over all S (section 4.2).
+    index is drawn at all, given the largest score that was left out. The sum of the drawn entries, each divided by its
+    inclusion probability, is an unbiased estimate of the sum over all S entries (section 4.2).
     """
     score = jnp.log(jnp.maximum(chance, TINY))
     best, index = jax.lax.top_k(score + jax.random.gumbel(key, score.shape), min(size + 1, score.shape[0]))

@@ -116,9 +116,10 @@ class ActorCritic:
     """Separate optimiser, learning rate, gradient clipping and number of epochs for actor and critic.
 
     Parameters belong to the actor or the critic by their top-level name. The agent's `max_grad_norm` clips the gradient
-    of both together, also after the last epoch of one: set it to None to clip each alone. After its last epoch a
-    group's parameters and optimiser state do not change. An early stop by `target_kl` of the extension KLControl stops
-    both, or the actor alone (`stops`). Raises ConfigError for networks whose actor and critic share parameters.
+    of both together, even after one of them has finished its epochs; with None, each is clipped alone. After the last
+    epoch of the actor or critic, its parameters and optimiser state do not change. An early stop by `target_kl` of the
+    extension KLControl stops both, or the actor alone (`stops`). Raises ConfigError for networks whose actor and critic
+    share parameters.
     """
 
     actor: Optimizer = slot("optimizer", "optimiser of the actor", default=Adam())
@@ -197,7 +198,8 @@ def _first_epochs(steps: optax.GradientTransformation, epochs: int | None) -> op
 def frozen_where(steps: optax.GradientTransformation, frozen: Callable[[Any], Any]) -> optax.GradientTransformation:
     """Return a transformation that equals `steps`, but changes nothing in the gradient steps where `frozen` is True.
 
-    There parameter updates are 0, and the optimiser's state stays. `frozen` is a function of the number of the epoch.
+    In these steps parameter updates are 0, and the optimiser's state stays. `frozen` is a function of the number of the
+    epoch.
     """
     active = optax.with_extra_args_support(steps)
 
@@ -369,7 +371,7 @@ def _factories(space: str) -> dict[str, Factory]:
 
 
 def _name_of(factory: Factory) -> str:
-    """Return the name of a factory in messages: "optax:lion" for one of optax, otherwise module:name."""
+    """Return a factory's name for messages: "optax:lion" for a factory of optax, otherwise "module:name"."""
     return public_name(factory) or f"{getattr(factory, '__module__', '')}:{getattr(factory, '__qualname__', factory)}"
 
 
@@ -391,7 +393,7 @@ def _options_of(factory: Factory, name: str) -> dict[str, inspect.Parameter]:
 
 
 def _trace_update(factory: Factory, traced: tuple[str, ...]) -> None:
-    """Trace one update with a traced learning rate and the options `traced`; raise whatever the factory raises."""
+    """Trace one update with tracers for the learning rate and the options `traced`; raise what the factory raises."""
     params = {str(i): jax.ShapeDtypeStruct(shape, jnp.float32) for i, shape in enumerate(SHAPES)}
 
     def update(rate: Any, numbers: Any, params: Any) -> Any:
@@ -443,7 +445,7 @@ def _field(given: inspect.Parameter, untraced: bool, doc: str) -> tuple[Any, Any
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """Return the types in an annotation: the members of a union, or the one type that it is; otherwise none."""
+    """Return the types in an annotation: the members of a union, or the type itself; for anything else an empty set."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return {inner for one in typing.get_args(annotation) for inner in _kinds(one)}
     return {annotation} if isinstance(annotation, type) else set()

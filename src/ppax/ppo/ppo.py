@@ -103,7 +103,9 @@ class PPO:
     critic: protocols.Critic = slot("critic", "value loss", default=Regression())
     minibatch: protocols.Minibatches = slot("minibatch", "sampling of minibatches", default=Shuffle())
     recompute: Recompute = slot("recompute", "when values, ratios and targets are computed again", default=Never())
-    gradient: protocols.GradientRule = slot("gradient", "gradient of a gradient step", default=Plain())
+    gradient: protocols.GradientRule = slot(
+        "gradient", "rule that computes the gradient of each gradient step", default=Plain()
+    )
     optimizer: protocols.Optimizer = slot("optimizer", "optimiser", default=Adam())
     schedule: protocols.Schedule = slot("schedule", "annealing of numbers over training", default=Constant())
     extensions: tuple[Extension, ...] = slot_chain(
@@ -127,8 +129,8 @@ class PPO:
         choices=("minibatch", "rollout", "off"),
     )
     compute_dtype: str = static(
-        "mixed precision: dtype of the factors of products, sums stay float32; bfloat16_where_safe: only in training, "
-        "for networks that lose no precision which the policy needs; auto: bfloat16_where_safe if it is faster here",
+        "mixed precision: dtype of the factors of matrix products, sums stay float32; bfloat16_where_safe: only in "
+        "training, for networks that lose no precision that the policy needs; auto: bfloat16_where_safe if faster here",
         default=AUTO,
         choices=(AUTO, "float32", "bfloat16", WHERE_SAFE),
     )
@@ -266,7 +268,7 @@ class PPO:
             def gradient_at(trained: Params) -> protocols.LossGradient:
                 """Return the gradient [P] of the mean over the minibatch's valid rows, at the parameters `trained`.
 
-                It is the same whatever the size of the chunks in which it is accumulated.
+                Up to rounding, the gradient does not depend on the size of the chunks over which it is accumulated.
                 """
                 chunk = Chunk(minibatch.index, minibatch.targets, minibatch.weights)
                 return mean_gradient(partial(minibatch_loss, agent), trained, chunk, minibatch.valid, chunk_rows)
@@ -339,9 +341,10 @@ class PPO:
         return remembered(self.start_carry(num_streams))
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return what the policy carries from step to step, as it is at the start of collection, [B, ...].
+        """Return the carry, which the policy keeps from step to step, as it is at the start of collection, [B, ...].
 
-        It is the network's memory; where extensions change actions, an `Acting` of the memory and of their states.
+        The carry is the network's memory or, where extensions change actions, an `Acting` with the memory and the
+        extensions' states.
         """
         carry = batches.repeated(in_float32(self.network.initial_carry()), num_streams)
         states = Chain(self.extensions).init_acting(self, num_streams)
@@ -385,7 +388,7 @@ class PPO:
     def sequence_length(self, num_steps: int) -> int:
         """Return the number of steps of a sequence, L, for rollouts of `num_steps`.
 
-        It is the option `seq_len`; by default `num_steps` with a memory or with recompute = minibatch, and otherwise 1.
+        L is the option `seq_len`; by default `num_steps` with a memory or with recompute = minibatch, and otherwise 1.
         """
         whole = self.recompute.whole_streams or jax.tree.leaves(self.initial_carry(1))
         return self.seq_len or (num_steps if whole else 1)
@@ -393,20 +396,21 @@ class PPO:
     def minibatch_size(self, num_steps: int, num_streams: int) -> int:
         """Return the number of sequences in a minibatch, padding included, of a rollout of `num_steps` steps.
 
-        A stream is one agent in one environment. Raises ConfigError where the rollout cannot be divided so.
+        A stream is one agent in one environment. Raises ConfigError where sequences or minibatches do not divide the
+        rollout.
         """
         length = self.sequence_length(num_steps)
         return self.minibatch.size(num_steps * num_streams // length, length)
 
     def annealed(self, progress: Array, env_steps: Array) -> PPO:
-        """Return this agent with its numbers, such as the learning rate, as its schedule has them at this time.
+        """Return this agent with the numbers, such as the learning rate, that its schedule sets at this time.
 
-        Time is `progress` of training, in [0, 1], or `env_steps`, the number of valid environment steps so far.
+        The time is `progress` of training, in [0, 1], and `env_steps`, the number of valid environment steps so far.
         """
         return anneal_parts(self.schedule(self, progress, env_steps), progress)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Return the agents that learn, each with its number of streams: here this one, with all `num_streams`.
+        """Return pairs (agent that learns, number of its streams): here this agent alone, with all `num_streams`.
 
         A stream is one agent in one environment.
         """

@@ -1,6 +1,6 @@
-"""Parts that say when values, probability ratios and targets are computed again from the current parameters.
+"""Recompute parts: when an update computes values, probability ratios and targets again from current parameters.
 
-Never, or before each epoch over whole streams, or before each minibatch over its sequences.
+The choices are never, before each epoch over whole streams, or before each minibatch over its sequences.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RecomputeInputs(NamedTuple):
 
 
 class Recomputation(NamedTuple):
-    """Computation of an update's targets anew: advantages and value targets from the current parameters."""
+    """Data and functions to compute an update's advantages and value targets again from current parameters."""
 
     agent: Any  # PPO
     extensions: Chain
@@ -46,7 +46,7 @@ class Recomputation(NamedTuple):
     def of(self, params: Params, index: Array) -> Targets:
         """Return the targets [m, L] of the sequences with the indices `index` [m], computed with parameters `params`.
 
-        Only V after the end of each sequence is not computed anew, but taken from the time of collection.
+        Only V of the observation after each sequence is not computed again, but is the one stored at collection.
         """
         chosen = jax.tree.map(lambda x: x[index], (self.steps, self.inputs))
         return self._estimate(params, *chosen)
@@ -79,7 +79,7 @@ class Recomputation(NamedTuple):
 
 
 class Recompute:
-    """Base class of the options when to recompute an update's targets from current parameters. Here: never.
+    """Base class of the parts for PPO's slot `recompute`; by default its methods recompute nothing.
 
     The subclasses `Epoch` and `Minibatch`, which recompute, override its methods.
     """
@@ -87,7 +87,7 @@ class Recompute:
     whole_streams: ClassVar[bool] = False  # whether a sequence is by default a stream's whole rollout
 
     def check(self, advantage: Advantage) -> None:
-        """Raise ConfigError if the advantage estimator cannot be used with this way to recompute; here, all can."""
+        """Raise ConfigError if the advantage estimator cannot be used with this part; the base class accepts all."""
 
     def inputs(
         self, batch: Batch, steps: Transition, reward: Array, next_value: Array, length: int
@@ -157,7 +157,10 @@ class Epoch(Recompute):
         )
 
     def before_epoch(self, recomputation: Recomputation, state: State) -> State:
-        """Return the gradient steps' state (`ppo.DescentState`) with all targets recomputed from current parameters."""
+        """Return the state of the gradient steps (`ppo.DescentState`) with all targets recomputed.
+
+        Targets are computed from the parameters before the epoch.
+        """
         replaced: State = state._replace(targets=recomputation.over_rollout(state.trained))
         return replaced
 

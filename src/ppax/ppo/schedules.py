@@ -164,8 +164,8 @@ def piecewise(schedule: Any, agent: Any, progress: Array, env_steps: Array, valu
 def knots(schedule: Any) -> tuple[Array, Array]:
     """Return positions and values, [k] each, of a piecewise schedule.
 
-    Raises ConfigError if positions do not start at 0 and rise, if there are not as many as values, or if positions in
-    progress, which ends at 1, exceed it.
+    Raises ConfigError if positions do not start at 0 and rise, if the numbers of positions and values differ, or if a
+    position of training progress is above 1.
     """
     at, values = schedule.at, schedule.values
     if len(at) != len(values) or not at:
@@ -254,10 +254,10 @@ def scale(agent: Any, leaves: tuple[str, ...], share: Scalar) -> Any:
 
 
 def anneal_parts(agent: Any, progress: Array) -> Any:
-    """Return the agent with the numbers of its parts moved that have an end value of their own (`anneal_to`).
+    """Return the agent with those numbers of its parts annealed that declare an end value (by `anneal_to`).
 
-    Parts are its swappable components, such as the loss. `progress` of training is in [0, 1]: at 0 these numbers have
-    their start values, at 1 their end values.
+    Parts are the agent's swappable components, such as the loss. `progress` of training is in [0, 1]: at 0 these
+    numbers have their start values, at 1 their end values.
     """
     parts = {name: annealed(getattr(agent, name), progress) for name in slots(type(agent))}
     chains = {name: tuple(annealed(one, progress) for one in getattr(agent, name)) for name in slot_chains(type(agent))}
@@ -265,10 +265,10 @@ def anneal_parts(agent: Any, progress: Array) -> Any:
 
 
 def annealed(part: Any, progress: Array) -> Any:
-    """Return the part with each number moved linearly to its end value, where its field declares one.
+    """Return the part with each number that declares an end value annealed linearly to it.
 
-    A part is a frozen dataclass of options. A field declares it by `anneal_to`, the name of another field, which holds
-    the end value. `progress` of training is in [0, 1]: at 0 numbers are unchanged, at 1 they are at their ends.
+    A part is a frozen dataclass of options. The field of such a number has `anneal_to`, the name of the field that
+    holds the end value. `progress` of training is in [0, 1]: at 0 numbers are unchanged, at 1 they are at their ends.
     """
     fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
     ends = {field.name: field.metadata["anneal_to"] for field in fields if "anneal_to" in field.metadata}
@@ -282,9 +282,9 @@ def annealed(part: Any, progress: Array) -> Any:
 def changed_numbers(before: Any, after: Any) -> dict[str, Any]:
     """Return those numbers (learning rate and others) of `after` that a schedule has changed, by dotted paths.
 
-    `before` and `after` are the agent without and with its schedule applied. A number is changed if it is another
-    object than in `before`. If the schedule has replaced a component of the agent by one of another kind, the result is
-    {}.
+    `before` and `after` are the agent without and with its schedule applied. A number counts as changed if it is
+    another Python object than in `before`. The result is {} if the schedule has replaced a component of the agent by
+    one of another kind.
     """
     # a schedule of the user may replace parts
     if jax.tree.structure(before) != jax.tree.structure(after):  # type: ignore[operator]
@@ -296,7 +296,8 @@ def changed_numbers(before: Any, after: Any) -> dict[str, Any]:
 def _path_of(tree: Any, path: Sequence[Any]) -> str:
     """Return the dotted path, such as "loss.clip_eps", of the number that JAX's key path `path` leads to in a part.
 
-    Inside a field that holds several parts in order, as `extensions`, it has the part's name: "extensions.rnd.coef".
+    In a field that holds several parts in order, such as `extensions`, a part's place is its name:
+    "extensions.rnd.coef".
     """
     field, *inner = path
     name = getattr(field, "name", "")

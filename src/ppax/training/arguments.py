@@ -95,10 +95,11 @@ def require_limits(env: Env, num_steps: int) -> None:
 
 
 def require_overlap(agent: Agent, env: Env, overlap: int, iterations_per_env_reset: int | None) -> None:
-    """Raise ConfigError where `overlap` = 1, by which rollouts are collected during updates, cannot work.
+    """Raise ConfigError where `overlap` = 1, which collects the next rollout during an update, cannot work.
 
-    It needs an environment on the host, and excludes self-play, forced resets, and extensions that compare the current
-    policy with the latest one, as the policy that acts is then one update old. With `overlap` = 0 nothing is checked.
+    `overlap` = 1 needs an environment on the host. It excludes self-play, forced resets, and extensions that need
+    rollouts of the latest policy, because the policy that acts is then one update old. With `overlap` = 0 nothing is
+    checked.
     """
     if not overlap:
         return
@@ -135,7 +136,7 @@ def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
 
 
 def warn_of_units(agent: Agent, env: Env) -> None:
-    """Warn if actions have bounds that a normal distribution, which begins around 0 with std 1, hardly reaches."""
+    """Warn if the initial policy, a normal distribution with mean 0 and std 1, hardly reaches the actions' bounds."""
     for learner, _ in agent.learners(env.num_streams):
         bounds = off_scale(learner.network.head) if isinstance(learner.network, Composed | ModuleNetwork) else ""
         if bounds:
@@ -188,7 +189,7 @@ def require_env(env: Any) -> None:
 def _require_32_bits(env: Env) -> None:
     """Raise ConfigError if a compiled environment's observations have whole numbers beyond 32 bits.
 
-    JAX would wrap them silently. Environments on the host may have them.
+    JAX would wrap such numbers silently. Environments on the host may have them.
     """
     if isinstance(env, HostEnv) or jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         return

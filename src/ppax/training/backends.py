@@ -196,7 +196,7 @@ class OnHost:
 
 
 def _acting_alone(agent: Agent) -> Any:
-    """Return `agent` as it acts in evaluations: by its current policy, without extensions.
+    """Return `agent` as it acts in evaluations: with its current policy, and without extensions.
 
     In self-play, no past selves play.
     """

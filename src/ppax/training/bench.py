@@ -39,7 +39,7 @@ COLLECTED = Rollout(STEPS, SPLIT, STEPS, SPLIT, SPLIT)  # type: ignore[arg-type]
 
 
 def say_nothing(stage: str) -> None:
-    """Return without printing: the default of `say`, which `measure` and `tune` call with the name of each stage."""
+    """Do nothing: the default of the argument `say`, which `measure` and `tune` call with the name of each stage."""
 
 
 def measure(
@@ -52,10 +52,10 @@ def measure(
 ) -> BenchReport:
     """Return the speed of a run and the time of its stages, measured for about `seconds`.
 
-    Compilation and the first iteration are not part of `seconds`; but a first iteration that takes at least `seconds`
-    and SET_UP (2 seconds) is the whole measurement. `say` is called with the name of each stage at its start. With
-    `overlap` = 1, rollouts of host environments are collected during updates. Raises ConfigError for sizes that do not
-    divide.
+    Compilation and the first iteration are not part of `seconds`; but if the first iteration takes at least `seconds`
+    and at least SET_UP (2 seconds), it is the whole measurement. `say` is called with the name of each stage at its
+    start. With `overlap` = 1, rollouts of host environments are collected during updates. Raises ConfigError for sizes
+    that do not divide.
 
     Stages of a compiled run: rollout, targets, shuffle, gradient steps. On the host: stepping (time that the loop waits
     for environments), policy, transfer, update, recording.
@@ -98,7 +98,7 @@ class BenchReport(NamedTuple):
 def rounds(runner: Runner, seconds: float) -> list[float]:
     """Return seconds per iteration, one number for each round of measurement; all rounds take about `seconds` together.
 
-    If the first iteration of `runner` took at least `seconds` and SET_UP (2 seconds), it is the only round.
+    If the first iteration of `runner` took at least `seconds` and at least SET_UP (2 seconds), it is the only round.
     """
     if runner.first >= max(seconds, SET_UP):
         return [runner.first]
@@ -307,7 +307,7 @@ def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices
 
 
 def _one_thread(devices: int, cores: int) -> str:
-    """Return the words that advise one XLA thread, for a program on one device; "" where this would not help."""
+    """Return advice, as text, to run a program on one device with one XLA thread; "" where this would not help."""
     if jax.default_backend() != "cpu" or devices > 1 or cores == 1 or sharding.THREADS in os.environ:
         return ""
     return (

@@ -279,12 +279,12 @@ def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: K
 
 
 def steps_between_resets(state: TrainState) -> int:
-    """Return the steps of each environment between two forced resets, those of a whole period; 0 without resets."""
+    """Return the number of steps of each environment from one forced reset to the next; 0 without forced resets."""
     return state.num_steps * max(0, state.iterations_per_env_reset or 0)
 
 
 def with_running(episodes: Episodes, actor: ActorState, cut: Array) -> Episodes:
-    """Return the statistics with the running episodes of the streams where `cut` [B] is True, as if they ended now."""
+    """Return episode statistics in which the running episodes of the streams `cut` [B] count as ended now."""
     value, others = actor.episode_return, episodes.count.astype(jnp.float32)
     apart = value - episodes.return_sum / jnp.maximum(others, 1.0)  # from the mean of the stream's other episodes
     metrics = episodes.running_metrics

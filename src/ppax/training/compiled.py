@@ -22,7 +22,7 @@ from ppax.training.loop import Trained, num_devices, place_state, state_specs, t
 
 
 class CompiledTraining:
-    """Training compiled ahead of time, called like `ppax.train`. The buffers of the given state are donated.
+    """Training compiled ahead of time, called like `ppax.train`; a call donates (reuses) the buffers of its state.
 
     Hyperparameters (leaves of agent and environment) may change from call to call. Shapes and static fields are
     compiled in: a call with others raises ConfigError with the name of the field. `compile_seconds` is the sum of
@@ -161,7 +161,7 @@ def strong_types(tree: PyTree) -> PyTree:
 
 
 def _like(old: PyTree, new: PyTree) -> PyTree:
-    """Return `new` with integers as floats where `old` has floats: 1 as 1.0.
+    """Return `new` with integers converted to floats where `old` has floats, such as 1 to 1.0.
 
     If the tree structures differ, `new` is returned unchanged.
     """

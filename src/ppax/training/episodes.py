@@ -24,7 +24,7 @@ from ppax.training.collection import start_actor
 class PlayedEpisodes(NamedTuple):
     """Results of whole episodes as JAX arrays, one entry of each array [episodes] for each episode.
 
-    An episode is one agent's: those of the agents of one environment are adjacent.
+    An episode is one agent's; the episodes of the agents of one environment are adjacent.
     """
 
     returns: Array  # [episodes] undiscounted sums of unscaled rewards

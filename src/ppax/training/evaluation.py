@@ -45,7 +45,7 @@ COLUMNS = {
 class Evaluation(NamedTuple):
     """Results of whole episodes: their undiscounted, unscaled returns and their lengths, and means of them.
 
-    An episode is one agent's: those of the agents of one environment are adjacent.
+    An episode is one agent's; the episodes of the agents of one environment are adjacent.
     """
 
     returns: np.ndarray  # [episodes]
@@ -70,12 +70,12 @@ class Evaluation(NamedTuple):
 
     @property
     def counted(self) -> np.ndarray:
-        """Mask of the episodes that the means are of, [episodes]: all but those of agents that did not appear."""
+        """Mask of the episodes that count in the means, [episodes]: all but those of agents that did not appear."""
         return self.finished | (self.lengths > 0)
 
     @property
     def cut(self) -> int:
-        """Number of episodes that were still running after `max_steps` steps; they count, with their returns so far."""
+        """Number of episodes cut after `max_steps` steps; they count in the means, with their returns so far."""
         return int((self.counted & ~self.finished).sum())
 
     @property
@@ -143,9 +143,9 @@ class Evaluation(NamedTuple):
 
     @property
     def mean_metrics(self) -> dict[str, float]:
-        """Mean of each metric of the environment, such as `is_success`, over the episodes that have it; else NaN.
+        """Mean of each metric of the environment, such as `is_success`, over the episodes that have a value; else NaN.
 
-        On the host these are those that have ended, as `info` gives metrics at the end.
+        On the host, only episodes that have ended have one, because `info` gives metrics at the end.
         """
         known = {name: x[self.counted & ~np.isnan(x)] for name, x in self.metrics.items()}
         return {name: float(x.mean()) if len(x) else float("nan") for name, x in known.items()}
@@ -177,7 +177,7 @@ class Evaluation(NamedTuple):
         return {name + suffix: x for suffix, one in every.items() for name, x in one._own_columns().items()}
 
     def _of(self, own: np.ndarray) -> Evaluation:
-        """Return the results of those episodes alone where `own` [episodes] is True."""
+        """Return the results of only the episodes where the mask `own` [episodes] is True."""
         returns, lengths, finished = self.returns[own], self.lengths[own], self.finished[own]
         metrics = {name: x[own] for name, x in self.metrics.items()}
         return Evaluation(returns, lengths, finished, self.terminated[own], self.final_rewards[own], metrics=metrics)
@@ -191,15 +191,15 @@ class Evaluation(NamedTuple):
 
 
 def evaluation_key(seed: int) -> Key:
-    """Return the random key of evaluations with this seed, another one than that of training with the same seed."""
+    """Return the random key of evaluations with this seed; it differs from the key of training with the same seed."""
     return jax.random.fold_in(make_key(seed), EVALUATION)
 
 
 def episode_limit(env: Env, ended: bool | None, period: int = 0) -> int:
-    """Return the default length at which episodes of evaluations are cut, where `max_steps` does not say.
+    """Return the default of `max_steps`, the number of steps after which an evaluation cuts an episode.
 
-    `ended` says whether episodes end by themselves, None: this is not known yet. Where they never do, they are as long
-    as forced resets every `period` steps (0: none) make those of training.
+    `ended` says whether episodes end by themselves, None: this is not known yet. Where episodes never end, the default
+    is `period`, the number of steps between forced resets in training, if there are any (`period` above 0).
     """
     if ended is None:
         return UNKNOWN_STEPS
@@ -207,7 +207,7 @@ def episode_limit(env: Env, ended: bool | None, period: int = 0) -> int:
 
 
 def has_ended(row: Row, period: int = 0) -> bool:
-    """Return whether an episode has ended by itself in a log row, and not only by forced resets every `period` steps.
+    """Return whether a log row has an episode that ended by itself, and not by a forced reset every `period` steps.
 
     With `period` 0 there are no forced resets.
     """

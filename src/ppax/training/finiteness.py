@@ -36,7 +36,7 @@ def bad_leaves(learner: Any) -> Iterator[Array]:
 
 
 def either(accepted: Array, after: T, before: T) -> T:
-    """Return `after` if `accepted` [], else `before`: the states after and before an iteration, of the same structure.
+    """Return `after` if `accepted` [], else `before`: two training states of equal structure, around one iteration.
 
     The random key of a discarded iteration is used again, which is intended: keys are selected as plain numbers, so
     that JAX's check for reused keys does not object.

@@ -88,7 +88,7 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
 def allocated(agent: Agent, state: TrainState) -> TrainState:
     """Return `state` with zeros for arrays that the first update would add to the learner, such as stored rollouts.
 
-    So the state has the same structure before and after every update.
+    The state then has the same structure before and after every update.
     """
     extensions = [one for ppo, _ in agent.learners(state.actor.first.shape[0]) for one in ppo.extensions]
     if not any(extension.grows for extension in extensions):
@@ -196,7 +196,7 @@ def train(
 
 
 def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Array, total: Array) -> Trained:
-    """Return what `ppax.train` returns, from a loop on one device, over its share of the environments."""
+    """Return the result of `ppax.train` from the training loop of one device, over its share of the environments."""
     jitted_iteration = jax.jit(renewed(iteration))  # so that `eval_shape` and the loop below trace it once
 
     def iterate(_: Array, carried: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
@@ -234,7 +234,7 @@ def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Ar
 
 
 def annealed_env(env: Env, state: TrainState, total_iterations: int | Array) -> Scheduled:
-    """Return the compiled environment as it is at the training progress of `state`, and its scheduled parameters.
+    """Return the compiled environment with its scheduled parameters at the progress of `state`, and these parameters.
 
     Parameters are numbers such as gravity; scheduled ones change during training.
     """
@@ -254,8 +254,8 @@ def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations:
 def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, collected: Collected) -> Trained:
     """Return the state after an iteration whose rollout is `collected`, and its metrics.
 
-    This is all that follows the rollout: the reset of all environments where it is due, the update, the metrics. If
-    anything is not finite, the state is the one before the iteration.
+    The steps after a rollout are the forced reset of all environments where it is due, the update and the metrics. If
+    anything is not finite, the returned state is the one before the iteration.
     """
     agent = inputs.agent
     period = state.iterations_per_env_reset

@@ -298,7 +298,7 @@ def _is_key(x: Any) -> bool:
 def with_learners(states: TrainState, sources: Array) -> TrainState:
     """Return states [S] of a sweep's members (runs) in which member i has the learner of member `sources[i]`.
 
-    Environments, with the running games of self-play, and keys stay those of member i.
+    Member i keeps its own environments, running games of self-play and keys.
     """
     copied = sources != jnp.arange(len(sources))
 
@@ -311,10 +311,10 @@ def with_learners(states: TrainState, sources: Array) -> TrainState:
 
 
 def members_that_fit(needed: Footprint, available: int | None) -> int:
-    """Return the number of runs of a sweep that one program may have by the memory that they need; at least one.
+    """Return the number of runs of a sweep that fit into memory in one program; at least one.
 
-    `needed` is a lower bound for one of them. `available` is the memory in bytes; if it is None, unknown, MOST runs are
-    allowed. On a CPU, they train one after the other on each device: only their states are kept for all.
+    `needed` is a lower bound on the memory of one run. `available` is the memory in bytes; if it is None, unknown, MOST
+    runs are allowed. On a CPU, they train one after the other on each device: only their states are kept for all.
     """
     if available is None:
         return MOST

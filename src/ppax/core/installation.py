@@ -19,6 +19,7 @@ NEEDED = (  # names of the modules
     "gymnasium",
     "cloudpickle",
     "filelock",
+    "flatbuffers",
     "rich",
     "safetensors",
     "scipy",

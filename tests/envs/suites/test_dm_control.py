@@ -67,6 +67,14 @@ def test_wrong_options_are_refused():
 
 @pytest.mark.nightly
 def test_every_task_can_be_stepped():
-    for env_id in registry.ids("dm_control"):
-        with ppax.make(f"dm_control/{env_id}", 1) as env:
-            assert env.action_space.shape[0] >= 1, env_id
+    needs_opengl = {"quadruped-escape"}  # works with MUJOCO_GL=egl, which must be set before the import
+    for env_id in sorted({*registry.ids("dm_control")} - needs_opengl):
+        task = ControlTask(*env_id.split("-", 1))
+        start, _ = task.reset(seed=0)
+        task.action_space.seed(0)
+        action = np.clip(task.action_space.sample(), -1.0, 1.0)
+        obs, reward, *_ = task.step(action)
+        assert task.observation_space.contains(start), env_id
+        assert task.observation_space.contains(obs), env_id
+        assert np.isfinite(reward), env_id
+        task.close()

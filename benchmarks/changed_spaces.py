@@ -5,9 +5,9 @@
 
 `point`: a point with inertia flies in three dimensions; its reward is minus its distance to a goal. The first policy
 is trained with the goal at the origin, and observes position and velocity. Then goals are drawn in each episode: these
-are the three new numbers. The first policy of `point` has 50,000 steps, in which it learns little; that of `point, trained
-long` has 200,000, and then most of its mean actions are beyond their bounds. `CartPole`: the first policy sees the
-angle alone, with which no more than about 42 is reached; the new numbers are place and velocities.
+are the three new numbers. The first policy of `point` has 50,000 steps, in which it learns little, and that of
+`point, trained long` 200,000, after which most of its mean actions are beyond their bounds. `CartPole`: the first
+policy sees the angle alone, with which it reaches about 42; the new numbers are place and velocities.
 
 Three runs of the same length: from the first policy with the new numbers (`init_from.observations`); from random
 weights with the same observations; and from the first policy without the new numbers. `difference` is the largest

@@ -1,13 +1,17 @@
 """A trained policy gets three new numbers of its observation: it acts as before, and learns to use them.
 
-    python benchmarks/changed_spaces.py            # five seeds; some minutes
+    python benchmarks/changed_spaces.py            # three tasks, five seeds; some ten minutes
     python benchmarks/changed_spaces.py --quick    # one seed, few steps, nothing written
 
-A point flies in three dimensions, and its reward is minus its distance to a goal. The first policy is trained with the
-goal at the origin; it observes position and velocity. Then goals are drawn in each episode. Three runs of the same
-length: from this policy, with the goal as three new numbers (`init_from.observations = ["0:6", "new:3"]`); from random
-weights, with the same nine numbers; and from this policy without the goal in its observations. `difference` is the
-largest difference of a mean action between old and new policy before training.
+`point`: a point with inertia flies in three dimensions; its reward is minus its distance to a goal. The first policy
+is trained with the goal at the origin, and observes position and velocity. Then goals are drawn in each episode: these
+are the three new numbers. The first policy of `point` has 50,000 steps, in which it learns little, and that of
+`point, trained long` 200,000, after which most of its mean actions are beyond their bounds. `CartPole`: the first
+policy sees the angle alone, with which it reaches about 42; the new numbers are place and velocities.
+
+Three runs of the same length: from the first policy with the new numbers (`init_from.observations`); from random
+weights with the same observations; and from the first policy without the new numbers. `difference` is the largest
+difference of the policies' outputs before training, for observations at random.
 """
 
 from __future__ import annotations
@@ -27,9 +31,15 @@ from ppax.run.restore import initial_state, state_shapes
 from ppax.run.warm_start import prepare, settings_and_object
 from report import Report, bar, panel
 
-STEPS, FIRST_STEPS, EVERY, LENGTH = 200_000, 200_000, 4, 50
+LENGTH = 50  # of the point's episodes
 QUIET = {"console": False}
-RUNS = {"new numbers": ("0:6", "new:3"), "from scratch": None, "without them": ()}
+RUNS = ("new numbers", "from scratch", "without them")
+# steps of the first run and of each later one; items of init_from.observations; places of the old numbers
+TASKS: dict[str, tuple[int, int, tuple[str, ...], list[int]]] = {
+    "point": (50_000, 200_000, ("0:6", "new:3"), [0, 1, 2, 3, 4, 5]),
+    "point, trained long": (200_000, 200_000, ("0:6", "new:3"), [0, 1, 2, 3, 4, 5]),
+    "CartPole": (100_000, 100_000, ("new:2", "0", "new"), [2]),
+}
 
 
 class Flight(NamedTuple):
@@ -74,40 +84,49 @@ class Point:
         return jnp.concatenate(seen)
 
 
-def plan(point: Point, steps: int, seed: int) -> Any:
-    """Run of this benchmark on an environment."""
-    env = ppax.envs.VectorEnv(ppax.envs.TimeLimit(point, LENGTH), 64)
-    agent = {"normalize_obs": True}
-    return ppax.build(env, total_steps=steps, seed=seed, agent=agent, num_steps=64, log=QUIET)
+def plan(task: str, steps: int, seed: int, first: bool, seen: bool) -> Any:
+    """Run on the environment of the first policy or on the later one, whose new numbers are `seen` or hidden."""
+    if task == "CartPole":
+        env = ppax.make("CartPole-v1", 64)
+        if not seen:
+            env = ppax.envs.VectorEnv(ppax.envs.PartialView(env.env, seen=(2,)), 64)
+    else:
+        point = Point(far=0.0 if first else 1.0, sees_goal=seen)
+        env = ppax.envs.VectorEnv(ppax.envs.TimeLimit(point, LENGTH), 64)
+    return ppax.build(env, total_steps=steps, seed=seed, agent={"normalize_obs": True}, num_steps=32, log=QUIET)
 
 
-def measured(seed: int, steps: int, first_steps: int) -> dict[str, Any]:
-    """Result of one seed: returns of the first policy, and before and after the training of each of RUNS."""
-    first = plan(Point(far=0.0, sees_goal=False), first_steps, seed).fit()
+def measured(task: str, seed: int, quick: bool) -> dict[str, Any]:
+    """Result of one seed: the first policy's return, and those of the evaluations of each of RUNS."""
+    first_steps, steps, items, places = TASKS[task]
+    first_steps, steps = (8192, 16_384) if quick else (first_steps, steps)
+    first = plan(task, first_steps, seed, first=True, seen=False).fit()
     rows: dict[str, Any] = {"seed": seed, "first": round(first.evaluate(256).mean_return, 3)}
-    evaluation = ppax.EvalSettings(every=EVERY, episodes=256)
-    for name, items in RUNS.items():
-        agent, env, run = plan(Point(sees_goal=items != ()), steps, seed + 100)
-        start = None if items is None else ppax.InitFrom(first, observations=items)
+    evaluation = ppax.EvalSettings(every=max(1, steps // (20 * 64 * 32)), episodes=128)
+    starts = (ppax.InitFrom(first, observations=items), None, ppax.InitFrom(first))
+    for name, start in zip(RUNS, starts, strict=True):
+        agent, env, run = plan(task, steps, seed + 100, first=False, seen=name != "without them")
         settings = {"num_steps": run.num_steps, "log": run.log, "evaluation": evaluation, "init_from": start}
         done = ppax.fit(agent, env, steps, seed + 100, **settings)
         curve = [(row["env_steps"], row["eval_return"]) for row in done.history if np.isfinite(row["eval_return"])]
         rows[name] = {"steps": [int(x) for x, _ in curve], "returns": [round(float(y), 3) for _, y in curve]}
         if name == "new numbers":
-            rows["difference"] = difference(first, (agent, env, run), start)
-        print(seed, name, rows[name]["returns"][0], rows[name]["returns"][-1], flush=True)
+            rows["difference"] = difference(first, (agent, env, run), start, places)
+        print(task, seed, name, rows[name]["returns"][0], rows[name]["returns"][-1], flush=True)
     return rows
 
 
-def difference(first: ppax.TrainedRun, begun: Any, start: ppax.InitFrom) -> float:
-    """Largest difference of mean actions of the two policies before training, for observations with random goals."""
+def difference(first: ppax.TrainedRun, begun: Any, start: ppax.InitFrom, places: list[int]) -> float:
+    """Largest difference of means or logits of the two policies before training, for observations at random."""
     agent, env, run = begun
     settings, given = settings_and_object(start)
     state = initial_state(agent, env, run, prepare(agent, state_shapes(agent, env, run), settings, given))
-    obs, begins = jax.random.uniform(jax.random.key(1), (1000, 9), minval=-1.5, maxval=1.5), jnp.ones(1000, bool)
-    old = first.agent.policy(first.state.learner, (), obs[:, :6], begins, None)
-    new = agent.policy(state.learner, (), obs, begins, None)
-    return float(jnp.abs(old.distribution.mode() - new.distribution.mode()).max())
+    shape = 1000, *env.observation_space.shape
+    obs, begins = jax.random.uniform(jax.random.key(1), shape, minval=-1.5, maxval=1.5), jnp.ones(1000, bool)
+    old = first.agent.policy(first.state.learner, (), obs[:, places], begins, None).distribution
+    new = agent.policy(state.learner, (), obs, begins, None).distribution
+    pairs = zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)
+    return max(float(jnp.abs(x - y).max()) for x, y in pairs)
 
 
 def spread(values: list[float]) -> dict[str, float]:
@@ -122,19 +141,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a smoke test: one seed, few steps, nothing written")
     options = parser.parse_args()
     seeds = [1000] if options.quick else [1000 + i for i in range(options.seeds)]
-    steps, first_steps = (16_384, 16_384) if options.quick else (STEPS, FIRST_STEPS)
-    task = "A point that flies to a goal: a trained policy gets the goal as three new numbers of its observation"
-    settings = {"seeds": seeds, "steps": steps, "first_steps": first_steps, "runs": RUNS}
-    report = Report(None if options.quick else "changed_spaces", task, settings)
-    results: list[dict[str, Any]] = []
-    for seed in seeds:
-        results.append(measured(seed, steps, first_steps))
-        print(results[-1]["difference"], flush=True)
+    task = "A trained policy gets three new numbers of its observation: mean return of an evaluation"
+    report = Report(None if options.quick else "changed_spaces", task, {"seeds": seeds, "tasks": TASKS, "runs": RUNS})
+    results: dict[str, list[dict[str, Any]]] = {}
+    for name in TASKS:
+        for seed in seeds:
+            results.setdefault(name, []).append(measured(name, seed, options.quick))
+            print(results[name][-1]["difference"], flush=True)
         panels = []
-        for title, at in (("before training", 0), ("after a tenth of training", None), ("after training", -1)):
-            place = len(results[0]["new numbers"]["returns"]) // 10 if at is None else at
-            bars = [bar(name, spread([row[name]["returns"][place] for row in results]), None) for name in RUNS]
-            panels.append(panel(f"mean return {title}", bars, "higher") | {"parity": False})
+        for one, rows in results.items():
+            tenth = max(1, len(rows[0]["new numbers"]["returns"]) // 10)
+            for title, place in (("before training", 0), ("after a tenth", tenth), ("after training", -1)):
+                bars = [bar(run, spread([row[run]["returns"][place] for row in rows]), None) for run in RUNS]
+                panels.append(panel(f"{one}: {title}", bars, "higher") | {"parity": False})
         report.save(results=results, panels=panels)
     report.finish()
 

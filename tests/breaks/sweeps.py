@@ -18,6 +18,13 @@ MLFLOW = "tests/loggers/test_mlflow.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "best.toml trains on as many devices as the machine has",
+        '{"program": agent.get("program", {}) | {"devices": 1}}',
+        '{"program": agent.get("program", {})}',
+        ("tests/cli/test_sweep.py::test_a_run_file_is_swept_and_resumed",),
+        "sweeps/results.py",
+    ),
+    Mutation(
         "the line of a sweep has no reward where no episode ends",
         'MEANS = ("episode_return", "reward_mean")',
         'MEANS = ("episode_return",)',

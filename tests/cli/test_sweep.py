@@ -110,6 +110,7 @@ def test_a_run_file_is_swept_and_resumed(file, tmp_path, capsys):
     assert main.main(["resume", str(out)]) == 0
     text = capsys.readouterr().out
     assert f"ppax train {out / 'best.toml'}" in text
+    assert config.read(out / "best.toml")["agent"]["program"]["devices"] == 1  # as members are trained
     # the file that a sweep writes repeats it
     again = ["sweep", str(out / "sweep.toml"), "--run-dir", str(tmp_path / "again"), "--json"]
     assert main.main(again) == 0
@@ -134,7 +135,10 @@ def test_the_best_settings_train_alone_to_the_same_curve(file, tmp_path):
     main.main(["sweep", str(file), "--run-dir", str(out), "--total-steps", "640"])
     assert main.main(["train", str(out / "best.toml"), "--run-dir", str(tmp_path / "alone")]) == 0
     best = config.read(out / "best.toml")
-    same = [p for p in (out / "members").iterdir() if config.read(p / "run.toml") == best]
+    assert best["agent"]["program"].pop("devices") == 1  # as members are trained; several devices round otherwise
+    files = {p: config.read(p / "run.toml") for p in (out / "members").iterdir()}
+    assert {given["agent"]["program"].pop("devices") for given in files.values()} == {"none"}
+    same = [p for p, given in files.items() if given == best]
     curves = [
         np.array([json.loads(line)["episode_return"] or 0.0 for line in (p / "metrics.jsonl").read_text().splitlines()])
         for p in (same[0], tmp_path / "alone")

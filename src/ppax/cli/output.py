@@ -79,11 +79,9 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
     if run.best is not None and run.best.row is not None:
         when = f"{run.best.key} {run.best.value:g} at {run.best.row['env_steps']:,.0f} steps"
         say(options, f"  ppax evaluate {path} --best{trusting}   # {when}")
-    say(
-        options,
-        f"  ppax report {path}{python_objects.trust_flags([run_config])}   # a page: curves, settings, an episode",
-    )
-    say(options, f"  ppax train {run_file} --seed {seed + 1}{python_objects.trust_flags([run_config])}")
+    flags = python_objects.trust_flags([run_config])
+    say(options, f"  ppax report {path}{flags}   # one page: curves, settings, an episode")
+    say(options, f"  ppax train {run_file} --seed {seed + 1}{flags}")
     print_json(options, record_evaluation(run, evaluation))
     return fail(f"the last checkpoint could not be saved: {run.unsaved}", DISK) if run.unsaved else DONE
 

@@ -45,6 +45,20 @@ MUTATIONS: list[Mutation] = [
         "run/changed_spaces.py",
     ),
     Mutation(
+        "an entry that one run alone normalises gets new statistics",
+        "if not known and entry is not None:",
+        "if False:",
+        (CHANGED + "test_an_entry_that_one_run_alone_normalises_is_refused",),
+        "run/changed_spaces.py",
+    ),
+    Mutation(
+        "statistics of single numbers are matched with those of all",
+        "if any(isinstance(node, PartStats) for _, node in nodes) or any(",
+        "if any(",
+        (CHANGED + "test_numbers_that_are_not_normalised_are_refused",),
+        "run/changed_spaces.py",
+    ),
+    Mutation(
         "a new action as likely as the mean of the old ones",
         '("bias", bias, math.log(share) if new else 0.0)',
         '("bias", bias, 0.0)',

@@ -24,7 +24,7 @@ from ppax.networks.encoders import EntryReader, Flat, readers
 from ppax.networks.heads import BetaHead, CategoricalHead, Head, NormalHead
 from ppax.networks.observations import Entry, entries, select
 from ppax.policy.spec import PolicySpec
-from ppax.ppo.normalization import NoStats, is_stats
+from ppax.ppo.normalization import NoStats, PartStats, is_stats
 
 OBSERVATIONS, ACTIONS = "init_from.observations", "init_from.actions"
 PIECE = re.compile(r"(?P<first>\d+)(?::(?P<end>\d+))?|new(?::(?P<count>\d+))?")
@@ -319,17 +319,28 @@ def _change_statistics(
     """
     if stats is None or not any(name.startswith("obs_stats.") for name in before):
         return  # one of the runs does not normalise, which the comparison reports
+    nodes = jax.tree_util.tree_flatten_with_path(stats, is_leaf=is_stats)[0]
+    if any(isinstance(node, PartStats) for _, node in nodes) or any(name.endswith(".kept") for name in before):
+        raise ConfigError(
+            f"{OBSERVATIONS}: agent.normalization.skip leaves out single numbers of an array, whose statistics cannot "
+            "be matched with those of other numbers; nearest valid value: a skip of whole entries of a Dict, or none"
+        )
     for name in [name for name in arrays if name.startswith("obs_stats.")]:
         del arrays[name]
-    for path, node in jax.tree_util.tree_flatten_with_path(stats, is_leaf=is_stats)[0]:
-        if isinstance(node, NoStats):
-            continue
+    for path, node in nodes:
         own = f"obs_stats{_dotted(path)}"
         name = _dotted(path).removeprefix(".") or "obs"
         origin = origins.get(name, Origin(name, np.arange(0), True))  # read by no network: unchanged
         entry = there.get(origin.entry) if origin.entry is not None else None
         old = "" if entry is None else ".".join(("obs_stats", *map(str, entry.path)))
-        if f"{old}.count" not in before:
+        known = f"{old}.count" in before
+        if isinstance(node, NoStats):
+            if known:  # normalised there alone, which the comparison reports
+                arrays[f"{own}.count"] = before[f"{old}.count"]
+            continue
+        if not known and entry is not None:
+            continue  # normalised here alone, which the comparison reports
+        if not known:
             arrays |= {f"{own}.{field}": np.zeros(shape, dtype) for field, shape, dtype in _fields(node)}
             arrays[f"{own}.var.high"] += 1.0
             continue

@@ -14,7 +14,7 @@ import ppax
 from ppax import config
 from ppax.networks import memories, network
 from ppax.ppo.minibatches import Shuffle
-from ppax.ppo.normalization import init_obs_stats, update_obs_stats
+from ppax.ppo.normalization import Normalization, init_obs_stats, update_obs_stats
 from ppax.run.changed_spaces import read_pieces
 from ppax.run.restore import fresh_state, initial_state, state_shapes
 from ppax.run.warm_start import prepare, settings_and_object
@@ -60,7 +60,7 @@ def world(obs, actions=TWO, players=None):
 
 
 def ppo(env, **options):
-    mine = {name: options.pop(name) for name in ("normalize_obs", "extensions") if name in options}
+    mine = {name: options.pop(name) for name in ("normalize_obs", "normalization", "extensions") if name in options}
     made = network(env, **({"hidden": (6,), "policy_gain": 1.0} | options))
     return ppax.PPO(made, minibatch=Shuffle(1), num_epochs=1, **({"normalize_obs": True} | mine))
 
@@ -429,6 +429,27 @@ def test_what_a_training_state_does_not_say_is_refused():
     agent = ppo(before)
     with pytest.raises(ppax.ConfigError, match=r"TrainState does not say which entries .*start from a run directory"):
         warm(agent, after, fresh_state(agent, before, SETTINGS), observations=("arm",))
+
+
+@pytest.mark.parametrize(("here", "there"), [((), ("goal",)), (("goal",), ())])
+def test_an_entry_that_one_run_alone_normalises_is_refused(here, there):
+    """Its numbers would reach the policy in other units."""
+    env = world(DICT3)
+    one, other = (ppo(env, normalization=Normalization(skip=skip)) for skip in (there, here))
+    source = run_of(one, env, fresh_state(one, env, SETTINGS))
+    only = "only here" if there else "only there"
+    with pytest.raises(ppax.ConfigError, match=rf"obs_stats\.goal\.count .*{only}"):
+        warm(other, env, source, observations=("arm",))
+    _, state = warm(one, env, source, observations=("arm",))  # the same in both
+    jax.tree.map(np.testing.assert_array_equal, state.learner.obs_stats, source.state.learner.obs_stats)
+
+
+@pytest.mark.parametrize(("here", "there"), [((), ("1",)), (("1",), ())])
+def test_numbers_that_are_not_normalised_are_refused(here, there):
+    before, after = world(box(3)), world(box(4))
+    one, other = (ppo(env, normalization=Normalization(skip=skip)) for env, skip in ((before, there), (after, here)))
+    with pytest.raises(ppax.ConfigError, match=r"normalization\.skip leaves out single numbers"):
+        warm(other, after, fresh_state(one, before, SETTINGS), observations=("0:3", "new"))
 
 
 def test_networks_and_groups_with_spaces_of_their_own_are_refused():

@@ -88,7 +88,7 @@ class PartStats(NamedTuple):
 
 @part
 class Normalization:
-    """What `normalize_obs` and `normalize_reward` leave out, when their statistics stop, and statistics that are given.
+    """Options of `normalize_obs` and `normalize_reward`: entries left out, when statistics stop, given statistics.
 
     All of it is in the statistics of the learner: acting, export, resume and fine-tuning read it there.
     """

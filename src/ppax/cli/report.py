@@ -13,7 +13,6 @@ from ppax.reports.comparison import long_table, of_records, terminal_width, to_c
 from ppax.reports.curves import BANDS, CONFIDENCE
 from ppax.reports.doctor import Finding, doctor
 from ppax.reports.report import records_of, report
-from ppax.run import python_objects
 from ppax.run.directory import RUN_FILE, read_run_config
 from ppax.storage import safe_files
 from ppax.storage.paths import command_line, require_place
@@ -73,8 +72,7 @@ def run_doctor(options: argparse.Namespace, say: Callable[[str], None]) -> dict[
     with_option = [finding for finding in diagnosis.findings if finding.remedy.option]
     run_config = read_run_config(options.run)
     if with_option and not config.objects_of(run_config):  # Python objects: no command repeats the run
-        flags = python_objects.trust_flags([run_config])
-        commands = [command(options.run, finding) + flags for finding in with_option]
+        commands = [command(options.run, finding) for finding in with_option]
         lines += ["next, one at a time:", *(f"  {line}" for line in dict.fromkeys(commands))]
     for line in lines:
         say(line)

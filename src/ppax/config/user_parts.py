@@ -47,7 +47,7 @@ def package_of(path: str) -> str:
 
     "SUITE/module:ID" is the name of an environment that a module registers; the result is the package of the module.
     """
-    return path.rpartition(":")[0].rpartition("/")[2].partition(".")[0]
+    return (path.rpartition(":")[0] or path).rpartition("/")[2].partition(".")[0]
 
 
 def _import_paths(config: Config) -> Iterator[tuple[str, str]]:

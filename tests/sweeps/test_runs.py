@@ -145,6 +145,8 @@ def test_the_result_ranks_settings_by_the_iqm_over_seeds(whole):
     assert all(setting.iqm == -np.inf for setting in whole.settings[4:])
     best = members_of(whole.run_dir)[2 * order[0]]
     assert whole.best.read_bytes() == (best / "run.toml").read_bytes()
+    # as all members: on several devices, sums have another order, and the run file would not repeat the member
+    assert config.read(whole.best)["agent"]["program"]["devices"] == 1
     assert json.loads((whole.run_dir / "result.json").read_text()) == whole.to_dict()
     table = str(whole).splitlines()
     assert len(table) == 13

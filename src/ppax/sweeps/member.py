@@ -16,7 +16,6 @@ from ppax.core import untrusted
 from ppax.core.options import Config
 from ppax.core.protocols import Row
 from ppax.core.types import TrainState
-from ppax.devices.layout import with_devices
 from ppax.loggers.files import rows_until
 from ppax.policy.spec import spec_of
 from ppax.run import checkpoint
@@ -99,7 +98,7 @@ class MemberRun:
         """
         require_recorded(task, path, changing)
         self.task, self.path, self.shapes = task, path, shapes
-        self.agent, self.env, self.run = with_devices(task.agent, 1), task.env, task.run
+        self.agent, self.env, self.run = task.agent, task.env, task.run
         self.monitor, self._stack = RunMonitor(self.run), stack
         self.evaluations = stack.enter_context(Evaluations(self.agent, self.env, self.run, shapes))
         self.monitor.check(self.agent, self.env, shapes, self.evaluations.blank)
@@ -197,7 +196,7 @@ class MemberRun:
         self.values = {path: float(x) for path, x in values.items()}
         if values != self.task.member.values:
             self.task = with_values(self.task, values)
-            self.agent, self.env = with_devices(self.task.agent, 1), self.task.env
+            self.agent, self.env = self.task.agent, self.task.env
             self.evaluations = self._stack.enter_context(Evaluations(self.agent, self.env, self.run, self.shapes))
             self.films = FilmRecorder(self.agent, self.env, self.run)
             self.films.resume(self.iteration)

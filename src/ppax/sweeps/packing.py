@@ -16,6 +16,7 @@ from ppax.core import imports
 from ppax.core.options import Config, unflatten
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, TrainState
+from ppax.devices.layout import with_devices
 from ppax.envs import Env
 from ppax.run.fit import check_plan, require_valid
 from ppax.run.restore import planned_iterations, require_memory, state_shapes
@@ -29,7 +30,11 @@ OTHERS = ("env", "num_envs", *(name for name in envs.ARGUMENTS if name not in NU
 
 
 class Task(NamedTuple):
-    """Member (run) of a sweep, with the agent, environment and run settings that were built for it."""
+    """Member (run) of a sweep, with the agent, environment and run settings that were built for it.
+
+    The agent's program is for one device, whatever the machine has: on several, sums have another order, and after some
+    iterations the run is another. So the member's run file says it, too, and repeats the member anywhere.
+    """
 
     member: Member
     agent: Agent
@@ -97,7 +102,7 @@ def _built(member: Member, made: dict[str, Env]) -> Task:
         raise
     except ConfigError as error:
         raise ConfigError(f"sweep, member {member.number}: {error}") from error
-    return Task(member, agent, env, run)
+    return Task(member, with_devices(agent, 1), env, run)
 
 
 def _checked(tasks: Sequence[Task]) -> Pack:
@@ -144,9 +149,16 @@ def with_values(task: Task, values: Config) -> Task:
     own = config.resolve(config.overridden(task.member.config, unflatten(values)))
     member = task.member._replace(values=task.member.values | values, config=own)
     agent, env, _ = config.build(own, task.env)
-    return Task(member, agent, env, task.run)
+    return Task(member, with_devices(agent, 1), env, task.run)
 
 
 def task_config(task: Task) -> Config:
-    """Return the content of a member's (run's) run file, the same as `ppax.fit` would write."""
+    """Return the content of a member's (run's) run file, the same as `ppax.fit` on one device would write."""
     return config.describe_run(task.agent, task.env, task.run)
+
+
+def run_file_of(member: Member) -> Config:
+    """Return the content of the run file of a member (run) that has not been built; ConfigError if it is invalid."""
+    task = _built(member, {})
+    task.env.close()
+    return task_config(task)

@@ -24,6 +24,7 @@ from ppax.sweeps import plan as plans
 from ppax.sweeps.decisions import Decisions, Stage, lineage_of, scheduled_values
 from ppax.sweeps.directory import BEST, Recorded, member_dir
 from ppax.sweeps.member import FAULT, end_of
+from ppax.sweeps.packing import run_file_of
 from ppax.sweeps.plan import Member, Plan, described_values, shown
 
 SEED = "seed"  # column of the table
@@ -160,7 +161,7 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
         if plan.search.perturbs:
             lineage = lineage_of(decisions, first.number, {member.number: member.values for member in members})
             run_config = scheduled_values(run_config, lineage, total)
-        safe_files.write_text(best, config.to_toml(_on_one_device(run_config)))
+        safe_files.write_text(best, config.to_toml(run_config))
     result = SweepResult(path, tuple(settings), best, lineage)
     safe_files.write_text(path / RESULT, json.dumps(result.to_dict(), indent=1) + "\n")
     return result
@@ -176,20 +177,11 @@ def conclude_study(result: SweepResult, recorded: Recorded, best: Any) -> SweepR
     if best.number not in numbers:
         text += f", of {best.run}: {described_values(best.values)}"
         seed = plans.seeds_of(recorded.run_config, recorded.plan)[0]
-        run_config = plans.member(recorded.run_config, 0, best.number, best.values, seed).config
-        safe_files.write_text(path / BEST, config.to_toml(_on_one_device(run_config)))
+        trial = plans.member(recorded.run_config, 0, best.number, best.values, seed)
+        safe_files.write_text(path / BEST, config.to_toml(run_file_of(trial)))
     result = dataclasses.replace(result, study=text, best=path / BEST)
     safe_files.write_text(path / RESULT, json.dumps(result.to_dict(), indent=1) + "\n")
     return result
-
-
-def _on_one_device(run_config: Config) -> Config:
-    """Return a run file's settings with a program for one device, as each member (run) has it.
-
-    On several devices, sums have another order, and after some iterations another curve.
-    """
-    agent = run_config.get("agent", {})
-    return run_config | {"agent": agent | {"program": agent.get("program", {}) | {"devices": 1}}}
 
 
 def _result(run_dir: Path, member: Member, decisions: Decisions) -> MemberResult:

@@ -163,7 +163,7 @@ AGENT = Choices("agent", {"ppo": PPO})  # the agent itself; by import path a sub
 
 
 class PartField(NamedTuple):
-    """Field of a dataclass that holds parts (swappable frozen dataclasses): how, and of which classes they may be."""
+    """Description of a dataclass field that holds parts (swappable frozen dataclasses): its form, and their classes."""
 
     holds: str  # one of HOLDERS
     choices: Choices
@@ -200,7 +200,7 @@ def fields_holding(*holders: str) -> set[str]:
 
 
 def free_fields() -> set[str]:
-    """Return the names of all fields, in the parts of the catalogue, that hold a table with free names."""
+    """Return the names of all fields, in the parts of the catalogue, that hold a table whose keys the user names."""
     classes = [cls for kind in PARTS.values() for cls in kind.values()]
     return {name for cls in classes for name, option in options_of(cls).items() if option.kind is Table}
 

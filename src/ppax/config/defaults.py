@@ -194,7 +194,7 @@ def num_envs_for(given: Config, env: Env) -> int:
 
 
 def _other_length(given: Config) -> str:
-    """Return a sentence that the preset was tuned for another number of steps than the run has; "" if it was not."""
+    """Return a warning that the preset was tuned for another number of steps than the run has; "" if it was not."""
     tuned = preset(given[PRESET])["total_steps"]
     if given["total_steps"] == tuned:
         return ""
@@ -237,7 +237,7 @@ def kind_of(env: Env) -> Kind:
 
 
 def num_minibatches(config: Config, agents: int, rows: int, sizes: Sequence[tuple[str, int]] = ()) -> int:
-    """Return the number of minibatches with which one has about `rows` rows of the largest group of players.
+    """Return the number of minibatches such that each has about `rows` rows of the largest group of players.
 
     A player is one agent inside an environment, a row one step of one player in one environment. The number divides the
     sequences in a rollout of each group. `agents` is the number of players in an environment, `sizes` are name and

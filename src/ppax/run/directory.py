@@ -7,7 +7,7 @@ metrics.jsonl    one row per chunk of iterations; metrics.csv has the same
 checkpoints/     the newest complete states
 best/            the best policy so far, with `best.metric`
 stopped.json     reason for the end: all done, a stop condition, a signal, a fault
-evaluation.json  the evaluation at its end
+evaluation.json  the evaluation at the end of the run
 tensorboard/     event files, with `log.tensorboard`
 mlflow.json      id of the MLflow run, with this logger in `log.to`
 films/           films during training, with `film.every`

@@ -102,7 +102,8 @@ def fit(
     old. `init_from` is a run whose weights and statistics this one starts from.
 
     Raises ConfigError, before anything compiles, for settings that cannot work, as a learner of `init_from` that does
-    not fit; NotEnoughMemory; NumericalError when rollout, gradient or weights are not finite; EnvError of a host.
+    not fit; NotEnoughMemory; NumericalError when rollout, gradient or weights are not finite; EnvError when an
+    environment on the host fails.
     """
     require_env(env)
     require_agent(agent)

@@ -145,7 +145,7 @@ class Study:
 
     @reading
     def prunes(self, scores: Mapping[int, float], iteration: int) -> dict[int, str]:
-        """Report the scores of trials, by number, at `iteration`; return the reason for each that the pruner ends."""
+        """Report the scores of trials, by number, at `iteration`; return the reason for each trial to prune."""
         for number, score in scores.items():
             self._storage.set_trial_intermediate_value(self._trial_id(number), iteration, score)
         trials = {number: self._storage.get_trial(self._trial_id(number)) for number in scores}

@@ -218,7 +218,7 @@ class Inputs:
         return [self._spec.names.index(str(name)) for name in names]
 
     def present(self, read: Read) -> np.ndarray | None:
-        """Return flags [B], True for the agents in a dict by agent; None if `read` is of no such dict: all are in."""
+        """Return flags [B], True for the agents in a dict by agent; None if `read` is of no such dict."""
         if not read.named:
             return None
         given = np.zeros(len(self._spec.names), bool)

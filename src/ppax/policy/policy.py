@@ -260,7 +260,7 @@ class Policy:
     def _require_carry(self, actor: Actor, carry: PyTree, batch: int, return_value: bool) -> None:
         """Raise ConfigError for a memory of another policy, or of another number of streams than `batch`.
 
-        `actor` is the one that takes it.
+        `actor` is the actor that takes the memory.
         """
         if not actor.memory.shapes and not jax.tree.leaves(carry):
             return

@@ -98,7 +98,8 @@ class Interface:
     def _put(self, out: Arrays, sample: Any, row: int, agent: int) -> None:
         """Write a sampled observation into the arrays `out` at `row` and, if they have an axis of agents, at `agent`.
 
-        The keys of `out` are the inputs' names. With groups, it is left out of arrays of a group with fewer agents.
+        The keys of `out` are the inputs' names. With groups, arrays of a group that has no such agent are left
+        unchanged.
         """
         sample = without_critic_entries(_plain(sample), self._spec.observation_space, self._unread)
         for path, x in jax.tree_util.tree_flatten_with_path({"obs": sample})[0]:

@@ -172,7 +172,7 @@ class Torso(NamedTuple):
         return init_layers(key, size_in, widths, self.gain, self.layer_norm)
 
     def _layers(self, params: Params, x: Array, widths: tuple[int, ...], exact: bool = False) -> Array:
-        """Return the output of hidden layers of these widths for one vector; with `exact` the first is not rounded."""
+        """Return the output of hidden layers of these widths for one vector; with `exact` the first is in float32."""
         if self.layers == SIMBA and widths:
             return simba(params, x, widths, exact)
         return layers(params, x, widths, self.activation, exact, self.residual)
@@ -223,10 +223,10 @@ class Torso(NamedTuple):
 
 
 def with_columns(memory: MemoryPart, readers: tuple[EntryReader, ...], hidden: tuple[int, ...]) -> MemoryPart:
-    """Return `memory`; a window of single entries has their places among the features of the `readers`.
+    """Return `memory`; if it is a window of named entries, with the indices of their features set in it.
 
-    Raises ConfigError where an entry is not read, or where layers between the entries and the window (`hidden`, a
-    stack) mix them.
+    Indices count the features that the encoders `readers` give together. Raises ConfigError where an entry is not read,
+    or where layers between the entries and the window (`hidden`, a stack) mix them.
     """
     cell = memory.cell if isinstance(memory, Stack) else memory
     if not isinstance(cell, Window) or not cell.entries:

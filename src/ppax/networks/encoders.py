@@ -111,8 +111,8 @@ class ImpalaCNN:
 class SmallCNN:
     """Encoder of 3 x 3 convolutions with relu, one for each of `channels`, for images of about 10 x 10 pixels.
 
-    Those of MinAtar's networks: Young and Tian 2019, https://arxiv.org/abs/1903.03176. The paper's network adds one
-    dense layer: `hidden = [128]`, `activation = "relu"`.
+    It is the encoder of MinAtar's networks: Young and Tian 2019, https://arxiv.org/abs/1903.03176. The paper's network
+    adds one dense layer: `hidden = [128]`, `activation = "relu"`.
     """
 
     channels: tuple[int, ...] = static("channels of each convolution", default=(16,), low=1)

@@ -297,8 +297,8 @@ def _own_head(space: spaces.Space, options: BoxOptions) -> Head:
 def off_scale(head: Any) -> str:
     """Return the bounds, as text, of the first action that a normal distribution of mean 0 and std 1 explores badly.
 
-    Such are the bounds of a box that is much wider or narrower than the distribution, or far from 0. The result is ""
-    if no action is so, and for heads of other distributions.
+    It explores an action badly whose box is much wider or narrower than the distribution, or far from 0. The result is
+    "" if there is no such action, and for heads of other distributions.
     """
     if isinstance(head, JointHead):
         return next((found for one in head.heads if (found := off_scale(one))), "")

@@ -121,7 +121,7 @@ def init_simba(key: Key, size_in: int, widths: tuple[int, ...], gain: float = HI
 def simba(params: Params, x: Array, widths: tuple[int, ...], exact: bool = False) -> Array:
     """Return the output of SimBa's layers for one vector. Lee et al. 2024, https://arxiv.org/abs/2410.09754, section 4.
 
-    A linear layer; then blocks x + W2 relu(W1 layer_norm(x)), of which W1 has four times the width; then a layer
+    A linear layer; then blocks x + W2 relu(W1 layer_norm(x)), where W1 has 4 * width outputs; then a layer
     normalisation. With `exact`, the linear layer computes in full precision, even where the others round the factors
     of their products to bfloat16.
     """

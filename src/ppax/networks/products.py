@@ -2,8 +2,8 @@
 
 Inside of `rounding(True)` (devices/layout.py), or with weights in bfloat16, both factors are rounded to bfloat16; the
 product accumulates and returns float32, in the forward and the backward pass. Everything between two products stays
-float32: elementwise operations in bfloat16 would be slower on a CPU, and less accurate. Float32 weights also get
-float32 gradients, which those in bfloat16 do not.
+float32: elementwise operations in bfloat16 would be slower on a CPU, and less accurate. Gradients of float32 weights
+are float32; weights stored in bfloat16 would get gradients in bfloat16.
 
 Two reasons for a primitive of its own. JAX's gradients of a product of mixed types are products of mixed types, which
 no matrix unit supports. And the gradient of the weights, A^T B, is the form that XLA's CPU backend is slowest at, in

@@ -96,7 +96,8 @@ def make(
     high], or to [-x, x] for one number x. `stagger` truncates the first episode of each environment at a random length
     of at most so many steps, or of the time limit with True, so that environments do not all end at once.
 
-    Raises ConfigError for a wrong name or argument, ImportError for a missing library, EnvError of a host environment.
+    Raises ConfigError for a wrong name or argument, ImportError for a missing library, EnvError where an environment on
+    the host fails.
     """
     num_envs = _checked(name, num_envs)
     settings = EnvSettings(

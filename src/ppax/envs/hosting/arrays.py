@@ -56,9 +56,9 @@ def in_32_bits(dtype: np.dtype) -> np.dtype:
 
 
 def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[Leaf]:
-    """Yield a description of each array in the elements of `space`, in JAX's order of leaves; none without a shape.
+    """Yield a description of each array in the elements of `space`, in JAX's order of leaves.
 
-    `path` is the place of `space` in the elements of an outer space.
+    A space without a shape has no arrays. `path` is the place of `space` in the elements of an outer space.
     """
     if isinstance(space, spaces.Dict):
         for key in sorted(space.spaces):
@@ -186,7 +186,7 @@ def number_mismatches(leaf: Leaf, x: np.ndarray, name: str) -> Iterator[str]:
 
 
 class EpisodeStats(NamedTuple):
-    """Rewards and episode ends of B streams for logs, where learning uses others: `info["episode_stats"]`.
+    """Rewards and episode ends of B streams for logs, from `info["episode_stats"]`, if learning uses other ones.
 
     A stream is one agent in one environment. For example, Atari games learn from clipped rewards and single lives, and
     log the scores of whole games.
@@ -489,7 +489,7 @@ def stack_elements(rows: Sequence[Any]) -> Any:
 
 
 def undeclared(info: dict[str, Any], mask: bool, episode_stats: bool, axis: tuple[int, ...] = ()) -> Iterator[str]:
-    """Yield a sentence for "action_mask" and for "episode_stats" if `info` has it and had not at first, or vice versa.
+    """Yield a sentence for each of "action_mask" and "episode_stats" that only `info` or only the first reset had.
 
     `mask` and `episode_stats` say whether `info` had these entries at the first reset.
     """

@@ -154,7 +154,7 @@ class Choices(dict[str, type]):
     def name_of(self, part: Any) -> str:
         """Return the name that run files have for the class of `part`.
 
-        For a class that no run file can name, it is module and class with a dot between.
+        For a class that no run file can name, the result is its module and its name, joined by a dot.
         """
         return next((name for name, cls in self.items() if cls is type(part)), None) or user_class_name(part)
 

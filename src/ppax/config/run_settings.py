@@ -141,7 +141,7 @@ class InitFrom:
         default=("params", "obs_stats", "reward_stats", "critic"),
         choices=LearnerState._fields,
     )
-    best: bool = static("start from the best policy, which that run kept with best.metric, not the last", default=False)
+    best: bool = static("start from the best policy that the other run kept (best.metric), not the last", default=False)
     partial: bool = static(
         "where the learners differ, take the arrays of equal name and shape; otherwise a difference is refused",
         default=False,
@@ -256,7 +256,8 @@ class Run:
     )
     stagger: int = static(
         "truncate the first episode of each environment at a random length, so that environments do not end their "
-        "episodes all at once: true, of at most its time limit, or the largest length; evaluations play whole episodes",
+        "episodes all at once. true: of at most the time limit; a number: of at most so many steps. Evaluations play "
+        "whole episodes",
         default=False,
         low=2,
         high=2**31 - 2,

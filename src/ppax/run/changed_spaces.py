@@ -77,8 +77,9 @@ def change_spaces(
 ) -> Changed:
     """Return the `arrays` of another run's learner in the shapes of `learner`, as `settings` say.
 
-    `learner` may be shapes. `spec` describes the policy of the other run; None for a TrainState. The other run's arrays
-    stay as they are. Raises ConfigError where `settings` do not fit the spaces, or the network does not support it.
+    `learner` may consist of shapes. `spec` describes the policy of the other run; None for a TrainState. The other
+    run's arrays stay as they are. Raises ConfigError where `settings` do not fit the spaces, or the network does not
+    support it.
     """
     network: Composed = agent.learners(1)[0][0].network
     changed, fresh, texts = dict(arrays), set[str](), list[str]()
@@ -201,9 +202,9 @@ def _entries_of(network: Composed) -> dict[str, Entry]:
 
 
 def _entries_there(network: Composed, arrays: Arrays, spec: PolicySpec | None) -> dict[str, Entry]:
-    """Return the entries of the other run's observation, by name; without its `spec` from the size of its first layer.
+    """Return the entries of the other run's observation, by name; without `spec`, from its first layer's size.
 
-    Raises ConfigError where that does not suffice.
+    Raises ConfigError where that size does not suffice.
     """
     if spec is not None:
         return {entry.name: entry for entry in entries(spec.observation_space)}
@@ -360,7 +361,7 @@ def _fields(node: Any) -> list[tuple[str, tuple[int, ...], Any]]:
 
 
 def _change_actions(arrays: Arrays, network: Composed, settings: InitFrom) -> str:
-    """Change the last layer of the policy in `arrays` for other actions; return what is taken and new, as text."""
+    """Change the last layer of the policy in `arrays` for other actions; return as text which are taken and new."""
     head: Head = network.head
     kernel, bias = arrays.get("params.policy.kernel"), arrays.get("params.policy.bias")
     if kernel is None or bias is None:

@@ -302,7 +302,7 @@ class _UnknownRow(dict[str, float]):
 
 
 def names_read(function: Callable[[Row], float]) -> tuple[str, ...]:
-    """Return the names of the metrics that a function of a log row reads, as row["name"], where all values are NaN."""
+    """Return the names of the metrics that a function of a log row reads, found by a call with NaN for every metric."""
     row = _UnknownRow()
     with contextlib.suppress(Exception):  # of the user's function, which `KeepBest.score` shows
         function(row)
@@ -491,7 +491,7 @@ class _Parser:
         raise self.error(", ".join(f"`{verb}`" for verb in VERBS), VERBS)
 
     def rows(self) -> int:
-        """Return the number of log rows N that the parser's next tokens, `for N`, name; 5 if they are others."""
+        """Return the number of log rows N that the parser's next tokens, `for N`, name; 5 if there is no `for N`."""
         if not self.takes("for"):
             return 5
         if not self.token.isdecimal():

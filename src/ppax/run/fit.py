@@ -215,11 +215,11 @@ def resume(
 ) -> TrainedRun:
     """Continue the run in `run_dir` from its newest intact checkpoint; return it as an uninterrupted run would be.
 
-    A run made from user-defined parts needs them again: pass the same `agent` and `env`. Others than those recorded are
-    used too, with a warning that names the differences. `callbacks` are those of `fit`. `console` overrides
-    `log.console` of the run. `total_steps` is a new length of the run, recorded in its run file; a finished run goes
-    on. Schedules then take their progress from the new length, with a warning where that changes a number. Raises
-    ConfigError where there is no run, another process uses it or more steps are done; CheckpointError where no
+    A run made from user-defined parts needs them again: pass the same `agent` and `env`. If they differ from those
+    recorded, they are used, with a warning that names the differences. `callbacks` are those of `fit`. `console`
+    overrides `log.console` of the run. `total_steps` is a new length of the run, recorded in its run file; a finished
+    run goes on. Schedules then take their progress from the new length, with a warning where that changes a number.
+    Raises ConfigError where there is no run, another process uses it or more steps are done; CheckpointError where no
     checkpoint can be loaded.
     """
     return resume_run(run_dir, agent, env, callbacks, console, total_steps)

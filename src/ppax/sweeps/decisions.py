@@ -78,11 +78,11 @@ class Searching:
         return self.decisions.values(member.number, member.values, before=iteration)
 
     def decide(self, iteration: int, run_dirs: Mapping[int, Path]) -> dict[int, SearchDecision]:
-        """Return the decision at `iteration` for each member (run) in `run_dirs`, by number: as recorded, else new.
+        """Return the decision at `iteration` for each member (run) in `run_dirs`, by number of the member.
 
-        New decisions are recorded. `run_dirs` are the run directories of the members that still train, by number.
-        Raises ConfigError where the search stops members although it is of the kind that copies them, or the other way
-        round, or where the record is damaged.
+        Recorded decisions are returned as they are; the search makes the others, which are recorded. `run_dirs` are the
+        run directories of the members that still train, by number. Raises ConfigError where a search that copies
+        members stops one, or the other way round, or where the record is damaged.
         """
         known = self.decisions.at(iteration)
         if not run_dirs.keys() <= known.keys():

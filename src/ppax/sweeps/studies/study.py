@@ -155,10 +155,10 @@ class Study:
 
     @reading
     def tell(self, number: int, score: float, why: str, run: Path) -> None:
-        """Tell the study the value `score` of trial `number`; without a finite score, or with a reason `why`: pruned.
+        """Tell the study the value `score` of trial `number`.
 
-        `run` is the directory in which it was trained. A trial that another worker repeats by now is left to that
-        worker.
+        With a reason `why`, or without a finite score, the study is told that the trial is pruned. `run` is the
+        directory in which it was trained. A trial that another worker repeats by now is left to that worker.
         """
         if not self.runs(number):
             warnings.warn(

@@ -199,7 +199,7 @@ def _read(
 ) -> list[bool]:
     """Return flags, True for the arrays of memory and observation that the actions of an episode depend on.
 
-    With `return_value`, those that V depends on count as well. They are in JAX's order, the memory's first. Arguments
+    With `return_value`, those that V depends on count as well. Flags are in JAX's order, the memory's first. Arguments
     are shapes for a step of all streams, [B, ...].
     """
 

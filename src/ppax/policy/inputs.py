@@ -134,7 +134,7 @@ class Inputs:
         return {name: part for (name, _), part in zip(self._spec.sizes, parts, strict=True)}
 
     def where(self, where: Any) -> Any:
-        """Return the argument `where` of `Policy.reset` as an array; a dict by agent becomes one over all agents."""
+        """Return the argument `where` of `Policy.reset` as an array; a dict by agent becomes an array of all agents."""
         if not isinstance(where, dict):
             return where
         flags = np.zeros(len(self._spec.names), bool)

@@ -62,9 +62,10 @@ class Policy:
     """
 
     def __init__(self, agent: Agent, learner: Any, spec: PolicySpec, source: Source | None = None):
-        """Make the policy of `agent` and `learner`, a whole one or one reduced already to what acting reads.
+        """Make the policy of `agent` and `learner`.
 
-        `spec` describes inputs and outputs; `source` is the run that trained it (None: unknown).
+        The learner may be whole, or reduced already to what acting reads. `spec` describes inputs and outputs; `source`
+        is the run that trained the policy (None: unknown).
         """
         self.source = source
         self.agent, learner = acting_agent(agent, learner)

@@ -48,7 +48,7 @@ class Interface:
     def __init__(self, policy: Policy, *, return_value: bool = False):
         """Find names and shapes of a policy's inputs and outputs; ConfigError where two would have the same name.
 
-        With `return_value` the output `value` is one of them.
+        With `return_value` there is the output `value`, V, too.
         """
         self._actor, self._spec = policy.actor_critic if return_value else policy.actor, policy.spec
         self._return_value = return_value

@@ -249,9 +249,9 @@ def label_of(code: Any) -> str:
 
 @contextlib.contextmanager
 def _explained(code: Any, x: PyTree = None) -> Iterator[None]:
-    """Yield once; an error of the module's own code inside of this context becomes a ConfigError with its name.
+    """Yield once; an error of the module's code inside of this context becomes a ConfigError that names the module.
 
-    `x` is the observation that it gets, whose shapes are in the error.
+    `x` is the observation that the module gets, whose shapes are in the error.
     """
     try:
         yield

@@ -39,7 +39,7 @@ Encoders = tuple[tuple[str, Any], ...]  # by entry of a Dict observation
 
 @part
 class Same:
-    """Value of an option of a Tower (actor or critic) that says: as in the network; "same" in run files."""
+    """Placeholder in an option of a Tower (actor or critic): the network's option counts. "same" in run files."""
 
 
 @part

@@ -37,7 +37,7 @@ class Encoder(Protocol):
 
 @part
 class Auto:
-    """Automatic choice of encoders: `small_cnn` for images of 3 to 35 pixels, `nature_cnn` for larger, else `flat`."""
+    """Automatic choice of encoders: `small_cnn` for images from 3 x 3, `nature_cnn` from 36 x 36, else `flat`."""
 
 
 @part

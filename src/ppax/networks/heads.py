@@ -217,7 +217,7 @@ def _mask_size(head: Head) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoxOptions:
-    """Options of Box actions: those of `head_for`, and fields of every network that has a head of ppax."""
+    """Options of Box actions: arguments of `head_for`, and fields of every network that has a head of ppax."""
 
     log_std_init: float = static("initial log standard deviation of Box actions", default=0.0)
     distribution: str = static(
@@ -315,7 +315,7 @@ def off_scale(head: Any) -> str:
 
 
 def needs_squashing(space: spaces.Space) -> str:
-    """Return the bounds, as text, of the first action that `normal` explores badly where `squashed` can be used.
+    """Return the bounds, as text, of the first action that `normal` explores badly and that `squashed` supports.
 
     It is "" where there is none.
     """

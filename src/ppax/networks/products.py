@@ -120,7 +120,7 @@ def _multiply_transposed(a: Array, b: Array, *, form: str, rounded: bool) -> Arr
 
 
 def _kept(x: Array) -> Array:
-    """Return `x` behind a barrier, so that XLA cannot fold a transposition before it into a product after it."""
+    """Return `x` behind XLA's optimisation barrier: a transposition before it is not folded into a product after it."""
     kept: Array = jax.lax.optimization_barrier(x)
     return kept
 

@@ -166,7 +166,7 @@ def _grouped_on_host(env: HostEnv, players: Mapping[str, Sequence[int | str]]) -
 
 
 def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
-    """Return `env` with `env_params` (such as {"gravity": 12.0}) added to its own; the same object if it has them.
+    """Return `env` with `env_params` (such as {"gravity": 12.0}) added; `env` itself if it has these already.
 
     Raises ConfigError where `env` has no such parameter, and for host environments that were not made by name.
     """

@@ -41,7 +41,7 @@ def no_limit(name: str) -> ConfigError:
 def longest_episode(env: Any) -> Any:
     """Return the time limit of a compiled environment in steps of the agent, a number or a traced array.
 
-    Of a limit that is drawn at resets it is the high end; of several limits the smallest. None without a limit.
+    For a limit that is drawn at resets it is the upper end; for several limits the smallest. None without a limit.
     """
     repeats, limit = 1, None
     while env is not None:

@@ -74,8 +74,10 @@ def _own_trust():
     """Forget what a test has trusted, as a command does at its end."""
     from ppax.core import imports
 
+    search = list(sys.path)  # a command that trusts a package beside it appends the current directory, for good
     with imports.trusting():
         yield
+    sys.path[:] = search
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -21,7 +21,7 @@ def test_lists_installed_environments_and_extras(capsys, monkeypatch):
     monkeypatch.setattr(registry, "installed", lambda suite: suite in own or suite == "gymnasium")
     monkeypatch.setattr(registry, "ids", lambda suite: own[suite] if suite in own else ids(suite))
     text = listed(capsys)
-    assert all(f"  {name}\n" in text for name in BUILTIN)
+    assert all(f"\n  {name:<24}  Environment " in text for name in BUILTIN)
     assert "  gymnax/Catch-bsuite\n" in text
     assert 'brax/ID          pip install "ppax[brax]"' in text
     found = json.loads(listed(capsys, "--json"))
@@ -60,7 +60,10 @@ def test_describes_one_environment(capsys):
     assert about["agents"] == 3
     assert about["time_limit"] == 200
     assert about["action_space"] == "Box(-3.1415927, 3.1415927, (1,), float32)"
-    assert "time_limit         500" in listed(capsys, "CartPole-v1")
+    assert about["task"].startswith("Environment in which a prey flees from predators")
+    text = listed(capsys, "CartPole-v1-masked")
+    assert "time_limit         500" in text
+    assert "\ntask               Environment CartPole: a pole is kept upright on a cart" in text
 
 
 def test_an_unknown_environment_id_is_refused(capsys):
@@ -96,3 +99,10 @@ def test_suggestions_are_similar_names_of_ppax_and_gymnasium(name, text):
 )
 def test_time_limits_count_steps_of_the_agent(env, limit):
     assert envs.time_limit(env) == limit
+
+
+def test_a_module_in_place_of_its_class_is_recognised(tmp_path, monkeypatch):
+    (tmp_path / "river.py").write_text("raise SystemExit('was imported')")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ppax.ConfigError, match=r"no environment 'river'; river.py is here: write river:NAME"):
+        ppax.make("river")

@@ -129,6 +129,8 @@ def test_a_class_is_made_with_its_parameters():
         ppax.make("own_worlds:River", 3, env_params={"stride": -1.0})
     with pytest.raises(ppax.ConfigError, match=r"unknown option 'env_params.strife'; did you mean 'stride'"):
         ppax.make("own_worlds:River", 3, env_params={"strife": 1.0})
+    with pytest.raises(ppax.ConfigError, match=r"unknown option 'env_params.max_step'; did you mean 'max_steps'"):
+        ppax.make("own_worlds:River", 3, env_params={"max_step": 20})
 
 
 def test_numbers_are_drawn_at_a_reset():

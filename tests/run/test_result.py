@@ -15,7 +15,7 @@ def test_steps_done_counts_autoreset_steps_separately():
     """Episodes of three steps and an autoreset step: two of 8 rows of each environment only reset it."""
     run = trained(VectorEnv(Counter(3), 2))
     assert (run.env_steps, run.total_steps) == (12, 16)
-    assert run.steps_done() == "12 steps (16 of total_steps: 4 only reset an environment)"
+    assert run.steps_done() == "12 steps (of 16: in the other 4 an environment was reset)"
 
 
 def test_steps_done_names_the_number_of_agents():
@@ -23,7 +23,7 @@ def test_steps_done_names_the_number_of_agents():
     run = trained(VectorEnv(Team(), 2))
     valid = 2 * (4 + 6 + 7)
     assert (run.env_steps, run.total_steps) == (valid, 48)
-    rest = f"48 of total_steps: {48 - valid} only reset an environment, or in which an agent was absent"
+    rest = f"of 48: in the other {48 - valid} an environment was reset, or an agent was absent"
     assert run.steps_done() == f"{valid} steps of 3 agents ({rest})"
 
 

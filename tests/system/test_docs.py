@@ -350,3 +350,23 @@ def test_every_page_is_in_the_navigation():
 
 def test_citation_has_the_version():
     assert f"\nversion: {ppax.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def messages():
+    """Each string of the package that is no docstring, with its file; strings written side by side are one."""
+    for path in sorted((ROOT / "src" / "ppax").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
+                yield path.name, node.value
+
+
+def test_messages_name_pages_by_their_titles():
+    """A wheel has no folder docs/: who reads a message finds the page by its title."""
+    titles = re.findall(r"^ +- (.+): \w+\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    titles = [title.strip('"') for title in titles]
+    found = [(file, text) for file, text in messages() if 'page "' in text]
+    assert len(found) > 8
+    assert [pair for pair in found if not any(f'page "{title}"' in pair[1] for title in titles)] == []
+    assert [(file, text) for file, text in messages() if re.search(r"docs/\w+\.md", text)] == []

@@ -44,6 +44,7 @@ def test_a_run_needs_nothing_that_windows_lacks(tmp_path):
     code, said = on_windows(RUN, tmp_path)
     assert code == 0, said
     assert '\n  ppax evaluate "my run" --episodes 1000\n' in said  # as cmd and PowerShell quote it
+    assert '\n  ppax report "my run"   # one page: curves, settings, an episode\n' in said
     names = [path.name for path in tmp_path.rglob("*")]
     assert {"policy.zip", "metrics.csv"} <= set(names)
     assert sum(name.startswith("my run-until-") for name in names) == 1

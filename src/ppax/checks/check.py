@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -29,26 +29,36 @@ FEW = 3  # number of environments in checks of host environments
 
 
 @refusing_unknown
-def check_env(env: Environment | Env | gymnasium.Env | GymVectorEnv | str, key: Key | None = None) -> Report:
+def check_env(
+    env: Environment | Env | gymnasium.Env | GymVectorEnv | str,
+    key: Key | None = None,
+    env_params: Mapping[str, Any] | None = None,
+) -> Report:
     """Check an environment against the protocol and its own spaces by resets, steps and a short random rollout.
 
     `env` is an environment, a `VectorEnv` of it, or a name for `ppax.make`; for environments on the host also a
     `gymnasium.Env`, a function that makes one, or a `gymnasium.vector.VectorEnv`, for which nothing is compiled.
     Nothing is trained. The report has a line for each check, and for each failure what was received and what to write
-    instead. `key` (None: a fixed one) is for resets and actions. Raises ConfigError for an unknown name.
+    instead. `key` (None: a fixed one) is for resets and actions. `env_params` are parameters of the environment with
+    this name, as for `ppax.make`. Raises ConfigError for an unknown name, and for `env_params` beside an object.
     """
     begin = time.perf_counter()
     try:
-        checks = _checks_of(env, jax.random.key(0) if key is None else key)
+        checks = _checks_of(env, jax.random.key(0) if key is None else key, env_params or {})
     except EnvError as error:
         checks = on_host.not_created(error)
     return Report(tuple(checks), time.perf_counter() - begin)
 
 
-def _checks_of(env: Any, key: Key) -> list[Check]:
+def _checks_of(env: Any, key: Key, env_params: Mapping[str, Any]) -> list[Check]:
     """Return the results of all checks of `env`; EnvError where its constructor or first reset raises an exception."""
     if isinstance(env, str):
-        env = make(env, FEW if env.partition("/")[0] in HOST_SUITES else ENVS)
+        env = make(env, FEW if env.partition("/")[0] in HOST_SUITES else ENVS, env_params=env_params)
+    elif env_params:
+        raise ConfigError(
+            f"env_params = {dict(env_params)}: are for an environment that is named, as check_env('CartPole-v1', "
+            f"env_params=...); this one, {env if isinstance(env, type) else type(env).__name__}, has its own already"
+        )
     if isinstance(env, GymVectorEnv) or (callable(env) and (isinstance(env, type) or not hasattr(env, "reset"))):
         env = host(env)
     if isinstance(env, gymnasium.Env):

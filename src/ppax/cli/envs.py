@@ -34,13 +34,15 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Print the list of environments, or the description of the named one; return the same as data for JSON."""
     if options.name is not None:
         about = describe_env(options.name)
-        there = {name: _shown(value) for name, value in about.items() if value not in ([], {})}
+        there = {name: _shown(value) for name, value in about.items() if value not in ([], {}, "")}
         width = max(map(len, there))
         if not options.json:
             say("\n".join(f"{name:<{width}}  {text}" for name, text in there.items()))
         return about
     listed = catalogue()
-    lines = ["built in:", *(f"  {name}" for name in listed["builtin"])]
+    tasks = {name: task_of(make()) for name, make in envs.BUILTIN.items()}
+    width = max(map(len, tasks))
+    lines = ["built in:", *(f"  {name:<{width}}  {task}" for name, task in tasks.items())]
     if listed["registered"]:
         lines += ["of installed packages, with --trust PACKAGE:"]
         lines += [f"  {name:<16} {path}" for name, path in listed["registered"].items()]
@@ -128,11 +130,21 @@ def describe_env(name: str) -> dict[str, Any]:
         drawn = [key for key, default in arguments.items() if is_number(default) and env.host.spec.agents is None]
         return about | {"env_params": arguments, "can_be_drawn": drawn}
     resets = getattr(env.resets, "__name__", type(env.resets).__name__)
-    inner = {**agents, "time_limit": time_limit(env.env), "resets": resets}
+    inner = {"task": task_of(env.env), **agents, "time_limit": time_limit(env.env), "resets": resets}
     known = params.parameters(env.env)
     numbers = {key: params.parameter_value(env.env, key) for key in known}
     drawn = [key for key, place in known.items() if can_be_drawn(place)]
     return {"name": name, **spaces, **inner, "env_params": arguments | numbers, "can_be_drawn": drawn}
+
+
+def task_of(env: Any) -> str:
+    """Return the task of a compiled environment in words: the first line of its class's docstring, without wrappers."""
+    while getattr(env, "env", None) is not None:
+        env = env.env
+    text = type(env).__doc__ or ""  # not inherited: a base class describes no task
+    if text.startswith(f"{type(env).__name__}("):  # that of a dataclass without a docstring: its fields
+        return ""
+    return next(iter(inspect.cleandoc(text).splitlines()), "")
 
 
 def time_limit(env: Any) -> int | None:

@@ -129,7 +129,7 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[0] in with_run_options:
         return with_run_options[arguments[0]](arguments[1:])
     env_params: Config = {}
-    if arguments[0] in ("evaluate", "play"):
+    if arguments[0] in ("evaluate", "play", "check-env"):
         given, env_params = split_free(split_arguments(arguments), {}, "env_params")
         arguments = join_arguments(given)
     options, unknown = _parser().parse_known_args(arguments)

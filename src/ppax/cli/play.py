@@ -41,9 +41,11 @@ def add_play(parser: argparse.ArgumentParser) -> None:
     add_env_params(parser)
 
 
-def add_env_params(parser: argparse.ArgumentParser) -> None:
+OF_EVALUATION = "parameter of the environment, such as gravity, for this alone (default: that of the run's evaluations)"
+
+
+def add_env_params(parser: argparse.ArgumentParser, text: str = OF_EVALUATION) -> None:
     """Add `--env-params.NAME VALUE` to the help; `split_free` reads them, as they depend on the environment."""
-    text = "parameter of the environment, such as gravity, for this alone (default: that of the run's evaluations)"
     parser.add_argument("--env-params.NAME", dest="_", metavar="VALUE", help=text)
 
 
@@ -128,7 +130,7 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
         say(f"MLflow model: {written.path}; serve it: {served}")
         return result
     size = written.path.stat().st_size
-    say(f"bundle: {written.path} ({size / 1e6:.1f} MB); docs/policies.md shows how to load it")
+    say(f'bundle: {written.path} ({size / 1e6:.1f} MB); the page "Use a trained policy" shows how to load it')
     return result | {"bytes": size}
 
 

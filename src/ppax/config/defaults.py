@@ -276,4 +276,4 @@ def _line(kind: Kind, config: Config) -> str:
     words = {"obs": "observations", "reward": "rewards"}
     scaled = f", {' and '.join(words[name] for name in normalised)} normalised" if normalised else ""
     sizes = f"{config['num_envs']} environments, {config['num_steps']} steps, {config['agent.num_epochs']} epochs"
-    return f"{kind}: {sizes}{scaled} (defaults of this kind; docs/settings.md)"
+    return f'{kind}: {sizes}{scaled} (defaults of this kind, page "Which settings do I get?")'

@@ -198,7 +198,7 @@ class Run:
     env: str = static("environment: a built-in name such as CartPole-v1, or SUITE/ID", default="CartPole-v1")
     preset: str | None = static(
         "preset (`ppax presets`) whose settings the run begins from; none: the defaults by the kind of environment "
-        "(docs/settings.md). Left out: the preset with the name of the environment, where there is one",
+        '(page "Which settings do I get?"). Left out: the preset with the name of the environment, where there is one',
         default=None,
     )
     num_envs: int = static("number of parallel environments", default=64, low=1)

@@ -185,7 +185,7 @@ def _part_class(choices: Choices, option: Option, given: Any) -> type:
     except imports.Untrusted:
         raise
     except ConfigError as error:
-        text = f"{error}; for a part of your own see docs/extending.md"
+        text = f'{error}; for a part of your own see the page "Write a part of your own"'
         raise WrongTable(option.path.rpartition(".")[0], text) from error
 
 

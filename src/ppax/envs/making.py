@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -62,7 +63,7 @@ BUILTIN: dict[str, Callable[[], Environment]] = {
     "probe/Finite": lambda: builtin.FiniteProbe(),
 }
 
-OWN_GUIDE = "docs/jax_environments.md"
+OWN_GUIDE = 'the page "Your environment in JAX"'
 
 
 @refusing_unknown
@@ -363,6 +364,12 @@ def _single(name: str, options: Mapping[str, Any]) -> Environment:
         raise ConfigError(
             f"no suite {suite!r}: must be one of {', '.join((*SUITES, *HOST_SUITES))}; for your own see {OWN_GUIDE}"
         )
+    here = f"; {name}.py is here: write {name}:NAME, with the name of a class in it" if _is_module_here(name) else ""
     raise ConfigError(
-        f"no environment {name!r}; `ppax envs` lists all names; for an environment of your own see {OWN_GUIDE}"
+        f"no environment {name!r}{here}; `ppax envs` lists all names; for an environment of your own see {OWN_GUIDE}"
     )
+
+
+def _is_module_here(name: str) -> bool:
+    """Return whether `name` is that of a file of Python in the current directory, without its ending."""
+    return name.isidentifier() and Path(f"{name}.py").is_file()

@@ -119,7 +119,7 @@ def mirror_action(distribution: Any, action: Array, image: tuple[int, ...]) -> A
     if not isinstance(distribution, Normal | SquashedNormal | BallNormal | Beta):
         raise ConfigError(
             f"symmetry mirrors vectors of one Box and one Discrete choice, not the actions of a "
-            f"{type(distribution).__name__}; write a part of your own (docs/extending.md)"
+            f'{type(distribution).__name__}; write a part of your own (page "Write a part of your own")'
         )
     low, high = np.asarray(distribution.low), np.asarray(distribution.high)
     _check_image("action", image, len(low), signs=True)

@@ -434,7 +434,7 @@ def others(settings: Sequence[Setting]) -> Markup:
     left = f" The first {SHOWN} of {len(names)} are drawn." if len(names) > SHOWN else ""
     found = grid([one for name in names[:SHOWN] for one in cards(settings, name, name, "", "")])
     title = element("summary", f"{with_count(len(names), 'other metric')}")
-    intro = element("p", f"docs/metrics.md defines each of them.{left}", class_="intro")
+    intro = element("p", f"The page Metrics of the documentation defines each of them.{left}", class_="intro")
     return element("section", element("details", title, intro, found)) if names else Markup("")
 
 

@@ -182,6 +182,6 @@ def _with_parts(agent: Agent, parts: Mapping[str, Any]) -> Agent:
     if not isinstance(agent, PPO):
         raise ConfigError(
             f"agent.{next(iter(parts))}: objects are parts of one policy, and here are several; give its table "
-            '{"part": ...}, or build the agents by hand: docs/many_agents.md'
+            '{"part": ...}, or build the agents by hand (page "Many agents")'
         )
     return dataclasses.replace(agent, **parts)

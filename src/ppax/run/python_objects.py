@@ -79,7 +79,7 @@ def require_passed(run_config: Config, agent: Any, env: Any, where: str, call: s
     raise ConfigError(
         f"{where} was made from Python objects that its run file cannot hold: {', '.join(lacking)}. Pass the same "
         f"{' and '.join(needed)} in Python: {call.format(where=where, arguments=arguments)}. Classes and functions "
-        "in a module that is imported are recorded by their path, and need none of this (docs/jax_environments.md)"
+        'in an imported module are recorded by their path, and need none of this (page "Your environment in JAX")'
     )
 
 

@@ -138,9 +138,9 @@ class TrainedRun:
     def steps_done(self) -> str:
         """Return `env_steps` in words, with the difference from `total_steps` if there is one."""
         agents = f" of {self.env.num_agents} agents" if self.env.num_agents > 1 else ""
-        absent = ", or in which an agent was absent" if agents else ""
+        absent = ", or an agent was absent" if agents else ""
         idle = self.total_steps - self.env_steps
-        rest = f" ({self.total_steps:,} of total_steps: {idle:,} only reset an environment{absent})" if idle else ""
+        rest = f" (of {self.total_steps:,}: in the other {idle:,} an environment was reset{absent})" if idle else ""
         return f"{self.env_steps:,} steps{agents}{rest}"
 
     def evaluate(

@@ -258,7 +258,7 @@ def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: i
     if not overlap and cores > 1 and min(shares["update"], 1.0 - shares["update"]) >= WAITING:
         return (
             f"Environments wait for updates for {shares['update']:.0%} of the time: overlap = 1 steps them meanwhile, "
-            "with a policy that is one update behind (docs/python_environments.md)."
+            'with a policy that is one update behind (page "Your environment in Python").'
         )
     each = f"{stepping / env.num_envs * 1e6:,.0f} us for each environment"
     acting, learning = shares["policy"] + shares["recording"], shares["transfer"] + shares["update"]
@@ -301,7 +301,7 @@ def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices
     faster = "a smaller network or fewer epochs is what would make it faster."
     if rounding:
         faster = (
-            '`agent.compute_dtype = "bfloat16"` makes products faster on this processor (docs/speed.md); else ' + faster
+            '`agent.compute_dtype = "bfloat16"` makes products faster on this processor (page "Speed"); else ' + faster
         )
     return f"Gradient steps take most of the time: {faster}"
 
@@ -310,6 +310,4 @@ def _one_thread(devices: int, cores: int) -> str:
     """Return advice, as text, to run a program on one device with one XLA thread; "" where this would not help."""
     if jax.default_backend() != "cpu" or devices > 1 or cores == 1 or sharding.THREADS in os.environ:
         return ""
-    return (
-        f"; so does one thread for a network of small layers, {sharding.THREADS}=1 in the environment (docs/speed.md)"
-    )
+    return f'; so does one thread for a network of small layers, {sharding.THREADS}=1 in the environment (page "Speed")'

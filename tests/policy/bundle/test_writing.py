@@ -95,6 +95,8 @@ def test_the_reader_refuses_unknown_and_missing_inputs(tmp_path):
 
 def test_the_reader_refuses_wrong_shapes_and_damaged_files(tmp_path):
     small().export(tmp_path / "b.zip", NUMPY)
+    with pytest.raises(ValueError, match=r"first has shape \(\), expected \(1,\)"):
+        NumpyPolicy(tmp_path / "b.zip")({"obs": np.zeros((1, 4)), "first": True})
     with pytest.raises(ValueError, match=r"obs has shape \(1, 3\), expected \(1, 4\)"):
         NumpyPolicy(tmp_path / "b.zip")({"obs": np.zeros((1, 3)), "first": [True]})
     data = (tmp_path / "b.zip").read_bytes()

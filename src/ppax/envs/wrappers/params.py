@@ -102,7 +102,7 @@ def unknown_parameter(name: str, known: Mapping[str, Parameter]) -> str:
     if not known:
         remedy = "those of your own environment are fields of a ppax.part, declared with ppax.number or ppax.static"
         return f"unknown option {path!r}: this environment has no parameters; {remedy}"
-    names = list(dict.fromkeys((*known, "max_steps")))  # a time limit, which every environment can have
+    names = list(dict.fromkeys((*known, "max_steps")))  # a time limit, which an own environment can have
     return f"unknown option {path!r}; did you mean {nearest(name, names)!r}? There are {', '.join(names)}"
 
 

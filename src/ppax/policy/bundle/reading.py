@@ -83,7 +83,8 @@ def _agent(path: Path, description: dict[str, Any], agent: Agent | None) -> tupl
     if description.get("own_parts"):
         raise ConfigError(
             f"{path} is the policy of an agent with parts of your own, which a file cannot hold. Pass the same agent: "
-            f"ppax.load({str(path)!r}, agent=agent), or use the formats of the bundle without ppax (docs/policies.md)"
+            f"ppax.load({str(path)!r}, agent=agent), or use the formats of the bundle without ppax (page "
+            '"Use a trained policy")'
         )
     try:
         return spec, rebuilt(spec)

@@ -145,7 +145,7 @@ class Torso(NamedTuple):
         return memory.scan(params.get("memory"), carry, features, first)
 
     def project_out(self, params: Params, features: PyTree) -> Array:
-        """Return the vector that the heads read for one step, from the actor's or critic's memory output for it."""
+        """Return the vector [n] that heads read for one step, from the output of the actor's or critic's memory."""
         return self.memory.project_out(params.get("memory"), features)
 
     def init_head(self, key: Key, outputs: int, gain: float) -> Params:
@@ -155,11 +155,11 @@ class Torso(NamedTuple):
         return params | init_dense(key, (size, *self.head_hidden)[-1], outputs, gain)
 
     def head(self, params: Params, x: Array) -> Array:
-        """Return the outputs of a head (policy or value) for one vector that `project_out` returns."""
+        """Return the outputs [n] of a head (policy or value) for one vector that `project_out` returns."""
         return dense(params, self.latent(params, x))
 
     def latent(self, params: Params, x: Array) -> Array:
-        """Return the input of the last, linear layer of a policy or value head.
+        """Return the input [n] of the last, linear layer of a policy or value head.
 
         `x` is a vector that `project_out` returns.
         """

@@ -202,7 +202,7 @@ class JointHead:
         return Joint(tuple(components) if self.names is None else dict(zip(self.names, components, strict=True)))
 
     def _apart(self, flat: Any) -> dict[str, Array] | tuple[Array, ...]:
-        """Return a flat mask as a dict or tuple of the components' masks."""
+        """Return a flat mask [n] as a dict or tuple of the components' masks."""
         ends = np.cumsum([_mask_size(head) for head in self.heads])
         parts = tuple(flat[..., end - _mask_size(head) : end] for end, head in zip(ends, self.heads, strict=True))
         return parts if self.names is None else dict(zip(self.names, parts, strict=True))

@@ -78,7 +78,7 @@ def init_layers(
 def layers(
     params: Params, x: Array, widths: tuple[int, ...], activation: str, exact: bool = False, residual: bool = False
 ) -> Array:
-    """Return the output of consecutive dense layers for one vector.
+    """Return the output [last width] of consecutive dense layers for one vector.
 
     After each layer follow its layer normalisation, if it has one, and the activation. With `residual`, a layer with as
     many outputs as inputs adds its input (He et al. 2016, https://arxiv.org/abs/1512.03385). With `exact`, the first
@@ -140,7 +140,7 @@ def init_norm(size: int) -> Params:
 
 
 def layer_norm(params: Params, x: Array) -> Array:
-    """Return one vector normalised to mean 0 and variance 1, then scaled and shifted by the parameters.
+    """Return one vector [size] normalised to mean 0 and variance 1, then scaled and shifted by the parameters.
 
     Ba et al. 2016, https://arxiv.org/abs/1607.06450
     """

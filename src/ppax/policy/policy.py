@@ -287,7 +287,7 @@ class Policy:
 
 
 def _padded(leaves: list[np.ndarray], units: int, wanted: int) -> list[np.ndarray]:
-    """Return arrays of `units` observations, padded with zeros to `wanted` observations."""
+    """Return arrays of `units` observations, [rows, ...], padded with rows of zeros to `wanted` observations."""
     if units == wanted:
         return leaves
     return [np.concatenate([x, np.zeros((len(x) // units * (wanted - units), *x.shape[1:]), x.dtype)]) for x in leaves]

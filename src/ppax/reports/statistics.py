@@ -122,7 +122,7 @@ def iqm_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _trimmed(values: np.ndarray, axis: int) -> np.ndarray:
-    """Return the interquartile mean along an axis."""
+    """Return the interquartile mean along `axis`, which the result lacks."""
     count = values.shape[axis]
     cut = int(TRIMMED * count)
     kept = np.sort(values, axis=axis).take(np.arange(cut, count - cut), axis=axis)

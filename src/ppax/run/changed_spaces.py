@@ -164,9 +164,10 @@ def _origin(entry: Entry, pieces: list[str] | None, there: Mapping[str, Entry]) 
 
 
 def read_pieces(field: str, pieces: Sequence[str], old: int, new: int) -> np.ndarray:
-    """Return for each of `new` numbers its place among `old` ones, -1 for a new one, from pieces such as "0:4", "new".
+    """Return [new] indices: for each of `new` numbers its place among `old` numbers, or -1 if it is not among them.
 
-    `field` is the option's name in the ConfigError for pieces that do not fit.
+    They come from pieces of text such as "0:4" and "new". `field` is the option's name in the ConfigError for pieces
+    that do not fit.
     """
     index: list[int] = []
     for piece in pieces:

@@ -168,7 +168,7 @@ def with_total_steps(
 
 
 def _scheduled_numbers(agent: Agent, env: Env, state: TrainState, total: int) -> dict[str, jax.Array]:
-    """Return, by path, the values that schedules set at the progress of `state` in a run of `total` iterations."""
+    """Return, by path, the numbers [] that schedules set at the progress of `state` in a run of `total` iterations."""
     progress = jnp.float32(int(state.iteration) / total)
     numbers = annealed_numbers(agent, progress, counter.to_float(state.env_steps))
     return numbers if env.settings.schedule is None else numbers | dict(annealed_env(env, state, total).numbers)

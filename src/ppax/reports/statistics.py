@@ -30,7 +30,7 @@ class Statistics(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Verdict on scores: their IQM against the threshold, and seeds near the threshold against those needed."""
+    """Verdict on scores: their IQM against the threshold, and the numbers of seeds near it and of those needed."""
 
     iqm_reached: bool
     near: int

@@ -277,7 +277,7 @@ def resume_run(
 def _signals(directory: RunDirectory | None) -> Sequence[signal.Signals]:
     """Return the signals that stop a run: all that end processes, or Ctrl-C alone for a run without a directory.
 
-    `directory` is None, too, in processes other than the leader of several that train one run: they get all signals.
+    Where several processes train one run, those other than the leader have no directory either, but get all signals.
     """
     return ON_DISK if directory or not processes.leads() else IN_MEMORY
 

@@ -309,7 +309,7 @@ def checked_total(plan: Plan, packs: Sequence[Pack]) -> int:
 def _require_numbers(plan: Plan, task: Task) -> None:
     """Raise ConfigError where a swept option cannot change while a compiled program trains, such as a size.
 
-    `task` is a member (run) of the sweep, on which each option is tried.
+    `task` is a member (run) of the sweep: each option is changed in it, to see whether it needs another program.
     """
     known = {option.path: option for option in config.options(task.member.config)}
     if not plan.values:

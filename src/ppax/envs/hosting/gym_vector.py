@@ -187,7 +187,7 @@ class GymVectorStepper:
         return masks
 
     def _stats_of(self, info: dict[str, Any], ended: np.ndarray) -> EpisodeStats | None:
-        """Return the rewards and episode ends [E] for logs from `info`; None if logs use those that learning uses.
+        """Return the rewards and episode ends [E] for logs from `info`; None if logs use those of learning.
 
         `info["episode_stats"]` has them as two arrays or, in Gymnasium's vectors, as one pair for each environment.
         """

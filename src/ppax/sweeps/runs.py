@@ -157,7 +157,7 @@ class SweepDryRun(NamedTuple):
     demands: tuple[tuple[int, Demand], ...]  # members of each kind of program, with the sizes of one of them
 
     def to_toml(self) -> str:
-        """Return the text of the sweep's run file, with comments above: settings, and sizes of the members' training."""
+        """Return the text of the sweep's run file, with settings and sizes of the training as comments above."""
         settings = {one.setting: plan.described_values(one.values) for one in self.recorded.members}
         lines = [self.described, *(f"setting {number}: {text}" for number, text in settings.items() if text)]
         for count, demand in self.demands:

@@ -12,7 +12,7 @@ from ppax.cli.arguments import renamed_option
 from ppax.reports.comparison import long_table, of_records, terminal_width, to_csv
 from ppax.reports.curves import BANDS, CONFIDENCE
 from ppax.reports.doctor import Finding, doctor
-from ppax.reports.report import records_of, report
+from ppax.reports.report import given_twice, records_of, report
 from ppax.run.directory import RUN_FILE, read_run_config
 from ppax.storage import safe_files
 from ppax.storage.paths import command_line, require_place
@@ -49,7 +49,7 @@ def run_compare(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     if options.csv is not None:
         require_place(options.csv, "rows.csv")
     records = records_of(options.runs)
-    compared = of_records(records)
+    compared = of_records(records, given_twice(options.runs))
     say(compared.table(terminal_width()))
     if options.csv is not None:
         safe_files.write_text(options.csv, to_csv(long_table(records)))

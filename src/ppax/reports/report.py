@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import tempfile
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from ppax.reports import comparison
 from ppax.reports.comparison import Comparison, long_table
 from ppax.reports.curves import CONFIDENCE, checked_band
 from ppax.reports.page import EpisodeFilm, page
+from ppax.reports.settings import NOTES
 from ppax.run import records
 from ppax.run.films import RenderedEpisodes, play, require_video, returns_text, write_video
 from ppax.run.records import Record
@@ -53,7 +55,7 @@ def report(
     if video:
         best = int(np.argmax(np.nan_to_num([record.final_return for record in found], nan=-np.inf)))
         film = film_of(given[best], found[best].name)
-    text = page(found, film, time.strftime("%Y-%m-%d %H:%M"), band)
+    text = page(found, film, time.strftime("%Y-%m-%d %H:%M"), band, given_twice(runs))
     safe_files.write(path, text.encode(errors="replace"))
     return path
 
@@ -61,9 +63,11 @@ def report(
 def compare(runs: Sequence[RunLike]) -> Comparison:
     """Return the comparison of runs: options in which they differ, evaluation, last return, steps, time, and a ranking.
 
-    `runs` is as in `report`. `print` shows the comparison as a table, the best run first.
+    `runs` is as in `report`. `print` shows the comparison as a table, the best run first. The best setting is compared
+    with each other one (`differences`): difference of the IQM of final returns, and probability that a seed of it is
+    better, both with 95 % bootstrap intervals. `notes` says in sentences what is not counted or not comparable.
     """
-    return comparison.of_records(records_of(runs))
+    return comparison.of_records(records_of(runs), given_twice(runs))
 
 
 def frame(runs: RunLike | Sequence[RunLike]) -> DataFrame:
@@ -86,7 +90,37 @@ def records_of(runs: RunLike | Sequence[RunLike]) -> list[Record]:
 
 
 def _listed(runs: RunLike | Sequence[RunLike]) -> list[RunLike]:
-    """Return runs one by one, with the members (runs) in place of a sweep's directory; ConfigError for no run."""
+    """Return runs one by one, each once, with the members (runs) in place of a sweep's directory.
+
+    Raises ConfigError for no run.
+    """
+    first: dict[str, RunLike] = {}
+    for run in _all(runs):
+        first.setdefault(_identity(run), run)
+    return list(first.values())
+
+
+def given_twice(runs: RunLike | Sequence[RunLike]) -> list[str]:
+    """Return a sentence on runs that are given more than once; [] if there are none."""
+    count = collections.Counter(map(_identity, _all(runs)))
+    twice = [name for name, times in count.items() if times > 1]
+    if not twice:
+        return []
+    more = f" and {len(twice) - NOTES} more" if len(twice) > NOTES else ""
+    verb = "was" if len(twice) == 1 else "were"
+    return [
+        f"{', '.join(Path(name).name for name in twice[:NOTES])}{more} {verb} given more than once and counted once."
+    ]
+
+
+def _identity(run: RunLike) -> str:
+    """Return a text that is equal for the same run: its directory, or the identity of its result in memory."""
+    place = run.run_dir if isinstance(run, TrainedRun) else Path(run)
+    return f"result of fit {id(run)}" if place is None else str(place.resolve())
+
+
+def _all(runs: RunLike | Sequence[RunLike]) -> list[RunLike]:
+    """Return all runs in the order given, with the members (runs) in place of a sweep's directory."""
     listed: list[RunLike] = [runs] if isinstance(runs, str | Path | TrainedRun) else list(runs)
     if not listed:
         raise ConfigError("runs = []: must be at least one run directory or result of fit")

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config
-from ppax.cli.arguments import renamed_option
+from ppax.cli.arguments import TRUST, renamed_option
+from ppax.core import imports
 from ppax.reports.comparison import long_table, of_records, terminal_width, to_csv
 from ppax.reports.curves import BANDS, CONFIDENCE
 from ppax.reports.doctor import Finding, doctor
-from ppax.reports.report import given_twice, records_of, report
+from ppax.reports.report import given_twice, records_of, write_report
 from ppax.run.directory import RUN_FILE, read_run_config
 from ppax.storage import safe_files
 from ppax.storage.paths import command_line, require_place
@@ -23,7 +24,8 @@ RUNS = "run directory, or directory of a sweep for all its members; it may still
 def add_report(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax report` has."""
     parser.add_argument("runs", type=Path, nargs="+", metavar="run", help=RUNS)
-    parser.add_argument("--out", type=Path, default=Path("report.html"), help="file to write (default: report.html)")
+    text = "file to write (default: report.html, in the directory of a single run or sweep, else where you are)"
+    parser.add_argument("--out", type=Path, help=text)
     parser.add_argument("--no-video", action="store_true", help="render no episode")
     text = "band of a learning curve over seeds: 95 %% interval of the interquartile mean, or the whole range"
     parser.add_argument("--band", choices=BANDS, default=CONFIDENCE, help=f"{text} (default: {CONFIDENCE})")
@@ -31,9 +33,15 @@ def add_report(parser: argparse.ArgumentParser) -> None:
 
 def run_report(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Write the HTML report of runs and print its path; return path and size for JSON."""
-    path = report(options.runs, options.out, video=not options.no_video, band=options.band)
+    path, error = write_report(options.runs, options.out, video=not options.no_video, band=options.band)
     size = path.stat().st_size
     say(f"report: {path} ({size / 1e6:.1f} MB, one file, opens without network)")
+    if error is not None:
+        say(f"no episode is rendered: {error}")
+    if isinstance(error, imports.Untrusted):
+        given = [*map(str, options.runs), *(word for name in error.names for word in (TRUST, name))]
+        given += [] if options.out is None else ["--out", str(options.out)]
+        say(f"with an episode: {command_line(['ppax', 'report', *given])}")
     return {"path": str(path), "bytes": size, "runs": list(map(str, options.runs))}
 
 

@@ -33,31 +33,58 @@ if TYPE_CHECKING:
 RunLike = str | Path | TrainedRun  # run directory, or result of `fit`
 
 
+class Written(NamedTuple):
+    """Report that is written: its file, and the error for which no episode is rendered, if so."""
+
+    path: Path
+    error: Exception | None
+
+
 def report(
     runs: RunLike | Sequence[RunLike],
-    path: str | Path = "report.html",
+    path: str | Path | None = None,
     video: bool = True,
     band: str = CONFIDENCE,
 ) -> Path:
     """Write the report of one run or several as one HTML file, which loads nothing from the network; return its path.
 
     `runs` are run directories, directories of sweeps (all their members) or results of `fit`; a run may still be going
-    on. Runs that differ by their seed alone are one setting with one curve: the interquartile mean of the returns with
-    its 95 % bootstrap interval, or with `band="range"` their mean with their whole range. Settings are ranked by that
-    interquartile mean. With `video`, an episode of the run with the highest return is rendered, where environment and
-    checkpoint allow it. Raises ConfigError for a directory without a run.
+    on. `path` None is report.html in the directory of a single run or sweep, and for several ones in the working
+    directory. Runs that differ by their seed alone are one setting with one curve: the interquartile mean of the
+    returns with its 95 % bootstrap interval, or with `band="range"` their mean with their whole range. Settings are
+    ranked by that interquartile mean. With `video`, an episode of the run with the highest return is rendered, where
+    environment and checkpoint allow it. Raises ConfigError for a directory without a run.
     """
-    path, given = to_path(path, "path"), _listed(runs)
-    require_place(path, "report.html")
+    return write_report(runs, path, video, band).path
+
+
+def write_report(
+    runs: RunLike | Sequence[RunLike], path: str | Path | None, video: bool = True, band: str = CONFIDENCE
+) -> Written:
+    """Write the report as `report` does, and return its path with the error for which it has no film, if so."""
+    path, given = _place(runs) if path is None else to_path(path, "path"), _listed(runs)
+    require_place(path, REPORT)
     checked_band(band)
     found = records_of(given)
-    film = None
+    film, error = None, None
     if video:
         best = int(np.argmax(np.nan_to_num([record.final_return for record in found], nan=-np.inf)))
-        film = film_of(given[best], found[best].name)
+        film, error = film_of(given[best], found[best].name)
     text = page(found, film, time.strftime("%Y-%m-%d %H:%M"), band, given_twice(runs))
     safe_files.write(path, text.encode(errors="replace"))
-    return path
+    return Written(path, error)
+
+
+REPORT = "report.html"
+
+
+def _place(runs: RunLike | Sequence[RunLike]) -> Path:
+    """Return the default path of the report: in the directory of a single run or sweep, else the working directory."""
+    given = [runs] if isinstance(runs, str | Path | TrainedRun) else list(runs)
+    if len(given) != 1:
+        return Path(REPORT)
+    folder = given[0].run_dir if isinstance(given[0], TrainedRun) else to_path(given[0], "run")
+    return Path(REPORT) if folder is None or not folder.is_dir() else folder / REPORT
 
 
 def compare(runs: Sequence[RunLike]) -> Comparison:
@@ -143,24 +170,24 @@ class Smaller(NamedTuple):
 SIZES = (Smaller(1, 1), Smaller(2, 1), Smaller(2, 2), Smaller(4, 2), Smaller(4, 4), Smaller(8, 4))
 
 
-def film_of(run: str | Path | TrainedRun, name: str) -> EpisodeFilm:
+def film_of(run: str | Path | TrainedRun, name: str) -> tuple[EpisodeFilm, Exception | None]:
     """Return an episode of the last policy of the run, small enough for a page, or the reason why there is none.
 
-    `name` is the run's name in the caption.
+    The second result is the error that is the reason, if there is one. `name` is the run's name in the caption.
     """
     try:
         require_video(Path("episode.gif"))
         played = _play(run)
     except Exception as error:  # suites and their renderers raise anything; the report is made without it
-        return EpisodeFilm(b"", f"No episode is rendered: {error}"[:LONGEST])
+        return EpisodeFilm(b"", f"No episode is rendered: {error}"[:LONGEST]), error
     for smaller in SIZES:
         gif = _gif(played.frames, smaller)
         if len(gif) <= GIF_BYTES:
             steps = f"{played.lengths[0]:,} steps"
             length = steps if played.finished else f"the first {steps} of an episode"
             reached = returns_text(played.names, played.returns[0])
-            return EpisodeFilm(gif, f"The final policy of {name}: {length}, return {reached}.")
-    return EpisodeFilm(b"", f"No episode is rendered: its pictures take more than {GIF_BYTES:,} bytes.")
+            return EpisodeFilm(gif, f"The final policy of {name}: {length}, return {reached}."), None
+    return EpisodeFilm(b"", f"No episode is rendered: its pictures take more than {GIF_BYTES:,} bytes."), None
 
 
 def _play(run: str | Path | TrainedRun) -> RenderedEpisodes:

@@ -193,6 +193,47 @@ def test_a_figure_without_matplotlib_names_the_extra(runs, monkeypatch):
         ppax.plot(runs)
 
 
+def test_a_figure_has_a_row_of_axes_for_each_metric_and_a_legend_outside_of_them(runs, tmp_path):
+    pytest.importorskip("matplotlib")
+    other = tmp_path / "other"
+    shutil.copytree(runs[0], other)
+    text = (other / "run.toml").read_text()
+    (other / "run.toml").write_text(text.replace("num_epochs = 1", "num_epochs = 3"))
+    names = {"num_epochs = 3": "three", "num_epochs = 1": "one"}
+    figure = ppax.plot([*runs, other], metric=["entropy", "episode_return"], settings=names, size=(5, 6))
+    assert [axes.get_ylabel() for axes in figure.axes] == ["entropy", "episode return"]
+    assert figure.get_size_inches().tolist() == [5, 6]
+    assert [len(axes.lines) for axes in figure.axes] == [2, 2]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["three", "one"]
+    figure.draw_without_rendering()
+    assert legend.get_window_extent().y1 < min(axes.get_tightbbox().y0 for axes in figure.axes)
+    one = ppax.plot([*runs, other], settings=["num_epochs = 3"])
+    assert len(one.axes[0].lines) == 1
+    assert one.legends == []
+    with pytest.raises(ConfigError, match=r"no setting 'num_epoch = 3'.*nearest: num_epochs = 3"):
+        ppax.plot([*runs, other], settings=["num_epoch = 3"])
+
+
+def test_the_command_plot_writes_the_format_of_the_ending(runs, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    for ending, begins in ((".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")):
+        path = tmp_path / f"curves{ending}"
+        assert main.main(["plot", *map(str, runs), "--out", str(path), "--metric", "entropy", "--size", "3", "2"]) == 0
+        assert capsys.readouterr().out == f"picture: {path}\n"
+        assert path.read_bytes().startswith(begins)
+    assert b"/Type3" not in (tmp_path / "curves.pdf").read_bytes()
+    with Image.open(tmp_path / "curves.png") as picture:
+        assert picture.size == (600, 400)
+    for wrong, said in (
+        (["--out", "curves.bmp"], "must end in .png, .pdf, .svg; nearest: curves.pdf"),
+        (["--size", "0", "3"], "size = 0.0: must be above 0"),
+        (["--names", "a"], "--names has 1 names, --settings 0 labels"),
+    ):
+        assert main.main(["plot", str(runs[0]), *wrong]) == 2
+        assert said in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def trained():
     env = VectorEnv(TimeLimit(Counter(), 5), 4)

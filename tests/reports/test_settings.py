@@ -141,3 +141,9 @@ def test_a_setting_without_any_score_is_ranked_last_among_the_usual_kind():
     rows = [{"iteration": 1, "env_steps": 8, "episode_return": 5.0}]
     runs = [run("failed", agent={"gamma": 0.1}), of_history("well", rows, {"env": "CartPole-v1", "seed": 0})]
     assert [(one.label, one.kind) for one in settings_of(runs)] == [("gamma = not set", ""), ("gamma = 0.1", "")]
+
+
+def test_no_two_settings_have_the_same_name():
+    rows = [{"iteration": 1, "env_steps": 8, "agent.gamma": 0.5, "episode_return": 1.0}]
+    twins = [of_history("000", rows, {"env": "x", "seed": seed, "agent": {"gamma": 0.5}}) for seed in range(2)]
+    assert {one.label for one in settings_of(twins)} == {"x (000) #1", "x (000) #2"}

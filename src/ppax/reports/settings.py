@@ -269,9 +269,13 @@ def _telling(rows: Mapping[str, Sequence[Any]]) -> list[str]:
 
 
 def _distinct(labels: list[str], firsts: Sequence[Record]) -> list[str]:
-    """Return the labels of settings; where several are the same, each has the name of its first run behind it."""
-    return [
+    """Return the labels of settings, no two alike: equal ones get the name of their first run, then a number."""
+    named = [
         f"{label} ({one.name})" if labels.count(label) > 1 else label for label, one in zip(labels, firsts, strict=True)
+    ]
+    return [
+        f"{label} #{named[:place].count(label) + 1}" if named.count(label) > 1 else label
+        for place, label in enumerate(named)
     ]
 
 

@@ -34,10 +34,10 @@ def test_the_data():
     unknown |= {"reward_mean": None}  # episodes have ended
     numbers = {"episode_return": 11.0, "env_steps": 2000.0, "seconds": 4.0, "steps_per_second": 500.0}
     first = {"run": "one", "config": {"agent.learning_rate": 0.001}, "stopped": "total_steps are done"}
-    found = of_records([ONE, OTHER]).to_dict()["runs"]
-    assert found[0] == first | unknown | numbers
-    assert found[1]["evaluation_return"] == 7.0
-    assert found[1]["config"] == {"agent.learning_rate": 0.1}
+    found = of_records([ONE, OTHER]).to_dict()["runs"]  # the final evaluation first
+    assert found[1] == first | unknown | numbers
+    assert found[0]["evaluation_return"] == 7.0
+    assert found[0]["config"] == {"agent.learning_rate": 0.1}
 
 
 def test_text_of_a_run_cannot_steer_the_terminal():
@@ -155,3 +155,12 @@ def test_the_best_setting_is_compared_with_the_others_and_few_seeds_are_told():
     pair = of_records(runs[::6])
     assert [x.difference.iqm for x in pair.differences] == [20.0]
     assert "only one seed" in pair.notes[0]
+
+
+def test_final_evaluations_stand_before_the_last_returns_of_members_that_a_search_has_stopped():
+    stopped = [one(f"stopped{i}", 0, 0.1 * i, 900.0) for i in range(1, 5)]
+    ended = one("ended", 0, 0.7, 1.0)._replace(evaluation={"mean_return": 300.0})
+    assert [(x.runs, x.kind) for x in of_records([*stopped, ended]).settings][:2] == [
+        (["ended"], "final evaluation"),
+        (["stopped1"], "training episodes"),
+    ]

@@ -120,7 +120,7 @@ def test_notes_and_differences_are_on_the_page():
 
 def test_kinds_of_scores_have_tables_of_their_own():
     text = page([run("a"), run("b", num_envs=8)._replace(evaluation={"mean_return": 7.0})], None, "today")
-    assert re.findall(r"<h3>(.*?)</h3>", text)[:2] == ["training episodes", "final evaluation"]
+    assert re.findall(r"<h3>(.*?)</h3>", text)[:2] == ["final evaluation", "training episodes"]
     assert text.count("IQM of the final return") == 2
 
 

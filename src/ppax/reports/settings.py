@@ -20,6 +20,7 @@ OTHER = ("log.", "eval.", "best.", "timeout", "vectorization", "info_metrics")
 # Options of evaluations that change what a score measures, or are part of the environment's task
 MEASURED = ("eval.max_steps", "eval.deterministic", "eval.env_params.")
 LIMITS = ("max_steps", "max_episode_steps", "time_limit")  # last words of parameters that limit episodes
+MEASURES = (FINAL, DURING, TRAINING)  # in the order of kinds of scores
 NAMED = 3  # number of options in the name of a setting
 MOST_NAMED = 5  # maximum number of them, where fewer do not tell the settings apart
 MISSING = "not set"
@@ -60,8 +61,8 @@ def settings_of(records: Sequence[Record]) -> list[Setting]:
 
     A seed counts once: of runs with equal options and seed, that of the most steps, among equals the first given, is in
     the setting's records, and the others are its repeats. Settings are ordered by environment, as these appear first;
-    on each environment by `kind`, that of the most runs first, as scores of different kinds cannot be compared; and the
-    best of a kind comes first.
+    on each environment by `kind`, as scores of different kinds cannot be compared: final evaluations first, then the
+    kind of the most runs; and the best of a kind comes first.
     """
     members: dict[tuple[str, int], list[Record]] = {}
     for place, record in enumerate(records):
@@ -74,10 +75,19 @@ def settings_of(records: Sequence[Record]) -> list[Setting]:
     ranked = []
     for own in by_env(settings).values():
         kinds = by_kind(_with_kinds(own))
-        most_first = sorted(kinds.values(), key=lambda same: -sum(len(setting.records) for setting in same))
-        for same in most_first:
+        for same in sorted(kinds.values(), key=_order_of_kind):
             ranked += sorted(same, key=lambda setting: setting.standing, reverse=True)
     return [setting._replace(place=place) for place, setting in enumerate(ranked)]
+
+
+def _order_of_kind(same: Sequence[Setting]) -> tuple[int, int]:
+    """Return the key that sorts kinds of scores: final evaluations first, then the kind of the most runs.
+
+    `same` are the settings of a kind.
+    """
+    found = {record.measure for setting in same for record in setting.records}
+    measure = min((place for place, kind in enumerate(MEASURES) if kind in found), default=len(MEASURES))
+    return measure, -sum(len(setting.records) for setting in same)
 
 
 def _each_seed_once(runs: Sequence[Record]) -> tuple[list[Record], tuple[Record, ...]]:
@@ -124,7 +134,7 @@ def _with_kinds(settings: Sequence[Setting]) -> list[Setting]:
 def _measure(setting: Setting) -> str:
     """Return the kinds of measurement behind the scores of a setting's seeds, in words; "" for no score at all."""
     found = {record.measure for record in setting.records}
-    return " or ".join(kind for kind in (FINAL, DURING, TRAINING) if kind in found)
+    return " or ".join(kind for kind in MEASURES if kind in found)
 
 
 def _compared(path: str) -> bool:

@@ -63,7 +63,9 @@ def curves(result: SweepResult, figure: Any) -> Any:
             style = {"color": colour.of(member), "alpha": colour.alpha, "solid_capstyle": "round"}
             axes.plot(steps, returns, lw=2.4 if member is colour.best else 1.1, **style | colour.emphasis(member))
             if member.stopped:
-                axes.plot(steps[-1:], returns[-1:], "o", ms=4.5, color=colour.of(member), mec="white", mew=0.7)
+                axes.plot(
+                    steps[-1:], returns[-1:], "o", ms=4.5, color=colour.of(member), mec="white", mew=0.7, zorder=950
+                )
     stopped = f", {len(result.stopped)} stopped by the search (dots)" if result.stopped else ""
     dropped = f", {len(result.dropped)} dropped (grey)" if result.dropped else ""
     _title(axes, f"{len(result.members)} members{stopped}{dropped}")

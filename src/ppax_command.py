@@ -20,6 +20,7 @@ COMMANDS = {  # help by name
     "export": "write a trained policy as one file that loads without ppax",
     "report": "write an HTML report of one run or several",
     "compare": "compare runs: options that differ, results, speed",
+    "plot": "learning curves of runs as a picture, .png, .pdf or .svg",
     "doctor": "say why a run does not learn, and which option to try",
     "selftest": "check an agent in its environment for common faults",
     "check-env": "check an environment for common faults",

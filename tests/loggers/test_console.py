@@ -74,12 +74,14 @@ def test_the_reward_is_shown_where_no_episode_ends(monkeypatch):
     console = Console(4, stream)
     row = {"iteration": 1, "steps_per_second": 5.0, "seconds": 1.0, "env_steps": 3}
     console.log(row | {"episode_return": nan, "reward_mean": -0.98765})
-    console.log(row | {"episode_return": 7.0, "reward_mean": -0.98765})
     console.log(row | {"episode_return": nan})  # as of groups, which have a reward each
+    console.log(row | {"episode_return": 7.0, "reward_mean": -0.98765})
+    console.log(row | {"episode_return": nan, "reward_mean": -0.98765})
     lines = stream.getvalue().splitlines()[1:]
     assert lines[0] == " 25%  reward -0.988 a step  3 env-steps  5 steps/s  no episode ended  ETA 3 s"
-    assert lines[1] == " 25%  return 7.0  3 env-steps  5 steps/s  ETA 3 s"
-    assert lines[2] == " 25%  3 env-steps  5 steps/s  no episode ended  ETA 3 s"
+    assert lines[1] == " 25%  3 env-steps  5 steps/s  no episode ended  ETA 3 s"
+    assert lines[2] == " 25%  return 7.0  3 env-steps  5 steps/s  ETA 3 s"
+    assert lines[3] == " 25%  return 7.0 (earlier: no episode ended)  3 env-steps  5 steps/s  ETA 3 s"
 
 
 def test_training_shows_the_reward_of_an_endless_environment(capsys):

@@ -13,6 +13,7 @@ from PIL import Image
 import ppax
 from ppax.cli import main
 from ppax.config import Log
+from ppax.core import imports
 from ppax.core.types import ConfigError
 from ppax.envs import TimeLimit, VectorEnv
 from ppax.networks import mlp
@@ -66,6 +67,37 @@ def test_a_report_without_video_of_a_run_that_goes_on(runs, tmp_path, capsys):
     assert "An episode" not in text
     ppax.report(live, tmp_path / "b.html")
     assert f"No episode is rendered: {live} has no checkpoint" in (tmp_path / "b.html").read_text()
+
+
+def test_the_report_of_one_run_is_in_its_directory(runs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    one = shutil.copytree(runs[0], tmp_path / "one")
+    assert main.main(["report", str(one), "--no-video", "--no-cache"]) == 0
+    assert capsys.readouterr().out.startswith(f"report: {one / 'report.html'} ")
+    assert main.main(["report", *map(str, runs), "--no-video", "--no-cache"]) == 0
+    assert capsys.readouterr().out.startswith("report: report.html ")
+    assert (tmp_path / "report.html").stat().st_size > (one / "report.html").stat().st_size // 2
+
+
+def test_a_run_given_twice_counts_once(runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(runs[0].parent)
+    found = ppax.compare([runs[0], runs[1], runs[0].name])
+    assert sorted(found.runs) == sorted(map(str, runs))
+    assert found.notes == ["seed0 was given more than once and counted once."]
+    path = ppax.report([runs[0], runs[0].name], tmp_path / "twice.html", video=False)
+    assert "PPO on CartPole-v1, seed 0." in path.read_text()
+    assert found.notes[0] in path.read_text()
+
+
+def test_the_terminal_says_why_no_episode_is_rendered(runs, tmp_path, monkeypatch, capsys):
+    def refused(run):
+        raise imports.Untrusted("env: my_package is not trusted", ("my_package",))
+
+    monkeypatch.setattr(report, "_play", refused)
+    assert main.main(["report", str(runs[0]), "--out", str(tmp_path / "a.html"), "--no-cache"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "no episode is rendered: env: my_package is not trusted"
+    assert lines[2] == f"with an episode: ppax report {runs[0]} --trust my_package --out {tmp_path / 'a.html'}"
 
 
 @pytest.mark.parametrize("out", ["missing/report.html", "."])
@@ -161,6 +193,47 @@ def test_a_figure_without_matplotlib_names_the_extra(runs, monkeypatch):
         ppax.plot(runs)
 
 
+def test_a_figure_has_a_row_of_axes_for_each_metric_and_a_legend_outside_of_them(runs, tmp_path):
+    pytest.importorskip("matplotlib")
+    other = tmp_path / "other"
+    shutil.copytree(runs[0], other)
+    text = (other / "run.toml").read_text()
+    (other / "run.toml").write_text(text.replace("num_epochs = 1", "num_epochs = 3"))
+    names = {"num_epochs = 3": "three", "num_epochs = 1": "one"}
+    figure = ppax.plot([*runs, other], metric=["entropy", "episode_return"], settings=names, size=(5, 6))
+    assert [axes.get_ylabel() for axes in figure.axes] == ["entropy", "episode return"]
+    assert figure.get_size_inches().tolist() == [5, 6]
+    assert [len(axes.lines) for axes in figure.axes] == [2, 2]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["three", "one"]
+    figure.draw_without_rendering()
+    assert legend.get_window_extent().y1 < min(axes.get_tightbbox().y0 for axes in figure.axes)
+    one = ppax.plot([*runs, other], settings=["num_epochs = 3"])
+    assert len(one.axes[0].lines) == 1
+    assert one.legends == []
+    with pytest.raises(ConfigError, match=r"no setting 'num_epoch = 3'.*nearest: num_epochs = 3"):
+        ppax.plot([*runs, other], settings=["num_epoch = 3"])
+
+
+def test_the_command_plot_writes_the_format_of_the_ending(runs, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    for ending, begins in ((".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")):
+        path = tmp_path / f"curves{ending}"
+        assert main.main(["plot", *map(str, runs), "--out", str(path), "--metric", "entropy", "--size", "3", "2"]) == 0
+        assert capsys.readouterr().out == f"picture: {path}\n"
+        assert path.read_bytes().startswith(begins)
+    assert b"/Type3" not in (tmp_path / "curves.pdf").read_bytes()
+    with Image.open(tmp_path / "curves.png") as picture:
+        assert picture.size == (600, 400)
+    for wrong, said in (
+        (["--out", "curves.bmp"], "must end in .png, .pdf, .svg; nearest: curves.pdf"),
+        (["--size", "0", "3"], "size = 0.0: must be above 0"),
+        (["--names", "a"], "--names has 1 names, --settings 0 labels"),
+    ):
+        assert main.main(["plot", str(runs[0]), *wrong]) == 2
+        assert said in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def trained():
     env = VectorEnv(TimeLimit(Counter(), 5), 4)
@@ -191,11 +264,11 @@ def test_films_become_smaller_until_they_fit(monkeypatch):
     sizes = [len(report._gif(played.frames, smaller)) for smaller in report.SIZES]
     assert sizes == sorted(sizes, reverse=True)
     monkeypatch.setattr(report, "GIF_BYTES", sizes[2])
-    film = report.film_of("run", "mine")
+    film, _ = report.film_of("run", "mine")
     assert len(film.gif) == sizes[2]
     assert film.caption == "The final policy of mine: 15 steps, return 3.00."
     monkeypatch.setattr(report, "GIF_BYTES", 10)
-    assert report.film_of("run", "mine").gif == b""
+    assert report.film_of("run", "mine")[0].gif == b""
 
 
 def test_blocks_of_pixels_become_their_mean():

@@ -105,3 +105,45 @@ def test_changes_of_a_run_with_parts_of_the_users_own():
     found = changed(of_history("run", [], {"num_envs": 3, "agent": {"loss": {"part": "my.module:Loss"}}}))
     assert found["num_envs"] == (3, 64)
     assert found["agent.loss.part"][0] == "my.module:Loss"
+
+
+def test_a_name_has_the_options_that_tell_settings_apart():
+    """Of four options that differ, three are in a name: not the first three, if the fourth alone tells two apart."""
+    numbers = [(1, 1, 1, 0.1), (2, 2, 2, 0.1), (2, 2, 2, 0.2)]
+    runs = [run(num_envs=a, num_steps=b, agent={"num_epochs": c, "gamma": d}) for a, b, c, d in numbers]
+    assert labels_of(*runs) == [
+        "num_envs = 1, num_steps = 1, gamma = 0.1, 1 more",
+        "num_envs = 2, num_steps = 2, gamma = 0.1, 1 more",
+        "num_envs = 2, num_steps = 2, gamma = 0.2, 1 more",
+    ]
+
+
+def test_a_name_is_longer_where_three_options_do_not_tell_settings_apart():
+    """Each of four options alone tells one setting from the first."""
+    numbers = [(1, 1, 1, 0.1), (2, 1, 1, 0.1), (1, 2, 1, 0.1), (1, 1, 2, 0.1), (1, 1, 1, 0.2)]
+    runs = [run(num_envs=a, num_steps=b, agent={"num_epochs": c, "gamma": d}) for a, b, c, d in numbers]
+    labels = labels_of(*runs)
+    assert len(set(labels)) == 5
+    assert not any("(run)" in label or "more" in label for label in labels)
+
+
+def test_evaluations_of_other_lengths_or_actions_are_other_settings():
+    runs = [run(eval={"max_steps": "none"}), run(eval={"max_steps": 50}), run(eval={"max_steps": 50}, seed=1)]
+    assert [(group.label, len(group.records)) for group in settings_of(runs)] == [
+        ("eval.max_steps = 50", 2),  # that of more runs first
+        ("eval.max_steps = none", 1),
+    ]
+    parameters = settings_of([run(eval={"env_params": {"gravity": 9.8}}), run(eval={"env_params": {"gravity": 3.0}})])
+    assert len(parameters) == 2
+
+
+def test_a_setting_without_any_score_is_ranked_last_among_the_usual_kind():
+    rows = [{"iteration": 1, "env_steps": 8, "episode_return": 5.0}]
+    runs = [run("failed", agent={"gamma": 0.1}), of_history("well", rows, {"env": "CartPole-v1", "seed": 0})]
+    assert [(one.label, one.kind) for one in settings_of(runs)] == [("gamma = not set", ""), ("gamma = 0.1", "")]
+
+
+def test_no_two_settings_have_the_same_name():
+    rows = [{"iteration": 1, "env_steps": 8, "agent.gamma": 0.5, "episode_return": 1.0}]
+    twins = [of_history("000", rows, {"env": "x", "seed": seed, "agent": {"gamma": 0.5}}) for seed in range(2)]
+    assert {one.label for one in settings_of(twins)} == {"x (000) #1", "x (000) #2"}

@@ -1,10 +1,12 @@
 """Statistics over seeds and the verdict: numbers worked out by hand."""
 
+import itertools
 import math
 
+import numpy as np
 import pytest
 
-from ppax.reports.statistics import iqm, standing_of, statistics_of, verdict_on
+from ppax.reports.statistics import difference_of, iqm, standing_of, statistics_of, verdict_on
 
 FIVE, THREE = 4 / 5, 2 / 3
 
@@ -86,3 +88,37 @@ def test_settings_are_ranked_by_iqm_then_failures_then_lower_bound_then_mean():
     ranked = sorted(reversed(best_first), key=standing_of, reverse=True)
     assert list(map(str, ranked)) == list(map(str, best_first))
     assert standing_of([5.0]) > standing_of([nan])
+
+
+def test_the_interval_of_a_difference_against_all_resamples():
+    """Three seeds of each setting have 27 x 27 equally likely resamples; the IQM of three is their mean."""
+    first, second = np.array([4.0, 6.0, 11.0]), np.array([1.0, 5.0, 6.0])
+    draws = [np.array(places) for places in itertools.product(range(3), repeat=3)]
+    pairs = list(itertools.product(draws, draws))
+    gaps = [first[a].mean() - second[b].mean() for a, b in pairs]
+    ordered = (first[:, None] > second) + 0.5 * (first[:, None] == second)
+    better = [ordered[np.ix_(a, b)].mean() for a, b in pairs]
+    found = difference_of(first, second)
+    assert found.iqm == pytest.approx(3.0)
+    assert found.better == pytest.approx((1 + 2.5 + 3) / 9)  # 6 against 6 is a tie
+    np.testing.assert_allclose([found.low, found.high], np.percentile(gaps, [2.5, 97.5]), atol=0.35)
+    np.testing.assert_allclose([found.better_low, found.better_high], np.percentile(better, [2.5, 97.5]), atol=0.06)
+    assert difference_of(second, first).iqm == -found.iqm
+    assert difference_of(second, first).better == pytest.approx(1.0 - found.better)
+
+
+def test_the_probability_of_improvement_is_the_mann_whitney_statistic():
+    from scipy import stats
+
+    draws = np.random.default_rng(0)
+    first, second = draws.integers(0, 9, 7), draws.integers(0, 9, 12)
+    assert difference_of(first, second).better == pytest.approx(stats.mannwhitneyu(first, second).statistic / (7 * 12))
+
+
+def test_differences_without_an_interval():
+    one = difference_of([3.0], [1.0, 2.0])
+    assert (one.iqm, one.better) == (1.5, 1.0)
+    assert all(map(math.isnan, (one.low, one.high, one.better_low, one.better_high)))
+    failed = difference_of([3.0, math.nan], [1.0, 2.0])
+    assert failed.better == 0.5  # a seed without a score is worse than any
+    assert all(map(math.isnan, (failed.iqm, failed.low, failed.high)))

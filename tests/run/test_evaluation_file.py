@@ -76,3 +76,40 @@ def test_further_training_removes_the_evaluation(finished, tmp_path, capsys):
     assert scores_of_bundle(finished) is None
     assert records.read(finished).evaluation == {}
     capsys.readouterr()
+
+
+def episodes_recorded(path):
+    return read_evaluation(path).get("episodes")
+
+
+@pytest.mark.filterwarnings("ignore:total_steps was 256")
+def test_an_evaluation_in_python_is_recorded_if_it_is_the_runs_own(tmp_path):
+    """Sampled actions, another limit and other parameters measure something else; fewer episodes are no better."""
+    path = tmp_path / "run"
+    sizes = {"num_envs": 4, "num_steps": 16, "total_steps": 256, "agent": {"network": {"hidden": [8]}}}
+    run = ppax.build("CartPole-v1", **sizes, log=ppax.Log(console=False)).fit(path)
+    assert not (path / "evaluation.json").exists()
+    run.evaluate(episodes=2, deterministic=False)
+    run.evaluate(episodes=2, max_steps=5)
+    run.evaluate(episodes=2, env_params={"gravity": 1.0})
+    run.evaluate(episodes=2, record=False)
+    assert not (path / "evaluation.json").exists()
+    first = run.evaluate(episodes=2)
+    assert read_evaluation(path)["mean_return"] == first.mean_return
+    assert read_evaluation(path)["compile_seconds"] == run.compile_seconds
+    run.evaluate(episodes=2, seed=1)  # not the luckier of two
+    assert read_evaluation(path)["mean_return"] == first.mean_return
+    assert main(["evaluate", str(path), "--episodes", "3", "--no-cache"]) == 0
+    assert episodes_recorded(path) == 3
+    assert read_evaluation(path)["compile_seconds"] == run.compile_seconds  # known to the run that trained
+    ppax.resume(path, total_steps=512, console=False)
+    run.evaluate(episodes=4)  # of a policy that is no longer the newest
+    assert not (path / "evaluation.json").exists()
+
+
+def test_the_last_evaluation_during_training_is_that_of_the_final_policy(tmp_path):
+    sizes = {"num_envs": 4, "num_steps": 16, "total_steps": 256, "agent": {"network": {"hidden": [8]}}}
+    evaluations = {"every": 2, "episodes": 2}
+    run = ppax.build("CartPole-v1", **sizes, eval=evaluations, log=ppax.Log(console=False)).fit(tmp_path / "run")
+    assert read_evaluation(tmp_path / "run")["mean_return"] == run.evaluations[int(run.state.iteration)].mean_return
+    assert records.read(tmp_path / "run").untrained_return == run.evaluations[0].mean_return

@@ -30,3 +30,18 @@ def test_steps_done_names_the_number_of_agents():
 def test_steps_done_is_one_number_without_autoreset_steps():
     """No episode ends in 8 steps."""
     assert trained(VectorEnv(Counter(30), 2)).steps_done() == "16 steps"
+
+
+def test_the_last_known_return_is_in_the_text():
+    """The last row may have no episode that ended."""
+    run = trained(VectorEnv(Counter(3), 2))
+    run.history.append(run.history[-1] | {"episode_return": float("nan"), "reward_mean": 0.5})
+    assert f"last episode_return {run.history[0]['episode_return']:.2f}" in repr(run)
+
+
+def test_a_record_in_memory_has_seed_and_steps_of_its_run():
+    env = VectorEnv(Counter(3), 2)
+    run = ppax.fit(ppax.PPO(ppax.networks.mlp(env, (4,)), num_epochs=1), env, 16, num_steps=8, seed=5)
+    assert (run.record().config["seed"], run.record().config["total_steps"]) == (5, 16)
+    run.seed = None
+    assert "seed" not in run.record().config

@@ -88,3 +88,32 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r'pip install "ppax\[plot\]"'):
         pictures.draw(result_in(tmp_path))
+
+
+def test_a_few_values_that_span_decades_have_a_logarithmic_axis():
+    """1e-4, 1e-3 and 1e-1: the middle one is at a third, not at a half."""
+    places, ticks = pictures._places([1e-4, 1e-3, 1e-1] * 4)
+    np.testing.assert_allclose(places[:3], [0.0, 1 / 3, 1.0])
+    assert [text for _, text in ticks] == ["0.0001", "0.001", "0.1"]
+    assert pictures._places([1.0, 2.0, 4.0] * 4)[0][:3] == [0.0, 0.5, 1.0]  # less than DECADES: evenly
+
+
+@pytest.mark.parametrize("members", [4, 9])
+def test_a_legend_outside_of_the_axes_explains_colours_thick_line_and_dots(tmp_path, members):
+    from matplotlib.figure import Figure
+
+    result = result_in(tmp_path, members)
+    for draw, dots in ((pictures.curves, members == 9), (pictures.parallel, False)):
+        figure = draw(result, Figure(figsize=(6.0, 4.5), layout="constrained"))
+        (legend,) = figure.legends
+        texts = [text.get_text() for text in legend.get_texts()]
+        assert texts[0] == "a member; colour: its score, dark low, light high"
+        assert texts[1] == f"best member ({result.members[-1 if members == 9 else 2].run_dir.name}), thick"
+        assert ("stopped by the search" in texts) == dots
+        assert "no score" in texts
+        figure.draw_without_rendering()
+        box = legend.get_window_extent()
+        assert box.x1 <= figure.bbox.x1
+        assert box.y1 <= min(axes.get_tightbbox().y0 for axes in figure.axes) + 1.0
+    heads = [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    assert heads[0] == "learning_rate\n(log)"

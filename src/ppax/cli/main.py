@@ -1,4 +1,4 @@
-"""Command `ppax`: `train | sweep | resume | evaluate | play | match | export | report | compare | bench | ...`.
+"""Command `ppax`: `train | sweep | resume | evaluate | play | match | export | report | compare | plot | bench | ...`.
 
 Every option of a run is an option here; its name, type, limits and help come from the fields of the parts. Exit codes:
 0 done, 1 a self-test, a check or a score failed, 2 wrong usage or configuration, 3 an environment failed, 4 numerical
@@ -52,7 +52,7 @@ from ppax.cli.play import (
     run_match,
     run_play,
 )
-from ppax.cli.report import add_compare, add_doctor, add_report, run_compare, run_doctor, run_report
+from ppax.cli.report import add_compare, add_doctor, add_plot, add_report, run_compare, run_doctor, run_plot, run_report
 from ppax.cli.score import add_score, run_presets, run_score, score_line
 from ppax.cli.sweep import continue_sweep, run_sweep
 from ppax.core import imports
@@ -82,9 +82,10 @@ RESULTS: dict[str, tuple[Adding | None, Callable[..., dict[str, Any]]]] = {
     "export": (add_export, run_export),
     "report": (add_report, run_report),
     "compare": (add_compare, run_compare),
+    "plot": (add_plot, run_plot),
     "doctor": (add_doctor, run_doctor),
 }
-WITHOUT_JAX = ("presets", "compare", "doctor")
+WITHOUT_JAX = ("presets", "compare", "plot", "doctor")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -66,7 +66,7 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
     run_config = config.read(run.run_dir / config.RUN_FILE) if run.run_dir else {}
     trusting = python_objects.trust_flags([run_config], python_objects.SOURCE, "log")
     try:
-        evaluation = run.evaluate(settings.episodes, settings.deterministic, seed, settings.max_steps)
+        evaluation = run.evaluate(settings.episodes, settings.deterministic, seed, settings.max_steps, record=False)
     except KeyboardInterrupt:
         done = f"; training is done and saved: `ppax evaluate {path}{trusting}` evaluates its policy"
         raise KeyboardInterrupt(done) from None

@@ -1,4 +1,4 @@
-"""Commands `ppax report`, `ppax compare` and `ppax doctor`, which read recorded runs; nothing is trained."""
+"""Commands `ppax report`, `compare`, `plot` and `doctor`, which read recorded runs; nothing is trained."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config
-from ppax.cli.arguments import renamed_option
+from ppax.cli.arguments import TRUST, renamed_option
+from ppax.core import imports
+from ppax.core.types import ConfigError
 from ppax.reports.comparison import long_table, of_records, terminal_width, to_csv
 from ppax.reports.curves import BANDS, CONFIDENCE
 from ppax.reports.doctor import Finding, doctor
-from ppax.reports.report import records_of, report
+from ppax.reports.plotting import plot
+from ppax.reports.report import given_twice, records_of, write_report
 from ppax.run.directory import RUN_FILE, read_run_config
 from ppax.storage import safe_files
 from ppax.storage.paths import command_line, require_place
@@ -23,7 +26,8 @@ RUNS = "run directory, or directory of a sweep for all its members; it may still
 def add_report(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax report` has."""
     parser.add_argument("runs", type=Path, nargs="+", metavar="run", help=RUNS)
-    parser.add_argument("--out", type=Path, default=Path("report.html"), help="file to write (default: report.html)")
+    text = "file to write (default: report.html, in the directory of a single run or sweep, else where you are)"
+    parser.add_argument("--out", type=Path, help=text)
     parser.add_argument("--no-video", action="store_true", help="render no episode")
     text = "band of a learning curve over seeds: 95 %% interval of the interquartile mean, or the whole range"
     parser.add_argument("--band", choices=BANDS, default=CONFIDENCE, help=f"{text} (default: {CONFIDENCE})")
@@ -31,9 +35,15 @@ def add_report(parser: argparse.ArgumentParser) -> None:
 
 def run_report(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Write the HTML report of runs and print its path; return path and size for JSON."""
-    path = report(options.runs, options.out, video=not options.no_video, band=options.band)
+    path, error = write_report(options.runs, options.out, video=not options.no_video, band=options.band)
     size = path.stat().st_size
     say(f"report: {path} ({size / 1e6:.1f} MB, one file, opens without network)")
+    if error is not None:
+        say(f"no episode is rendered: {error}")
+    if isinstance(error, imports.Untrusted):
+        given = [*map(str, options.runs), *(word for name in error.names for word in (TRUST, name))]
+        given += [] if options.out is None else ["--out", str(options.out)]
+        say(f"with an episode: {command_line(['ppax', 'report', *given])}")
     return {"path": str(path), "bytes": size, "runs": list(map(str, options.runs))}
 
 
@@ -49,12 +59,43 @@ def run_compare(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     if options.csv is not None:
         require_place(options.csv, "rows.csv")
     records = records_of(options.runs)
-    compared = of_records(records)
+    compared = of_records(records, given_twice(options.runs))
     say(compared.table(terminal_width()))
     if options.csv is not None:
         safe_files.write_text(options.csv, to_csv(long_table(records)))
         say(f"rows: {options.csv}")
     return compared.to_dict()
+
+
+def add_plot(parser: argparse.ArgumentParser) -> None:
+    """Add the options that only `ppax plot` has."""
+    parser.add_argument("runs", type=Path, nargs="+", metavar="run", help=RUNS)
+    text = "picture to write, in the format of its ending: .png, .pdf or .svg (default: curves.png)"
+    parser.add_argument("--out", type=Path, default=Path("curves.png"), help=text)
+    text = "metrics of the log rows, a row of axes for each (default: episode_return)"
+    parser.add_argument("--metric", nargs="+", metavar="METRIC", help=text)
+    text = "labels of the settings to draw, as `ppax compare` prints them (default: all)"
+    parser.add_argument("--settings", nargs="+", metavar="LABEL", help=text)
+    text = "names of these settings in the legend, in the same order (default: their labels)"
+    parser.add_argument("--names", nargs="+", metavar="NAME", help=text)
+    text = "width and height of the picture in inches (default: 7 4 for each metric and environment)"
+    parser.add_argument("--size", type=float, nargs=2, metavar=("WIDTH", "HEIGHT"), help=text)
+    text = "band over seeds: 95 %% interval of the interquartile mean, or the whole range"
+    parser.add_argument("--band", choices=BANDS, default=CONFIDENCE, help=f"{text} (default: {CONFIDENCE})")
+
+
+def run_plot(options: argparse.Namespace, say: Any) -> dict[str, Any]:
+    """Draw learning curves of runs into a file and print its path; return the path for JSON."""
+    settings = options.settings
+    if options.names is not None:
+        if len(options.names) != len(settings or ()):
+            raise ConfigError(
+                f"--names has {len(options.names)} names, --settings {len(settings or ())} labels: give a name for each"
+            )
+        settings = dict(zip(settings, options.names, strict=True))
+    plot(options.runs, options.metric, options.band, settings=settings, size=options.size, path=options.out)
+    say(f"picture: {options.out}")
+    return {"path": str(options.out)}
 
 
 # Command `ppax doctor`: say why a run does not learn, and which option to try; nothing is trained.

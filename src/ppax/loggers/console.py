@@ -31,6 +31,7 @@ class Console:
         self._progress: Progress | None = None
         self._last = 0.0
         self._evaluated = math.nan  # return of the latest evaluation
+        self._returned = math.nan  # episode return of the latest row in which an episode ended
         if not (stream or sys.stderr).isatty() or os.environ.get("TERM", "").lower() in NO_DISPLAY:
             with contextlib.suppress(OSError):  # broken pipe: the next `log` raises, and the logger is removed
                 self._write(COMPILING)
@@ -47,13 +48,14 @@ class Console:
             self._progress.reset(self._task, completed=done, texts=["first iterations"])
 
     def log(self, row: Row) -> None:
-        """Show one row with the return of the latest evaluation.
+        """Show one row with the returns of the latest evaluation and of the latest episodes.
 
         Without a terminal this is a line, at most every PLAIN_SECONDS; rows between two lines are not shown.
         """
         evaluated = row.get("eval_return", math.nan)
         self._evaluated = self._evaluated if math.isnan(evaluated) else evaluated
-        texts = row_texts(row | {"eval_return": self._evaluated})
+        texts = row_texts(row | {"eval_return": self._evaluated}, self._returned)
+        self._returned = self._returned if math.isnan(row["episode_return"]) else row["episode_return"]
         if self._progress is not None:
             self._progress.update(self._task, completed=row["iteration"], texts=texts)
             return
@@ -79,11 +81,12 @@ class Console:
         stream.flush()
 
 
-def row_texts(row: Row) -> list[str]:
+def row_texts(row: Row, earlier: float = math.nan) -> list[str]:
     """Return a row in words, the most important first: episode return, evaluation, steps and speed.
 
-    Where no episode ended, the mean reward of a step stands for the return. The row before training (iteration 0) is
-    "untrained policy".
+    Where no episode ended, `earlier`, the return of the latest row with one, is shown and marked as earlier; where that
+    is NaN, the mean reward of a step stands for the return. The row before training (iteration 0) is "untrained
+    policy".
     """
     value, evaluated = row["episode_return"], row.get("eval_return", math.nan)
     evaluation = [] if math.isnan(evaluated) else [f"evaluation {evaluated:.1f}"]
@@ -92,6 +95,8 @@ def row_texts(row: Row) -> list[str]:
     steps = [f"{row['env_steps']:,} env-steps", f"{row['steps_per_second']:,.0f} steps/s"]
     if not math.isnan(value):
         return [f"return {value:.1f}", *evaluation, *steps]
+    if not math.isnan(earlier):
+        return [f"return {earlier:.1f} (earlier: no episode ended)", *evaluation, *steps]
     reward = row.get("reward_mean", math.nan)
     running = [] if math.isnan(reward) else [f"reward {reward:.3g} a step"]
     return [*running, *evaluation, *steps, "no episode ended"]

@@ -8,13 +8,22 @@ import math
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from ppax.core.types import printable
+from ppax.reports.differences import DIFFERENCE, Against, difference_columns, differences_of, few_seeds
 from ppax.reports.formatting import count_text, duration_text, number_text, short_count, shortened, value_text
 from ppax.reports.page import return_text
-from ppax.reports.settings import SEED, Setting, setting_differences, settings_of, short_names
+from ppax.reports.settings import (
+    SEED,
+    Setting,
+    notes_on,
+    setting_differences,
+    settings_of,
+    short_names,
+)
 from ppax.reports.statistics import Standing
 from ppax.run.records import EVALUATED, RETURN, REWARD, Record
 
@@ -30,6 +39,7 @@ class Ranked(NamedTuple):
     runs: list[str]
     standing: Standing
     text: str  # IQM of the final returns with its 95 % interval
+    kind: str = ""  # what the scores measure, where those of other settings measure something else
 
 
 class Comparison(NamedTuple):
@@ -43,14 +53,23 @@ class Comparison(NamedTuple):
     results: dict[str, list[float]]  # NaN where a run has no such number
     ends: list[str]  # reasons for the end
     settings: list[Ranked]  # environment by environment, in each the best first
+    differences: list[Against]  # of the best setting from each other one that can be compared with it
+    notes: list[str]  # sentences: runs that are not counted, scores that cannot be compared, too few seeds
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data, one table per run and per setting; None for unknown numbers."""
         return {
             "settings": [
                 {"env": one.env, "setting": one.label, "iqm": _finite(one.standing.iqm), "runs": one.runs}
+                | ({"kind": one.kind} if one.kind else {})
                 for one in self.settings
             ],
+            "differences": [
+                {"env": one.env, "setting": one.label, "than": one.other, "seeds": list(one.seeds)}
+                | {name: _finite(value) for name, value in one.difference._asdict().items()}
+                for one in self.differences
+            ],
+            "notes": self.notes,
             "runs": [
                 {"run": run, "config": {path: values[i] for path, values in self.options.items()}}
                 | {name: _finite(values[i]) for name, values in self.results.items()}
@@ -66,9 +85,10 @@ class Comparison(NamedTuple):
     def table(self, width: int | None = None) -> str:
         """Return the comparison as text: a table with a row per run, the best first.
 
-        A table of settings comes before it if there are several and one has more than one run; a setting is runs that
-        differ by their seed alone. Where lines would be longer than `width` characters (None: any length), a table
-        continues in further blocks of columns.
+        A table of settings comes before it if there are several and one has more than one run, or their scores cannot
+        be compared: then one table for each kind of scores. A setting is runs that differ by their seed alone. A table
+        of the differences from the best setting follows, and last the notes. Where lines would be longer than `width`
+        characters (None: any length), a table continues in further blocks of columns.
         """
         names = short_names(list(self.options))
         known = {name: values for name, values in self.results.items() if not all(map(math.isnan, values))}
@@ -78,18 +98,27 @@ class Comparison(NamedTuple):
         tables = [_table(columns, "run", width)]
         if len(self.options) > OPTIONS:
             tables += [f"{len(self.options) - OPTIONS} more options differ: --json, or Comparison.options, has them"]
-        if any(one.runs[1:] for one in self.settings) and self.settings[1:]:
-            settings = [["IQM of the final return [95 %]", *(one.text for one in self.settings)]]
-            settings += [["setting", *(one.label for one in self.settings)]]
-            settings += [["runs", *(str(len(one.runs)) for one in self.settings)]]
-            tables = [_table(settings, settings[0][0], width), *tables]
-        return "\n\n".join(tables)
+        before = []
+        kinds = list(dict.fromkeys((one.env, one.kind) for one in self.settings))
+        apart = len(kinds) > len({env for env, _ in kinds})
+        if self.settings[1:] and (apart or any(one.runs[1:] for one in self.settings)):
+            for own in kinds if apart else [None]:
+                shown = [one for one in self.settings if own in (None, (one.env, one.kind))]
+                settings = [["IQM of the final return [95 %]", *(one.text for one in shown)]]
+                settings += [["setting", *(one.label for one in shown)]]
+                settings += [["runs", *(str(len(one.runs)) for one in shown)]]
+                text = _table(settings, settings[0][0], width)
+                before.append(f"{_wrapped(own[1] or own[0], width)}:\n{text}" if own else text)
+        if self.differences:
+            before.append(_table(difference_columns(self.differences), DIFFERENCE, width))
+        return "\n\n".join([*before, *tables, *(_wrapped(note, width) for note in self.notes)])
 
 
-def of_records(records: Sequence[Record]) -> Comparison:
-    """Return the comparison of the runs of `records`."""
+def of_records(records: Sequence[Record], notes: Sequence[str] = ()) -> Comparison:
+    """Return the comparison of the runs of `records`; `notes` are sentences on them, to which its own are added."""
     settings = settings_of(records)
-    ranked = [record for setting in settings for record in sorted(setting.records, key=_worse)]
+    ranked = [record for setting in settings for record in [*sorted(setting.records, key=_worse), *setting.repeats]]
+    differences = differences_of(settings)
     ended = any(record.has(RETURN) for record in ranked)
     numbers = {
         "evaluation_return": [record.result("mean_return") for record in ranked],
@@ -108,6 +137,8 @@ def of_records(records: Sequence[Record]) -> Comparison:
         numbers,
         [x.end for x in ranked],
         list(map(_ranked, settings)),
+        differences,
+        [*notes, *notes_on(settings), *few_seeds(differences)],
     )
 
 
@@ -123,7 +154,7 @@ COLUMNS = {
     EVALUATED: Column("eval return", number_text),
     RETURN: Column("episode return", number_text),
     REWARD: Column("reward a step", number_text),  # where no episode has ended
-    "evaluation_std": Column("std", number_text),
+    "evaluation_std": Column("std of episodes", number_text),
     "evaluation_episodes": Column("episodes", count_text),
     "env_steps": Column("steps", count_text),
     "seconds": Column("time", duration_text),
@@ -141,7 +172,14 @@ def _worse(record: Record) -> float:
 
 
 def _ranked(setting: Setting) -> Ranked:
-    return Ranked(setting.env, setting.label, list(map(_name, setting.records)), setting.standing, return_text(setting))
+    return Ranked(
+        setting.env,
+        setting.label,
+        list(map(_name, setting.records)),
+        setting.standing,
+        return_text(setting),
+        setting.kind,
+    )
 
 
 def _table(columns: Sequence[Sequence[str]], key: str, width: int | None) -> str:
@@ -151,15 +189,20 @@ def _table(columns: Sequence[Sequence[str]], key: str, width: int | None) -> str
     columns continue in further blocks, each of which begins with the column whose head is `key`.
     """
     cells = [[_cell(text, column[0]) for text in column] for column in columns]
-    return text_table(cells, ("run", "end", "setting"), key, width)
+    return text_table(cells, ("run", "end", "setting", "than"), key, width)
 
 
 def _cell(text: str, head: str) -> str:
     """Return the text of one cell, cut if it is too long; under `head` "run", a path, the end of the text is kept."""
-    text, most = printable(text), SETTING if head == "setting" else CELL
+    text, most = printable(text), SETTING if head in ("setting", "than") else CELL
     if len(text) <= most:
         return text
     return f"…{text[1 - most :]}" if head == "run" else f"{text[: most - 1]}…"
+
+
+def _wrapped(text: str, width: int | None) -> str:
+    """Return a sentence in lines of less than `width` characters (None: in one line)."""
+    return printable(text) if width is None else textwrap.fill(printable(text), max(width - 1, 20))
 
 
 def _finite(value: float) -> float | None:
@@ -177,7 +220,9 @@ def long_table(records: Sequence[Record]) -> dict[str, list[Any]]:
     `env_steps`. A run that lacks a metric has NaN there.
     """
     options = {path: values for path, values in setting_differences(records).items() if path not in ("env", SEED)}
-    labels = {id(record): setting.label for setting in settings_of(records) for record in setting.records}
+    labels = {
+        id(record): setting.label for setting in settings_of(records) for record in (*setting.records, *setting.repeats)
+    }
     metrics = list(dict.fromkeys(name for record in records for name in record.columns))
     columns: dict[str, list[Any]] = {name: [] for name in (*KEYS, *options, *metrics)}
     for place, record in enumerate(records):

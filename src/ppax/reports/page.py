@@ -13,6 +13,7 @@ import numpy as np
 from ppax.reports import health
 from ppax.reports.charts import NO_BAND, Band, Line, Markup, chart, element, html_table, joined, look_of, swatch
 from ppax.reports.curves import CONFIDENCE, RANGE, common
+from ppax.reports.differences import Against, difference_columns, differences_of, few_seeds
 from ppax.reports.formatting import (
     UNKNOWN,
     count_text,
@@ -28,7 +29,9 @@ from ppax.reports.settings import (
     SEED,
     Setting,
     by_env,
+    by_kind,
     changed,
+    notes_on,
     options_of_run,
     setting_differences,
     settings_of,
@@ -48,16 +51,20 @@ class EpisodeFilm(NamedTuple):
     caption: str
 
 
-def page(records: Sequence[Record], film: EpisodeFilm | None, made: str, band: str = CONFIDENCE) -> str:
+def page(
+    records: Sequence[Record], film: EpisodeFilm | None, made: str, band: str = CONFIDENCE, notes: Sequence[str] = ()
+) -> str:
     """Return the text of the whole page of at least one run.
 
-    `film` is the episode to show (None: no section), `made` the time at which the page is made, and `band` "confidence"
-    or "range", as in `curves.mean_curve`.
+    `film` is the episode to show (None: no section), `made` the time at which the page is made, `band` "confidence" or
+    "range", as in `curves.mean_curve`, and `notes` are sentences on the runs.
     """
     settings = settings_of(records)
+    differences = differences_of(settings)
+    notes = [*notes, *notes_on(settings), *few_seeds(differences)]
     title = title_of(settings)
     main = [
-        learning(settings, band),
+        learning(settings, band, differences),
         episode(film) if film is not None else "",
         evaluation(settings),
         signs(settings),
@@ -73,6 +80,7 @@ def page(records: Sequence[Record], film: EpisodeFilm | None, made: str, band: s
         element("p", "ppax report", class_="eyebrow"),
         element("h1", title),
         element("p", paragraph(settings), class_="lead"),
+        *(element("p", note, class_="note") for note in notes),
         element("dl", *(_tile(*tile) for tile in tiles(settings)), class_="tiles"),
     )
     body = element("body", element("main", header, *main, footer))
@@ -114,9 +122,6 @@ def _which(settings: Sequence[Setting]) -> str:
     count = sum(len(setting.records) for setting in settings)
     runs = f"{with_count(count, 'run')} of PPO on {title_of(settings)}"
     if len(settings) == 1:
-        seeds = {value_text(record.config.get(SEED, "?")) for record in settings[0].records}
-        if len(seeds) < count:
-            return f"{runs} with the same settings; some have the same seed, too, and are one run repeated."
         return f"{runs}, which differ by their seed alone."
     text = f"{runs} in {with_count(len(settings), 'setting').lower()}"
     if len(settings) > LISTED:
@@ -158,8 +163,19 @@ def _best(settings: Sequence[Setting]) -> str:
         place += f" (standard deviation {number_text(record.result('std_return'))})"
     of_seeds = "an interquartile mean over the seeds [95 % interval]" if best.records[1:] else "a mean return"
     if len(settings) > 1:
-        return f"The best setting is {best.label}, with {of_seeds} of {figure} {place}."
-    return f"The policy reaches {of_seeds} of {figure} {place}."
+        among = f"Of those with {best.kind}, the" if best.kind else "The"
+        return f"{among} best setting is {best.label}, with {of_seeds} of {figure} {place}. {_beginning(best)}".strip()
+    return f"The policy reaches {of_seeds} of {figure} {place}. {_beginning(best)}".strip()
+
+
+def _beginning(setting: Setting) -> str:
+    """Return a sentence with the return at which the runs of a setting began; "" where it is not known."""
+    untrained = mean_of(setting.records, lambda record: record.untrained_return)
+    if math.isfinite(untrained):
+        return f"The untrained policy had {number_text(untrained)}."
+    first = mean_of(setting.records, lambda record: record.first(RETURN))
+    known = math.isfinite(first) and any(len(record.numbers(RETURN)) > 1 for record in setting.records)
+    return f"The first episodes of training had {number_text(first)}." if known else ""
 
 
 def _end(records: Sequence[Record]) -> str:
@@ -218,8 +234,11 @@ def return_text(setting: Setting) -> str:
     return f"{text}, {failed} of {len(final)} without a return" if failed and final[1:] else text
 
 
-def learning(settings: Sequence[Setting], band: str) -> Markup:
-    """Return the section with the learning curves, one chart for each environment, and a table of the settings."""
+def learning(settings: Sequence[Setting], band: str, differences: Sequence[Against] = ()) -> Markup:
+    """Return the section with the learning curves, a chart for each environment, and tables of settings.
+
+    `differences` are those of the best settings from others, for a last table.
+    """
     parts, drawn, envs = [], [], by_env(settings)
     for env, own in envs.items():
         lines = return_lines(own, band)
@@ -230,10 +249,21 @@ def learning(settings: Sequence[Setting], band: str) -> Markup:
             ]
             title = (f"{shortened(env)}. " if len(envs) > 1 else "") + _axis_title(own)
             parts += [element("figure", element("figcaption", title), *charts, class_="plot")]
-            parts += [legend(own)] if len(settings) > 1 else []
+            kinds = by_kind(own) if len(settings) > 1 else {}
+            for kind, same in kinds.items():
+                parts += ([element("h3", kind)] if kind else []) + [legend(same)]
             drawn += lines
     if not drawn:
         return section("Learning", "No episode has ended yet, and no row has a reward: there is nothing to draw.")
+    if differences:
+        text = "Best setting less another; and the probability that a seed of it scores higher than one of the other."
+        columns = difference_columns(differences)
+        head, *rows = zip(*(columns[place] for place in (0, 3, 4, 1, 2)), strict=True)
+        parts += [
+            element("h3", "Differences"),
+            element("p", text, class_="intro"),
+            html_table(head, rows, "settings pairs"),
+        ]
     return section("Learning", _explained(settings, drawn, band), *parts)
 
 
@@ -307,10 +337,10 @@ def evaluation(settings: Sequence[Setting]) -> Markup:
     own = list(dict.fromkeys(name for _, record in pairs for name in _own_metrics(record)))[:COLUMNS]
     at_end = any(record.evaluation for _, record in pairs)
     during = any(record.has(EVALUATED) for _, record in pairs)
-    head = ["episodes", "mean return", "median", "std", "mean length", *own] if at_end else []
-    head += ["last in training", "best in training"] if during else []
+    head = ["episodes", "mean return", "median", "std of episodes", "mean length", *own] if at_end else []
+    head += ["untrained", "last in training", "best in training"] if during else []
     if not head:
-        intro = "No final evaluation is recorded: ppax train writes one when a run ends."
+        intro = "No final evaluation is recorded: ppax train writes one when a run ends, run.evaluate() in Python."
         return section("Evaluation", f"{intro} The returns above are those of training, with sampled actions.")
     rows = []
     for setting, record in pairs[:TABLE_RUNS]:
@@ -318,9 +348,10 @@ def evaluation(settings: Sequence[Setting]) -> Markup:
         results = [number_text(record.result(name)) for name in shown]
         row = [marked(shortened(record.name), setting), value_text(record.config.get(SEED, "?"))]
         row += [count_text(record.result("episodes")), *results] if at_end else []
-        evaluated = (record.last(EVALUATED), record.highest(EVALUATED)) if during else ()
+        evaluated = (record.untrained_return, record.last(EVALUATED), record.highest(EVALUATED)) if during else ()
         rows.append([*row, *map(number_text, evaluated)])
     text = "Whole episodes on environments and random numbers that training has not seen."
+    text += " The standard deviation (std) is over the episodes of one policy, not over seeds." if at_end else ""
     return section("Evaluation", text + _left_out(len(pairs)), html_table(["run", "seed", *head], rows))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import tempfile
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from ppax.reports import comparison
 from ppax.reports.comparison import Comparison, long_table
 from ppax.reports.curves import CONFIDENCE, checked_band
 from ppax.reports.page import EpisodeFilm, page
+from ppax.reports.settings import NOTES
 from ppax.run import records
 from ppax.run.films import RenderedEpisodes, play, require_video, returns_text, write_video
 from ppax.run.records import Record
@@ -31,39 +33,68 @@ if TYPE_CHECKING:
 RunLike = str | Path | TrainedRun  # run directory, or result of `fit`
 
 
+class Written(NamedTuple):
+    """Report that is written: its file, and the error for which no episode is rendered, if so."""
+
+    path: Path
+    error: Exception | None
+
+
 def report(
     runs: RunLike | Sequence[RunLike],
-    path: str | Path = "report.html",
+    path: str | Path | None = None,
     video: bool = True,
     band: str = CONFIDENCE,
 ) -> Path:
     """Write the report of one run or several as one HTML file, which loads nothing from the network; return its path.
 
     `runs` are run directories, directories of sweeps (all their members) or results of `fit`; a run may still be going
-    on. Runs that differ by their seed alone are one setting with one curve: the interquartile mean of the returns with
-    its 95 % bootstrap interval, or with `band="range"` their mean with their whole range. Settings are ranked by that
-    interquartile mean. With `video`, an episode of the run with the highest return is rendered, where environment and
-    checkpoint allow it. Raises ConfigError for a directory without a run.
+    on. `path` None is report.html in the directory of a single run or sweep, and for several ones in the working
+    directory. Runs that differ by their seed alone are one setting with one curve: the interquartile mean of the
+    returns with its 95 % bootstrap interval, or with `band="range"` their mean with their whole range. Settings are
+    ranked by that interquartile mean. With `video`, an episode of the run with the highest return is rendered, where
+    environment and checkpoint allow it. Raises ConfigError for a directory without a run.
     """
-    path, given = to_path(path, "path"), _listed(runs)
-    require_place(path, "report.html")
+    return write_report(runs, path, video, band).path
+
+
+def write_report(
+    runs: RunLike | Sequence[RunLike], path: str | Path | None, video: bool = True, band: str = CONFIDENCE
+) -> Written:
+    """Write the report as `report` does, and return its path with the error for which it has no film, if so."""
+    path, given = _place(runs) if path is None else to_path(path, "path"), _listed(runs)
+    require_place(path, REPORT)
     checked_band(band)
     found = records_of(given)
-    film = None
+    film, error = None, None
     if video:
         best = int(np.argmax(np.nan_to_num([record.final_return for record in found], nan=-np.inf)))
-        film = film_of(given[best], found[best].name)
-    text = page(found, film, time.strftime("%Y-%m-%d %H:%M"), band)
+        film, error = film_of(given[best], found[best].name)
+    text = page(found, film, time.strftime("%Y-%m-%d %H:%M"), band, given_twice(runs))
     safe_files.write(path, text.encode(errors="replace"))
-    return path
+    return Written(path, error)
+
+
+REPORT = "report.html"
+
+
+def _place(runs: RunLike | Sequence[RunLike]) -> Path:
+    """Return the default path of the report: in the directory of a single run or sweep, else the working directory."""
+    given = [runs] if isinstance(runs, str | Path | TrainedRun) else list(runs)
+    if len(given) != 1:
+        return Path(REPORT)
+    folder = given[0].run_dir if isinstance(given[0], TrainedRun) else to_path(given[0], "run")
+    return Path(REPORT) if folder is None or not folder.is_dir() else folder / REPORT
 
 
 def compare(runs: Sequence[RunLike]) -> Comparison:
     """Return the comparison of runs: options in which they differ, evaluation, last return, steps, time, and a ranking.
 
-    `runs` is as in `report`. `print` shows the comparison as a table, the best run first.
+    `runs` is as in `report`. `print` shows the comparison as a table, the best run first. The best setting is compared
+    with each other one (`differences`): difference of the IQM of final returns, and probability that a seed of it is
+    better, both with 95 % bootstrap intervals. `notes` says in sentences what is not counted or not comparable.
     """
-    return comparison.of_records(records_of(runs))
+    return comparison.of_records(records_of(runs), given_twice(runs))
 
 
 def frame(runs: RunLike | Sequence[RunLike]) -> DataFrame:
@@ -86,7 +117,37 @@ def records_of(runs: RunLike | Sequence[RunLike]) -> list[Record]:
 
 
 def _listed(runs: RunLike | Sequence[RunLike]) -> list[RunLike]:
-    """Return runs one by one, with the members (runs) in place of a sweep's directory; ConfigError for no run."""
+    """Return runs one by one, each once, with the members (runs) in place of a sweep's directory.
+
+    Raises ConfigError for no run.
+    """
+    first: dict[str, RunLike] = {}
+    for run in _all(runs):
+        first.setdefault(_identity(run), run)
+    return list(first.values())
+
+
+def given_twice(runs: RunLike | Sequence[RunLike]) -> list[str]:
+    """Return a sentence on runs that are given more than once; [] if there are none."""
+    count = collections.Counter(map(_identity, _all(runs)))
+    twice = [name for name, times in count.items() if times > 1]
+    if not twice:
+        return []
+    more = f" and {len(twice) - NOTES} more" if len(twice) > NOTES else ""
+    verb = "was" if len(twice) == 1 else "were"
+    return [
+        f"{', '.join(Path(name).name for name in twice[:NOTES])}{more} {verb} given more than once and counted once."
+    ]
+
+
+def _identity(run: RunLike) -> str:
+    """Return a text that is equal for the same run: its directory, or the identity of its result in memory."""
+    place = run.run_dir if isinstance(run, TrainedRun) else Path(run)
+    return f"result of fit {id(run)}" if place is None else str(place.resolve())
+
+
+def _all(runs: RunLike | Sequence[RunLike]) -> list[RunLike]:
+    """Return all runs in the order given, with the members (runs) in place of a sweep's directory."""
     listed: list[RunLike] = [runs] if isinstance(runs, str | Path | TrainedRun) else list(runs)
     if not listed:
         raise ConfigError("runs = []: must be at least one run directory or result of fit")
@@ -109,24 +170,24 @@ class Smaller(NamedTuple):
 SIZES = (Smaller(1, 1), Smaller(2, 1), Smaller(2, 2), Smaller(4, 2), Smaller(4, 4), Smaller(8, 4))
 
 
-def film_of(run: str | Path | TrainedRun, name: str) -> EpisodeFilm:
+def film_of(run: str | Path | TrainedRun, name: str) -> tuple[EpisodeFilm, Exception | None]:
     """Return an episode of the last policy of the run, small enough for a page, or the reason why there is none.
 
-    `name` is the run's name in the caption.
+    The second result is the error that is the reason, if there is one. `name` is the run's name in the caption.
     """
     try:
         require_video(Path("episode.gif"))
         played = _play(run)
     except Exception as error:  # suites and their renderers raise anything; the report is made without it
-        return EpisodeFilm(b"", f"No episode is rendered: {error}"[:LONGEST])
+        return EpisodeFilm(b"", f"No episode is rendered: {error}"[:LONGEST]), error
     for smaller in SIZES:
         gif = _gif(played.frames, smaller)
         if len(gif) <= GIF_BYTES:
             steps = f"{played.lengths[0]:,} steps"
             length = steps if played.finished else f"the first {steps} of an episode"
             reached = returns_text(played.names, played.returns[0])
-            return EpisodeFilm(gif, f"The final policy of {name}: {length}, return {reached}.")
-    return EpisodeFilm(b"", f"No episode is rendered: its pictures take more than {GIF_BYTES:,} bytes.")
+            return EpisodeFilm(gif, f"The final policy of {name}: {length}, return {reached}."), None
+    return EpisodeFilm(b"", f"No episode is rendered: its pictures take more than {GIF_BYTES:,} bytes."), None
 
 
 def _play(run: str | Path | TrainedRun) -> RenderedEpisodes:

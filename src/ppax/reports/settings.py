@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ppax import config as configs
 from ppax.core.options import NONE, Option
 from ppax.core.types import ConfigError
-from ppax.reports.formatting import shortened, value_text
+from ppax.reports.formatting import listed, number_text, shortened, value_text
 from ppax.reports.statistics import Standing, standing_of
-from ppax.run.records import Record
+from ppax.run.records import DURING, FINAL, TRAINING, Record
 
 SEED = "seed"
 # Options that do not change how a run learns
 OTHER = ("log.", "eval.", "best.", "timeout", "vectorization", "info_metrics")
-NAMED = 3  # maximum number of options in the name of a setting
+# Options of evaluations that change what a score measures, or are part of the environment's task
+MEASURED = ("eval.max_steps", "eval.deterministic", "eval.env_params.")
+LIMITS = ("max_steps", "max_episode_steps", "time_limit")  # last words of parameters that limit episodes
+MEASURES = (FINAL, DURING, TRAINING)  # in the order of kinds of scores
+NAMED = 3  # number of options in the name of a setting
+MOST_NAMED = 5  # maximum number of them, where fewer do not tell the settings apart
 MISSING = "not set"
 
 
@@ -26,6 +32,8 @@ class Setting(NamedTuple):
     label: str  # options that set it apart, as "learning_rate = 0.001"; the environment if there is one setting
     records: list[Record]
     place: int = 0  # among the settings of a page, best first: chooses colour and style of its lines
+    repeats: tuple[Record, ...] = ()  # further runs with options and seed of one in `records`: they do not count
+    kind: str = ""  # what the scores measure, where settings on one environment differ in that; they are ranked apart
 
     @property
     def env(self) -> str:
@@ -51,19 +59,89 @@ class Setting(NamedTuple):
 def settings_of(records: Sequence[Record]) -> list[Setting]:
     """Return the runs of `records` grouped into settings: runs that differ by their seed alone.
 
-    Settings are ordered by environment, as these appear first, and on each environment the best comes first.
+    A seed counts once: of runs with equal options and seed, that of the most steps, among equals the first given, is in
+    the setting's records, and the others are its repeats. Settings are ordered by environment, as these appear first;
+    on each environment by `kind`, as scores of different kinds cannot be compared: final evaluations first, then the
+    kind of the most runs; and the best of a kind comes first.
     """
     members: dict[tuple[str, int], list[Record]] = {}
     for place, record in enumerate(records):
         # members of a population have copied others: each is a setting, whatever its last values
         alone = any("." in name and name in record.config for name in record.columns)
         members.setdefault((_key(record.config), place if alone else -1), []).append(record)
+    counted = [_each_seed_once(runs) for runs in members.values()]
     labels = _labels([runs[0] for runs in members.values()])
-    settings = [Setting(label, runs) for label, runs in zip(labels, members.values(), strict=True)]
-    ranked = [
-        setting for own in by_env(settings).values() for setting in sorted(own, key=lambda x: x.standing, reverse=True)
-    ]
+    settings = [Setting(label, own, 0, repeats) for label, (own, repeats) in zip(labels, counted, strict=True)]
+    ranked = []
+    for own in by_env(settings).values():
+        kinds = by_kind(_with_kinds(own))
+        for same in sorted(kinds.values(), key=_order_of_kind):
+            ranked += sorted(same, key=lambda setting: setting.standing, reverse=True)
     return [setting._replace(place=place) for place, setting in enumerate(ranked)]
+
+
+def _order_of_kind(same: Sequence[Setting]) -> tuple[int, int]:
+    """Return the key that sorts kinds of scores: final evaluations first, then the kind of the most runs.
+
+    `same` are the settings of a kind.
+    """
+    found = {record.measure for setting in same for record in setting.records}
+    measure = min((place for place, kind in enumerate(MEASURES) if kind in found), default=len(MEASURES))
+    return measure, -sum(len(setting.records) for setting in same)
+
+
+def _each_seed_once(runs: Sequence[Record]) -> tuple[list[Record], tuple[Record, ...]]:
+    """Return the runs of one setting of which the seed counts, and the others, which repeat one of them.
+
+    A run whose seed is not known repeats none.
+    """
+    chosen: dict[str, Record] = {}
+    for place, record in enumerate(runs):
+        seed = value_text(record.config[SEED]) if SEED in record.config else f"unknown {place}"
+        if seed not in chosen or _progress(record) > _progress(chosen[seed]):
+            chosen[seed] = record
+    kept = {id(record) for record in chosen.values()}
+    return [one for one in runs if id(one) in kept], tuple(one for one in runs if id(one) not in kept)
+
+
+def _progress(record: Record) -> tuple[float, bool]:
+    """Return the environment steps of a run, and whether it has a final evaluation."""
+    steps = record.last("env_steps")
+    return (steps if math.isfinite(steps) else -1.0, bool(record.evaluation))
+
+
+def _with_kinds(settings: Sequence[Setting]) -> list[Setting]:
+    """Return settings on one environment with the kind of their scores; all have "" if their scores are comparable.
+
+    A kind is the sort of measurement, the number of steps trained, and the limits of episodes.
+    """
+    measured = [_measure(setting) for setting in settings]
+    known = [text for text in measured if text]
+    usual = max(known, key=known.count, default="")  # a setting without any score is ranked last among these
+    measured = [text or usual for text in measured]
+    firsts = [setting.records[0] for setting in settings]
+    rows = {path: values for path, values in setting_differences(firsts).items() if _compared(path)}
+    kinds = [
+        ", ".join(
+            ([measured[i]] if len(set(measured)) > 1 else [])
+            + [f"{path} = {value_text(values[i])}" for path, values in rows.items()]
+        )
+        for i in range(len(settings))
+    ]
+    return [setting._replace(kind=kind) for setting, kind in zip(settings, kinds, strict=True)]
+
+
+def _measure(setting: Setting) -> str:
+    """Return the kinds of measurement behind the scores of a setting's seeds, in words; "" for no score at all."""
+    found = {record.measure for record in setting.records}
+    return " or ".join(kind for kind in MEASURES if kind in found)
+
+
+def _compared(path: str) -> bool:
+    """Return True for an option that makes scores incomparable where it differs: steps, limits, evaluations."""
+    words = path.split(".")
+    limit = words[0] == "env_params" and words[-1] in LIMITS
+    return path == "total_steps" or path.startswith(MEASURED) or limit
 
 
 def by_env(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
@@ -72,6 +150,48 @@ def by_env(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
     for setting in settings:
         found.setdefault(setting.env, []).append(setting)
     return found
+
+
+def by_kind(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
+    """Return settings on one environment by the kind of their scores: those of different kinds cannot be compared."""
+    found: dict[str, list[Setting]] = {}
+    for setting in settings:
+        found.setdefault(setting.kind, []).append(setting)
+    return found
+
+
+def notes_on(settings: Sequence[Setting]) -> list[str]:
+    """Return sentences on runs that repeat a seed, and on scores that cannot be compared; [] if there are none."""
+    notes = [_repeated(setting, record) for setting in settings for record in setting.repeats]
+    more = [f"{len(notes) - NOTES} more runs repeat a seed and are not counted."] if len(notes) > NOTES else []
+    kinds = [by_kind(own) for own in by_env(settings).values()]
+    if any(len(found) > 1 for found in kinds):
+        apart = "; ".join(dict.fromkeys(kind for found in kinds if len(found) > 1 for kind in found))
+        more += [f"Scores of different kinds cannot be compared and are ranked apart: {apart}."]
+    mixed = [setting for setting in settings if len({x.measure for x in setting.records if x.measure}) > 1]
+    if mixed:
+        more += [
+            f"The score of {listed([setting.label for setting in mixed[:NOTES]])} mixes seeds with a final evaluation "
+            "and seeds without one."
+        ]
+    return notes[:NOTES] + more
+
+
+NOTES = 8  # maximum number of sentences of one sort
+
+
+def _repeated(setting: Setting, record: Record) -> str:
+    """Return the sentence on a run that repeats another of its setting; results that differ are in it."""
+    seed = record.config.get(SEED)
+    original = next(one for one in setting.records if one.config.get(SEED) == seed)
+    text = f"{_run_name(record)} has options and seed of {_run_name(original)}: the seed counts once, with the latter"
+    if record.final_return == original.final_return or not math.isfinite(record.final_return):
+        return f"{text}."
+    return f"{text} ({number_text(original.final_return)}; not counted: {number_text(record.final_return)})."
+
+
+def _run_name(record: Record) -> str:
+    return str(record.path or record.name)
 
 
 def setting_differences(records: Sequence[Record]) -> dict[str, list[Any]]:
@@ -125,22 +245,47 @@ def _labels(firsts: Sequence[Record]) -> list[str]:
     rows = {path: values for path, values in rows.items() if not _explained(path, rows)}
     if not rows:
         return _distinct([shortened(record.env) for record in firsts], firsts)
-    names, labels = short_names(list(rows)), []
+    names, kept, labels = short_names(list(rows)), _telling(rows), []
     for i in range(len(firsts)):
-        parts = [
-            value_text(values[i]) if path == "env" else f"{names[path]} = {value_text(values[i])}"
+        parts = {
+            path: value_text(values[i]) if path == "env" else f"{names[path]} = {value_text(values[i])}"
             for path, values in rows.items()
             if not (values[i] == MISSING and _of_parts(path, rows))
-        ]
-        more = [f"{len(parts) - NAMED} more"] if len(parts) > NAMED else []
-        labels.append(", ".join([shortened(part) for part in parts[:NAMED]] + more))
+        }
+        named = [shortened(part) for path, part in parts.items() if path in kept]
+        more = [f"{len(parts) - len(named)} more"] if len(parts) > len(named) else []
+        labels.append(", ".join(named + more))
     return _distinct(labels, firsts)
 
 
+def _telling(rows: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Return the options in the names of settings: those which tell most settings apart, and no more than it takes.
+
+    There are NAMED of them, up to MOST_NAMED where settings would have the same name. `rows` has the values of the
+    options that differ, one for each setting.
+    """
+    texts = {path: [repr(value) for value in values] for path, values in rows.items()}
+    kept: list[str] = []
+    most = len(set(zip(*texts.values(), strict=True)))
+
+    def apart(path: str) -> int:
+        return len(set(zip(*(texts[one] for one in [*kept, path]), strict=True)))
+
+    while len(kept) < min(len(rows), MOST_NAMED):
+        if len(kept) >= NAMED and len(set(zip(*(texts[one] for one in kept), strict=True))) == most:
+            break
+        kept.append(max((path for path in texts if path not in kept), key=apart))
+    return kept
+
+
 def _distinct(labels: list[str], firsts: Sequence[Record]) -> list[str]:
-    """Return the labels of settings; where several are the same, each has the name of its first run behind it."""
-    return [
+    """Return the labels of settings, no two alike: equal ones get the name of their first run, then a number."""
+    named = [
         f"{label} ({one.name})" if labels.count(label) > 1 else label for label, one in zip(labels, firsts, strict=True)
+    ]
+    return [
+        f"{label} #{named[:place].count(label) + 1}" if named.count(label) > 1 else label
+        for place, label in enumerate(named)
     ]
 
 
@@ -177,7 +322,7 @@ def _key(config: Mapping[str, Any]) -> str:
 
 
 def _matters(path: str) -> bool:
-    return path != SEED and not path.startswith(OTHER)
+    return path != SEED and (path.startswith(MEASURED) or not path.startswith(OTHER))
 
 
 def _as_written(value: Any) -> Any:

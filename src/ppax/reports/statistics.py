@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,6 +72,57 @@ def statistics_of(scores: Sequence[float]) -> Statistics:
         )
         low, high = (float(bound) for bound in drawn.confidence_interval)
     return Statistics(float(x.mean()), std, iqm(x.tolist()), low, high, float(x.min()))
+
+
+class Difference(NamedTuple):
+    """Difference between the scores of two settings, one score for each seed, with 95 % bootstrap intervals.
+
+    Intervals are NaN where a setting has one seed alone, or a score is not finite.
+    """
+
+    iqm: float  # IQM of the first less that of the second
+    low: float
+    high: float
+    better: float  # probability of improvement: that a seed of the first scores higher than one of the second
+    better_low: float
+    better_high: float
+
+
+def difference_of(scores: Sequence[float], others: Sequence[float]) -> Difference:
+    """Return the difference of `scores` from `others`, one score for each seed of two settings.
+
+    Its intervals are percentile bootstraps with a fixed seed of their random numbers: in each resample seeds of either
+    setting are drawn with replacement, apart from those of the other (stratified). The probability of improvement
+    counts a tie as one half (Agarwal et al. 2021, section 4.3; the Mann-Whitney statistic over the number of pairs).
+    A score that is NaN counts as the worst.
+    """
+    from scipy import stats
+
+    x, y = (np.where(np.isnan(one), -np.inf, one) for one in (np.asarray(scores, float), np.asarray(others, float)))
+
+    def gap(x: np.ndarray, y: np.ndarray, axis: int = -1) -> Any:
+        return stats.trim_mean(x, TRIMMED, axis=axis) - stats.trim_mean(y, TRIMMED, axis=axis)
+
+    def better(x: np.ndarray, y: np.ndarray, axis: int = -1) -> Any:
+        first, second = np.moveaxis(x, axis, -1)[..., :, None], np.moveaxis(y, axis, -1)[..., None, :]
+        return ((first > second) + 0.5 * (first == second)).mean((-2, -1))
+
+    known = bool(np.isfinite(x).all() and np.isfinite(y).all())
+    values = [float(gap(x, y)) if known else math.nan, math.nan, math.nan, float(better(x, y)), math.nan, math.nan]
+    if known and len(x) > 1 and len(y) > 1:
+        for place, statistic in ((1, gap), (4, better)):
+            drawn = stats.bootstrap(
+                (x, y),
+                statistic,
+                n_resamples=RESAMPLES,
+                batch=max(1, 2**20 // (len(x) * len(y))),
+                vectorized=True,
+                confidence_level=CONFIDENCE,
+                method="percentile",
+                random_state=np.random.default_rng(0),
+            )
+            values[place : place + 2] = map(float, drawn.confidence_interval)
+    return Difference(*values)
 
 
 class Standing(NamedTuple):

@@ -14,7 +14,8 @@ from ppax import config
 from ppax.policy import Policy
 from ppax.policy.hub import BUNDLE, PREFIX, address_of, endpoint, require_hub
 from ppax.reports.curves import RANGE
-from ppax.reports.plotting import figure_of
+from ppax.reports.plotting import chosen_settings, figure_of
+from ppax.reports.settings import settings_of
 from ppax.run import records
 from ppax.run.directory import read_evaluation
 from ppax.run.records import Record
@@ -86,7 +87,8 @@ def curve_picture(record: Record) -> bytes | None:
     if metric is None:
         return None
     out = io.BytesIO()
-    figure_of([record], metric, RANGE).savefig(out, format="png", dpi=DOTS_PER_INCH)
+    settings = chosen_settings(settings_of([record]), None)
+    figure_of([record], [metric], RANGE, settings).savefig(out, format="png", dpi=DOTS_PER_INCH)
     return out.getvalue()
 
 

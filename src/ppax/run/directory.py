@@ -466,12 +466,12 @@ def read_evaluation(path: Path, iteration: int | None = None) -> dict[str, Any]:
     """
     found = untrusted.read_table(path / EVALUATION, TABLE_LIMIT)
     if iteration is None:
-        iteration = _newest_iteration(path)
+        iteration = newest_iteration(path)
     other_run = "run_id" in found and found["run_id"] != read_about(path).get("id")
     return {} if other_run or (iteration is not None and found.get("iterations") != iteration) else found
 
 
-def _newest_iteration(path: Path) -> int | None:
+def newest_iteration(path: Path) -> int | None:
     """Return the iteration of a run's newest policy: of its last checkpoint or recorded end; None without either."""
     folder, end = path / CHECKPOINTS, untrusted.read_table(path / STOPPED, TABLE_LIMIT).get("iteration")
     names = [one.name for one in folder.iterdir()] if folder.is_dir() and not folder.is_symlink() else []

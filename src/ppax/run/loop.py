@@ -28,7 +28,7 @@ from ppax.run.films import FilmRecorder
 from ppax.run.logging import RunLoggers, logged_run, measured, next_row, row_intervals, untrained_row
 from ppax.run.monitor import RunMonitor
 from ppax.run.restore import planned_iterations
-from ppax.run.result import Interrupted, NumericalError, TrainedRun
+from ppax.run.result import Interrupted, NumericalError, TrainedRun, record_evaluation
 from ppax.run.saving import NotFinite, Saver
 from ppax.training import backends
 from ppax.training.backends import backend_of
@@ -128,7 +128,7 @@ class RunLoop:
             self._raise_interrupted(state, save_error, history)
         elif save_error is not None:  # the result is returned all the same
             warnings.warn(f"the last checkpoint could not be saved: {save_error}", stacklevel=3)
-        return dataclasses.replace(
+        trained = dataclasses.replace(
             self._result(state, history, CTRL_C if interrupted else self.monitor.stop_reason),
             started_at=started_at,
             compile_seconds=program.compile_seconds,
@@ -136,6 +136,10 @@ class RunLoop:
             steps_per_second=(counter.to_int(state.env_steps) - steps_before) / max(seconds, 1e-9),
             unsaved=str(save_error or ""),
         )
+        last = self.evaluations.results.get(int(state.iteration))
+        if last is not None and save_error is None:  # of the final policy: as after `ppax train`
+            record_evaluation(trained, last)
+        return trained
 
     def _all_done(self, state: TrainState) -> bool:
         return int(state.iteration) >= self.total_iterations
@@ -237,6 +241,7 @@ class RunLoop:
             best=self.monitor.best,
             evaluations=self.evaluations.results,
             eval_settings=self.run.eval,
+            seed=self.run.seed,
         )
 
     def _raise_not_finite(self, state: TrainState) -> NoReturn:

@@ -27,6 +27,8 @@ FAULT = "fault"  # kind of the end of a run of which an iteration was not finite
 # Metrics of learning curves, the better one first; the last one where no episode ended
 EVALUATED, RETURN, REWARD = "eval_return", "episode_return", "reward_mean"
 CURVES = (EVALUATED, RETURN, REWARD)
+# Kinds of measurement behind a run's final return, the more trustworthy first
+FINAL, DURING, TRAINING = "final evaluation", "last evaluation during training", "training episodes"
 # Sizes of values: a diverged run has larger ones, which are cut so that sums stay finite, and smaller ones are 0
 LARGEST, SMALLEST = 1e100, 1e-100
 
@@ -75,6 +77,27 @@ class Record(NamedTuple):
         """Return the number `name` of the final evaluation; NaN where there is none."""
         value = self.evaluation.get(name, math.nan)
         return float(value) if _is_number(value) else math.nan
+
+    def first(self, metric: str) -> float:
+        """Return the first finite number of `metric` in the log rows; NaN where there is none."""
+        values = self.numbers(metric)
+        return float(values[0]) if len(values) else math.nan
+
+    @property
+    def untrained_return(self) -> float:
+        """Mean return of the untrained policy, evaluated before the first iteration; NaN without such an evaluation."""
+        rows = self.columns.get("iteration", np.zeros(0)) == 0
+        values = self.columns[EVALUATED][rows] if EVALUATED in self.columns else np.zeros(0)
+        return float(values[0]) if len(values) else math.nan
+
+    @property
+    def measure(self) -> str:
+        """Kind of measurement behind `final_return`: FINAL, DURING or TRAINING; "" for a run without any number."""
+        if self.evaluation:
+            return FINAL
+        if self.stopped.get("kind") == FAULT:
+            return ""
+        return next((kind for kind, name in ((DURING, EVALUATED), (TRAINING, RETURN)) if self.has(name)), "")
 
     @property
     def final_return(self) -> float:

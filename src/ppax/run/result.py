@@ -25,7 +25,7 @@ from ppax.policy.policy import Source
 from ppax.policy.spec import spec_of
 from ppax.run import records
 from ppax.run.conditions import KeepBest
-from ppax.run.directory import EVALUATION, ROWS, read_about
+from ppax.run.directory import EVALUATION, ROWS, newest_iteration, read_about, read_evaluation
 from ppax.run.records import Record
 from ppax.storage import safe_files
 from ppax.storage.cache import kept_programs
@@ -72,9 +72,11 @@ class TrainedRun:
     # by iteration: those that this call made during training, with the results of each of their episodes
     evaluations: dict[int, Evaluation] = dataclasses.field(default_factory=dict)
     eval_settings: config.EvalSettings = DEFAULT_EVALUATION  # of the evaluation after training
+    seed: int | None = None  # random seed of the run; None: not known
 
     def __repr__(self) -> str:
-        row = self.history[-1] if self.history else {"episode_return": math.nan}
+        returns = [row for row in self.history if math.isfinite(row["episode_return"])]  # rows may have no episode
+        row = (returns or self.history or [{"episode_return": math.nan}])[-1]
         endless = math.isnan(row["episode_return"]) and math.isfinite(row.get("reward_mean", math.nan))
         shown = "reward_mean" if endless else "episode_return"
         numbers = f"{self.env_steps:,} env-steps, {int(self.state.iteration):,} iterations"
@@ -92,7 +94,9 @@ class TrainedRun:
         if self.run_dir is not None and (self.run_dir / config.RUN_FILE).is_file():
             return records.read(self.run_dir)
         name = self.env.name or type(self.env).__name__
-        return records.of_history(name, self.history, self._configuration(), self.stopped)
+        known = {"total_steps": self.total_steps} | ({} if self.seed is None else {"seed": self.seed})
+        described = {path: value for path, value in self._configuration().items() if path != "seed"}
+        return records.of_history(name, self.history, described | known, self.stopped)
 
     def policy(self, best: bool = False) -> Policy:
         """Return the trained policy, or with `best` the best one by `best.metric`, as an object apart from the run.
@@ -150,15 +154,22 @@ class TrainedRun:
         seed: int = 0,
         max_steps: int | None = None,
         env_params: Mapping[str, Any] | None = None,
+        record: bool = True,
     ) -> Evaluation:
-        """Return an evaluation of the trained policy over whole episodes; the run is not changed.
+        """Return an evaluation of the trained policy over whole episodes; training is not changed.
 
         `episodes`, `deterministic` and `max_steps` None are the run's own settings, `eval.episodes` and so on, as after
         `ppax train`. An episode that has not ended after `max_steps` steps is cut there and counts as truncated.
         `env_params`, such as {"gravity": 15.0}, are parameters of the environment for this evaluation alone; they have
         priority over the run's `eval.env_params`. Raises ConfigError for unknown ones.
+
+        With `record`, a run directory whose newest policy this is gets the result as evaluation.json, which reports and
+        exports read, if actions, limit and parameters are the run's own, and if it has more episodes than the one that
+        is there.
         """
         settings = self.eval_settings
+        usual = (settings.deterministic, settings.max_steps)
+        own = (deterministic in (None, usual[0])) and (max_steps in (None, usual[1])) and not env_params
         episodes = settings.episodes if episodes is None else episodes
         deterministic = settings.deterministic if deterministic is None else deterministic
         env = for_evaluation(self.env, settings.env_params, env_params or {})
@@ -166,7 +177,17 @@ class TrainedRun:
             max_steps = self._episode_limit(env)
         key = evaluation_key(seed)
         with kept_programs():
-            return evaluate(self.agent, env, self.state.learner, key, episodes, deterministic, max_steps)
+            found = evaluate(self.agent, env, self.state.learner, key, episodes, deterministic, max_steps)
+        if record and own and self._lacks_evaluation_of(episodes):
+            record_evaluation(self, found)
+        return found
+
+    def _lacks_evaluation_of(self, episodes: int) -> bool:
+        """Return True for the newest policy of a run directory whose evaluation has fewer episodes, or is missing."""
+        if self.run_dir is None or newest_iteration(self.run_dir) != int(self.state.iteration):
+            return False
+        recorded = read_evaluation(self.run_dir).get("episodes", 0)
+        return not (type(recorded) is int and recorded >= episodes)
 
     def _episode_limit(self, env: Env) -> int:
         """Return the length at which episodes of evaluations are cut, from what training has shown of their ends."""
@@ -184,6 +205,10 @@ class TrainedRun:
         elif int(self.state.iteration) * self.state.num_steps >= ENDLESS_STEPS:
             ended = False
         return episode_limit(env, ended, period)
+
+
+# Entries of evaluation.json on training
+TRAINED = ("steps_per_second", "train_seconds", "started_at", "compile_seconds", "stopped")
 
 
 def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
@@ -212,7 +237,9 @@ def record_evaluation(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]
     """
     result = result_of(run, evaluation)
     if run.run_dir is not None:
-        result |= {"run_id": read_about(run.run_dir).get("id")}
+        before = {} if run.history else read_evaluation(run.run_dir, int(run.state.iteration))
+        kept = {name: before[name] for name in TRAINED if name in before}  # which this call does not know
+        result = kept | result | {"run_id": read_about(run.run_dir).get("id")}
         try:
             safe_files.write_text(run.run_dir / EVALUATION, json.dumps(finite(result), indent=1) + "\n")
         except OSError as error:  # a warning is enough: the result is returned, too

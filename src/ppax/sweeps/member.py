@@ -256,4 +256,6 @@ class MemberRun:
         )
         assert self._loggers is not None
         self._loggers.store_policy(trained)
-        record_evaluation(trained, trained.evaluate(settings.episodes, settings.deterministic, self.run.seed))
+        record_evaluation(
+            trained, trained.evaluate(settings.episodes, settings.deterministic, self.run.seed, record=False)
+        )

@@ -21,6 +21,8 @@ from ppax.sweeps.results import MemberResult, SweepResult, importance
 MEMBERS, PARALLEL = "members.png", "parallel.png"
 GREY, INK, BAR = "#b8bcc4", "#30343b", "#1f6f8b"
 COLOURS, BRIGHTEST = "viridis", 0.92  # the rest is too bright for lines on white
+LOG = "\n(log)"  # below the name of an option on a logarithmic axis
+LETTERS = 15.0  # in an inch of a legend
 DECADES = 1.3  # span of positive values, in powers of ten, from which on an axis is logarithmic
 
 
@@ -61,7 +63,9 @@ def curves(result: SweepResult, figure: Any) -> Any:
             style = {"color": colour.of(member), "alpha": colour.alpha, "solid_capstyle": "round"}
             axes.plot(steps, returns, lw=2.4 if member is colour.best else 1.1, **style | colour.emphasis(member))
             if member.stopped:
-                axes.plot(steps[-1:], returns[-1:], "o", ms=4.5, color=colour.of(member), mec="white", mew=0.7)
+                axes.plot(
+                    steps[-1:], returns[-1:], "o", ms=4.5, color=colour.of(member), mec="white", mew=0.7, zorder=950
+                )
     stopped = f", {len(result.stopped)} stopped by the search (dots)" if result.stopped else ""
     dropped = f", {len(result.dropped)} dropped (grey)" if result.dropped else ""
     _title(axes, f"{len(result.members)} members{stopped}{dropped}")
@@ -73,6 +77,7 @@ def curves(result: SweepResult, figure: Any) -> Any:
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.01)
     colour.bar(figure, axes)
+    colour.legend(figure, dots=True)
     return figure
 
 
@@ -100,13 +105,16 @@ def parallel(result: SweepResult, figure: Any) -> Any:
             axes.plot([x - 0.015, x + 0.015], [y, y], color=INK, lw=1.0, zorder=1000)
             box = {"facecolor": "white", "alpha": 0.72, "edgecolor": "none", "pad": 0.8}
             axes.text(x + 0.03, y, _plain(text), fontsize=7.5, color=INK, va="center", zorder=1001, bbox=box)
-    axes.set_xticks(xs, [*(_plain(path.removeprefix("agent.")) for path in paths), "score"], fontsize=9)
+    log = {path for path in paths if _spans_decades([member.values[path] for member in result.members])}
+    heads = [_plain(path.removeprefix("agent.")) + (LOG if path in log else "") for path in paths]
+    axes.set_xticks(xs, [*heads, "score"], fontsize=9)
     axes.set_yticks([])
     axes.set_xlim(-0.06, len(paths) + 0.32)
     axes.set_ylim(-0.04, 1.04)
     axes.tick_params(length=0, pad=6)
     axes.spines[:].set_visible(False)
     _title(axes, "swept values and score")
+    colour.legend(figure, dots=False)
     _bars(bars, importance([x.values for x in result.members], [x.score for x in result.members]))
     return figure
 
@@ -158,6 +166,27 @@ class _Colours:
         seam = [patheffects.Stroke(linewidth=5.0, foreground="white"), patheffects.Normal()]
         return {"path_effects": seam, "alpha": 1.0, "zorder": 900}
 
+    def legend(self, figure: Any, dots: bool) -> None:
+        """Say below the axes what colour and width of the lines mean, and with `dots` what a dot is."""
+        from matplotlib.lines import Line2D
+
+        scale = self._map([0.1, 0.5, 0.9])
+        entries = [(Line2D([], [], color=scale[1], lw=1.1), "a member; colour: its score, dark low, light high")]
+        if self.best is not None:
+            text = f"best member ({self.best.run_dir.name}), thick"
+            entries += [(Line2D([], [], color=self.of(self.best), lw=2.4), text)]
+        if any(not math.isfinite(member.score) for member in self._members):
+            entries += [(Line2D([], [], color=GREY, lw=1.1), "no score")]
+        if dots and any(member.stopped for member in self._members):
+            dot = Line2D([], [], color=scale[0], marker="o", ms=4.5, ls="", mec="white", mew=0.7)
+            entries += [(dot, "stopped by the search")]
+        letters = sum(len(text) + 7 for _, text in entries)  # with the samples of lines
+        columns = (
+            len(entries) if letters < LETTERS * figure.get_figwidth() else max(1, int(figure.get_figwidth() / 4.0))
+        )
+        place = {"loc": "outside lower left", "ncols": columns}
+        figure.legend(*zip(*entries, strict=True), frameon=False, fontsize=8, **place)
+
     def worst_first(self) -> list[MemberResult]:
         """Return the members (runs) in the order of drawing: those without a score first, the best one last, on top."""
         return sorted(self._members, key=lambda x: (x is self.best, x.score if math.isfinite(x.score) else -math.inf))
@@ -178,24 +207,33 @@ Ticks = list[tuple[float, str]]
 def _places(values: Sequence[Any]) -> tuple[list[float], Ticks]:
     """Return the place in [0, 1] of each value on its axis, and the axis' ticks as pairs (place, text).
 
-    Values that repeat or are no numbers are spread evenly.
+    The axis is logarithmic where positive values span decades. Other values that repeat or are no numbers are spread
+    evenly.
     """
     texts = [shown(value) for value in values]
     plain = all(type(value) in (int, float) for value in values)
     distinct = list(dict.fromkeys(sorted(texts, key=lambda text: values[texts.index(text)]) if plain else texts))
     if len(distinct) == 1:
         return [0.5] * len(values), [(0.5, distinct[0])]
-    if not plain or len(distinct) <= min(6, len(values) // 2):
+    few = len(distinct) <= min(6, len(values) // 2)
+    if plain and _spans_decades(values):
+        low, high = math.log10(min(values)), math.log10(max(values))
+        places = [(math.log10(value) - low) / (high - low) for value in values]
+        inner = [10.0**k for k in range(math.ceil(low), math.floor(high) + 1)]
+        powers = [((math.log10(x) - low) / (high - low), f"{x:g}") for x in inner]
+        ends = [(0.0, f"{min(values):.3g}"), (1.0, f"{max(values):.3g}")]
+        return places, _apart(sorted(set(zip(places, texts, strict=True))) if few else [*ends, *powers])
+    if not plain or few:
         place = {text: i / (len(distinct) - 1) for i, text in enumerate(distinct)}
         return [place[text] for text in texts], [(y, text) for text, y in place.items()]
-    low, high = min(values), max(values)
-    if low > 0.0 and math.log10(high / low) > DECADES:
-        logs = np.log10(np.array(values, float))
-        places = (logs - logs.min()) / np.ptp(logs)
-        inner = [10.0**k for k in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
-        ticks = [((math.log10(x) - logs.min()) / np.ptp(logs), f"{x:g}") for x in inner]
-        return list(places), _apart([(0.0, f"{low:.3g}"), (1.0, f"{high:.3g}"), *ticks])
     return _linear(values)
+
+
+def _spans_decades(values: Sequence[Any]) -> bool:
+    """Return True for positive numbers of which the largest is more than DECADES powers of ten above the smallest."""
+    if not all(type(value) in (int, float) and value > 0 for value in values):
+        return False
+    return math.log10(max(values) / min(values)) > DECADES
 
 
 def _linear(values: Sequence[float]) -> tuple[list[float], Ticks]:

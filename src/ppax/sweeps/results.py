@@ -105,7 +105,7 @@ class SweepResult:
         """
         paths = list(self.settings[0].values)
         names = [path.removeprefix("agent.") for path in paths]
-        rows = [["member", *names, SEED, "score", "std", "IQM [95 %]", ""]]
+        rows = [["member", *names, SEED, "score", "std of episodes", "IQM [95 %]", ""]]
         for setting in self.settings:
             for place, member in enumerate(setting.members):
                 interval = (

@@ -252,7 +252,9 @@ def train_alone(task: Task, path: Path, progress: Counting) -> None:
         raise Stopped from error
     with trained.env:
         settings = task.run.eval
-        record_evaluation(trained, trained.evaluate(settings.episodes, settings.deterministic, task.run.seed))
+        record_evaluation(
+            trained, trained.evaluate(settings.episodes, settings.deterministic, task.run.seed, record=False)
+        )
     progress.add({task.member.number: iterations}, trained.env_steps, time.perf_counter() - begin, trained.history[-1:])
 
 

@@ -160,7 +160,7 @@ class Choices(dict[str, type]):
     def name_of(self, part: Any) -> str:
         """Return the name that run files have for the class of `part`.
 
-        For a class that no run file can name, it is module and class with a dot between.
+        For a class that no run file can name, the result is its module and its name, joined by a dot.
         """
         return next((name for name, cls in self.items() if cls is type(part)), None) or user_class_name(part)
 
@@ -169,7 +169,7 @@ AGENT = Choices("agent", {"ppo": PPO})  # the agent itself; by import path a sub
 
 
 class PartField(NamedTuple):
-    """Field of a dataclass that holds parts (swappable frozen dataclasses): how, and of which classes they may be."""
+    """Description of a dataclass field that holds parts (swappable frozen dataclasses): its form, and their classes."""
 
     holds: str  # one of HOLDERS
     choices: Choices
@@ -206,7 +206,7 @@ def fields_holding(*holders: str) -> set[str]:
 
 
 def free_fields() -> set[str]:
-    """Return the names of all fields, in the parts of the catalogue, that hold a table with free names."""
+    """Return the names of all fields, in the parts of the catalogue, that hold a table whose keys the user names."""
     classes = [cls for kind in PARTS.values() for cls in kind.values()]
     return {name for cls in classes for name, option in options_of(cls).items() if option.kind is Table}
 

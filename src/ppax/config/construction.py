@@ -56,8 +56,8 @@ def outside(config: Config) -> dict[str, Outside]:
 def outside_values(values: Mapping[str, Any], known: Iterable[Option]) -> dict[str, Outside]:
     """Return those of `values` that are paths or addresses, by dotted path; `known` are the options of `values`.
 
-    Defaults and files with a checksum beside them are left out; of parameters of the environment and of arguments of
-    modules, a text that may name a file is in.
+    Defaults and files with a checksum beside them are left out. Among parameters of the environment and arguments of
+    modules, every text that may name a file counts as a path.
     """
     known = list(known)
     declared, tables = {one.path: one for one in known if "outside" in one.limits}, free_tables(known)
@@ -115,9 +115,9 @@ class Built(NamedTuple):
 def build(config: Config, env: Env | None = None) -> Built:
     """Build the agent, the environment and the run settings that a configuration describes.
 
-    A given `env` is used in the place of the configured one: `env_params` and `schedule` of the configuration are set
-    in it, and the run takes over its own settings, such as the number of environments. Raises ConfigError for invalid
-    options, Untrusted for code, files and servers that the user does not trust.
+    A given `env` replaces the configured environment: `env_params` and `schedule` of the configuration are set in it,
+    and the settings that `env` has itself, such as the number of environments, become those of the run. Raises
+    ConfigError for invalid options, Untrusted for code, files and servers that the user does not trust.
     """
     require_trusted_parts(config if env is None else config | {"env": ""})
     config = resolve(config)
@@ -142,7 +142,7 @@ def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
 
 
 def _agents(config: Config, env: Any, self_play: Pool) -> Agent:
-    """Build the agent of a resolved configuration for `env`, which has an agent for each group of players, if any.
+    """Build the agent of a resolved configuration for `env`; it contains one agent for each group of players, if any.
 
     Players are the agents inside an environment.
     """
@@ -156,7 +156,7 @@ def _agents(config: Config, env: Any, self_play: Pool) -> Agent:
 
 
 def _require_no_objects(config: Config) -> None:
-    """Raise ConfigError where a configuration lists Python objects, at its key `objects`, that only the user has.
+    """Raise ConfigError if a configuration lists, at its key `objects`, Python objects that its file could not hold.
 
     Callbacks may be in this list, because a run works without them.
     """
@@ -269,7 +269,7 @@ def _parts(field: PartField, value: Any, env: Any, path: str) -> Any:
 
 
 def _named(extension: Extension, name: str) -> Extension:
-    """Return the extension with the name of its table in the run file."""
+    """Return `extension` under the name `name`, that of its table in the run file."""
     return extension if name_of(extension) == name else dataclasses.replace(extension, name=name)
 
 

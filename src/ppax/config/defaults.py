@@ -1,9 +1,9 @@
-"""Settings that a configuration begins from: those of a preset, or the defaults for the kind of its environment.
+"""Settings that complete a configuration: those of a preset, or the defaults for the kind of its environment.
 
 They are the same wherever an environment is named: on the command line, in a run file and in Python. The kind is read
 from the environment, never from its name: compiled or on the host, discrete or continuous actions, vectors or images.
-The table below has one column per kind and one reason per row; docs/settings.md is generated from it. What the user
-gives overrides a cell, and the number of minibatches follows the sizes that the user gives.
+The table below has one column per kind and one reason per row; docs/settings.md is generated from it. A setting that
+the user gives has priority, and the number of minibatches follows the sizes that the user gives.
 """
 
 from __future__ import annotations
@@ -139,17 +139,17 @@ BY_ENVIRONMENT = frozenset(
 
 
 class Completed(NamedTuple):
-    """Configuration with the settings that it begins from, and a line that tells the user what they are."""
+    """Configuration completed with preset or default settings, and a line that tells the user which these are."""
 
     config: Config
     text: str = ""  # one line for the user; "" where nothing was added
 
 
 def begun(given: Config) -> Config:
-    """Return `given` laid over the options of its preset, and the preset's name, or None, as option `preset`.
+    """Return the options of the preset of `given`, overridden by `given`, with the preset's name as option `preset`.
 
-    The preset is the one that `given` names, else the one that is called like its environment, if there is one; None
-    where `given` has `preset = "none"`. Raises ConfigError for an unknown name in `given`.
+    The preset is the one that `given` names, else the one that is called like its environment, if there is one;
+    None, and no options, where `given` has `preset = "none"`. Raises ConfigError for an unknown name in `given`.
     """
     name = given.get(PRESET, _named_as(given.get("env")))
     if name is None or name == NONE:
@@ -162,7 +162,7 @@ def _named_as(env: object) -> str | None:
 
 
 def completed(given: Config, env: Env | None = None) -> Completed:
-    """Return `given` with all settings that it begins from: those of its preset, else of the kind of its environment.
+    """Return `given` completed with the settings of its preset, else the defaults for the kind of its environment.
 
     `env` is that environment, if it is made already. Options in `given` have priority; a configuration that has every
     option, as the file of a recorded run, is returned as it is. Raises ConfigError for an unknown preset or environment
@@ -194,7 +194,7 @@ def num_envs_for(given: Config, env: Env) -> int:
 
 
 def _other_length(given: Config) -> str:
-    """Return a sentence that the preset was tuned for another number of steps than the run has; "" if it was not."""
+    """Return a warning that the preset was tuned for another number of steps than the run has; "" if it was not."""
     tuned = preset(given[PRESET])["total_steps"]
     if given["total_steps"] == tuned:
         return ""
@@ -237,7 +237,7 @@ def kind_of(env: Env) -> Kind:
 
 
 def num_minibatches(config: Config, agents: int, rows: int, sizes: Sequence[tuple[str, int]] = ()) -> int:
-    """Return the number of minibatches with which one has about `rows` rows of the largest group of players.
+    """Return the number of minibatches such that each has about `rows` rows of the largest group of players.
 
     A player is one agent inside an environment, a row one step of one player in one environment. The number divides the
     sequences in a rollout of each group. `agents` is the number of players in an environment, `sizes` are name and

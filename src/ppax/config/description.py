@@ -165,8 +165,8 @@ def own_environment(env: Env) -> Config:
 
     A compiled environment must be a frozen dataclass, with or without `TimeLimit`. What the options lack, such as an
     array in a field, is not noticed here, but by `run/python_objects.py`, which compares the objects. Host environments
-    must come from one class or function, or a `functools.partial` of one, and a run file must give back all its
-    arguments as they are.
+    must come from one class or function, or a `functools.partial` of one, with arguments that are unchanged after they
+    were written to a run file and read again.
     """
     if env.settings.by_name:
         return {}

@@ -4,7 +4,7 @@ agents = "shared"
 [agent]
 learning_rate = 1e-3
 [groups.prey]
-players = [0]              # where the environment defines no groups; on the host it replaces groups made by name
+players = [0]              # if the environment defines no groups, or, on the host, has groups by the agents' names
 [groups.prey.agent]
 learning_rate = 3e-4
 """
@@ -48,7 +48,7 @@ def with_inherited(config: Config) -> Config:
 
 
 def _merged_agent(base: Any, own: Any) -> Any:
-    """Return the run's table `agent`, `base`, overridden by the table `agent` of a group, `own`.
+    """Return `base`, the run's table `agent`, overridden by `own`, the table `agent` of a group.
 
     If the group's agent is of another class, it inherits only the options that all agents have.
     """
@@ -122,8 +122,8 @@ def _merged(base: Any, own: Any, cls: type | None) -> Any:
     """Return the table `base` of a part of class `cls` (None: unknown), overridden by the table `own`.
 
     A part is a swappable object, such as a loss. A nested table of `own` that names another part than `base` has
-    replaces that part with all its options. A nested table without `part` stands for the default part in `base`, and
-    for the part that `base` has in `own`.
+    replaces that part with all its options. Where a nested table has no key `part`, it means the default part in
+    `base`, and the same part as in `base` in `own`.
     """
     if not isinstance(base, Mapping) or not isinstance(own, Mapping):
         return own
@@ -143,7 +143,7 @@ def _merged(base: Any, own: Any, cls: type | None) -> Any:
 
 
 def _merged_chain(base: Any, own: Any, choices: Choices) -> Any:
-    """Return the tables of parts (swappable objects) by name `base`, overridden by those of `own`.
+    """Return `base`, tables of parts (swappable objects) by name, overridden by the tables `own`.
 
     They are in the order of `own` if it names all parts of `base`, else in the order of `base`, new ones last.
     """

@@ -119,7 +119,7 @@ def file_of(target: str) -> Path | None:
 
 
 def of_sweep(path: Path) -> str:
-    """Return a text that `path` is a sweep directory, not a run directory, with the commands for it; "" for others."""
+    """Return the message that `path` is a sweep directory, not a run directory, and the commands for it; else ""."""
     if not (path / SWEEP_FILE).is_file():
         return ""
     return (

@@ -87,8 +87,8 @@ class EvalSettings:
         "number of whole evaluation episodes, on environments separate from training", default=128, low=1
     )
     max_steps: int | None = static(
-        "steps after which an episode of an evaluation is truncated; none: 100000, in environments that never end 1000 "
-        "or the steps between two forced resets, and 10000 until that is known",
+        "steps after which an episode of an evaluation is truncated; none: 100000; if episodes never end, the steps "
+        "between two forced resets, or 1000 without resets; 10000 until it is known whether they end",
         default=None,
         low=1,
         high=2**31 - 1,
@@ -141,20 +141,20 @@ class InitFrom:
         default=("params", "obs_stats", "reward_stats", "critic"),
         choices=LearnerState._fields,
     )
-    best: bool = static("start from the best policy, which that run kept with best.metric, not the last", default=False)
+    best: bool = static("start from the best policy that the other run kept (best.metric), not the last", default=False)
     partial: bool = static(
         "where the learners differ, take the arrays of equal name and shape; otherwise a difference is refused",
         default=False,
     )
     observations: tuple[str, ...] = static(
-        "other observations than that run's: for the numbers of this run's, in their order, their places in that "
-        "run's, or new. 0:4 new:3 is 4 old numbers and 3 new ones; of a Dict, entries that differ: ENTRY=new, "
-        "ENTRY=OLDNAME, ENTRY=0:4 ENTRY=new:3. New numbers have weights 0. Left out: the same observations",
+        "changed observations: for each number of this run's observation, in order, its index in the other run's "
+        "observation, or new: 0:4 new:3 is 4 old numbers and 3 new ones. Of a Dict, only the entries that differ: "
+        "ENTRY=new, ENTRY=OLDNAME, ENTRY=0:4 ENTRY=new:3. New numbers have weights 0. Left out: the same observations",
         default=(),
     )
     actions: tuple[str, ...] = static(
-        "other actions than that run's, Discrete or elements of a Box: the places of this run's actions in that run's, "
-        "or new, as 0:2 new. Left out: the same actions",
+        "changed actions, Discrete or elements of a Box: for each action of this run, in order, its index among the "
+        "other run's actions, or new, as 0:2 new. Left out: the same actions",
         default=(),
     )
     new_action_probability: float = static(
@@ -225,8 +225,8 @@ class Run:
         "seconds in which a worker process or actor of host environments must answer a step", default=TIMEOUT, above=0.0
     )
     overlap: int = static(
-        "host environments: rollouts collected during the update from the previous one: 0, or 1, with a policy that is "
-        "one update behind",
+        "host environments: 1 collects each rollout during the update from the previous rollout, with a policy that is "
+        "one update behind; 0: rollouts and updates take turns",
         default=0,
         low=0,
         high=1,
@@ -256,7 +256,8 @@ class Run:
     )
     stagger: int = static(
         "truncate the first episode of each environment at a random length, so that environments do not end their "
-        "episodes all at once: true, of at most its time limit, or the largest length; evaluations play whole episodes",
+        "episodes all at once. true: of at most the time limit; a number: of at most so many steps. Evaluations play "
+        "whole episodes",
         default=False,
         low=2,
         high=2**31 - 2,

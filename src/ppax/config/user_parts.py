@@ -127,16 +127,16 @@ def user_class(kind: str, name: str, place: str) -> type | None:
 def user_class_name(part: Any) -> str:
     """Return the name of a class of a part that does not come with ppax: its import path, if it can be imported.
 
-    Otherwise it is module and class with a dot between, which no run file can use.
+    Otherwise the result is module and class, joined by a dot, which no run file can use.
     """
     made_of = optimizers.factory_of(type(part)) or type(part)
     return optimizers.public_name(made_of) or imports.import_path(made_of) or unimportable(made_of)
 
 
 def unimportable(code: Any) -> str:
-    """Return the name of a class, function or object that cannot be imported: module and class with a dot between.
+    """Return a name for a class, function or object that cannot be imported: its module and class, joined by a dot.
 
-    It tells a reader what was there; no run file can use it.
+    The name is for people; no run file can use it.
     """
     named = code if hasattr(code, "__qualname__") else type(code)
     return f"{named.__module__}.{named.__qualname__}"

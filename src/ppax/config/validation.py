@@ -350,6 +350,7 @@ def objects_of(config: Config) -> list[str]:
 def is_free(path: str, tables: tuple[str, ...] = ()) -> bool:
     """Return whether the option `path` is in a table with free names, which is checked where it is used and not here.
 
-    Such are parameters of the environment, and what is in `tables`, the result of `core.options.free_tables`.
+    Parameters of the environment are such options, and so are those in `tables`, the result of
+    `core.options.free_tables`.
     """
     return path.startswith((*(f"{name}." for name in FREE), *tables))

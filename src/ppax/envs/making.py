@@ -97,7 +97,8 @@ def make(
     high], or to [-x, x] for one number x. `stagger` truncates the first episode of each environment at a random length
     of at most so many steps, or of the time limit with True, so that environments do not all end at once.
 
-    Raises ConfigError for a wrong name or argument, ImportError for a missing library, EnvError of a host environment.
+    Raises ConfigError for a wrong name or argument, ImportError for a missing library, EnvError where an environment on
+    the host fails.
     """
     num_envs = _checked(name, num_envs)
     settings = EnvSettings(
@@ -166,7 +167,7 @@ def _grouped_on_host(env: HostEnv, players: Mapping[str, Sequence[int | str]]) -
 
 
 def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
-    """Return `env` with `env_params` (such as {"gravity": 12.0}) added to its own; the same object if it has them.
+    """Return `env` with `env_params` (such as {"gravity": 12.0}) added; `env` itself if it has these already.
 
     Raises ConfigError where `env` has no such parameter, and for host environments that were not made by name.
     """

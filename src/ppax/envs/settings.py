@@ -52,7 +52,7 @@ class EnvSettings:
         return {name: value for name, value in self.arguments().items() if name not in NATIVE}
 
     def check(self) -> None:
-        """Raise ConfigError for a vectorization that is unknown or not there on this system, and numbers out of range.
+        """Raise ConfigError for numbers out of range, and a vectorization that is unknown or not available here.
 
         With vectorization "sync" a timeout has no effect, and is refused, too.
         """

@@ -2,9 +2,9 @@
 
 After a reset of all environments the first episode of each is truncated at a random length, drawn uniformly from 1 to
 the largest length of an episode. Otherwise thousands of environments with episodes of equal length are always at the
-same step: one batch holds beginnings alone, another one ends, and finished episodes come all at once. Isaac Lab and
-rsl_rl do this by `init_at_random_ep_len`; here the shortened episodes are truncations, whose value is bootstrapped, and
-are not logged.
+same step: one rollout has only beginnings of episodes, another only their ends, and all episodes finish at once. Isaac
+Lab and rsl_rl do this by `init_at_random_ep_len`; here the shortened episodes are truncations, whose value is
+bootstrapped, and are not logged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def no_limit(name: str) -> ConfigError:
 def longest_episode(env: Any) -> Any:
     """Return the time limit of a compiled environment in steps of the agent, a number or a traced array.
 
-    Of a limit that is drawn at resets it is the high end; of several limits the smallest. None without a limit.
+    For a limit that is drawn at resets it is the upper end; for several limits the smallest. None without a limit.
     """
     repeats, limit = 1, None
     while env is not None:

@@ -137,7 +137,7 @@ class MLflowRun:
         return run_id
 
     def _sweep(self, experiment: str, group: str) -> str:
-        """Return the id of the MLflow run under which the members of a sweep, `group`, stand; the first creates it."""
+        """Return the id of the parent MLflow run of the members of the sweep `group`; create that run if missing."""
         known = self._sweeps(experiment, group)
         if known:
             return known[0]
@@ -149,7 +149,7 @@ class MLflowRun:
         return first
 
     def _sweeps(self, experiment: str, group: str) -> list[str]:
-        """Return the ids of the MLflow runs that stand for a sweep, the oldest first."""
+        """Return the ids of the parent MLflow runs of the members of the sweep `group`, the oldest first."""
         order = ["attributes.start_time ASC", "attributes.run_id ASC"]
         found = self._client.search_runs([experiment], f"tags.`{SWEEP}` = '{group}'", order_by=order)
         return [run.info.run_id for run in found]

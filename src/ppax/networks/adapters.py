@@ -120,7 +120,7 @@ class Linen:
 
 
 def _hashable(code: Any) -> Any:
-    """Return a class, a function or an import path as it is; an instance, whose arrays have no hash, in a holder."""
+    """Return a class, a function or an import path unchanged, and an instance wrapped in `Held`, which has a hash."""
     return code if _makes(code) or isinstance(code, str | Held) else Held(code)
 
 
@@ -179,10 +179,11 @@ def _makes(code: Any) -> bool:
 
 
 def _made(code: Any, arguments: Table, kind: type, kind_name: str, source: str = "", value: Any = None) -> Any:
-    """Return the module of class `kind` that `code`, a class or function, makes with the arguments; or an instance.
+    """Return the module of class `kind` that `code`, a class or function, makes with the arguments.
 
-    `source` names the parameter for randomness, which gets `value`; where the signature has no such name, the first
-    parameter gets it. Raises ConfigError for arguments that `code` does not take, and for a result of another kind.
+    If `code` is an instance of `kind`, it is returned itself. `source` names the parameter for randomness, which gets
+    `value`; where the signature has no such name, the first parameter gets it. Raises ConfigError for arguments that
+    `code` does not take, and for a result of another kind.
     """
     label = label_of(code)
     if code == "":
@@ -248,9 +249,9 @@ def label_of(code: Any) -> str:
 
 @contextlib.contextmanager
 def _explained(code: Any, x: PyTree = None) -> Iterator[None]:
-    """Yield once; an error of the module's own code inside of this context becomes a ConfigError with its name.
+    """Yield once; an error of the module's code inside of this context becomes a ConfigError that names the module.
 
-    `x` is the observation that it gets, whose shapes are in the error.
+    `x` is the observation that the module gets, whose shapes are in the error.
     """
     try:
         yield

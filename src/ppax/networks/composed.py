@@ -39,7 +39,7 @@ Encoders = tuple[tuple[str, Any], ...]  # by entry of a Dict observation
 
 @part
 class Same:
-    """Value of an option of a Tower (actor or critic) that says: as in the network; "same" in run files."""
+    """Placeholder in an option of a Tower (actor or critic): the network's option counts. "same" in run files."""
 
 
 @part
@@ -145,7 +145,7 @@ class Torso(NamedTuple):
         return memory.scan(params.get("memory"), carry, features, first)
 
     def project_out(self, params: Params, features: PyTree) -> Array:
-        """Return the vector that the heads read for one step, from the actor's or critic's memory output for it."""
+        """Return the vector [n] that heads read for one step, from the output of the actor's or critic's memory."""
         return self.memory.project_out(params.get("memory"), features)
 
     def init_head(self, key: Key, outputs: int, gain: float) -> Params:
@@ -155,11 +155,11 @@ class Torso(NamedTuple):
         return params | init_dense(key, (size, *self.head_hidden)[-1], outputs, gain)
 
     def head(self, params: Params, x: Array) -> Array:
-        """Return the outputs of a head (policy or value) for one vector that `project_out` returns."""
+        """Return the outputs [n] of a head (policy or value) for one vector that `project_out` returns."""
         return dense(params, self.latent(params, x))
 
     def latent(self, params: Params, x: Array) -> Array:
-        """Return the input of the last, linear layer of a policy or value head.
+        """Return the input [n] of the last, linear layer of a policy or value head.
 
         `x` is a vector that `project_out` returns.
         """
@@ -172,7 +172,7 @@ class Torso(NamedTuple):
         return init_layers(key, size_in, widths, self.gain, self.layer_norm)
 
     def _layers(self, params: Params, x: Array, widths: tuple[int, ...], exact: bool = False) -> Array:
-        """Return the output of hidden layers of these widths for one vector; with `exact` the first is not rounded."""
+        """Return the output of hidden layers of these widths for one vector; with `exact` the first is in float32."""
         if self.layers == SIMBA and widths:
             return simba(params, x, widths, exact)
         return layers(params, x, widths, self.activation, exact, self.residual)
@@ -223,10 +223,10 @@ class Torso(NamedTuple):
 
 
 def with_columns(memory: MemoryPart, readers: tuple[EntryReader, ...], hidden: tuple[int, ...]) -> MemoryPart:
-    """Return `memory`; a window of single entries has their places among the features of the `readers`.
+    """Return `memory`; if it is a window of named entries, with the indices of their features set in it.
 
-    Raises ConfigError where an entry is not read, or where layers between the entries and the window (`hidden`, a
-    stack) mix them.
+    Indices count the features that the encoders `readers` give together. Raises ConfigError where an entry is not read,
+    or where layers between the entries and the window (`hidden`, a stack) mix them.
     """
     cell = memory.cell if isinstance(memory, Stack) else memory
     if not isinstance(cell, Window) or not cell.entries:

@@ -37,7 +37,7 @@ class Encoder(Protocol):
 
 @part
 class Auto:
-    """Automatic choice of encoders: `small_cnn` for images of 3 to 35 pixels, `nature_cnn` for larger, else `flat`."""
+    """Automatic choice of encoders: `small_cnn` for images from 3 x 3, `nature_cnn` from 36 x 36, else `flat`."""
 
 
 @part
@@ -69,7 +69,7 @@ class NatureCNN:
         return init_convs(key, SIZES, (channels_last(example, self.layout).shape[-1], *self.channels))
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image by DQN's encoder, a vector."""
+        """Return the features [n] of one image, [H, W, C] or [C, H, W] by `layout`, by DQN's encoder."""
         x = channels_last(x, self.layout)
         for i, stride in enumerate(STRIDES):
             x = jax.nn.relu(conv(params[str(i)], x, stride))
@@ -96,7 +96,7 @@ class ImpalaCNN:
         return {str(i): init_convs(k, (3,) * 5, (size, *(out,) * 5)) for i, (k, size, out) in enumerate(stages)}
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image by IMPALA's encoder, a vector."""
+        """Return the features [n] of one image, [H, W, C] or [C, H, W] by `layout`, by IMPALA's encoder."""
         x = channels_last(x, self.layout)
         for i in range(len(self.channels)):
             stage = params[str(i)]
@@ -111,8 +111,8 @@ class ImpalaCNN:
 class SmallCNN:
     """Encoder of 3 x 3 convolutions with relu, one for each of `channels`, for images of about 10 x 10 pixels.
 
-    Those of MinAtar's networks: Young and Tian 2019, https://arxiv.org/abs/1903.03176. The paper's network adds one
-    dense layer: `hidden = [128]`, `activation = "relu"`.
+    It is the encoder of MinAtar's networks: Young and Tian 2019, https://arxiv.org/abs/1903.03176. The paper's network
+    adds one dense layer: `hidden = [128]`, `activation = "relu"`.
     """
 
     channels: tuple[int, ...] = static("channels of each convolution", default=(16,), low=1)
@@ -124,7 +124,7 @@ class SmallCNN:
         return init_convs(key, (3,) * len(self.channels), channels)
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the flattened features of one image by the 3 x 3 convolutions, a vector."""
+        """Return the features [n] of one image, [H, W, C] or [C, H, W] by `layout`, by the 3 x 3 convolutions."""
         x = channels_last(x, self.layout)
         for i in range(len(self.channels)):
             x = jax.nn.relu(conv(params[str(i)], x))
@@ -150,7 +150,7 @@ class EntryReader(NamedTuple):
         return self._join([jnp.zeros(entry.shape, jnp.float32) for entry in self.entries])
 
     def read(self, params: Params, obs: PyTree, dtype: Any) -> Array:
-        """Return the encoder's vector for one observation; arrays that it reads are cast to `dtype`."""
+        """Return the encoder's vector [n] for one observation; arrays that it reads are cast to `dtype`."""
         vector: Array = self.encoder(params, self._join([entry.read(obs, dtype) for entry in self.entries]))
         return vector
 
@@ -359,7 +359,7 @@ def max_pool(x: Array) -> Array:
 
 
 def _largest_of_three(x: Array, axis: int) -> Array:
-    """Return `x` max-pooled along `axis` with window 3, stride 2 and padding "SAME"."""
+    """Return `x` [H, W, C] max-pooled along `axis` with window 3, stride 2 and padding "SAME"."""
     size = x.shape[axis]
     before, _ = _margins(size, 3, 2, "SAME")
     out = -(-size // 2)

@@ -202,7 +202,7 @@ class JointHead:
         return Joint(tuple(components) if self.names is None else dict(zip(self.names, components, strict=True)))
 
     def _apart(self, flat: Any) -> dict[str, Array] | tuple[Array, ...]:
-        """Return a flat mask as a dict or tuple of the components' masks."""
+        """Return a flat mask [n] as a dict or tuple of the components' masks."""
         ends = np.cumsum([_mask_size(head) for head in self.heads])
         parts = tuple(flat[..., end - _mask_size(head) : end] for end, head in zip(ends, self.heads, strict=True))
         return parts if self.names is None else dict(zip(self.names, parts, strict=True))
@@ -217,7 +217,7 @@ def _mask_size(head: Head) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoxOptions:
-    """Options of Box actions: those of `head_for`, and fields of every network that has a head of ppax."""
+    """Options of Box actions: arguments of `head_for`, and fields of every network that has a head of ppax."""
 
     log_std_init: float = static("initial log standard deviation of Box actions", default=0.0)
     distribution: str = static(
@@ -297,8 +297,8 @@ def _own_head(space: spaces.Space, options: BoxOptions) -> Head:
 def off_scale(head: Any) -> str:
     """Return the bounds, as text, of the first action that a normal distribution of mean 0 and std 1 explores badly.
 
-    Such are the bounds of a box that is much wider or narrower than the distribution, or far from 0. The result is ""
-    if no action is so, and for heads of other distributions.
+    It explores an action badly whose box is much wider or narrower than the distribution, or far from 0. The result is
+    "" if there is no such action, and for heads of other distributions.
     """
     if isinstance(head, JointHead):
         return next((found for one in head.heads if (found := off_scale(one))), "")
@@ -315,7 +315,7 @@ def off_scale(head: Any) -> str:
 
 
 def needs_squashing(space: spaces.Space) -> str:
-    """Return the bounds, as text, of the first action that `normal` explores badly where `squashed` can be used.
+    """Return the bounds, as text, of the first action that `normal` explores badly and that `squashed` supports.
 
     It is "" where there is none.
     """

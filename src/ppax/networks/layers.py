@@ -78,7 +78,7 @@ def init_layers(
 def layers(
     params: Params, x: Array, widths: tuple[int, ...], activation: str, exact: bool = False, residual: bool = False
 ) -> Array:
-    """Return the output of consecutive dense layers for one vector.
+    """Return the output [last width] of consecutive dense layers for one vector.
 
     After each layer follow its layer normalisation, if it has one, and the activation. With `residual`, a layer with as
     many outputs as inputs adds its input (He et al. 2016, https://arxiv.org/abs/1512.03385). With `exact`, the first
@@ -121,7 +121,7 @@ def init_simba(key: Key, size_in: int, widths: tuple[int, ...], gain: float = HI
 def simba(params: Params, x: Array, widths: tuple[int, ...], exact: bool = False) -> Array:
     """Return the output of SimBa's layers for one vector. Lee et al. 2024, https://arxiv.org/abs/2410.09754, section 4.
 
-    A linear layer; then blocks x + W2 relu(W1 layer_norm(x)), of which W1 has four times the width; then a layer
+    A linear layer; then blocks x + W2 relu(W1 layer_norm(x)), where W1 has 4 * width outputs; then a layer
     normalisation. With `exact`, the linear layer computes in full precision, even where the others round the factors
     of their products to bfloat16.
     """
@@ -140,7 +140,7 @@ def init_norm(size: int) -> Params:
 
 
 def layer_norm(params: Params, x: Array) -> Array:
-    """Return one vector normalised to mean 0 and variance 1, then scaled and shifted by the parameters.
+    """Return one vector [size] normalised to mean 0 and variance 1, then scaled and shifted by the parameters.
 
     Ba et al. 2016, https://arxiv.org/abs/1607.06450
     """

@@ -158,7 +158,7 @@ class ModuleNetwork(BoxOptions):
         return f"network: module {label_of(self.module)}"
 
     def _output(self, given: Any) -> ModuleOutput:
-        """Return a module's output by name, its value as a vector; ConfigError for any other form than those above."""
+        """Return a module's output by name, its value as a vector; ConfigError for a form not listed above."""
         if hasattr(given, "shape"):
             if len(given.shape) != 1:
                 raise ConfigError(f"{self._label} returns features of shape {list(given.shape)}: must be a vector")

@@ -2,8 +2,8 @@
 
 Inside of `rounding(True)` (devices/layout.py), or with weights in bfloat16, both factors are rounded to bfloat16; the
 product accumulates and returns float32, in the forward and the backward pass. Everything between two products stays
-float32: elementwise operations in bfloat16 would be slower on a CPU, and less accurate. Float32 weights also get
-float32 gradients, which those in bfloat16 do not.
+float32: elementwise operations in bfloat16 would be slower on a CPU, and less accurate. Gradients of float32 weights
+are float32; weights stored in bfloat16 would get gradients in bfloat16.
 
 Two reasons for a primitive of its own. JAX's gradients of a product of mixed types are products of mixed types, which
 no matrix unit supports. And the gradient of the weights, A^T B, is the form that XLA's CPU backend is slowest at, in
@@ -46,7 +46,7 @@ def matmul(x: Array, kernel: Array) -> Array:
 
 
 def factor(kernel: Array) -> Array:
-    """Return a constant kernel as `matmul` would use it now: rounded to bfloat16, or as it is.
+    """Return a constant kernel [k, n] as `matmul` would use it now: rounded to bfloat16, or as it is.
 
     It is for products that are traced later, outside of the context `rounding`.
     """
@@ -54,12 +54,12 @@ def factor(kernel: Array) -> Array:
 
 
 def _is_large(kernel: Array) -> bool:
-    """Return True if both sides of a kernel are long enough for its products to be rounded to bfloat16."""
+    """Return True if both sides of a kernel [k, n] are long enough for its products to be rounded to bfloat16."""
     return min(kernel.shape) >= MIN_SIDE
 
 
 def _product(x: Array, kernel: Array, rounded: bool) -> Array:
-    """Return `x @ kernel` of float32 arrays by ppax's primitive; if `rounded`, factors are rounded to bfloat16."""
+    """Return `x @ kernel` [..., n] of float32 arrays by ppax's primitive, with factors in bfloat16 if `rounded`."""
     rows = product.bind(x.reshape(-1, x.shape[-1]), kernel, form="AB", rounded=rounded)
     out: Array = rows.reshape(*x.shape[:-1], kernel.shape[1])
     return out
@@ -68,9 +68,9 @@ def _product(x: Array, kernel: Array, rounded: bool) -> Array:
 # A forward-mode rule, which JAX transposes by itself: without a gradient the product stays an ordinary one
 @jax.custom_jvp
 def float32_matmul(x: Array, kernel: Array) -> Array:
-    """Return `x @ kernel` of float32 arrays, with a gradient of the kernel that is fast on a CPU.
+    """Return `x @ kernel` of float32 arrays [..., k] and [k, n], with a gradient of the kernel that is fast on a CPU.
 
-    The gradient is a product by ppax's own primitive.
+    The gradient is computed by ppax's own primitive.
     """
     return jnp.matmul(x, kernel, precision=float32_precision())
 
@@ -120,7 +120,7 @@ def _multiply_transposed(a: Array, b: Array, *, form: str, rounded: bool) -> Arr
 
 
 def _kept(x: Array) -> Array:
-    """Return `x` behind a barrier, so that XLA cannot fold a transposition before it into a product after it."""
+    """Return `x` behind XLA's optimisation barrier: a transposition before it is not folded into a product after it."""
     kept: Array = jax.lax.optimization_barrier(x)
     return kept
 

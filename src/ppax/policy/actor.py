@@ -42,8 +42,8 @@ def step(
     """Act for all streams [B, ...] (one agent in one environment each), and return actions and memory.
 
     Without `key` the action is the mode of the distribution, else a sample; `key` is [] or [B]. The other arguments are
-    those of `Agent.act`; with groups they are dicts by group, except for `first` [B]. `return_value` adds V, which is
-    right where `agent` is a whole agent, or an `Actor` that reads what V depends on.
+    those of `Agent.act`; with groups they are dicts by group, except for `first` [B]. `return_value` adds V, which
+    is correct only if `agent` is a whole agent, or an `Actor` that reads what V depends on.
     """
     if key is None:
         out = agent.policy(learner, carry, obs, first, mask)
@@ -199,7 +199,7 @@ def _read(
 ) -> list[bool]:
     """Return flags, True for the arrays of memory and observation that the actions of an episode depend on.
 
-    With `return_value`, those that V depends on count as well. They are in JAX's order, the memory's first. Arguments
+    With `return_value`, those that V depends on count as well. Flags are in JAX's order, the memory's first. Arguments
     are shapes for a step of all streams, [B, ...].
     """
 
@@ -221,8 +221,8 @@ def _read(
 def _something(spec: Any, read: list[bool]) -> tuple[bool, ...]:
     """Return flags, True for the arrays of an observation that a user must give: those that the actor reads.
 
-    `read` has the flags of what is read, in JAX's order. In a group (or without groups) where none is read, all arrays
-    must be given.
+    `read` has the flags of what is read, in JAX's order. If no array of a group (without
+    groups, of the observation) is read, all of its arrays must be given.
     """
     groups = [leaf.path[0] if spec.sizes else "" for leaf in leaves_of(spec.observation_space)]
     reading = {group for group, one in zip(groups, read, strict=True) if one}

@@ -134,7 +134,7 @@ class Inputs:
         return {name: part for (name, _), part in zip(self._spec.sizes, parts, strict=True)}
 
     def where(self, where: Any) -> Any:
-        """Return the argument `where` of `Policy.reset` as an array; a dict by agent becomes one over all agents."""
+        """Return the argument `where` of `Policy.reset` as an array; a dict by agent becomes an array of all agents."""
         if not isinstance(where, dict):
             return where
         flags = np.zeros(len(self._spec.names), bool)
@@ -218,7 +218,7 @@ class Inputs:
         return [self._spec.names.index(str(name)) for name in names]
 
     def present(self, read: Read) -> np.ndarray | None:
-        """Return flags [B], True for the agents in a dict by agent; None if `read` is of no such dict: all are in."""
+        """Return flags [B], True for the agents in a dict by agent; None if `read` is of no such dict."""
         if not read.named:
             return None
         given = np.zeros(len(self._spec.names), bool)

@@ -62,9 +62,10 @@ class Policy:
     """
 
     def __init__(self, agent: Agent, learner: Any, spec: PolicySpec, source: Source | None = None):
-        """Make the policy of `agent` and `learner`, a whole one or one reduced already to what acting reads.
+        """Make the policy of `agent` and `learner`.
 
-        `spec` describes inputs and outputs; `source` is the run that trained it (None: unknown).
+        The learner may be whole, or reduced already to what acting reads. `spec` describes inputs and outputs; `source`
+        is the run that trained the policy (None: unknown).
         """
         self.source = source
         self.agent, learner = acting_agent(agent, learner)
@@ -260,7 +261,7 @@ class Policy:
     def _require_carry(self, actor: Actor, carry: PyTree, batch: int, return_value: bool) -> None:
         """Raise ConfigError for a memory of another policy, or of another number of streams than `batch`.
 
-        `actor` is the one that takes it.
+        `actor` is the actor that takes the memory.
         """
         if not actor.memory.shapes and not jax.tree.leaves(carry):
             return
@@ -286,7 +287,7 @@ class Policy:
 
 
 def _padded(leaves: list[np.ndarray], units: int, wanted: int) -> list[np.ndarray]:
-    """Return arrays of `units` observations, padded with zeros to `wanted` observations."""
+    """Return arrays of `units` observations, [rows, ...], padded with rows of zeros to `wanted` observations."""
     if units == wanted:
         return leaves
     return [np.concatenate([x, np.zeros((len(x) // units * (wanted - units), *x.shape[1:]), x.dtype)]) for x in leaves]

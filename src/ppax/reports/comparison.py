@@ -23,7 +23,7 @@ OPTIONS = 8  # maximum number of options in the table
 
 
 class Ranked(NamedTuple):
-    """Setting (runs that differ by their seed alone), with its rank among those on its environment."""
+    """Setting (runs that differ by their seed alone), with its rank among the settings on its environment."""
 
     env: str
     label: str  # options that set it apart

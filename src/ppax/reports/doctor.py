@@ -242,7 +242,7 @@ def at_ends(record: ExaminedRun, metric: str) -> tuple[float, float]:
 
 
 def return_column(record: ExaminedRun) -> str:
-    """Return the column whose rise is learning: episode_return, or where no episode ended the mean reward of a step."""
+    """Return the column whose rise means learning: episode_return, or where no episode ended the mean step reward."""
     ended = np.isfinite(record.column("episode_return")).any() or not record.has("reward_mean")
     return "episode_return" if ended else "reward_mean"
 
@@ -275,7 +275,7 @@ def episodes_at_end(record: ExaminedRun) -> float:
 def contradiction(record: ExaminedRun) -> float:
     """Return the mean return of the newest evaluation, if it contradicts a rise of the return in training; else NaN.
 
-    It contradicts that if it is nearer to the returns at the begin of the run than to those at its end.
+    It contradicts the rise if it is nearer to the returns at the beginning of the run than to those at the end.
     """
     begin, end = at_ends(record, "episode_return")
     values = record.column("eval_return")
@@ -443,14 +443,14 @@ def gradient_steps_per_update(record: ExaminedRun) -> float:
 
 
 def _sized_by_rows(record: ExaminedRun) -> bool:
-    """Return whether minibatches have a number of rows, from which the number of minibatches follows."""
+    """Return whether the run sets the rows of a minibatch, from which the number of minibatches follows."""
     return bool(record.option("minibatch.part") == "shuffle_rows")
 
 
 def planned_of_run(record: ExaminedRun) -> float:
     """Return the number of iterations that the whole run has; NaN where it is unknown.
 
-    It is `total_steps` divided by the steps of an iteration, as the iterations so far have them.
+    It is `total_steps` divided by the steps of an iteration, which follow from the log rows so far.
     """
     valid = median(record.column("valid_fraction"))
     rows = record.column("env_steps")[-1] / (valid if valid > 0.0 else 1.0)
@@ -575,7 +575,7 @@ def _scaled_rewards(record: ExaminedRun) -> Remedy:
 def _better_critic(record: ExaminedRun) -> Remedy:
     """Return a remedy for a poor critic, the first of these that the run does not have yet.
 
-    They are scaled rewards, more epochs, and a memory; where network or critic have a memory, it is a larger network.
+    In order: scaled rewards, more epochs, and a memory, or, where network or critic have a memory, a larger network.
     """
     epochs = record.number("num_epochs")
     if not record.option("normalize_reward"):
@@ -714,7 +714,7 @@ def truncation_as_end(record: ExaminedRun) -> Finding | None:
 def ending_pays(record: ExaminedRun) -> Finding | None:
     """Report episodes that get shorter by terminations while returns are negative: ending early may be what pays.
 
-    None otherwise. A notice, not a fault: it is right where the goal is to end soon.
+    None otherwise. The finding is a notice, as short episodes are right where the goal is to end soon.
     """
     (begin, end), returns = at_ends(record, "episode_length"), at_ends(record, "episode_return")
     ends, cuts = (np.nansum(record.late(name)) for name in ("terminations", "truncations"))

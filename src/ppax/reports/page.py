@@ -207,8 +207,7 @@ def mean_of(records: Sequence[Record], number: Callable[[Record], float]) -> flo
 def return_text(setting: Setting) -> str:
     """Return the final return of a setting as text: the IQM over its seeds with the 95 % interval.
 
-    A count of the seeds without a return stands behind it, in place of the interval. For one seed the text is its
-    return.
+    If some seeds have no return, their number stands in place of the interval. For one seed the text is its return.
     """
     final = [record.final_return for record in setting.records]
     failed = sum(not math.isfinite(value) for value in final)

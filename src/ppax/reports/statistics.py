@@ -30,7 +30,7 @@ class Statistics(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Verdict on scores: their IQM against the threshold, and seeds near the threshold against those needed."""
+    """Verdict on scores: their IQM against the threshold, and the numbers of seeds near it and of those needed."""
 
     iqm_reached: bool
     near: int
@@ -122,7 +122,7 @@ def iqm_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _trimmed(values: np.ndarray, axis: int) -> np.ndarray:
-    """Return the interquartile mean along an axis."""
+    """Return the interquartile mean along `axis`, which the result lacks."""
     count = values.shape[axis]
     cut = int(TRIMMED * count)
     kept = np.sort(values, axis=axis).take(np.arange(cut, count - cut), axis=axis)

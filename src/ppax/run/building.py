@@ -175,7 +175,7 @@ def _settings_of(env: Env, given: Config) -> Config:
 def _with_parts(agent: Agent, parts: Mapping[str, Any]) -> Agent:
     """Return `agent` with the objects `parts`, by field name, in place of its own; unchanged if there are none.
 
-    Raises ConfigError if `agent` consists of several agents: those are built by hand.
+    Raises ConfigError if `agent` consists of several agents: such an agent is built by hand.
     """
     if not parts:
         return agent

@@ -1,4 +1,4 @@
-"""Changed spaces: weights and statistics of a run, for an environment with other observations and actions.
+"""Conversion of a run's weights and statistics for a warm start with other observations or actions.
 
 Weights of new numbers of an observation are 0, so that the policy acts as before until it learns to use them. A new
 discrete action has the mean of the old logits, minus a constant: its probability is bounded in every state.
@@ -77,8 +77,9 @@ def change_spaces(
 ) -> Changed:
     """Return the `arrays` of another run's learner in the shapes of `learner`, as `settings` say.
 
-    `learner` may be shapes. `spec` describes the policy of the other run; None for a TrainState. The other run's arrays
-    stay as they are. Raises ConfigError where `settings` do not fit the spaces, or the network does not support it.
+    `learner` may consist of shapes. `spec` describes the policy of the other run; None for a TrainState. The other
+    run's arrays stay as they are. Raises ConfigError where `settings` do not fit the spaces, or the network does not
+    support it.
     """
     network: Composed = agent.learners(1)[0][0].network
     changed, fresh, texts = dict(arrays), set[str](), list[str]()
@@ -163,9 +164,10 @@ def _origin(entry: Entry, pieces: list[str] | None, there: Mapping[str, Entry]) 
 
 
 def read_pieces(field: str, pieces: Sequence[str], old: int, new: int) -> np.ndarray:
-    """Return for each of `new` numbers its place among `old` ones, -1 for a new one, from pieces such as "0:4", "new".
+    """Return [new] indices: for each of `new` numbers its place among `old` numbers, or -1 if it is not among them.
 
-    `field` is the option's name in the ConfigError that pieces raise which do not fit.
+    They come from pieces of text such as "0:4" and "new". `field` is the option's name in the ConfigError for pieces
+    that do not fit.
     """
     index: list[int] = []
     for piece in pieces:
@@ -201,9 +203,9 @@ def _entries_of(network: Composed) -> dict[str, Entry]:
 
 
 def _entries_there(network: Composed, arrays: Arrays, spec: PolicySpec | None) -> dict[str, Entry]:
-    """Return the entries of the other run's observation, by name; without its `spec` from the size of its first layer.
+    """Return the entries of the other run's observation, by name; without `spec`, from its first layer's size.
 
-    Raises ConfigError where that does not suffice.
+    Raises ConfigError where that size does not suffice.
     """
     if spec is not None:
         return {entry.name: entry for entry in entries(spec.observation_space)}
@@ -224,7 +226,7 @@ def _entries_there(network: Composed, arrays: Arrays, spec: PolicySpec | None) -
 def _visible(
     network: Composed, name: str, there: Mapping[str, Entry], spec: PolicySpec | None
 ) -> tuple[EntryReader, ...]:
-    """Return the encoders of actor or critic (`name`) in the other run, which has the encoders of this `network`."""
+    """Return the encoders that actor or critic (`name`) had in the other run, if its network was like `network`."""
     available = tuple(there.values())
     if spec is not None:
         chosen = spec.config.get("agent", {}).get("network", {}).get(f"{name}_obs") or ()
@@ -353,14 +355,14 @@ def _change_statistics(
 
 
 def _fields(node: Any) -> list[tuple[str, tuple[int, ...], Any]]:
-    """Return name, shape and dtype of each array of the statistics of one array."""
+    """Return name, shape and dtype of each array in `node`, the statistics of one array of observations."""
     return [
         (_dotted(path).removeprefix("."), x.shape, x.dtype) for path, x in jax.tree_util.tree_leaves_with_path(node)
     ]
 
 
 def _change_actions(arrays: Arrays, network: Composed, settings: InitFrom) -> str:
-    """Change the last layer of the policy in `arrays` for other actions; return what is taken and new, as text."""
+    """Change the last layer of the policy in `arrays` for other actions; return as text which are taken and new."""
     head: Head = network.head
     kernel, bias = arrays.get("params.policy.kernel"), arrays.get("params.policy.bias")
     if kernel is None or bias is None:
@@ -398,11 +400,11 @@ def _change_actions(arrays: Arrays, network: Composed, settings: InitFrom) -> st
 
 
 def _share(probability: float, old: int, new: int) -> float:
-    """Return r, by which exp(logit) of each new action is smaller than the geometric mean of those of the old ones.
+    """Return the ratio r of exp(logit) of each new action to the geometric mean of exp(logit) over the old actions.
 
-    The geometric mean is at most the arithmetic mean, so that all new actions together have at most the probability
-    new r / (old + new r) in every state: `probability`. Raises ConfigError where a new action could become the
-    likeliest.
+    `old` and `new` are the numbers of actions. The geometric mean is at most the arithmetic mean. So in every state all
+    new actions together have at most the probability new r / (old + new r), which r makes equal to `probability`.
+    Raises ConfigError where a new action could become the likeliest.
     """
     if not new:
         return 1.0

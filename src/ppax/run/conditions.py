@@ -229,8 +229,8 @@ class KeepBest:
 
     `key` is the metric's name, or a function of a log row that returns a number, NaN for a row that does not count, or
     the import path of such a function. `mode` says which value is best, "max" or "min". The metrics of a row cover the
-    iterations since the row before, so most of them come from slightly older policies than the one kept. What is kept
-    is of one run: rows of another run, whose iterations begin anew, replace it.
+    iterations since the row before, so most of them come from slightly older policies than the one kept. When the
+    rows of another run begin, whose iterations start anew, the policy kept so far is dropped.
     """
 
     def __init__(self, key: str | Callable[[Row], float], mode: str = "max"):
@@ -268,7 +268,7 @@ class KeepBest:
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
         """Keep a copy of the learner in `state` if the metric of `row` is the best so far; return `before` unchanged.
 
-        `before` is the state of a stop condition, which has the same method; this callback never ends a run.
+        `before` is an argument of all stop conditions, which this callback does not need: it never ends a run.
         """
         iteration, value = row.get("iteration", math.inf), self.score(row)
         if iteration <= self._iteration and iteration < math.inf:  # iterations of one run only increase
@@ -302,7 +302,7 @@ class _UnknownRow(dict[str, float]):
 
 
 def names_read(function: Callable[[Row], float]) -> tuple[str, ...]:
-    """Return the names of the metrics that a function of a log row reads, as row["name"], where all values are NaN."""
+    """Return the names of the metrics that a function of a log row reads, found by a call with NaN for every metric."""
     row = _UnknownRow()
     with contextlib.suppress(Exception):  # of the user's function, which `KeepBest.score` shows
         function(row)
@@ -491,7 +491,7 @@ class _Parser:
         raise self.error(", ".join(f"`{verb}`" for verb in VERBS), VERBS)
 
     def rows(self) -> int:
-        """Return the number of log rows N that the parser's next tokens, `for N`, name; 5 if they are others."""
+        """Return the number of log rows N that the parser's next tokens, `for N`, name; 5 if there is no `for N`."""
         if not self.takes("for"):
             return 5
         if not self.token.isdecimal():

@@ -7,7 +7,7 @@ metrics.jsonl    one row per chunk of iterations; metrics.csv has the same
 checkpoints/     the newest complete states
 best/            the best policy so far, with `best.metric`
 stopped.json     reason for the end: all done, a stop condition, a signal, a fault
-evaluation.json  the evaluation at its end
+evaluation.json  the evaluation at the end of the run
 tensorboard/     event files, with `log.tensorboard`
 mlflow.json      id of the MLflow run, with this logger in `log.to`
 films/           films during training, with `film.every`
@@ -61,7 +61,7 @@ STARTS = 100  # number of later starts recorded after the first
 
 
 class SweepName(NamedTuple):
-    """Name of a sweep, as its about.json has it: that of its directory as it began, and an id that no other one has."""
+    """Name of a sweep, as its about.json has it: the name of its directory when it began, and a unique id."""
 
     name: str = ""
     id: str = ""
@@ -77,7 +77,7 @@ class SweepName(NamedTuple):
 
 
 def name_of_sweep(path: Path) -> SweepName:
-    """Return the name of the sweep in directory `path`, without name and id where it has none recorded."""
+    """Return the recorded name of the sweep in directory `path`; an empty one where none is recorded."""
     found = untrusted.read_table(path / ABOUT, TABLE_LIMIT)
     name, sweep_id = found.get("name"), found.get("id")
     if not (isinstance(name, str) and isinstance(sweep_id, str) and re.fullmatch("[0-9a-f]{8}", sweep_id)):

@@ -67,7 +67,7 @@ class Evaluations:
         return self._every is not None and (iteration % self._every == 0 or iteration == self._total)
 
     def learn(self, rows: Iterable[Row]) -> None:
-        """Take note of log rows: once an episode has ended in training, evaluations may play long ones."""
+        """Read from log rows whether an episode has ended in training; from then on evaluations may play long ones."""
         if self._every is not None and self._ended is None and any(has_ended(row, self._period) for row in rows):
             self._ended = True
 

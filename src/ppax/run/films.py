@@ -212,7 +212,7 @@ class FilmRecorder:
             self._films = iteration // self._every
 
     def wanted(self, iteration: int) -> bool:
-        """Return True if a film is due after `iteration` iterations: a multiple of `film.every` has passed since."""
+        """Return True if a film is due after `iteration` iterations: `film.every` have passed since the last."""
         return self._every is not None and iteration // self._every > self._films
 
     def due(self, state: TrainState, run_dir: Path | None) -> Artifact | None:

@@ -102,7 +102,8 @@ def fit(
     old. `init_from` is a run whose weights and statistics this one starts from.
 
     Raises ConfigError, before anything compiles, for settings that cannot work, as a learner of `init_from` that does
-    not fit; NotEnoughMemory; NumericalError when rollout, gradient or weights are not finite; EnvError of a host.
+    not fit; NotEnoughMemory; NumericalError when rollout, gradient or weights are not finite; EnvError when an
+    environment on the host fails.
     """
     require_env(env)
     require_agent(agent)
@@ -214,11 +215,11 @@ def resume(
 ) -> TrainedRun:
     """Continue the run in `run_dir` from its newest intact checkpoint; return it as an uninterrupted run would be.
 
-    A run made from user-defined parts needs them again: pass the same `agent` and `env`. Others than those recorded are
-    used too, with a warning that names the differences. `callbacks` are those of `fit`. `console` overrides
-    `log.console` of the run. `total_steps` is a new length of the run, recorded in its run file; a finished run goes
-    on. Schedules then take their progress from the new length, with a warning where that changes a number. Raises
-    ConfigError where there is no run, another process uses it or more steps are done; CheckpointError where no
+    A run made from user-defined parts needs them again: pass the same `agent` and `env`. If they differ from those
+    recorded, they are used, with a warning that names the differences. `callbacks` are those of `fit`. `console`
+    overrides `log.console` of the run. `total_steps` is a new length of the run, recorded in its run file; a finished
+    run goes on. Schedules then take their progress from the new length, with a warning where that changes a number.
+    Raises ConfigError where there is no run, another process uses it or more steps are done; CheckpointError where no
     checkpoint can be loaded.
     """
     return resume_run(run_dir, agent, env, callbacks, console, total_steps)
@@ -276,7 +277,7 @@ def resume_run(
 def _signals(directory: RunDirectory | None) -> Sequence[signal.Signals]:
     """Return the signals that stop a run: all that end processes, or Ctrl-C alone for a run without a directory.
 
-    `directory` is None, too, in processes other than the leader of several that train one run: they get all signals.
+    Where several processes train one run, those other than the leader have no directory either, but get all signals.
     """
     return ON_DISK if directory or not processes.leads() else IN_MEMORY
 

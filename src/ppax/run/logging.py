@@ -205,7 +205,7 @@ def measured(
 
     `env_steps` are the valid steps in them: all but autoreset steps. `before` is the run's training time before these
     iterations, and `compile_seconds` the time of compilation. `collect_seconds` is the time of the rollouts; None where
-    it cannot be told from that of updates.
+    it cannot be separated from the time of updates.
     """
     whole, stages = 1e3 * seconds / iterations, dict[str, float]()
     if collect_seconds is not None:

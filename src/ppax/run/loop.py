@@ -211,8 +211,8 @@ class RunLoop:
     def _raise_interrupted(self, state: TrainState, save_error: OSError | None, history: list[Row]) -> None:
         """Raise the error of the last save, if any, else Interrupted, with the command that resumes the run.
 
-        For a run without directory nothing is raised, and `train` returns its result, or KeyboardInterrupt if `history`
-        is empty.
+        For a run without directory nothing is raised, and `train` returns its result; but if `history` is empty,
+        KeyboardInterrupt is raised.
         """
         if save_error is not None:
             raise save_error

@@ -56,8 +56,8 @@ def match(
     out.
 
     `sides` are agents by side: names, numbers or groups. By default the groups of the environment; without groups the
-    agents whose names differ in their number alone ("red_0", "red_1"), or, if they all do, each agent is a side. Where
-    a policy has parameters for several agents or groups, each of them acts for the agents that it was trained for.
+    agents whose names differ in their number alone ("red_0", "red_1"), or, if they all do, each agent is a side. A
+    policy with several sets of parameters, one per agent or group, plays each agent with the set trained for it.
 
     A policy wins a game against another one if the mean return of its side's agents is higher. Raises ConfigError for
     policies that cannot play in `env`.
@@ -255,7 +255,7 @@ def _loaded(source: PolicyLike) -> Policy:
 
 
 class Unit(NamedTuple):
-    """Agents on one side of a match that are in one group of each policy: a group of the match's environment."""
+    """Agents on one side of a match that every policy has in one group; in the match's environment they are a group."""
 
     group: str
     side: str

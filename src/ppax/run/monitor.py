@@ -1,4 +1,4 @@
-"""Ends of runs: stop conditions, callbacks, the reason for the end, and the best policy, all restored at a resume."""
+"""Monitor of a run: stop conditions, callbacks, the reason for the end, the best policy; all restored at a resume."""
 
 from __future__ import annotations
 

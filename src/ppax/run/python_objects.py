@@ -51,7 +51,7 @@ NOT_NEEDED = ("callbacks", SOURCE)  # objects that a resume can do without
 def objects(
     agent: Agent, env: Env, run_config: Config, callbacks: Sequence[Any] = (), source: object = None
 ) -> list[str]:
-    """Return a text on each thing that a run file cannot hold: objects in agent or environment, and callbacks.
+    """Return a list of texts that name what a run file cannot hold: objects in agent or environment, and callbacks.
 
     Each object has its place and class, as "agent.loss (MyLoss)"; the callbacks are one text with their names.
     `source`, the object in memory whose weights the run starts with (None: no such), is another text.
@@ -109,9 +109,9 @@ def trust_flags(run_configs: Iterable[Config], *without: str) -> str:
 
 
 def to_act(run_config: Config) -> Config:
-    """Return the configuration whose list of recorded Python objects is without those that only learning needs.
+    """Return the configuration with its list of recorded Python objects reduced to those that acting needs.
 
-    Such an object is a loss. Without them in the list, a policy can be loaded although they are not passed.
+    Objects that only learning needs, such as a loss, need not be passed then to load a policy.
     """
     places = [place for place in config.objects_of(run_config) if not _of_learning(place)]
     return {name: value for name, value in run_config.items() if name != OBJECTS} | {OBJECTS: places}

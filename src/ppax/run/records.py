@@ -67,7 +67,7 @@ class Record(NamedTuple):
         return float(self.numbers(metric).max()) if self.has(metric) else math.nan
 
     def numbers(self, metric: str) -> np.ndarray:
-        """Return the finite numbers of `metric`, one of each log row that has one; empty for an unknown metric."""
+        """Return the finite values of `metric` [rows that have one], in the order of log rows; [0] if it is unknown."""
         values = self.columns.get(metric, np.zeros(0))
         return values[np.isfinite(values)]
 

@@ -77,10 +77,10 @@ def planned_iterations(env: Env, run: Run) -> int:
 
 
 def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None, training: bool = False) -> config.Built:
-    """Return agent, environment and settings of the run in `run_dir`; `agent` and `env`, if given, replace its own.
+    """Return agent, environment and settings of the run in `run_dir`; `agent` and `env`, if given, replace those.
 
     Raises Untrusted where it needs code, or a path or address outside of the directory, that the user does not trust.
-    With `training` this holds for loggers, too, which nothing else needs.
+    The code of loggers counts only with `training`, as nothing else needs it.
     """
     checkpoint.require_format(run_dir)
     run_config = run_dirs.read_run_config(run_dir)
@@ -168,7 +168,7 @@ def with_total_steps(
 
 
 def _scheduled_numbers(agent: Agent, env: Env, state: TrainState, total: int) -> dict[str, jax.Array]:
-    """Return the values, in `state`, of the numbers that schedules change, by path, for a run of `total` iterations."""
+    """Return, by path, the numbers [] that schedules set at the progress of `state` in a run of `total` iterations."""
     progress = jnp.float32(int(state.iteration) / total)
     numbers = annealed_numbers(agent, progress, counter.to_float(state.env_steps))
     return numbers if env.settings.schedule is None else numbers | dict(annealed_env(env, state, total).numbers)

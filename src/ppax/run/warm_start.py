@@ -296,8 +296,8 @@ def compare_learners(
     `learners` are by group ("" without groups), and shapes suffice; only their fields `keep` are compared.
 
     Some arrays are taken or left together: all of one set of statistics (the mean of one run with the variance of
-    another would be neither's), of each extension, and of an optimiser's state. The last two need all weights that they
-    belong to. Random keys are not compared: a run has its own.
+    another would be neither's), of each extension, and of an optimiser's state. Arrays of an extension or an optimiser
+    are taken only with all weights that they belong to. Random keys are not compared: a run has its own.
     """
     rows: list[ArrayRow] = []
     known: list[str] = []  # names of fields, of all learners
@@ -350,9 +350,9 @@ def _with_weights(learners: Mapping[str, LearnerState]) -> set[str]:
 
 
 def weights_missing(learners: Mapping[str, LearnerState], keep: Collection[str]) -> dict[str, list[str]]:
-    """Return, by field of `keep` with an optimiser's moments, the fields with the moments' weights that `keep` lacks.
+    """Return the fields missing in `keep` whose weights the optimiser moments in other fields of `keep` belong to.
 
-    The result is {} if nothing is missing.
+    The result has them by the field with the moments; it is {} if nothing is missing.
     """
     lacking = _with_weights(learners) - set(keep)
     missing = {field: [x for x in weights if x in lacking] for field, weights in WEIGHTS.items() if field in keep}

@@ -147,7 +147,7 @@ def without_non_finite(tree: Any) -> Any:
 def fingerprint(row: SuiteRow, episodes: int, version: str) -> str:
     """Return a hash of what the score of `row` depends on besides seeds: configuration, evaluation, version of ppax.
 
-    The version stands for the defaults: results stay valid when an option is added to ppax.
+    Default settings are not part of it, only the version is: results stay valid when an option is added to ppax.
     """
     given = row.run_config()
     known = dict(config.flatten(config.resolve(given)))  # values as the run has them: 1 and 1.0 are one learning rate

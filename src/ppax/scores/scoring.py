@@ -60,9 +60,9 @@ def score(
 
     `target` is what `ppax train` takes, or a row of the suite, as "L12-20"; an environment of the suite has the budget
     and the threshold of its first row. `seeds` is a number of seeds from SCORE_SEEDS (default: 5, in one program; 3
-    where environments are on the host) or the seeds themselves, for tuning those below 100. The final policy of each
-    seed is evaluated over `episodes` episodes. `options` override the settings, as in `ppax.build`. Raises ConfigError
-    for an unknown name or an invalid value.
+    where environments are on the host) or the seeds themselves; for tuning, use seeds below 100. The final policy of
+    each seed is evaluated over `episodes` episodes. `options` override the settings, as in `ppax.build`. Raises
+    ConfigError for an unknown name or an invalid value.
     """
     (row,) = choose([target])
     row = dataclasses.replace(row, options=config.overridden(row.options, options or {}))
@@ -226,7 +226,7 @@ def _mean(evaluation: Evaluation, metric: str) -> float:
 
 
 def _column(metric: str) -> str:
-    """Return the name of a metric in the rows of training."""
+    """Return the name that log rows of training have for `metric`, a metric of the evaluation."""
     return "episode_return" if metric == RETURN else metric
 
 
@@ -314,7 +314,7 @@ def _initial_states(agent: Agent, env: Any, run: Run, seeds: Sequence[int]) -> A
 def _of(learners: PyTree, member: int) -> PyTree:
     """Return the learner of run number `member` among several trained together, on the first device.
 
-    So the same compiled program can evaluate one after the other.
+    One compiled program can then evaluate the learners one after the other.
     """
     return jax.device_put(jax.tree.map(lambda x: x[member], learners), jax.local_devices()[0])
 

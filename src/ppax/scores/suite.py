@@ -37,7 +37,7 @@ class SuiteRow:
 
     name: str = static("name of the row and of its files", default="")
     target: str = static("environment or preset that is trained, as `ppax train` takes it", default="")
-    steps: int | None = static("total_steps; none: those of the target", default=None, low=1)
+    steps: int | None = static("length of training, total_steps; none: that of the target", default=None, low=1)
     threshold: float | None = static("score that the IQM over seeds must reach; none: only measured", default=None)
     firm: bool = static("the threshold is at or below a published or calibrated score for equal steps", default=False)
     reference: float | None = static("published score", default=None)
@@ -46,7 +46,7 @@ class SuiteRow:
         "what is averaged over the episodes: return, or a metric of the environment such as caught", default=RETURN
     )
     sampled: bool = static("sample the actions of the evaluation instead of taking the mode", default=False)
-    at_most: float | None = static("upper bound of a negative control, which must fail", default=None)
+    at_most: float | None = static("upper bound of the score of a negative control, which must stay low", default=None)
     suites: tuple[str, ...] = static("suites that contain the row", default=(), choices=SUITES)
     options: Config = dataclasses.field(default_factory=dict)  # what differs from the target's settings
     controls: tuple[SuiteRow, ...] = ()
@@ -162,7 +162,7 @@ def _control(row: SuiteRow, table: Any) -> SuiteRow:
 
 
 def _checked(table: Any, where: str, more: tuple[str, ...]) -> dict[str, Any]:
-    """Return the values of a table of a suite file, checked as fields of SuiteRow, without those named in `more`.
+    """Return the values of a table of a suite file, checked as fields of SuiteRow; keys in `more` are left out.
 
     Raises ConfigError, naming `where`, for unknown keys and invalid values.
     """

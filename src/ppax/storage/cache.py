@@ -23,7 +23,7 @@ THRESHOLDS: dict[str, object] = {
 
 
 def keep_programs() -> dict[str, object]:
-    """Turn JAX's cache of compiled programs on disk on, and return the settings that JAX had before.
+    """Turn on JAX's cache of compiled programs on disk, and return the settings that JAX had before.
 
     These are {} if nothing was changed, because the user has set them or no directory can be made. `jax.config`
     includes the settings from environment variables.

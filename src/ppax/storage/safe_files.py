@@ -99,7 +99,7 @@ def create(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _naming(path: Path, partial: Path | None = None) -> Iterator[None]:
-    """Yield; an OSError inside that names no file, as of a full disk, or the file `partial`, then names `path`."""
+    """Context that makes an OSError name `path` if it names no file, as for a full disk, or the file `partial`."""
     try:
         yield
     except OSError as error:

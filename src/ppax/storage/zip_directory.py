@@ -1,6 +1,7 @@
 """Check of the directory at the end of a zip file, which `zipfile` reads at once however large it claims to be.
 
-A sparse file of a few bytes on the disk may claim gigabytes. This file needs Python alone: exported policies carry it.
+A sparse file of a few bytes on the disk may claim gigabytes. Exported policies contain this file, so it imports only
+Python's standard library.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Searching:
         return 0 < iteration < self.total and self.next_after(iteration - 1) == iteration
 
     def stages(self) -> Iterator[int]:
-        """Yield the iterations up to which all members (runs) train before any goes on: decisions, then the last one.
+        """Yield the iterations that all members (runs) reach before any trains on: those of decisions, then the last.
 
         A search that perturbs members (population-based training) decides inside each compiled program: only the last
         iteration is yielded.
@@ -78,11 +78,11 @@ class Searching:
         return self.decisions.values(member.number, member.values, before=iteration)
 
     def decide(self, iteration: int, run_dirs: Mapping[int, Path]) -> dict[int, SearchDecision]:
-        """Return the decision at `iteration` for each member (run) in `run_dirs`, by number: as recorded, else new.
+        """Return the decision at `iteration` for each member (run) in `run_dirs`, by number of the member.
 
-        New decisions are recorded. `run_dirs` are the run directories of the members that still train, by number.
-        Raises ConfigError where the search stops members although it is of the kind that copies them, or the other way
-        round, or where the record is damaged.
+        Recorded decisions are returned as they are; the search makes the others, which are recorded. `run_dirs` are the
+        run directories of the members that still train, by number. Raises ConfigError where a search that copies
+        members stops one, or the other way round, or where the record is damaged.
         """
         known = self.decisions.at(iteration)
         if not run_dirs.keys() <= known.keys():
@@ -127,9 +127,9 @@ def _decision(iteration: int, number: int, score: float, made: Stop | Copy | Non
 
 
 def scores_of(run_dirs: Mapping[int, Path], since: int, iteration: int) -> dict[int, float]:
-    """Return the scores of members by number: those of `score`, or where none has one, those of `reward_score`.
+    """Return the scores of members by number: by `score`, or, if that gives none for any member, by `reward_score`.
 
-    They are never mixed: a return is a sum over many steps.
+    The two are never mixed, as returns and mean rewards are on different scales.
     """
     scores = {number: score(path, since, iteration) for number, path in run_dirs.items()}
     if all(map(math.isnan, scores.values())):
@@ -223,7 +223,7 @@ class Decisions:
     def copies(self, member: int, before: float = math.inf) -> list[SearchDecision]:
         """Return the decisions that copied another learner into `member`, a member's number, in order.
 
-        `before` is the iteration above them: those at this iteration or later are left out.
+        Decisions at iteration `before` or later are left out.
         """
         rows = (row for row in self._rows.values() if row.member == member and row.decision == COPY)
         return sorted((row for row in rows if row.iteration < before), key=lambda row: row.iteration)
@@ -265,8 +265,8 @@ def _number(value: Any) -> float:
 def search_in_iterations(plan: Plan, packs: Sequence[Pack]) -> Plan:
     """Return the plan with the search's intervals in iterations: "50k steps" becomes the nearest number of iterations.
 
-    `packs` hold the members (runs of the sweep), whose iterations tell how many steps one has. Raises ConfigError where
-    a conversion is needed and members have iterations of different sizes.
+    `packs` hold the members (runs of the sweep), which give the number of steps of an iteration. Raises ConfigError
+    where a conversion is needed and the members' iterations differ in size.
     """
     sizes = sorted({task.run.num_steps * task.env.num_streams for pack in packs for task in pack.tasks})
     search = config.part_in_iterations(plan.search, config.SEARCH, sizes[0])
@@ -309,7 +309,7 @@ def checked_total(plan: Plan, packs: Sequence[Pack]) -> int:
 def _require_numbers(plan: Plan, task: Task) -> None:
     """Raise ConfigError where a swept option cannot change while a compiled program trains, such as a size.
 
-    `task` is a member (run) of the sweep, whose options tell which ones these are.
+    `task` is a member (run) of the sweep: each option is changed in it, to see whether it needs another program.
     """
     known = {option.path: option for option in config.options(task.member.config)}
     if not plan.values:

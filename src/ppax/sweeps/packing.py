@@ -32,8 +32,9 @@ OTHERS = ("env", "num_envs", *(name for name in envs.ARGUMENTS if name not in NU
 class Task(NamedTuple):
     """Member (run) of a sweep, with the agent, environment and run settings that were built for it.
 
-    The agent's program is for one device, whatever the machine has: on several, sums have another order, and after some
-    iterations the run is another. So the member's run file says it, too, and repeats the member anywhere.
+    The agent's program is for one device, however many the machine has: on several devices sums have another order, so
+    that results differ after some iterations. The member's run file has this setting, too, so that a run from it
+    repeats the member on any machine.
     """
 
     member: Member
@@ -90,7 +91,7 @@ def planned_of(member: Member) -> int:
 def _built(member: Member, made: dict[str, Env]) -> Task:
     """Return the member (run) with agent, environment and run settings built for it; ConfigError if they are invalid.
 
-    `made` keeps one environment of each kind: members whose environments differ only in numbers get theirs from it.
+    `made` caches environments: those of members that differ in numbers only are made from the same cached one.
     """
     try:
         plain = {name: value for name, value in member.config.items() if name not in NUMBERS}

@@ -216,7 +216,7 @@ def _apart(ticks: Ticks) -> Ticks:
 
 
 def _smooth(fine: np.ndarray, xs: np.ndarray, ys: np.ndarray) -> np.ndarray:
-    """Return the curve at abscissae `fine` that passes through the points (`xs`, `ys`) and is level at each of them.
+    """Return a curve's values at `fine` [n]; it passes through the points (`xs`, `ys`) and is level at each of them.
 
     `xs` must be 0, 1, 2, ...
     """

@@ -222,9 +222,9 @@ def config_of(target: Target) -> Config:
 
 
 def split_sweep(run_config: Config) -> tuple[Config, Config]:
-    """Return a run file without its tables `[sweep]` and `[search]`, and `[sweep]`, with `[search]` as an entry.
+    """Return a run file without its tables `[sweep]` and `[search]`, and the table `[sweep]`.
 
-    The entry, at key "search", is missing if the file has no table `[search]`.
+    The returned table `[sweep]` has the table `[search]` as its entry "search", if the file has one.
     """
     table = run_config.get(SWEEP, {})
     if not isinstance(table, dict):

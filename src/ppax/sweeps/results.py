@@ -246,7 +246,7 @@ def importance(values: Sequence[Mapping[str, Any]], scores: Sequence[float]) -> 
 
 
 def ranks_of(values: Sequence[float]) -> np.ndarray:
-    """Return the rank of each value, from 0 for the smallest; equal values have their mean rank."""
+    """Return the rank of each value, [values], from 0 for the smallest; equal values have their mean rank."""
     array = np.asarray(values, float)
     below = (array[None, :] < array[:, None]).sum(axis=1)
     same = (array[None, :] == array[:, None]).sum(axis=1)

@@ -67,7 +67,7 @@ def sweep_runs(
     list. `values`, `seeds` and `draws` add to the table `[sweep]` that a run file may have. `draw_seed` is the random
     seed of the draws. Each run is a member of the sweep. Members that differ in numbers alone share a compiled program;
     members on the host train one after the other. A member whose iteration is not finite is dropped alone. `search`
-    decides over the members while they train, as `ppax.sweeps.Halving()` or PBT; a table of its options will do.
+    decides over the members while they train, as `ppax.sweeps.Halving()` or PBT; it may also be a table of options.
 
     Each member has an ordinary run directory in `run_dir`/members (default: a new one in sweeps/), for `ppax.load`,
     `report` and `resume`. A signal saves all members and raises Interrupted; `resume_sweep` continues, with the same
@@ -92,7 +92,7 @@ def sweep_runs(
 
 
 def _of_python(target: Target, run_config: Config, values: Mapping[str, Any], search: Any) -> set[str]:
-    """Return the paths and addresses that the arguments of `sweep_runs` name; a user's own code needs no more trust."""
+    """Return the paths and addresses that the arguments of `sweep_runs` name: these are trusted, as the user's own."""
     found = config.outside(run_config) if isinstance(target, Built) else {}
     found |= config.outside_values(values, config.options(run_config))
     found |= searches.outside_of(search) if isinstance(search, dict) else {}
@@ -157,7 +157,7 @@ class SweepDryRun(NamedTuple):
     demands: tuple[tuple[int, Demand], ...]  # members of each kind of program, with the sizes of one of them
 
     def to_toml(self) -> str:
-        """Return the text of the sweep's run file, with comments above: its runs, iterations, and sizes of batches."""
+        """Return the text of the sweep's run file, with settings and sizes of the training as comments above."""
         settings = {one.setting: plan.described_values(one.values) for one in self.recorded.members}
         lines = [self.described, *(f"setting {number}: {text}" for number, text in settings.items() if text)]
         for count, demand in self.demands:

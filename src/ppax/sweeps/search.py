@@ -51,7 +51,7 @@ class Halving:
     perturbs: ClassVar[bool] = False
 
     eta: int = static("reduction factor: the best 1/eta of the members go on at each rung", default=3, low=2)
-    rungs: int = static("number of rungs; the last one is at a 1/eta of the iterations", default=3, low=1)
+    rungs: int = static("number of rungs; the last one is at 1/eta of the iterations", default=3, low=1)
 
     def check(self, members: int, total: int) -> None:
         """Raise ConfigError where `members` runs of `total` iterations are too few for these rungs and this `eta`."""
@@ -111,7 +111,7 @@ class PBT:
         interval=True,
     )
     fraction: float = static(
-        "fraction of the members that are replaced, the worst, and of those that they copy, the best",
+        "fraction of the members that are replaced (the worst), equal to the fraction that is copied (the best)",
         default=0.2,
         above=0.0,
         high=0.5,
@@ -122,7 +122,7 @@ class PBT:
     resample: float = static(
         "probability that a swept number is drawn anew in the place of a perturbation", default=0.25, low=0.0, high=1.0
     )
-    seed: int = static("random seed of sources and perturbations", default=0, low=0)
+    seed: int = static("random seed of the choice of copied members and of perturbations", default=0, low=0)
 
     def check(self, members: int, total: int) -> None:
         """Raise ConfigError for fewer than two members, no factors, factors not above 0, and too long an interval.

@@ -41,9 +41,9 @@ class AlgoTrading:
     / purchase price); that of holding the asset is the last `change`.
     """
 
-    max_drift: Scalar = number("bound of the price's drift, uniform in +- this", default=0.05, low=0.0, high=0.5)
-    max_swing: Scalar = number("bound of the price's amplitude, uniform in +- this", default=0.05, low=0.0, high=0.5)
-    max_frequency: Scalar = number("bound of the price's frequency, uniform from 0", default=np.pi, low=0.0)
+    max_drift: Scalar = number("the price's drift is uniform in +- this", default=0.05, low=0.0, high=0.5)
+    max_swing: Scalar = number("the price's amplitude is uniform in +- this", default=0.05, low=0.0, high=0.5)
+    max_frequency: Scalar = number("the price's frequency is uniform from 0 to this", default=np.pi, low=0.0)
 
     num_agents = None  # no agent axis
 

@@ -45,7 +45,7 @@ class Valley:
         return spaces.Box(low, high, dtype=np.float32)
 
     def drive(self, state: CarState, push: Array) -> CarState:
-        """Return the car's state one step later, with the acceleration `push`."""
+        """Return the car's state one step later, with the acceleration `push` [] of the motor."""
         velocity = state.velocity + push - self.gravity * jnp.cos(3.0 * state.position)
         velocity = jnp.clip(velocity, -self.max_speed, self.max_speed)
         position = jnp.clip(state.position + velocity, self.low, self.high)

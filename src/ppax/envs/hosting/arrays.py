@@ -43,9 +43,9 @@ class Leaf(NamedTuple):
         return self.dtype.kind == "f" and self.space_dtype.kind in "iu"
 
     def takes(self, dtype: np.dtype) -> bool:
-        """Return whether any number of `dtype` may be stored in this array, so that single numbers need no check.
+        """Return whether every number of `dtype` can be stored in this array, so that numbers need no check.
 
-        False where one may be too large for the array's dtype, or may be no category of the space.
+        False where a number may be too large for the array's dtype, or no category of the space.
         """
         return self.low is None or (not self.categorical and np.can_cast(dtype, self.dtype, "safe"))
 
@@ -56,9 +56,9 @@ def in_32_bits(dtype: np.dtype) -> np.dtype:
 
 
 def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[Leaf]:
-    """Yield a description of each array in the elements of `space`, in JAX's order of leaves; none without a shape.
+    """Yield a description of each array in the elements of `space`, in JAX's order of leaves.
 
-    `path` is the place of `space` in the elements of an outer space.
+    A space without a shape has no arrays. `path` is the place of `space` in the elements of an outer space.
     """
     if isinstance(space, spaces.Dict):
         for key in sorted(space.spaces):
@@ -186,7 +186,7 @@ def number_mismatches(leaf: Leaf, x: np.ndarray, name: str) -> Iterator[str]:
 
 
 class EpisodeStats(NamedTuple):
-    """Rewards and episode ends of B streams for logs, where learning uses others: `info["episode_stats"]`.
+    """Rewards and episode ends of B streams for logs, from `info["episode_stats"]`, if learning uses other ones.
 
     A stream is one agent in one environment. For example, Atari games learn from clipped rewards and single lives, and
     log the scores of whole games.
@@ -343,7 +343,7 @@ def _padded(size: int) -> int:
 
 
 class MaskForm:
-    """Converter of action masks of a Discrete, MultiDiscrete or MultiBinary space: a call returns a given mask flat.
+    """Converter of action masks of a Discrete, MultiDiscrete or MultiBinary space to flat masks, by a call.
 
     A mask may have one of three forms. Flat, [n]: the choices of all components one after the other (two for each bit
     of a MultiBinary). A tuple or list with one mask for each component. Padded, [components, largest number of
@@ -395,7 +395,7 @@ class MaskForm:
 
 
 class JointMaskForm:
-    """Converter of action masks of a Dict or Tuple space: a call returns a given mask flat, component by component.
+    """Converter of action masks of a Dict or Tuple space to flat masks, component by component, by a call.
 
     A mask is a dict or tuple like the action, of the masks of its components (`MaskForm`); one that is missing or None
     allows everything. Components are in JAX's order, a Dict's sorted by key; a Box, which has no mask, has one entry.
@@ -423,9 +423,9 @@ class JointMaskForm:
         return np.concatenate(parts)
 
     def given(self, mask: Any, name: str = INFO_MASK) -> dict[Any, Any]:
-        """Return the masks of the components that `mask` has, by key or place; ValueError unless it is like the action.
+        """Return the masks of the components that `mask` has, by key or place.
 
-        `name` is the mask's name in the error.
+        Raises ValueError unless the mask is a dict or tuple like the action; `name` is the mask's name in the error.
         """
         keys, like = list(self.forms), "dict" if self._named else "tuple"
         if not isinstance(mask, dict if self._named else tuple | list):
@@ -489,7 +489,7 @@ def stack_elements(rows: Sequence[Any]) -> Any:
 
 
 def undeclared(info: dict[str, Any], mask: bool, episode_stats: bool, axis: tuple[int, ...] = ()) -> Iterator[str]:
-    """Yield a sentence for "action_mask" and for "episode_stats" if `info` has it and had not at first, or vice versa.
+    """Yield a sentence for each of "action_mask" and "episode_stats" that only `info` or only the first reset had.
 
     `mask` and `episode_stats` say whether `info` had these entries at the first reset.
     """

@@ -331,7 +331,7 @@ def _stacked(form: Any, masks: Sequence[Any]) -> np.ndarray:
 
 
 def _elements(space: spaces.Space, arrays: list[np.ndarray]) -> Iterator[Any]:
-    """Yield the actions in the rows of `arrays`, each with the types of `space.sample()`."""
+    """Yield the actions in the rows of `arrays` [rows, ...], each with the types of `space.sample()`."""
     if isinstance(space, spaces.Discrete | spaces.Box):
         return iter(arrays[0].copy())  # a copy: an environment may keep its action
     rows = zip(*(array.copy() for array in arrays), strict=True)

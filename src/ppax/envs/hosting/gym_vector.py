@@ -151,7 +151,7 @@ class GymVectorStepper:
         return [self._stored(leaf, x) for leaf, x in zip(self._leaves, arrays, strict=True)]
 
     def _stored(self, leaf: Leaf, x: np.ndarray) -> np.ndarray:
-        """Return one array of observations in the dtype of training; EnvError for numbers outside of its space."""
+        """Return an array of observations [E, ...] in the dtype of training; EnvError for numbers outside of bounds."""
         for problem in number_mismatches(leaf, x, "its observation"):
             raise EnvError(f"{self.vector} failed in {self._when}: {problem}")
         return x.astype(leaf.dtype, copy=False)
@@ -187,7 +187,7 @@ class GymVectorStepper:
         return masks
 
     def _stats_of(self, info: dict[str, Any], ended: np.ndarray) -> EpisodeStats | None:
-        """Return the rewards and episode ends [E] for logs from `info`; None if logs use those that learning uses.
+        """Return the rewards and episode ends [E] for logs from `info`; None if logs use those of learning.
 
         `info["episode_stats"]` has them as two arrays or, in Gymnasium's vectors, as one pair for each environment.
         """

@@ -114,9 +114,10 @@ class HostEnv:
         return self.num_envs * self.num_agents
 
     def reset(self, key: Key) -> tuple[PyTree, PyTree, PyTree | None]:
-        """Return positions 0, zeros as observations, and masks that allow all (None without masks), for shapes alone.
+        """Return placeholders with the shapes of a reset: positions 0, observations 0, and masks that allow all.
 
-        The host loop resets the environments themselves, outside of compiled programs. A position counts their steps.
+        The masks are None if there are none. The host loop resets the environments themselves, outside of compiled
+        programs. A position counts the steps of an environment.
         """
         like = Layout(self.num_envs, 1, 1, self.host.spec).make()
         obs = element_of(self.observation_space, (jnp.zeros(x.shape, x.dtype) for x in like.obs))

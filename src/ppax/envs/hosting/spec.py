@@ -233,7 +233,11 @@ def groups_by_name(env: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def _team(factory: Callable[..., Any], name: str) -> Any:
-    """Return a new environment of several agents; ConfigError where a group has unlike ones, or no vector is made."""
+    """Return a new environment of several agents, made by `factory`; `name` is its name in errors.
+
+    Raises ConfigError where agents of one group have different spaces, or where a central critic needs observations
+    joined to a vector and they cannot be flattened.
+    """
     try:
         with env_errors(name, "constructor"):
             return new_env(factory)
@@ -293,7 +297,8 @@ def _unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
 def _first_metrics(env: Any, info: dict[str, Any], name: str) -> tuple[str, ...]:
     """Return the entries of `info` that are logged by default: "is_success", if the first step gives it; else ().
 
-    The step is made after a reset with a seed, with an action that the mask allows: the answer is always the same.
+    The step is made after a reset with a seed, with an action that the mask allows, so that the result is always the
+    same.
     """
     rng, team = np.random.default_rng(0), isinstance(env, Team)
     own, given = (env.actions, env.masks_of(info)) if team else ([env.action_space], [info.get("action_mask")])
@@ -310,7 +315,7 @@ def _first_metrics(env: Any, info: dict[str, Any], name: str) -> tuple[str, ...]
 
 
 def _seeded(space: spaces.Space) -> spaces.Space:
-    """Return a copy of a space with seed 0, as the random state of the space itself is the user's."""
+    """Return a copy of a space with seed 0, so that the random state of the user's space does not change."""
     own = copy.deepcopy(space)
     own.seed(0)
     return own

@@ -201,7 +201,7 @@ class Host:
         return self.exchange(self._clipped(action), self.spec.metrics)
 
     def _clipped(self, action: Sequence[Any]) -> Sequence[Any]:
-        """Return an action, as an array for each of the action space, with continuous elements within their bounds."""
+        """Return the arrays of an action, with continuous elements clipped to their bounds."""
         if not self._clip:
             return action
         return [x if clip is None else x.clip(*clip) for x, clip in zip(action, self._clip, strict=True)]

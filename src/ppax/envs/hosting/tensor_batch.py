@@ -3,7 +3,7 @@
 Isaac Lab, ManiSkill, Genesis and their like step thousands of environments at once, restart those whose episode has
 ended within the same step, and return tensors. `TensorBatch` makes such an object a `gymnasium.vector.VectorEnv` with
 autoreset mode SAME_STEP. In training on a GPU, JAX and PyTorch read each other's memory by DLPack; tensors of the CPU
-are read as NumPy arrays. Neither copies.
+are read as NumPy arrays. Neither way copies data.
 """
 
 from __future__ import annotations

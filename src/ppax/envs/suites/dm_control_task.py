@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 
 class ControlTask(gymnasium.Env):
-    """Task of the DeepMind Control Suite, of observations that are a Dict of vectors.
+    """Task of the DeepMind Control Suite, with observations that are a Dict of vectors.
 
     At the end of an episode dm_control's discount is 1 at the time limit, which is a truncation, and 0 at a
     termination. `task_kwargs` and `environment_kwargs` are those of `dm_control.suite.load`.

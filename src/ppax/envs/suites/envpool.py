@@ -63,9 +63,9 @@ class EnvPoolVector(VectorEnv):
             self.single_action_space = self._pool.action_space
 
     def _with_stats(self, reward: np.ndarray, over: np.ndarray, info: dict[str, Any]) -> dict[str, Any]:
-        """Return `info` with the reward and the episode end for logs, where learning uses others; else `info` itself.
+        """Return `info`, for Atari games (`RULES`) with rewards and episode ends for logs as "episode_stats".
 
-        These are Atari games (`RULES`), which learn from clipped rewards and single lives, and log whole games.
+        Learning uses clipped rewards and single lives there, while logs have the scores of whole games.
         """
         return info | {"episode_stats": (np.asarray(reward, np.float32), over)} if self._rules else info
 

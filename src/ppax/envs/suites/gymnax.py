@@ -41,13 +41,13 @@ class Gymnax:
     """Environment of gymnax, without its time limit. Create it with `load`.
 
     Its parameters are traced, in `params`. Spaces must be known while tracing: those parameters on which they depend
-    are also static, in `ends`, with the values or ranges that were given to `make`. Values that are tried afterwards do
+    are also static, in `ends`, with the values or ranges that were given to `make`. Values that are set afterwards do
     not change the spaces, and so not a policy's actions.
     """
 
     params: PyTree  # gymnax's own EnvParams
     env: Any = static(doc="environment object of gymnax")
-    ends: tuple[tuple[str, float, float], ...] = static("parameter, its lowest and its highest value", default=())
+    ends: tuple[tuple[str, float, float], ...] = static("name, lowest and highest value of such parameters", default=())
 
     num_agents = None  # no agent axis
 

@@ -66,7 +66,7 @@ class JaxMARL:
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
         """Return the result of one step of the JaxMARL environment, which is never truncated.
 
-        An agent that is out is terminated.
+        An agent that is out of the game is terminated.
         """
         if self.groups:
             actions = {member: action[name][i] for name, group in self.groups for i, member in enumerate(group)}

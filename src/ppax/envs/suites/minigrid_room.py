@@ -92,7 +92,7 @@ class MiniGridRoom(gymnasium.Env):
         return self.room.render()
 
     def close(self) -> None:
-        """Close the room."""
+        """Close MiniGrid's environment."""
         self.room.close()
 
     def _observe(self, obs: dict[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Navix:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Space of observations: a Box with the declared bounds, and the shape and dtype of actual ones."""
+        """Space of observations: a Box with the declared bounds, and the shape and dtype of real observations."""
         return _observation_space(self.env)
 
     @property

@@ -49,7 +49,7 @@ def clip_actions(env: Environment, bounds: Bounds | None) -> Environment:
 def narrowed_actions(space: spaces.Space, bounds: Bounds) -> spaces.Space:
     """Return the action space `space` with the bounds of its boxes within `bounds`, (low, high).
 
-    Raises ConfigError where there is no Box, or one has no action within.
+    Raises ConfigError where there is no Box, or a Box has no action within the bounds.
     """
     if not _has_box(space):
         raise ConfigError(f"{_option(bounds)}: actions are {space}, without a Box; leave it out")
@@ -59,7 +59,7 @@ def narrowed_actions(space: spaces.Space, bounds: Bounds) -> spaces.Space:
 def narrowed(space: spaces.Space, bounds: Bounds) -> spaces.Space:
     """Return `space` with the bounds of its boxes within `bounds`, (low, high).
 
-    Raises ConfigError where a box has nothing within.
+    Raises ConfigError where a Box has no element within the bounds.
     """
     if isinstance(space, spaces.Box):
         outside = (space.low > bounds[1]) | (space.high < bounds[0])

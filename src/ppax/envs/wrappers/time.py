@@ -145,9 +145,10 @@ class ActionRepeat(Wrapper):
 
 
 def _kept(earlier: Array, before: Array, now: Array) -> Array:
-    """Return a metric after one repeat of an action: `now`, or `before` where the episode had ended `earlier`.
+    """Return a metric after one repeat of an action: its new value, or its value before where an episode had ended.
 
-    `before` is the metric after the last repeat, and `earlier` [A] says whose episode ended before this one. A metric
-    [] is shared by all agents: it is `before` only if the episodes of all have ended.
+    `now` is the value after this repeat, `before` that after the previous repeat, and `earlier` [A] is True for agents
+    whose episode ended before this repeat. A metric [] is shared by all agents: it stays `before` only if the episodes
+    of all agents have ended.
     """
     return jnp.where(earlier if now.ndim == earlier.ndim else earlier.all(), before, now)

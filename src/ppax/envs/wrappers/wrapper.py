@@ -15,8 +15,8 @@ from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part
 class Wrapper:
     """Base of wrappers: a compiled environment around `env`, with its spaces, agents, resets and steps.
 
-    A subclass changes what it is for, for example the reward in `step`. One that keeps a state of its own beside that
-    of `env` also defines `inside`, so that films can be drawn.
+    A subclass overrides what it changes, for example `step` to change the reward. One that keeps a state of its own
+    beside that of `env` also defines `inside`, so that films can be drawn.
     """
 
     env: Environment
@@ -45,7 +45,7 @@ class Wrapper:
         return self.env.step(state, action, key)
 
     def inside(self, state: Any) -> tuple[Environment, PyTree]:
-        """Return the inner environment and its state, which is `state` itself for a wrapper without its own."""
+        """Return the inner environment and its state, which is `state` itself for a stateless wrapper."""
         return self.env, state
 
 

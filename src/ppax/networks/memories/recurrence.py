@@ -39,10 +39,10 @@ def sequential_scan(a: Array, b: Array, carry: Array) -> Memory:
 def parallel_scan(a: Array, b: Array, carry: Array) -> Memory:
     """Return last state and all states of h_t = a_t h_{t-1} + b_t on [L, width], from `carry`, by an associative scan.
 
-    It takes log L rounds over all steps, and works on the numbers themselves, not on their logarithms, as others do
-    (Heinsen 2023). With |a| <= 1 nothing overflows, and a product that underflows belongs to content that has faded to
-    zero. Logarithms are for sums over whole prefixes, which divide by such products. Measured, the same scan in
-    logarithms takes three times as long.
+    It takes log L rounds over all steps. It works on the numbers themselves; others (Heinsen 2023) work on logarithms,
+    because they divide by products over whole prefixes, which may underflow. Here nothing is divided: with |a| <= 1
+    nothing overflows, and a product that underflows belongs to content that has faded to zero. Measured, the same scan
+    in logarithms takes three times as long.
     """
 
     def join(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -73,7 +73,10 @@ def init_gates(key: Key, size: int, width: int, gates: int) -> Params:
 # Forward-mode rule, which JAX transposes by itself: under vmap the kernel's gradient is one product for all streams
 @jax.custom_jvp
 def recurrent_matmul(recurrent_out: Array, h: Array, kernel: Array) -> Array:
-    """Return `recurrent_out`, which is `h @ kernel` computed before; its gradient goes to the kernel only."""
+    """Return `recurrent_out` [L, n] unchanged, with the gradient of `h @ kernel`, which goes to the kernel only.
+
+    `h` is [L, width] and `kernel` [width, n]. The caller has computed the product before, or needs its gradient alone.
+    """
     return recurrent_out
 
 

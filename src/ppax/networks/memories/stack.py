@@ -1,4 +1,4 @@
-"""Memories made of another: stacked layers, and rematerialisation."""
+"""Memories that contain another memory: stacked layers, and rematerialisation."""
 
 from __future__ import annotations
 

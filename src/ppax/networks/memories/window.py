@@ -18,8 +18,8 @@ class Window:
 
     Frame stacking, as in Mnih et al. 2015, https://doi.org/10.1038/nature14236. Windows extend across the boundaries of
     rollouts; before an episode's start they are padded with zeros. With `network.hidden = []` the steps are raw
-    observations, and policy and value are feedforward functions of them. With `entries` the window is of these entries
-    of a Dict observation; of the others it has the current step alone.
+    observations, and policy and value are feedforward functions of them. With `entries`, only these
+    entries of a Dict observation have the last `steps` steps in the window; the others have the current step alone.
     """
 
     steps: int = static("window length: steps concatenated, including the current one", default=4, low=1)

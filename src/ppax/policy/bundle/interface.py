@@ -48,7 +48,7 @@ class Interface:
     def __init__(self, policy: Policy, *, return_value: bool = False):
         """Find names and shapes of a policy's inputs and outputs; ConfigError where two would have the same name.
 
-        With `return_value` the output `value` is one of them.
+        With `return_value` there is the output `value`, V, too.
         """
         self._actor, self._spec = policy.actor_critic if return_value else policy.actor, policy.spec
         self._return_value = return_value
@@ -98,7 +98,8 @@ class Interface:
     def _put(self, out: Arrays, sample: Any, row: int, agent: int) -> None:
         """Write a sampled observation into the arrays `out` at `row` and, if they have an axis of agents, at `agent`.
 
-        The keys of `out` are the inputs' names. With groups, it is left out of arrays of a group with fewer agents.
+        The keys of `out` are the inputs' names. With groups, arrays of a group that has no such agent are left
+        unchanged.
         """
         sample = without_critic_entries(_plain(sample), self._spec.observation_space, self._unread)
         for path, x in jax.tree_util.tree_flatten_with_path({"obs": sample})[0]:

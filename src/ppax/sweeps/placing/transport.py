@@ -1,9 +1,10 @@
 """Transport of run directories between a worker and the directory of the sweep, which the driver alone writes.
 
 A worker is an actor of a Ray cluster that trains members of the sweep, the driver the process that began it. A snapshot
-is what a kill of the worker would leave at one moment, so that a resume from it gives the bits of an uninterrupted
-sweep. Files are written in the order in which a run writes them: a checkpoint after the rows and the best policy up to
-it, the reason for the end after the last checkpoint. Files that are gone are removed last.
+has the files that would be left if the worker were killed at that moment, so that a sweep resumed from it has the same
+results, bit by bit, as an uninterrupted one. Files are written in the order in which a run writes them: a checkpoint
+after the rows and the best policy up to it, the reason for the end after the last checkpoint. Files that are gone are
+removed last.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Outbox:
     def take(self) -> Snapshot | None:
         """Return a snapshot of the files that changed since the last one; None if checkpoints came or went meanwhile.
 
-        That can be where a run goes on while the snapshot is taken; a later call succeeds.
+        This happens if a run goes on while the snapshot is taken; a later call succeeds.
         """
         before, checkpoints = _stamps(self._root), _checkpoints(self._root)
         files = {}

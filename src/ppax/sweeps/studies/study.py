@@ -145,7 +145,7 @@ class Study:
 
     @reading
     def prunes(self, scores: Mapping[int, float], iteration: int) -> dict[int, str]:
-        """Report the scores of trials, by number, at `iteration`; return the reason for each that the pruner ends."""
+        """Report the scores of trials, by number, at `iteration`; return the reason for each trial to prune."""
         for number, score in scores.items():
             self._storage.set_trial_intermediate_value(self._trial_id(number), iteration, score)
         trials = {number: self._storage.get_trial(self._trial_id(number)) for number in scores}
@@ -155,10 +155,10 @@ class Study:
 
     @reading
     def tell(self, number: int, score: float, why: str, run: Path) -> None:
-        """Tell the study the value `score` of trial `number`; without a finite score, or with a reason `why`: pruned.
+        """Tell the study the value `score` of trial `number`.
 
-        `run` is the directory in which it was trained. A trial that another worker repeats by now is left to that
-        worker.
+        With a reason `why`, or without a finite score, the study is told that the trial is pruned. `run` is the
+        directory in which it was trained. A trial that another worker repeats by now is left to that worker.
         """
         if not self.runs(number):
             warnings.warn(

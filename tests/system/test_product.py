@@ -87,6 +87,13 @@ def cloned(env):
     return ppax.imitation.clone(env, {"observations": np.stack(obs), "actions": np.stack(actions), **ends}, coef=0.1)
 
 
+def styled(env):
+    """Return a motion prior from random observations."""
+    obs = jax.tree.map(lambda *x: np.stack(x), *(env.observation_space.sample() for _ in range(3)))
+    ends = {"terminations": np.zeros(3, bool), "truncations": np.arange(3) == 2}
+    return ppax.imitation.motion_prior(env, {"observations": obs, **ends}, hidden=(4,), num_minibatches=2)
+
+
 AXES = {
     "loss": [
         {"ent_coef": 0.01},
@@ -158,7 +165,7 @@ EXTENSIONS = ("drip", "intrinsic", "auxiliary", "phase", "entropy")  # axes whos
 MIRRORS = {ENV: Symmetry((-1, -2, -3, -4), (2, 1)), BOX: Symmetry((1, -2, -3), (-1,), mirror_coef=0.5)}
 WITHOUT_MEMORY = {name: AXES[name] for name in AXES if name not in ("memory", "auxiliary", "space")} | {
     "minibatch": AXES["minibatch"][:2],
-    "auxiliary": [{"auxiliary": lambda env: MIRRORS[env]}, {"auxiliary": cloned}],
+    "auxiliary": [{"auxiliary": lambda env: MIRRORS[env]}, {"auxiliary": cloned}, {"auxiliary": styled}],
     "space": AXES["space"][:2],
 }
 

@@ -3,6 +3,6 @@
 from ppax.extensions.imitation.cloning import BehaviourCloning, clone
 from ppax.extensions.imitation.demonstrations import Demonstrations
 from ppax.extensions.imitation.distillation import Distillation, distill
-from ppax.extensions.imitation.motion_prior import MotionPrior, motion_prior
+from ppax.extensions.imitation.motions import MotionPrior, motion_prior
 
 __all__ = ["BehaviourCloning", "Demonstrations", "Distillation", "MotionPrior", "clone", "distill", "motion_prior"]

@@ -1,5 +1,5 @@
-"""Adversarial motion prior (AMP): a reward for moving as in demonstrations, from a discriminator of transitions. Peng et
-al. 2021, https://arxiv.org/abs/2104.02180
+"""Adversarial motion prior (AMP): a discriminator of transitions rewards moving as in demonstrations. Peng et al. 2021,
+https://arxiv.org/abs/2104.02180
 
 Section 5: a discriminator tells pairs of successive observations in demonstrations (target 1) from the policy's (target
 -1), by least squares with a penalty on its gradient at demonstrated pairs; the style reward of a step is
@@ -30,6 +30,7 @@ from ppax.arrays.sequences import to_rows
 from ppax.core.parts import PATH
 from ppax.core.types import ConfigError, ExtensionState, Key, Params, PyTree, Rollout, Scalar, number, part, static
 from ppax.devices import sharding
+from ppax.distributions.boxes import along
 from ppax.extensions.auxiliary_networks import map_rows, train_network
 from ppax.extensions.imitation.demonstrations import (
     FIELD,
@@ -84,12 +85,12 @@ class MotionPrior(Extension):
     task_coef: Scalar = number("weight of the task's reward, the reward so far", default=0.5, low=0.0)
     style_coef: Scalar = number("weight of the style reward, which is from 0 to 1", default=0.5, low=0.0)
     gradient_penalty: Scalar = number(
-        "weight of the squared norm of the discriminator's gradient at demonstrated pairs", default=5.0, low=0.0
+        "weight of the squared norm of the discriminator's gradient at demonstrated pairs", default=1.0, low=0.0
     )
-    learning_rate: Scalar = number("learning rate of the discriminator", default=3e-4, low=0.0)
+    learning_rate: Scalar = number("learning rate of the discriminator", default=1e-3, low=0.0)
     num_epochs: int = static("passes of the discriminator over each rollout", default=1, low=1)
     num_minibatches: int = static("gradient steps of the discriminator in one pass", default=4, low=1)
-    hidden: tuple[int, ...] = static("widths of the discriminator's hidden layers", default=(256, 128), low=1)
+    hidden: tuple[int, ...] = static("widths of the discriminator's hidden layers", default=(64, 64), low=1)
     clip: float = static("clip range of standardised entries, in standard deviations", default=5.0, above=0.0)
     data: LazyDemonstrations[Transitions] | None = static(
         "the demonstrations, as `motion_prior` holds them", default=None
@@ -139,8 +140,8 @@ class MotionPrior(Extension):
             "discriminator_loss": trained.loss,
             "discriminator_output": mean_reward(outputs, known),
         }
-        mixed = jnp.where(rollout.steps.valid, self.task_coef * reward + self.style_coef * style, reward)
-        return Before(MotionPriorState(trained.params, trained.opt_state, key), mixed, metrics=metrics)
+        state = MotionPriorState(trained.params, trained.opt_state, key)
+        return Before(state, self.task_coef * reward + self.style_coef * style, metrics=metrics)
 
     def _row_losses(self, demonstrated: Array, params: Params, pairs: Array, index: Array) -> Array:
         """Return the discriminator's loss for each of the policy's `pairs` [n, 2 k], each with one demonstrated pair.
@@ -177,7 +178,8 @@ class MotionPrior(Extension):
         """Return entries [..., k] by mean and standard deviation of the demonstrations, clipped."""
         shown = self._rows().obs.astype(np.float64)
         mean, std = shown.mean(axis=0), np.maximum(shown.std(axis=0), LEAST_STD)
-        scaled = (x - mean.astype(np.float32)) / std.astype(np.float32)
+        mean, std = (along(one.astype(np.float32), x.ndim) for one in (mean, std))
+        scaled = (x - mean) / std
         return jnp.clip(scaled, -self.clip, self.clip)
 
     def _demonstrated(self, key: Key, size: int) -> Array:
@@ -245,7 +247,7 @@ def chosen_entries(obs: PyTree, entries: tuple[str, ...]) -> list[Chosen]:
 
 
 def _in_vector(text: str, arrays: dict[str, tuple[int, ...]]) -> tuple[str, range]:
-    """Return the vector and the places in it that `text` names, as "4:7" or "state.4"; ConfigError if there are none."""
+    """Return the vector and the places in it that `text` names, as "4:7" or "state.4"; ConfigError if none."""
     name, _, last = text.replace(".", SEPARATOR).rpartition(SEPARATOR)
     found, shape = INDICES.fullmatch(last), arrays.get(name)
     if found is None or shape is None or len(shape) != 1:

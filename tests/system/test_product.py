@@ -157,7 +157,12 @@ AXES = {
         {"auxiliary": taught},
     ],
     "phase": [{}, {"phase": PPG(every=1, num_epochs=2)}, {"phase": PPG(every=2, num_epochs=1, rollouts=2)}],
-    "intrinsic": [{}, {"intrinsic": NOVELTY}, {"intrinsic": OwnCritic(NOVELTY, num_minibatches=2, hidden=(4,))}],
+    "intrinsic": [
+        {},
+        {"intrinsic": NOVELTY},
+        {"intrinsic": styled},
+        {"intrinsic": OwnCritic(NOVELTY, num_minibatches=2, hidden=(4,))},
+    ],
     "space": [{}, {"env": BOX}, {"env": RANGED}, {"env": HYBRID}],
 }
 EXTENSIONS = ("drip", "intrinsic", "auxiliary", "phase", "entropy")  # axes whose choices are extensions, in their order
@@ -165,7 +170,7 @@ EXTENSIONS = ("drip", "intrinsic", "auxiliary", "phase", "entropy")  # axes whos
 MIRRORS = {ENV: Symmetry((-1, -2, -3, -4), (2, 1)), BOX: Symmetry((1, -2, -3), (-1,), mirror_coef=0.5)}
 WITHOUT_MEMORY = {name: AXES[name] for name in AXES if name not in ("memory", "auxiliary", "space")} | {
     "minibatch": AXES["minibatch"][:2],
-    "auxiliary": [{"auxiliary": lambda env: MIRRORS[env]}, {"auxiliary": cloned}, {"auxiliary": styled}],
+    "auxiliary": [{"auxiliary": lambda env: MIRRORS[env]}, {"auxiliary": cloned}],
     "space": AXES["space"][:2],
 }
 
@@ -207,8 +212,9 @@ def agent_of(case, axes=AXES):
         fields |= choices[choice]
     env = fields.pop("env")
     fields["network"] = fields.pop("memory")(network_of(env))
-    if inspect.isfunction(fields.get("auxiliary")):  # those with the environment's spaces
-        fields["auxiliary"] = fields["auxiliary"](env)
+    for name in ("auxiliary", "intrinsic"):
+        if inspect.isfunction(fields.get(name)):  # those with the environment's spaces
+            fields[name] = fields[name](env)
     extensions = [fields.pop(name) for name in EXTENSIONS if name in fields]
     controls = {name.removeprefix("kl."): fields.pop(name) for name in list(fields) if name.startswith("kl.")}
     extensions += [KLControl(**controls)] if controls else []

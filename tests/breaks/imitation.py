@@ -7,7 +7,50 @@ MEMORY = "tests/extensions/imitation/test_teachers_with_memory.py::"
 DAGGER = "tests/extensions/imitation/test_dagger.py::"
 CLONING = "tests/extensions/imitation/test_cloning.py::"
 DEMONSTRATIONS = "tests/extensions/imitation/test_demonstrations.py::"
+PRIOR = "tests/extensions/imitation/test_motions.py::"
 MUTATIONS = [
+    Mutation(
+        "the style reward has its largest value where motions are recognised as the policy's",
+        "jnp.square(outputs - 1.0)), 0.0)",
+        "jnp.square(outputs + 1.0)), 0.0)",
+        (PRIOR + "test_the_reward_is_that_of_the_discriminator_for_each_step_and_its_successor",),
+        "extensions/imitation/motions.py",
+    ),
+    Mutation(
+        "the discriminator's gradient is penalised without the square",
+        "errors + self.gradient_penalty * jnp.square(gradient).sum()",
+        "errors + self.gradient_penalty * jnp.abs(gradient).sum()",
+        (PRIOR + "test_the_loss_is_least_squares_with_a_penalty_on_the_gradient_at_demonstrations",),
+        "extensions/imitation/motions.py",
+    ),
+    Mutation(
+        "the discriminator calls the policy's motions demonstrated",
+        "jnp.square(self._output(params, pair) + 1.0)",
+        "jnp.square(self._output(params, pair) - 1.0)",
+        (PRIOR + "test_the_discriminator_tells_demonstrations_from_the_policy",),
+        "extensions/imitation/motions.py",
+    ),
+    Mutation(
+        "every row of the policy meets the same demonstrated pair",
+        "demonstrated[jnp.minimum(index, len(demonstrated) - 1)]",
+        "demonstrated[jnp.zeros_like(index)]",
+        (PRIOR + "test_the_loss_is_least_squares_with_a_penalty_on_the_gradient_at_demonstrations",),
+        "extensions/imitation/motions.py",
+    ),
+    Mutation(
+        "demonstrated transitions lead from one episode to the next",
+        "        rows = np.flatnonzero(~ended[:-1])\n",
+        "        rows = rows[:-1]\n",
+        (PRIOR + "test_transitions_stay_inside_their_episode[False]",),
+        "imitation/demonstrations.py",
+    ),
+    Mutation(
+        "the discriminator reads the first numbers in place of those chosen",
+        "[..., np.asarray(one.places)]",
+        "[..., : len(one.places)]",
+        (PRIOR + "test_entries_of_a_dict_are_read_in_demonstrations_and_in_observations_alike",),
+        "extensions/imitation/motions.py",
+    ),
     Mutation(
         "the divergence of distillation is turned around",
         "where_rows(rows.batch.steps.valid, wanted, jax.lax.stop_gradient(own)).kl(own)",

@@ -92,8 +92,11 @@ VALUES = {
     # refused: tests/extensions/imitation/
     "distillation.teacher": "runs/none",
     "behaviour_cloning.demonstrations": "none.npz",
+    "motion_prior.demonstrations": "none.npz",
+    "motion_prior.entries": ["0"],
     "distillation.checksum": "0" * 64,
     "behaviour_cloning.checksum": "0" * 64,
+    "motion_prior.checksum": "0" * 64,
     "distillation.memory": ["float32[3]"],
     "actor_keys": ["actor"],
     "num_epochs": 3,

@@ -23,7 +23,7 @@ OPTIONAL = {
     "tic_tac_toe": "pettingzoo",
 }
 
-SHORTER = {"own_update": 20, "rollers": 25, "sweep": 24}  # iterations
+SHORTER = {"motion_prior": 120, "own_update": 20, "rollers": 25, "sweep": 24}  # iterations
 
 # Bounds of the results of `main`, below those observed; in comments the result of an untrained policy
 RESULTS = {
@@ -39,6 +39,8 @@ RESULTS = {
     "masked_actions": lambda score: score >= 2.0,  # 0.4; at most 3
     "match": lambda wins: min(wins.values()) >= 0.6,  # 0.48 between equals, with 4 % drawn
     "memory": lambda scores: scores["GRU"] >= 0.9 and abs(scores["NoMemory"]) <= 0.3,  # 0: guessing
+    # reward of the task, and distance from the recorded motion: 2 without the prior, 1 straight ahead
+    "motion_prior": lambda found: found["with"][0] >= 0.9 and found["with"][1] <= 0.6,
     "mpe": lambda scores: scores["central critic"] > -24.0,  # -35 and below
     "navigators": lambda share: share >= 0.5,
     "own_environment_gymnasium": lambda score: score >= 9.9,  # below 2; staying left pays 3

@@ -51,6 +51,11 @@ def cloned(env):
     return ppax.imitation.clone(env, {name: np.zeros(n, bool) for name, n in zip(names, shapes, strict=True)})
 
 
+def styled(env):
+    demos = {"observations": np.zeros((2, 3)), "terminations": np.zeros(2, bool)}
+    return ppax.imitation.motion_prior(env, demos | {"truncations": np.array([False, True])})
+
+
 def explained():
     return re.findall(r"(?m)^\| `(\w+)` \| \S", DOCS.read_text(encoding="utf-8"))
 
@@ -70,7 +75,7 @@ def names():
     found = set()
     for agent in AGENTS:
         found |= logged({"env": "Pendulum-v1", "agent": agent | {"network": {"hidden": [4]}}} | small)
-    for extension in (distilled, cloned):
+    for extension in (distilled, cloned, styled):
         found |= logged({"env": "Pendulum-v1", "agent": {"network": {"hidden": [4]}}} | small, extension)
     for world in ("Navigator-8", "rl8/MountainCar"):
         found |= logged({"env": world, "agent": {"network": {"hidden": [4]}}} | small)

@@ -87,6 +87,13 @@ def cloned(env):
     return ppax.imitation.clone(env, {"observations": np.stack(obs), "actions": np.stack(actions), **ends}, coef=0.1)
 
 
+def styled(env):
+    """Return a motion prior from random observations."""
+    obs = jax.tree.map(lambda *x: np.stack(x), *(env.observation_space.sample() for _ in range(3)))
+    ends = {"terminations": np.zeros(3, bool), "truncations": np.arange(3) == 2}
+    return ppax.imitation.motion_prior(env, {"observations": obs, **ends}, hidden=(4,), num_minibatches=2)
+
+
 AXES = {
     "loss": [
         {"ent_coef": 0.01},
@@ -150,7 +157,12 @@ AXES = {
         {"auxiliary": taught},
     ],
     "phase": [{}, {"phase": PPG(every=1, num_epochs=2)}, {"phase": PPG(every=2, num_epochs=1, rollouts=2)}],
-    "intrinsic": [{}, {"intrinsic": NOVELTY}, {"intrinsic": OwnCritic(NOVELTY, num_minibatches=2, hidden=(4,))}],
+    "intrinsic": [
+        {},
+        {"intrinsic": NOVELTY},
+        {"intrinsic": styled},
+        {"intrinsic": OwnCritic(NOVELTY, num_minibatches=2, hidden=(4,))},
+    ],
     "space": [{}, {"env": BOX}, {"env": RANGED}, {"env": HYBRID}],
 }
 EXTENSIONS = ("drip", "intrinsic", "auxiliary", "phase", "entropy")  # axes whose choices are extensions, in their order
@@ -200,8 +212,9 @@ def agent_of(case, axes=AXES):
         fields |= choices[choice]
     env = fields.pop("env")
     fields["network"] = fields.pop("memory")(network_of(env))
-    if inspect.isfunction(fields.get("auxiliary")):  # those with the environment's spaces
-        fields["auxiliary"] = fields["auxiliary"](env)
+    for name in ("auxiliary", "intrinsic"):
+        if inspect.isfunction(fields.get(name)):  # those with the environment's spaces
+            fields[name] = fields[name](env)
     extensions = [fields.pop(name) for name in EXTENSIONS if name in fields]
     controls = {name.removeprefix("kl."): fields.pop(name) for name in list(fields) if name.startswith("kl.")}
     extensions += [KLControl(**controls)] if controls else []

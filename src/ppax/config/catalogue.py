@@ -28,7 +28,7 @@ from ppax.extensions import (
     SelfPrediction,
     Symmetry,
 )
-from ppax.extensions.imitation import BehaviourCloning, Distillation, clone, distill
+from ppax.extensions.imitation import BehaviourCloning, Distillation, MotionPrior, clone, distill, motion_prior
 from ppax.loggers import MLflow, TensorBoard, WandB
 from ppax.networks import Composed, adapters, encoders, memories, modules, network
 from ppax.ppo import recompute
@@ -98,6 +98,7 @@ PARTS: dict[str, dict[str, type]] = {
         "next_observation": NextObservation,
         "distillation": Distillation,
         "behaviour_cloning": BehaviourCloning,
+        "motion_prior": MotionPrior,
     },
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt, "quantile": Quantile},
     "minibatch": {"shuffle": Shuffle, "shuffle_rows": ShuffleRows, "prioritised": Prioritised},
@@ -122,7 +123,12 @@ PARTS: dict[str, dict[str, type]] = {
 # their order by name
 ONE, LIST, TABLE, CHAIN = HOLDERS = ("slot", "slot_list", "slot_table", "slot_chain")
 # Constructors of the parts that are made for the spaces of an environment, which is their first argument.
-FROM_SPACES: dict[type, Callable[..., Any]] = {Composed: network, Distillation: distill, BehaviourCloning: clone}
+FROM_SPACES: dict[type, Callable[..., Any]] = {
+    Composed: network,
+    Distillation: distill,
+    BehaviourCloning: clone,
+    MotionPrior: motion_prior,
+}
 
 
 class Choices(dict[str, type]):

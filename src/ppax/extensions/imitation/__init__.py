@@ -1,7 +1,8 @@
-"""Imitation: extensions for distillation of a teacher policy, and for cloning of demonstrations."""
+"""Imitation: extensions for distillation of a teacher, for cloning of demonstrations, and for moving as in them."""
 
 from ppax.extensions.imitation.cloning import BehaviourCloning, clone
 from ppax.extensions.imitation.demonstrations import Demonstrations
 from ppax.extensions.imitation.distillation import Distillation, distill
+from ppax.extensions.imitation.motions import MotionPrior, motion_prior
 
-__all__ = ["BehaviourCloning", "Demonstrations", "Distillation", "clone", "distill"]
+__all__ = ["BehaviourCloning", "Demonstrations", "Distillation", "MotionPrior", "clone", "distill", "motion_prior"]

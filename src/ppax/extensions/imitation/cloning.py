@@ -21,7 +21,7 @@ from ppax.core.parts import PATH
 from ppax.core.types import ConfigError, PyTree, Scalar, number, part, static
 from ppax.distributions import Beta, Categorical, Factorised, Joint, Normal, SquashedNormal
 from ppax.distributions.boxes import along, centre_and_half
-from ppax.extensions.imitation.demonstrations import FIELD, LazyDemonstrations, read
+from ppax.extensions.imitation.demonstrations import FIELD, Demonstrations, LazyDemonstrations, read
 from ppax.ppo.extension import Extension, Rows, Terms
 
 REMEDY = 'demonstrations = "demos.npz"; in Python ppax.imitation.clone(env, demonstrations)'
@@ -47,7 +47,7 @@ class BehaviourCloning(Extension):
         "SHA-256 of the demonstrations, which ppax writes into the run file: others are refused", default=""
     )
     coef: Scalar = number("weight of the negative log-likelihood in the loss", default=1.0, low=0.0)
-    data: LazyDemonstrations | None = static("the demonstrations, as `clone` holds them", default=None)
+    data: LazyDemonstrations[Demonstrations] | None = static("the demonstrations, as `clone` holds them", default=None)
 
     def terms(self, rows: Rows) -> Terms:
         """Return coef * the negative log-likelihood of a demonstrated action for each row, [N]; each row draws one.

@@ -1,5 +1,7 @@
 """Demonstrations: arrays of observations, actions and episode ends, as Minari's, from memory or an .npz file.
 
+`read` returns observations with actions, `read_transitions` successive observations, for which no actions are needed.
+
 A file is data: it is read without pickle, and nothing in it is executed.
 """
 
@@ -10,8 +12,8 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import IO, Any, Generic, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -24,7 +26,8 @@ from ppax.envs.hosting.arrays import leaves_of
 from ppax.storage.zip_directory import require_short_directory
 
 FIELDS = ("observations", "actions", "terminations", "truncations")
-FIELD = "cloning.demonstrations"
+OF_TRANSITIONS = ("observations", "terminations", "truncations")
+FIELD = "demonstrations"
 ONE_ARRAY = b"\x93NUMPY"  # beginning of an .npy file
 DIRECTORY = 2**20  # bytes of the directory of an .npz file; an array takes 60
 SMALL, RATIO = 2**28, 100  # bytes that a file may unpack to in any case, and how many times its own size
@@ -50,15 +53,38 @@ class Demonstrations:
         return f"Demonstrations({self.size:,} steps, {self.checksum[:12]})"
 
 
-class LazyDemonstrations:
+class Transitions:
+    """Demonstrated pairs of successive observations [n, k], of k chosen numbers; equal checksums compare equal."""
+
+    def __init__(self, obs: np.ndarray, following: np.ndarray, checksum: str):
+        """Keep observations, those one step later, and their checksum."""
+        self.obs, self.following, self.checksum = obs, following, checksum
+        self.size = len(obs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Transitions) and self.checksum == other.checksum
+
+    def __hash__(self) -> int:
+        return hash(self.checksum)
+
+    def __repr__(self) -> str:
+        return f"Transitions({self.size:,} steps, {self.checksum[:12]})"
+
+
+Loaded = TypeVar("Loaded", Demonstrations, Transitions)
+
+
+class LazyDemonstrations(Generic[Loaded]):
     """Demonstrations known by their checksum and read at their first use. Equal checksums compare equal."""
 
-    def __init__(self, checksum: str, load: Callable[[], Demonstrations], loaded: Demonstrations | None = None):
+    def __init__(self, checksum: str, load: Callable[[], Loaded], loaded: Loaded | None = None):
         """Keep the demonstrations' checksum and `load`, the function that reads them.
 
         `loaded` are the demonstrations if they have been read already.
         """
-        self.checksum, self._load, self._loaded = checksum, load, loaded
+        self.checksum = checksum
+        self._load: Callable[[], Loaded] = load
+        self._loaded: Loaded | None = loaded
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LazyDemonstrations) and self.checksum == other.checksum
@@ -69,14 +95,14 @@ class LazyDemonstrations:
     def __repr__(self) -> str:
         return f"LazyDemonstrations({self.checksum[:12]})"
 
-    def rows(self) -> Demonstrations:
+    def rows(self) -> Loaded:
         """Return the demonstrations, which the first call reads; ConfigError where they have another checksum."""
         if self._loaded is None:
             self._loaded = self._load()
         if self._loaded.checksum != self.checksum:
             raise ConfigError(
                 f"{FIELD}: others than at the run's start (SHA-256 {self._loaded.checksum[:12]}, recorded "
-                f"{self.checksum[:12]}): put the first ones back, or remove cloning.checksum to go on with these"
+                f"{self.checksum[:12]}): put the first ones back, or remove the option checksum to go on with these"
             )
         return self._loaded
 
@@ -87,55 +113,128 @@ def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demons
     The array `observations` has one row for each action; it may also have the last observation of each episode, as in
     Minari.
     """
-    name = repr(source) if isinstance(source, str) else "the mapping"
-    arrays = _from_file(source) if isinstance(source, str) else _nested(source)
-    lacking = [key for key in FIELDS if key not in arrays]
-    if lacking:
-        raise ConfigError(
-            f"{FIELD}: {name} has no {lacking[0]}; must have {', '.join(FIELDS)}; it has {_listed(arrays)}"
-        )
-    ends = [_flags(arrays[key], key) for key in FIELDS[2:]]
-    steps = len(ends[0])
-    if steps == 0 or len(ends[1]) != steps:
-        raise ConfigError(f"{FIELD}: terminations has {steps} rows, truncations {len(ends[1])}; must be equal, above 0")
+    arrays = _arrays(source, FIELDS)
+    ended = _ends(arrays)
+    steps = len(ended)
     obs, actions = (
         _leaves(arrays[key], space, key) for key, space in zip(FIELDS[:2], (observation, action), strict=True)
     )
-    keep = _rows_of_actions(ends[0] | ends[1], len(obs[0][1]))
+    keep = _rows_of_actions(ended, len(obs[0][1]))
     obs = [(space, x[keep] if len(x) > steps else x, where) for space, x, where in obs]
     for space, x, where in (*obs, *actions):
         _require_fit(space, x, where, steps)
     columns = [np.ascontiguousarray(x.astype(_dtype(space))) for space, x, _ in (*obs, *actions)]
+    obs_tree, action_tree = _tree(observation, iter(columns)), _tree(action, iter(columns[len(obs) :]))
+    return Demonstrations(obs_tree, action_tree, _checksum(columns))
+
+
+def read_transitions(source: Any, chosen: Sequence[Chosen]) -> Transitions:
+    """Return the pairs of successive observations in an .npz file, or in a mapping of arrays; ConfigError unless valid.
+
+    `chosen` are the numbers of observations that are read. An array may also have these numbers alone, in their order.
+    Without the last observation of an episode, the episode has one pair fewer.
+    """
+    arrays = _arrays(source, OF_TRANSITIONS)
+    ended = _ends(arrays)
+    columns = [_chosen_columns(arrays["observations"], one) for one in chosen]
+    counts = {len(x) for x in columns}
+    if len(counts) != 1:
+        raise ConfigError(f"{FIELD}: observations have {sorted(counts)} rows; all arrays must have equally many")
+    obs = np.concatenate(columns, axis=1)
+    rows = _rows_of_actions(ended, len(obs))
+    if len(obs) == len(ended):
+        rows = np.flatnonzero(~ended[:-1])
+    if not len(rows):
+        raise ConfigError(f"{FIELD}: no episode has two observations; must have one at least")
+    before, after = (np.ascontiguousarray(x) for x in (obs[rows], obs[rows + 1]))
+    return Transitions(before, after, _checksum((before, after)))
+
+
+class Chosen(NamedTuple):
+    """Numbers of one array of observations: the array's name, shape, and the numbers' places in the flat array."""
+
+    name: str  # "camera/left" inside Dict and Tuple spaces; "" for an observation that is one array
+    shape: tuple[int, ...]
+    places: tuple[int, ...]
+
+
+def _chosen_columns(observations: Any, chosen: Chosen) -> np.ndarray:
+    """Return the chosen numbers of one array of demonstrated observations, float32 [m, k]."""
+    where = SEPARATOR.join(filter(None, ("observations", chosen.name)))
+    for key in filter(None, chosen.name.split(SEPARATOR)):
+        if not isinstance(observations, Mapping) or key not in observations:
+            raise ConfigError(f"{FIELD}: has no array {where}; observations have {_listed(observations)}")
+        observations = observations[key]
+    x = np.asarray(observations)
+    if x.dtype.kind not in "fiub":
+        raise ConfigError(f"{FIELD}: {where} is an array of {x.dtype}; must be one of numbers")
+    if x.shape[1:] == chosen.shape:
+        x = x.reshape(len(x), -1)[:, list(chosen.places)]
+    elif x.ndim != 2 or x.shape[1] != len(chosen.places):
+        whole, alone = ["n", *chosen.shape], ["n", len(chosen.places)]
+        text = "" if whole == alone else f" or, of the chosen entries alone, [{', '.join(map(str, alone))}]"
+        raise ConfigError(f"{FIELD}: {where} has shape {list(x.shape)}; must be [{', '.join(map(str, whole))}]{text}")
+    with np.errstate(over="ignore"):
+        x = x.astype(np.float32)
+    if not np.isfinite(x).all():
+        raise ConfigError(f"{FIELD}: {where} has a number that is not finite in float32")
+    return x
+
+
+def _arrays(source: Any, fields: Sequence[str]) -> dict[str, Any]:
+    """Return the arrays `fields` of an .npz file or a mapping, by name; ConfigError where one is missing."""
+    name = repr(source) if isinstance(source, str) else "the mapping"
+    arrays = _from_file(source, fields) if isinstance(source, str) else _nested(source, fields)
+    lacking = [key for key in fields if key not in arrays]
+    if lacking:
+        raise ConfigError(
+            f"{FIELD}: {name} has no {lacking[0]}; must have {', '.join(fields)}; it has {_listed(arrays)}"
+        )
+    return arrays
+
+
+def _ends(arrays: Mapping[str, Any]) -> np.ndarray:
+    """Return where episodes end, [n], from the arrays `terminations` and `truncations`."""
+    terminated, truncated = (_flags(arrays[key], key) for key in FIELDS[2:])
+    if not len(terminated) or len(truncated) != len(terminated):
+        raise ConfigError(
+            f"{FIELD}: terminations has {len(terminated)} rows, truncations {len(truncated)}; must be equal, above 0"
+        )
+    ended: np.ndarray = terminated | truncated
+    return ended
+
+
+def _checksum(arrays: Iterable[np.ndarray]) -> str:
+    """Return the SHA-256 of arrays, with their dtypes and shapes."""
     digest = hashlib.sha256()
-    for x in columns:
+    for x in arrays:
         digest.update(f"{x.dtype} {x.shape}".encode())
         digest.update(x.data)
-    obs_tree, action_tree = _tree(observation, iter(columns)), _tree(action, iter(columns[len(obs) :]))
-    return Demonstrations(obs_tree, action_tree, digest.hexdigest())
+    return digest.hexdigest()
 
 
-def _from_file(path: str) -> dict[str, Any]:
+def _from_file(path: str, fields: Sequence[str]) -> dict[str, Any]:
     """Return the arrays of an .npz file by name; ConfigError for a file that is none.
 
     An array with the name "a/b" is in a mapping "a" under "b". Arrays of Python objects are refused, as reading them
     could execute code.
     """
     if not os.path.isfile(path):
-        raise ConfigError(f"{FIELD} = {path!r}: is no file; must be an .npz file with {', '.join(FIELDS)}")
+        raise ConfigError(f"{FIELD} = {path!r}: is no file; must be an .npz file with {', '.join(fields)}")
     try:
         with open(path, "rb") as file:
             if file.read(len(ONE_ARRAY)) == ONE_ARRAY:
-                raise ConfigError(f"{FIELD} = {path!r}: one array; must be an .npz file with {', '.join(FIELDS)}")
-            names = _read_sizes(path, file)
+                raise ConfigError(f"{FIELD} = {path!r}: one array; must be an .npz file with {', '.join(fields)}")
+            names = _read_sizes(path, file, fields)
         with np.load(path, allow_pickle=False) as arrays:
-            return _nested({name: arrays[name] if _is_field(name) else np.zeros(0) for name in names})
+            return _nested({name: arrays[name] if _is_field(name, fields) else np.zeros(0) for name in names}, fields)
     except (OSError, zipfile.BadZipFile, zlib.error, struct.error, *untrusted.MALFORMED) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"{FIELD} = {path!r}: is no readable .npz file of plain arrays: {error}") from error
 
 
-def _read_sizes(path: str, file: IO[bytes]) -> list[str]:
+def _read_sizes(path: str, file: IO[bytes], fields: Sequence[str]) -> list[str]:
     """Return the names of the arrays in an .npz file; ConfigError where they would take too much memory.
 
     Too much is more than is free for reading them, or far more than the size of the file, as in a zip bomb.
@@ -146,7 +245,7 @@ def _read_sizes(path: str, file: IO[bytes]) -> list[str]:
     if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in entries):
         raise ConfigError(f"{FIELD} = {path!r}: is not compressed as NumPy does; save it by np.savez_compressed")
     sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in entries}
-    total, packed = sum(size for name, size in sizes.items() if _is_field(name)), os.path.getsize(path)
+    total, packed = sum(size for name, size in sizes.items() if _is_field(name, fields)), os.path.getsize(path)
     if total > max(SMALL, RATIO * packed):
         raise ConfigError(
             f"{FIELD} = {path!r}: its {packed:,} bytes unpack to {total:,}; must be at most {RATIO} times as many, or "
@@ -161,15 +260,15 @@ def _read_sizes(path: str, file: IO[bytes]) -> list[str]:
     return list(sizes)
 
 
-def _is_field(name: str) -> bool:
-    return name.partition(SEPARATOR)[0] in FIELDS
+def _is_field(name: str, fields: Sequence[str]) -> bool:
+    return name.partition(SEPARATOR)[0] in fields
 
 
-def _nested(arrays: Any) -> dict[str, Any]:
+def _nested(arrays: Any, fields: Sequence[str] = FIELDS) -> dict[str, Any]:
     """Return arrays by name, where an array "a/b" is in a mapping "a" under "b"; ConfigError unless given a mapping."""
     if not isinstance(arrays, Mapping):
         kind = type(arrays).__name__
-        raise ConfigError(f"{FIELD}: a {kind}; must be the path of an .npz file, or a mapping of {', '.join(FIELDS)}")
+        raise ConfigError(f"{FIELD}: a {kind}; must be the path of an .npz file, or a mapping of {', '.join(fields)}")
     out: dict[str, Any] = {}
     for name, x in arrays.items():
         key, _, rest = str(name).partition(SEPARATOR)

@@ -142,11 +142,12 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def parse_run(
     command: str, texts: Sequence[str], add: Adding | None = None, find: Callable[[str], Config] = config.find
 ) -> tuple[argparse.Namespace, Config]:
-    """Return the options of a command that takes a run, and the complete configuration of the run, from its arguments.
+    """Return the options of a command that trains or checks a run, and the run's complete configuration.
 
-    `add` adds the options that only this command has, `find` returns the configuration of the target. Settings that are
-    not given come from a preset or the defaults by the kind of environment; `options.begun` is a line on them, or "".
-    Raises ConfigError for unknown options and invalid values.
+    The command's target is an environment, a preset or a run file. `add` adds the options that only this command has,
+    `find` returns the configuration of the target. Settings that are not given come from a preset or from the defaults
+    for the kind of environment; `options.begun` is a line for the user that says from which, or "". Raises ConfigError
+    for unknown options and invalid values.
     """
     topic, arguments = split_help([one._replace(flag=dashed(one.flag)) for one in split_arguments(texts)])
     target = target_of(arguments)

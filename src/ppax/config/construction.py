@@ -44,10 +44,11 @@ CHECKSUM = "checksum"  # option beside a path: the sender of the configuration h
 
 
 def outside(config: Config) -> dict[str, Outside]:
-    """Return the paths and addresses that a configuration of a run names, by the dotted paths of their options.
+    """Return the files and addresses that a run's configuration would open or contact, by option, for the user's trust.
 
-    A local file is left out where a checksum stands beside its path: who wrote the configuration then has the file
-    already. Raises Untrusted, before anything is imported, for names of code that the user does not trust.
+    A local file whose checksum the configuration has is left out: the writer of the configuration knows its content
+    already, so that reading it gives nothing away. Raises Untrusted, before anything is imported, for names of code
+    that the user does not trust.
     """
     config = group_tables.with_inherited(config)
     return outside_values(dict(flatten(config)), options(config))

@@ -134,7 +134,10 @@ def _part(part: Any, choices: Choices, each: bool) -> Config:
 
 
 def _of_list(part: Any, choices: Choices, name: str) -> Config:
-    """Return the table of one part in the list `name`, such as a logger; ConfigError if no file can name its class."""
+    """Return the table for a run file of `part`, an entry of the list `name`, such as a logger.
+
+    `choices` are the classes with short names. Raises ConfigError for another class that has no import path.
+    """
     own = choices.name_of(part)
     if own not in choices and not imports.is_path(own):
         raise ConfigError(

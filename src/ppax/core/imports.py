@@ -113,10 +113,11 @@ def naming(arguments: Iterable[str]) -> Iterator[None]:
 
 
 def granted() -> tuple[list[str], list[str], list[str]]:
-    """Return what is trusted in this process: all names, those from the command line, and directories.
+    """Return what is trusted in this process: (names, names on the command line, directories of configuration files).
 
-    The directories are those of the configuration files that are read. In another process, `with trusting(first,
-    within=third), trusting(second, beside=True)` gives the same trust.
+    Names on the command line are among the first, too; of these, packages may also lie in the current directory. In
+    another process, `with trusting(names, within=directories), trusting(on_command_line, beside=True)` gives the same
+    trust.
     """
     return sorted(_trusted | _of_settings()), sorted(_beside), sorted(_holding)
 

@@ -120,7 +120,7 @@ class Torso(NamedTuple):
         return params | {name: inner for name, inner in optional.items() if inner}
 
     def initial_carry(self) -> PyTree:
-        """Return the recurrent state of the actor's or critic's memory at an episode's start; () without memory."""
+        """Return the recurrent state of this torso's memory at an episode's start; () without memory."""
         return self.memory.initial_carry(self.size())
 
     def encode(self, params: Params, obs: PyTree, dtype: Any) -> PyTree:

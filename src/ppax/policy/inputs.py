@@ -233,9 +233,11 @@ class Inputs:
         return element_of(self._spaces[group][1], (_shaped(x[place : place + 1], (), kind) for x, kind in own[group]))
 
     def _stack_masks(self, mask: Any, read: Read) -> dict[str, Any]:
-        """Return masks by group from a dict by agent; agents that are not in it may take every action.
+        """Return action masks by group from a dict of masks by agent.
 
-        Raises ConfigError where its agents are not those of `read`.
+        `read` are the observations, which say which agents are present. With groups, a present agent without a mask may
+        take every action. Raises ConfigError for a mask of an agent that is not present and, without groups, for a
+        present agent without a mask.
         """
         groups, given = set(self._spec.sizes), dict(mask) if isinstance(mask, dict) else None
         if given is None or (given.keys() != set(read.names) if not groups else not given.keys() <= set(read.names)):

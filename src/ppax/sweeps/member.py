@@ -85,9 +85,9 @@ def require_recorded(task: Task, path: Path, changing: Collection[str] = ()) -> 
 
 
 class MemberRun:
-    """Recording of a member (run) of a sweep in its run directory, which is that of an ordinary run.
+    """Recording of one member (run) of a sweep: it writes rows, checkpoints and films to the member's run directory.
 
-    It is closed together with the ExitStack that was passed to make it.
+    The directory has the layout of any run's. Its files are closed when the ExitStack given to the constructor closes.
     """
 
     def __init__(self, task: Task, path: Path, shapes: TrainState, stack: ExitStack, changing: Collection[str] = ()):

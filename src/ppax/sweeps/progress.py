@@ -20,10 +20,11 @@ class Counting(Protocol):
     """Protocol of objects that count the progress of a sweep's members (runs) while they train."""
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Count members (runs) as done up to iterations that need no training now: `reached`, by member's number.
+        """Advance members (runs) without training: `reached` has the iteration up to which each counts as done.
 
-        That is so in a resumed sweep, and for all iterations after the end of a member. `env_steps` are the steps that
-        members did in earlier processes, by number; they count once.
+        This is for iterations that were trained before a resume, and for those left when a member ends early. Members
+        are given by number. `env_steps` are their environment steps before the resume; a second call with steps of the
+        same member does not add them again.
         """
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
@@ -49,10 +50,11 @@ class Progress:
             self._console.begin(0)
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Count members (runs) as done up to iterations that need no training now: `reached`, by member's number.
+        """Advance members (runs) without training: `reached` has the iteration up to which each counts as done.
 
-        That is so in a resumed sweep, and for all iterations after the end of a member. `env_steps` are the steps that
-        members did in earlier processes, by number; they count once.
+        This is for iterations that were trained before a resume, and for those left when a member ends early. Members
+        are given by number. `env_steps` are their environment steps before the resume; a second call with steps of the
+        same member does not add them again.
         """
         for member, iteration in reached.items():
             self._done += max(0, iteration - self._reached.get(member, 0))

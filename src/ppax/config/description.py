@@ -24,7 +24,8 @@ from ppax.core.options import Config, check_limits, check_value, flatten, hints_
 from ppax.core.parts import Held, Table, name_of
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError
-from ppax.envs import Env, TimeLimit, require_native
+from ppax.envs import ActionFilter, Env, TimeLimit, require_native
+from ppax.envs.hosting.action_filter import FILTER
 from ppax.envs.imported import LIMIT
 from ppax.envs.wrappers import params
 from ppax.envs.wrappers.params import parameters, plain_value, value_at
@@ -215,9 +216,11 @@ def _of_part(env: Any) -> tuple[str, Config] | None:
     """
     while isinstance(env, (*params.AROUND, params.Randomised)):  # options of a run, and ranges among its env_params
         env = env.env
-    limit = {}
+    around: Config = {}  # parameters of wrappers that a run file puts around an environment, in this order
+    if isinstance(env, ActionFilter):
+        around, env = {FILTER: plain_value(env.action_filter)}, env.env
     if isinstance(env, TimeLimit):
-        limit, env = {LIMIT: plain_value(env.max_steps)}, env.env
+        around, env = around | {LIMIT: plain_value(env.max_steps)}, env.env
     path = imports.import_path(type(env))
     if path is None or not dataclasses.is_dataclass(env):
         return None
@@ -235,10 +238,10 @@ def _of_part(env: Any) -> tuple[str, Config] | None:
     others = {name: getattr(world, name) for name in fields if name not in {str(x.path[0]) for x in known.values()}}
     arguments = {name: as_data(x, _default_of(fields[name])) for name, x in others.items()}
     arguments = {name: x for name, x in arguments.items() if name in needed or not _equal(x, usual, name)}
-    if (limit and LIMIT in {*known, *fields}) or any(arguments.get(name) is ABSENT for name in needed):
+    if around.keys() & {*known, *fields} or any(arguments.get(name) is ABSENT for name in needed):
         return None
     arguments = {name: x for name, x in arguments.items() if x is not ABSENT}
-    return path, {name: plain_value(x) for name, x in changed.items()} | arguments | limit
+    return path, {name: plain_value(x) for name, x in changed.items()} | arguments | around
 
 
 def _default_of(field: dataclasses.Field[Any]) -> Any:

@@ -41,7 +41,7 @@ def require_filterable(observation_space: spaces.Space, action_space: spaces.Spa
 
 
 def filtered_space(observation_space: Any, action_space: Any) -> spaces.Space:
-    """Return the observation space with the filtered action: at the end of a vector, or as the entry ENTRY of a Dict."""
+    """Return the observation space with the filtered action: the end of a vector, or the entry ENTRY of a Dict."""
     dtype = observation_space.dtype if isinstance(observation_space, spaces.Box) else np.dtype(np.float32)
     low, high = (np.ravel(x).astype(dtype) for x in (action_space.low, action_space.high))
     if isinstance(observation_space, spaces.Dict):

@@ -164,10 +164,10 @@ def _number(value: Any) -> Any:
 def own_environment(env: Env) -> Config:
     """Return the options `env` and `env_params` that name a user's environment by import path; {} where none can.
 
-    A compiled environment must be a frozen dataclass, with or without `TimeLimit`. What the options lack, such as an
-    array in a field, is not noticed here, but by `run/python_objects.py`, which compares the objects. Host environments
-    must come from one class or function, or a `functools.partial` of one, and a run file must give back all its
-    arguments as they are.
+    A compiled environment must be a frozen dataclass, with or without `TimeLimit`, and `ActionFilter` around it. What
+    the options lack, such as an array in a field, is not noticed here, but by `run/python_objects.py`, which compares
+    the objects. Host environments must come from one class or function, or a `functools.partial` of one, and a run file
+    must give back all its arguments as they are.
     """
     if env.settings.by_name:
         return {}

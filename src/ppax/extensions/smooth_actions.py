@@ -31,7 +31,7 @@ from ppax.core.types import (
     part,
 )
 from ppax.distributions import Normal
-from ppax.distributions.boxes import centre_and_half
+from ppax.distributions.boxes import along, centre_and_half
 from ppax.ppo.batches import Following, following_in_episode
 from ppax.ppo.extension import After, Before, Extension, Learned, Rows, Terms, extras_of, name_of
 from ppax.ppo.forward import example_of, forward_sequences, step_shapes
@@ -110,7 +110,7 @@ class L2C2(Extension):
 
     name: str = dataclasses.field(default="l2c2", kw_only=True, metadata={"static": True, "named": True})
     policy_coef: Scalar | None = number(
-        "weight of the squared distance between the mean actions; none: off", default=0.3, low=0.0
+        "weight of the squared distance between the mean actions; none: off", default=1.0, low=0.0
     )
     value_coef: Scalar | None = number(
         "weight of the squared difference between the values V; none: off", default=None, low=0.0
@@ -201,7 +201,7 @@ def mean_action(distribution: Any) -> Array:
     mode = distribution.mode()
     action = mode if isinstance(distribution, Normal) else distribution.env_action(mode)
     rows = action.reshape(len(mode), -1).astype(jnp.float32)
-    return rows / half_widths(distribution, rows.shape[-1])
+    return rows / along(half_widths(distribution, rows.shape[-1]), rows.ndim)
 
 
 def half_widths(distribution: Any, size: int) -> np.ndarray:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from gymnasium import spaces
 from jax import Array
 
@@ -60,7 +61,8 @@ class ActionFilter(Wrapper):
         """Return the result of a step of the inner environment with the filtered action."""
         space: Any = self.env.action_space
         moved = state.filtered + self.action_filter * (jnp.asarray(action, jnp.float32) - state.filtered)
-        filtered = jnp.clip(moved, space.low, space.high)  # rounding may leave the Box
+        low, high = (np.broadcast_to(bound, moved.shape) for bound in (space.low, space.high))
+        filtered = jnp.clip(moved, low, high)  # rounding may leave the Box
         step = self.env.step(state.inner, filtered.astype(jnp.asarray(action).dtype), key)
         return step._replace(state=ActionFilterState(step.state, filtered), obs=self._observe(step.obs, filtered))
 

@@ -133,13 +133,8 @@ def measure(task: str, method: str, seeds: int, iterations: int) -> dict[str, An
     return found
 
 
-def middle(rows: list[list[float]]) -> np.ndarray:
-    """Return the mean over seeds of each value."""
-    return np.asarray(rows, float).mean(axis=1)
-
-
 def draw(results: dict[str, Any], task: str, name: str) -> None:
-    """Curves of each method over its values: mean return against mean change, with all seeds as points."""
+    """Curves of each method over its values: return against change, medians of the seeds, with all seeds as points."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -151,7 +146,7 @@ def draw(results: dict[str, Any], task: str, name: str) -> None:
             change, value = (np.asarray(found[sensors][key], float) for key in ("change", "return"))
             color = COLORS[method]
             axis.plot(change, value, ".", color=color, markersize=4, alpha=0.35)
-            x, y = change.mean(axis=1), value.mean(axis=1)
+            x, y = np.median(change, axis=1), np.median(value, axis=1)
             axis.plot(x, y, "o-" if len(x) > 1 else "s", color=color, markersize=5 if len(x) > 1 else 8, label=method)
             for one, at, up in zip(found["values"], x, y, strict=True):
                 if method != "without":
@@ -159,7 +154,7 @@ def draw(results: dict[str, Any], task: str, name: str) -> None:
         axis.set_title(f"{task}, {'noisy' if sensors == 'noisy' else 'exact'} sensors", fontsize=10)
         axis.set_xlabel("mean |a(t) - a(t-1)|, less is smoother")
         axis.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("mean return")
+    panels[0].set_ylabel("return")
     panels[0].legend(frameon=False, fontsize=9)
     figure.savefig(RESULTS / f"{name}.png", dpi=110)
 
@@ -185,12 +180,12 @@ def main() -> None:
         results[method] = found = measure(options.task, method, seeds, iterations)
         for i, value in enumerate(found["values"]):
             shown = {
-                sensors: {key: round(statistics.mean(x[i]), 3) for key, x in found[sensors].items()}
+                sensors: {key: round(statistics.median(x[i]), 3) for key, x in found[sensors].items()}
                 for sensors in ("noisy", "exact")
             }
             print(f"{method} {value:g}: {shown}", flush=True)
             if method != "without":
-                usual = statistics.mean(results["without"]["noisy"]["change"][0])
+                usual = statistics.median(results["without"]["noisy"]["change"][0])
                 ratios = [x / usual for x in found["noisy"]["change"][i]]
                 ends = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
                 bars.append(bar(f"{method} {value:g}", ends, None))

@@ -13,9 +13,8 @@ from gymnasium import spaces
 import ppax
 from ppax import config
 from ppax.cli import main
-from ppax.config.description import own_environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep
-from ppax.envs import ActionFilter, TimeLimit, VectorEnv, builtin
+from ppax.envs import ActionFilter
 from ppax.envs.wrappers.action_filter import action_filter
 from ppax.run.restore import load_run
 
@@ -183,7 +182,7 @@ def test_a_recorded_run_restores_it(tmp_path):
     assert loaded.env.action_filter == 0.25
     assert jax.tree.structure(loaded) == jax.tree.structure(env)
     assert run.policy().act(np.float32([1.0, 0.0, 0.0, 0.5])).shape == (1,)
-    more = ppax.resume(tmp_path / "run", total_steps=16, log=ppax.Log(console=False))
+    more = ppax.resume(tmp_path / "run", total_steps=16, console=False)
     whole = ppax.fit(agent, env, 16, num_steps=4, log=ppax.Log(console=False))
     for one, other in zip(*(jax.tree.leaves(x.state.actor.env_state) for x in (more, whole)), strict=True):
         np.testing.assert_array_equal(*(jax.random.key_data(x) if is_key(x) else x for x in (one, other)))
@@ -191,12 +190,6 @@ def test_a_recorded_run_restores_it(tmp_path):
 
 def is_key(x):
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
-def test_an_environment_of_ones_own_is_recorded_with_it():
-    env = VectorEnv(ActionFilter(TimeLimit(builtin.Pendulum(gravity=9.0), 50), 0.25), 2)
-    described = own_environment(env)["env_params"]
-    assert described == {"action_filter": 0.25, "max_steps": 50, "gravity": 9.0}
 
 
 def test_what_cannot_be_filtered_is_refused():

@@ -39,8 +39,10 @@ from ppax.envs.wrappers.params import is_range, refuse_lists, require_numbers, s
 SUCCESS = ("is_success",)  # entries of `info` that are logged by default
 SOURCES = "a function that makes one environment, a list of such functions, or a gymnasium.vector.VectorEnv"
 # errors that have a message of their own: of ppax, and of libraries that are not installed
-EXPLAINED = (ConfigError, ImportError, EnvError, error.DependencyNotInstalled, HeterogeneousAgents, NotFlattenable)
-EXPLAINED += (NotFiltered,)
+EXPLAINED = (
+    *(ConfigError, ImportError, EnvError, error.DependencyNotInstalled),
+    *(HeterogeneousAgents, NotFlattenable, NotFiltered),
+)
 SHARE = Option(f"env_params.{FILTER}", float, limits={"above": 0.0, "high": 1.0})  # of the new action
 
 

@@ -156,4 +156,11 @@ MUTATIONS = [
         (FILTER + "test_a_run_file_and_a_command_line_choose_it",),
         "hosting/spec.py",
     ),
+    Mutation(
+        "an evaluation with a filter of a policy that does not observe it",
+        "if FILTER in env_params and FILTER not in {*known, *settings.env_params}:",
+        "if False:",
+        (FILTER + "test_what_cannot_be_filtered_is_refused",),
+        "envs/making.py",
+    ),
 ]

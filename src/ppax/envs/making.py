@@ -169,7 +169,8 @@ def _grouped_on_host(env: HostEnv, players: Mapping[str, Sequence[int | str]]) -
 def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     """Return `env` with `env_params` (such as {"gravity": 12.0}) added to its own; the same object if it has them.
 
-    Raises ConfigError where `env` has no such parameter, and for host environments that were not made by name.
+    Raises ConfigError where `env` has no such parameter, for host environments that were not made by name, and for a
+    filter of actions where `env` has none.
     """
     settings = env.settings
     known = parameters(env.env) if isinstance(env, VectorEnv) else {}
@@ -177,6 +178,11 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     merged = params.merged(settings.env_params, env_params)
     if merged == settings.env_params:
         return env
+    if FILTER in env_params and FILTER not in {*known, *settings.env_params}:
+        raise ConfigError(
+            f"env_params.{FILTER}: {env.name} was made without a filter of actions, which would add the filtered "
+            f"action to its observations; train with one: [env_params] {FILTER} = 1.0 changes no action"
+        )
     if isinstance(env, VectorEnv) and adaptive_of(env):
         return with_schedule(other_params(without_ends(env), env_params), settings.schedule)
     if isinstance(env, VectorEnv) and (not settings.by_name or env_params.keys() <= known.keys()):

@@ -199,6 +199,9 @@ def test_what_cannot_be_filtered_is_refused():
         ppax.make("gymnasium/CartPole-v1", 2, env_params={"action_filter": 0.5})
     with pytest.raises(ConfigError, match=r"observations of Pixels are Box.*: make them a Dict"):
         action_filter(Pixels(), 0.5, "Pixels")
+    for name in ("Pendulum-v1", "gymnasium/Pendulum-v1"):  # an evaluation of a policy that does not observe it
+        with pytest.raises(ConfigError, match=r"was made without a filter .*; train with one: .* = 1\.0 changes no"):
+            ppax.envs.other_params(ppax.make(name, 2), {"action_filter": 0.5})
     twice = ActionFilter(Echo("dict"), 0.5)
     with pytest.raises(ConfigError, match="observations of Twice have an entry 'filtered_action' already"):
         action_filter(twice, 0.5, "Twice")

@@ -22,6 +22,7 @@ from ppax.networks.heads import head_for
 from ppax.networks.memories import GRU
 from ppax.ppo.batches import following_in_episode
 from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.normalization import update_obs_stats
 from ppax.training.collection import collect
 from support.worlds import QUICK, SGD
 
@@ -114,6 +115,9 @@ def test_the_spatial_loss_of_a_linear_policy(normalize_obs):
     env = VectorEnv(TimeLimit(builtin.Pendulum(), 50), 32)
     extension = CAPS(None, 1.0, noise_std=0.2)
     agent, learner, rollout = gathered(env, 64, (), extensions=(extension,), normalize_obs=normalize_obs)
+    if normalize_obs:  # those of a new learner change nothing
+        stats = update_obs_stats(learner.obs_stats, 3.0 * rollout.steps.obs, rollout.steps.valid)
+        learner = learner._replace(obs_stats=stats)
     loss = updated(agent, learner, rollout).metrics["caps_spatial_loss"]
     weights = np.linalg.norm(np.asarray(learner.params["policy"]["kernel"])[:, 0])
     np.testing.assert_allclose(loss, 0.2 * weights / HALF * np.sqrt(2 / np.pi), rtol=0.05)
@@ -134,8 +138,8 @@ def test_l2c2_of_a_linear_policy_and_a_linear_critic():
 def test_a_place_on_the_way_by_hand():
     obs = {"x": jnp.array([[1.0, 2.0], [3.0, 5.0]]), "kind": jnp.array([1, 2])}
     after = {"x": jnp.array([[3.0, 2.0], [3.0, 1.0]]), "kind": jnp.array([7, 8])}
-    between = on_the_way(obs, after, jnp.array([0.5, -0.25]))
-    np.testing.assert_allclose(between["x"], [[2.0, 2.0], [3.0, 6.0]])
+    between = on_the_way(obs, after, jnp.array([0.5, -1.0]))
+    np.testing.assert_allclose(between["x"], [[2.0, 2.0], [3.0, 9.0]])
     np.testing.assert_array_equal(between["kind"], [1, 2])
 
 
@@ -308,3 +312,32 @@ def test_the_next_observation_of_the_oracle_is_that_of_the_rollout():
     np.testing.assert_array_equal(after.known, rollout.steps.valid)
     known = np.asarray(after.known)
     np.testing.assert_array_equal(np.asarray(after.obs)[known], next_obs(rollout).astype(np.float32)[known])
+
+
+def test_environments_on_the_host_have_these_losses(tmp_path):
+    """Each iteration of a host environment that resets in the next step has losses and rates, and goes on."""
+    extensions = {"caps": {}, "l2c2": {"value_coef": 0.1}, "action_rate": {}}
+    options = {"num_envs": 2, "num_steps": 8, "agent": {"extensions": extensions, "minibatch": {"num_minibatches": 2}}}
+    options["agent"]["schedule"] = {"part": "constant"}
+    run = ppax.build("gymnasium/Pendulum-v1", total_steps=32, **options).fit(tmp_path / "run")
+    more = ppax.resume(tmp_path / "run", total_steps=48, console=False)
+    for row in (run.history[-1], more.history[-1]):
+        assert 0.0 < row["noiseless_action_rate"] < row["action_rate"] < row["action_jerk"]
+        assert min(row[f"caps_{kind}_loss"] for kind in ("temporal", "spatial")) > 0.0
+        assert min(row[f"l2c2_{kind}_loss"] for kind in ("policy", "value")) > 0.0
+    assert more.history[-1]["iteration"] == 3
+
+
+def test_each_group_has_its_own():
+    tables = {"prey": {"caps": {}, "action_rate": {}}, "hunter": {"l2c2": {}}}
+    places = {"prey": [0], "hunter": [1]}
+    groups = {name: {"players": places[name], "agent": {"extensions": own}} for name, own in tables.items()}
+    small = {"num_epochs": 1, "minibatch": {"num_minibatches": 1}, "network": {"hidden": [4]}}
+    agent, env, _ = config.build({"env": "Pursuit-2", "num_envs": 4, "groups": groups, "agent": small})
+    state = ppax.start(agent, env, 8, jax.random.key(0))
+    metrics = jax.jit(ppax.train, static_argnums=3, compiler_options=QUICK)(agent, env, state, 1).metrics
+    found = {name for name in metrics if name.startswith(("caps", "l2c2", "action"))}
+    assert found == {
+        *("caps_temporal_loss/prey", "caps_spatial_loss/prey", "l2c2_policy_loss/hunter"),
+        *("action_rate/prey", "action_jerk/prey"),
+    }

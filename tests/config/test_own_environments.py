@@ -12,7 +12,7 @@ import pytest
 import ppax
 from ppax import config
 from ppax.core import imports
-from ppax.envs import PartialView, TimeLimit, VectorEnv, host
+from ppax.envs import ActionFilter, PartialView, TimeLimit, VectorEnv, host
 from ppax.run import python_objects
 
 WORLDS = """
@@ -71,6 +71,11 @@ class Own(Line):
 @part
 class Arrays(Line):
     weights: jax.Array = None
+
+
+@part
+class Slide(Line):
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
 
 
 class Arm(gymnasium.Env):
@@ -145,6 +150,10 @@ def recorded(env):
 COMPILED = {
     "as it is": (lambda w: w.Line(), {}),
     "a time limit": (lambda w: TimeLimit(w.Line(), 20), {"max_steps": 20}),
+    "a filter of actions and a time limit": (
+        lambda w: ActionFilter(TimeLimit(w.Slide(stride=0.5), 9), 0.25),
+        {"stride": 0.5, "max_steps": 9, "action_filter": 0.25},
+    ),
     "numbers, a size, a tuple": (
         lambda w: TimeLimit(w.Line(stride=0.5, width=3, marks=(4, 5, 6)), 9),
         {"stride": 0.5, "width": 3, "marks": [4, 5, 6], "max_steps": 9},

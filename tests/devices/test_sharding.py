@@ -24,7 +24,8 @@ from support.worlds import Team
 
 
 @pytest.mark.parametrize(
-    "case", ["continuous", "memory", *(pytest.param(c, marks=pytest.mark.nightly) for c in ("discrete", "agents"))]
+    "case",
+    ["continuous", "memory", "smooth", *(pytest.param(c, marks=pytest.mark.nightly) for c in ("discrete", "agents"))],
 )
 def test_training_on_two_devices_equals_one(case):
     require_same(case, 2)

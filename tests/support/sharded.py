@@ -12,6 +12,7 @@ import ppax
 from ppax.devices.layout import Program
 from ppax.devices.platforms import rules
 from ppax.envs import VectorEnv
+from ppax.extensions import CAPS, L2C2, ActionRate
 from ppax.networks import mlp
 from ppax.ppo.critics import PopArt, Regression, TwoHot
 from ppax.ppo.minibatches import Shuffle
@@ -23,7 +24,7 @@ def make(case):
     if case == "agents":
         env = VectorEnv(Team(), 4)
     else:
-        env = ppax.make("CartPole-v1" if case != "continuous" else "Pendulum-v1", 4)
+        env = ppax.make("Pendulum-v1" if case in ("continuous", "smooth") else "CartPole-v1", 4)
     network = mlp(env, hidden=(16,))
     normalized = {"normalize_obs": True, "normalize_reward": True, "normalize_advantage": "rollout"}
     critics = {"continuous": PopArt(), "memory": TwoHot()}
@@ -33,6 +34,7 @@ def make(case):
         learning_rate=1e-3,
         seq_len=8 if case == "memory" else None,
         critic=critics.get(case, Regression()),
+        extensions=(CAPS(0.5, 0.5), L2C2(0.5, 0.5), ActionRate()) if case == "smooth" else (),
         **(normalized if case == "continuous" else {}),
     )
     return agent, env

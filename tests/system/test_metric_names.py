@@ -37,7 +37,11 @@ AGENTS = [
         "loss": {"dual_clip": 3.0},
         "extensions": {"kl_control": {"rate_target": 0.1}, "next_observation": {}},
     },
-    {"ent_coef": 0.01, "critic": {"part": "quantile"}, "extensions": {"entropy_target": {"target": 0.1}}},
+    {
+        "ent_coef": 0.01,
+        "critic": {"part": "quantile"},
+        "extensions": {"entropy_target": {"target": 0.1}, "caps": {}, "l2c2": {"value_coef": 0.1}, "action_rate": {}},
+    },
 ]
 
 

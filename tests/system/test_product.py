@@ -21,8 +21,11 @@ from ppax.devices import platforms
 from ppax.devices.layout import Program
 from ppax.envs import AdaptiveRanges, TimeLimit, VectorEnv, builtin, with_schedule
 from ppax.extensions import (
+    CAPS,
+    L2C2,
     PPG,
     RND,
+    ActionRate,
     EntropyTarget,
     FeatureNorm,
     HeldNoise,
@@ -218,6 +221,7 @@ def agent_of(case, axes=AXES):
     extensions = [fields.pop(name) for name in EXTENSIONS if name in fields]
     controls = {name.removeprefix("kl."): fields.pop(name) for name in list(fields) if name.startswith("kl.")}
     extensions += [KLControl(**controls)] if controls else []
+    extensions += [CAPS(), L2C2(value_coef=0.1), ActionRate()] if env is BOX else []  # of one Box alone
     extensions += [HeldNoise(3)] if env is BOX and not isinstance(fields["network"], Leaky) else []
     fields["extensions"] = tuple(extensions)
     agent = ppax.PPO(**{name: value for name, value in fields.items() if "." not in name})

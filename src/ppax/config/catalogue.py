@@ -16,8 +16,11 @@ from ppax.core.options import check_limits, options_of
 from ppax.core.parts import Table
 from ppax.core.protocols import MadeForSpaces
 from ppax.extensions import (
+    CAPS,
+    L2C2,
     PPG,
     RND,
+    ActionRate,
     EntropyTarget,
     FeatureNorm,
     HeldNoise,
@@ -94,6 +97,9 @@ PARTS: dict[str, dict[str, type]] = {
         "held_noise": HeldNoise,
         "feature_norm": FeatureNorm,
         "symmetry": Symmetry,
+        "caps": CAPS,
+        "l2c2": L2C2,
+        "action_rate": ActionRate,
         "self_prediction": SelfPrediction,
         "next_observation": NextObservation,
         "distillation": Distillation,

@@ -24,7 +24,8 @@ from ppax.core.options import Config, check_limits, check_value, flatten, hints_
 from ppax.core.parts import Held, Table, name_of
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError
-from ppax.envs import Env, TimeLimit, require_native
+from ppax.envs import ActionFilter, Env, TimeLimit, require_native
+from ppax.envs.hosting.action_filter import FILTER
 from ppax.envs.imported import LIMIT
 from ppax.envs.wrappers import params
 from ppax.envs.wrappers.params import parameters, plain_value, value_at
@@ -166,10 +167,10 @@ def _number(value: Any) -> Any:
 def own_environment(env: Env) -> Config:
     """Return the options `env` and `env_params` that name a user's environment by import path; {} where none can.
 
-    A compiled environment must be a frozen dataclass, with or without `TimeLimit`. What the options lack, such as an
-    array in a field, is not noticed here, but by `run/python_objects.py`, which compares the objects. Host environments
-    must come from one class or function, or a `functools.partial` of one, with arguments that are unchanged after they
-    were written to a run file and read again.
+    A compiled environment must be a frozen dataclass, with or without `TimeLimit`, and `ActionFilter` around it. What
+    the options lack, such as an array in a field, is not noticed here, but by `run/python_objects.py`, which compares
+    the objects. Host environments must come from one class or function, or a `functools.partial` of one, with arguments
+    that are unchanged after they were written to a run file and read again.
     """
     if env.settings.by_name:
         return {}
@@ -218,9 +219,11 @@ def _of_part(env: Any) -> tuple[str, Config] | None:
     """
     while isinstance(env, (*params.AROUND, params.Randomised)):  # options of a run, and ranges among its env_params
         env = env.env
-    limit = {}
+    around: Config = {}  # parameters of wrappers that a run file puts around an environment, in this order
+    if isinstance(env, ActionFilter):
+        around, env = {FILTER: plain_value(env.action_filter)}, env.env
     if isinstance(env, TimeLimit):
-        limit, env = {LIMIT: plain_value(env.max_steps)}, env.env
+        around, env = around | {LIMIT: plain_value(env.max_steps)}, env.env
     path = imports.import_path(type(env))
     if path is None or not dataclasses.is_dataclass(env):
         return None
@@ -238,10 +241,10 @@ def _of_part(env: Any) -> tuple[str, Config] | None:
     others = {name: getattr(world, name) for name in fields if name not in {str(x.path[0]) for x in known.values()}}
     arguments = {name: as_data(x, _default_of(fields[name])) for name, x in others.items()}
     arguments = {name: x for name, x in arguments.items() if name in needed or not _equal(x, usual, name)}
-    if (limit and LIMIT in {*known, *fields}) or any(arguments.get(name) is ABSENT for name in needed):
+    if around.keys() & {*known, *fields} or any(arguments.get(name) is ABSENT for name in needed):
         return None
     arguments = {name: x for name, x in arguments.items() if x is not ABSENT}
-    return path, {name: plain_value(x) for name, x in changed.items()} | arguments | limit
+    return path, {name: plain_value(x) for name, x in changed.items()} | arguments | around
 
 
 def _default_of(field: dataclasses.Field[Any]) -> Any:

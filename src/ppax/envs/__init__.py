@@ -21,6 +21,7 @@ from ppax.envs.sensors import lidar, lidar_rays
 from ppax.envs.settings import ARGUMENTS, TIMEOUT, VECTORIZATIONS, EnvSettings
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import PoolResets, VectorEnv
+from ppax.envs.wrappers.action_filter import ActionFilter
 from ppax.envs.wrappers.agent_groups import Group, Grouped
 from ppax.envs.wrappers.clip_actions import ClipActions
 from ppax.envs.wrappers.time import ActionRepeat, TimeLimit
@@ -34,6 +35,7 @@ __all__ = [
     "SUITES",
     "TIMEOUT",
     "VECTORIZATIONS",
+    "ActionFilter",
     "ActionRepeat",
     "AdaptiveRanges",
     "ClipActions",

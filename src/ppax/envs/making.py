@@ -19,6 +19,7 @@ from ppax.envs import builtin, imported
 from ppax.envs.adaptive_ranges import adaptive_of, with_ends, without_ends
 from ppax.envs.builtin.navigator import CROWD
 from ppax.envs.curriculum import check_schedule, values_at
+from ppax.envs.hosting.action_filter import FILTER
 from ppax.envs.hosting.faults import close_all
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import TIMEOUT, EnvSettings, checked_clip, checked_num_envs
@@ -27,6 +28,7 @@ from ppax.envs.suites import registry
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import PoolResets, VectorEnv, fresh_resets
 from ppax.envs.wrappers import agent_groups, params
+from ppax.envs.wrappers.action_filter import action_filter
 from ppax.envs.wrappers.clip_actions import clip_actions as clipped_to
 from ppax.envs.wrappers.params import by_short_name, parameters, unknown_parameter
 from ppax.envs.wrappers.time import ActionRepeat, TimeLimit
@@ -169,7 +171,8 @@ def _grouped_on_host(env: HostEnv, players: Mapping[str, Sequence[int | str]]) -
 def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     """Return `env` with `env_params` (such as {"gravity": 12.0}) added; `env` itself if it has these already.
 
-    Raises ConfigError where `env` has no such parameter, and for host environments that were not made by name.
+    Raises ConfigError where `env` has no such parameter, for host environments that were not made by name, and for a
+    filter of actions where `env` has none.
     """
     settings = env.settings
     known = parameters(env.env) if isinstance(env, VectorEnv) else {}
@@ -177,6 +180,11 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     merged = params.merged(settings.env_params, env_params)
     if merged == settings.env_params:
         return env
+    if FILTER in env_params and FILTER not in {*known, *settings.env_params}:
+        raise ConfigError(
+            f"env_params.{FILTER}: {env.name} was made without a filter of actions, which would add the filtered "
+            f"action to its observations; train with one: [env_params] {FILTER} = 1.0 changes no action"
+        )
     if isinstance(env, VectorEnv) and adaptive_of(env):
         return with_schedule(other_params(without_ends(env), env_params), settings.schedule)
     if isinstance(env, VectorEnv) and (not settings.by_name or env_params.keys() <= known.keys()):
@@ -247,7 +255,7 @@ def _on_host(name: str, num_envs: int, settings: EnvSettings) -> HostEnv:
     suite, _, env_id = name.partition("/")
     settings = dataclasses.replace(settings, env_params=params.nested(settings.env_params))
     if suite != "gymnasium":
-        params.refuse_drawn(name, settings.env_params)
+        params.refuse_drawn(name, {key: x for key, x in settings.env_params.items() if key != FILTER})
     _refuse_compiled_only(name, settings)
     for view in ("agent_ids", "central_critic"):
         if getattr(settings, view) and suite != "pettingzoo":
@@ -274,11 +282,14 @@ def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
         return _native(name, num_envs, settings, single, imported.needed(found))
     settings = dataclasses.replace(settings, env_params=tables)
     _refuse_compiled_only(name, settings)
-    given = imported.arguments(found, name, params.first_values(tables))
-    drawn = {key: value for key, value in tables.items() if params.is_range(value)}
+    added = tables.keys() & {FILTER} - imported.parameters_of(found).keys()  # no argument, but a wrapper around it
+    own = {key: value for key, value in tables.items() if key not in added}
+    given = imported.arguments(found, name, params.first_values(own))
+    drawn = {key: value for key, value in own.items() if params.is_range(value)}
     fixed = {key: value for key, value in given.items() if key not in drawn}
     make = partial(found, **fixed) if fixed else found
-    env = host(make, num_envs, name, **settings.of_host(), env_params=drawn)
+    by_host = drawn | {key: tables[key] for key in added}
+    env = host(make, num_envs, name, **settings.of_host() | {"env_params": by_host})
     return dataclasses.replace(env, made=settings)
 
 
@@ -291,8 +302,19 @@ def _limited(single: Single, options: Mapping[str, Any]) -> Environment:
     return env if imported.LIMIT in parameters(env) else TimeLimit(env, 1)
 
 
+def _filtered(name: str, single: Single, options: Mapping[str, Any]) -> Environment:
+    """Return the environment that `single(options)` makes, inside an ActionFilter unless it has this parameter already.
+
+    The share of the new action is set afterwards, from `env_params`. `name` is that of the environment.
+    """
+    env = single(options)
+    return env if FILTER in parameters(env) else action_filter(env, 1.0, name)
+
+
 def _native(name: str, num_envs: int, settings: EnvSettings, single: Single, needed: Sequence[str] = ()) -> VectorEnv:
     settings.refuse(("vectorization", "timeout", "info_metrics"), f"{name} is stepped inside the compiled program")
+    if FILTER in settings.env_params:
+        single = partial(_filtered, name, single)
     inner = _with_params(name, settings.env_params, single, needed)
     settings = dataclasses.replace(settings, env_params=by_short_name(settings.env_params, parameters(inner)))
     suite = name.partition("/")[0]

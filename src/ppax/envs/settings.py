@@ -11,6 +11,7 @@ import numpy as np
 
 from ppax.core.options import Option, check_value
 from ppax.core.types import ConfigError
+from ppax.envs.hosting.action_filter import FILTER
 
 VECTORIZATIONS = ("sync", "async", "ray")
 TIMEOUT = 60.0  # seconds
@@ -48,8 +49,13 @@ class EnvSettings:
         return {"env": self.env} | {name: x for name, x in self.arguments().items() if (name, x) != ("schedule", None)}
 
     def of_host(self) -> dict[str, Any]:
-        """Return these settings as keyword arguments of `host`; `num_envs` and `env_params` are left out."""
-        return {name: value for name, value in self.arguments().items() if name not in NATIVE}
+        """Return these settings as keyword arguments of `host`, without `num_envs`.
+
+        Of `env_params` it has the filter of actions alone: the others are arguments of the environment's constructor.
+        """
+        own = {name: value for name, value in self.env_params.items() if name == FILTER}
+        given = {name: value for name, value in self.arguments().items() if name not in NATIVE}
+        return given | ({"env_params": own} if own else {})
 
     def check(self) -> None:
         """Raise ConfigError for numbers out of range, and a vectorization that is unknown or not available here.

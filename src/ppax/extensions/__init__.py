@@ -10,14 +10,18 @@ from ppax.extensions.ppg import PPG
 from ppax.extensions.predictions import NextObservation, SelfPrediction
 from ppax.extensions.reward_spreading import RewardSpreading
 from ppax.extensions.rnd import RND, mean_reward
+from ppax.extensions.smooth_actions import CAPS, L2C2, ActionRate
 from ppax.extensions.symmetry import Symmetry
 from ppax.ppo.batches import Following, following, following_in_episode
 from ppax.ppo.extension import Acted, After, Before, Choice, Extension, Learned, Observed, Rows, Terms
 
 __all__ = [
+    "CAPS",
+    "L2C2",
     "PPG",
     "RND",
     "Acted",
+    "ActionRate",
     "After",
     "Before",
     "Choice",

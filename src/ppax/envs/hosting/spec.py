@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from gymnasium import Env, error, spaces
 
+from ppax.core.options import Option, check_value
 from ppax.core.types import ConfigError
+from ppax.envs.hosting.action_filter import FILTER, HostActionFilter, NotFiltered
 from ppax.envs.hosting.arrays import HostSpec, mask_form, sample_allowed
 from ppax.envs.hosting.conventions import METHODS, REMEDY, SharedEnv, new_adapted, unread, wrappers_of
 from ppax.envs.hosting.domain_randomisation import DomainRandomisation
@@ -32,12 +34,16 @@ from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings, checked_num_envs
 from ppax.envs.stagger import no_limit
 from ppax.envs.wrappers.agent_groups import own_limit, without_number
-from ppax.envs.wrappers.params import refuse_lists, require_numbers, split_ranges
+from ppax.envs.wrappers.params import is_range, refuse_lists, require_numbers, split_ranges
 
 SUCCESS = ("is_success",)  # entries of `info` that are logged by default
 SOURCES = "a function that makes one environment, a list of such functions, or a gymnasium.vector.VectorEnv"
 # errors that have a message of their own: of ppax, and of libraries that are not installed
-EXPLAINED = (ConfigError, ImportError, EnvError, error.DependencyNotInstalled, HeterogeneousAgents, NotFlattenable)
+EXPLAINED = (
+    *(ConfigError, ImportError, EnvError, error.DependencyNotInstalled),
+    *(HeterogeneousAgents, NotFlattenable, NotFiltered),
+)
+SHARE = Option(f"env_params.{FILTER}", float, limits={"above": 0.0, "high": 1.0})  # of the new action
 
 
 @contextlib.contextmanager
@@ -111,9 +117,31 @@ def with_params(
     the constructor or the first reset of an environment raises an exception, and ConfigError for invalid parameters.
     """
     name = name or getattr(factories[0], "__name__", "the environment")
-    if not made.env_params and set_params is None:
+    given = dict(made.env_params)
+    share = given.pop(FILTER, None) if not any(FILTER in _arguments_of(one) for one in factories) else None
+    if given or set_params is not None:
+        factories = _with_arguments(factories, given, set_params)
+    if share is not None:
+        ends = _share(share)
+        factories = _wrapped(factories, lambda one: partial(HostActionFilter, one, ends))
+    try:
         return with_spec(factories, made, name)
-    fixed, ranges = split_ranges(made.env_params)
+    except NotFiltered as found:
+        raise ConfigError(str(found)) from None
+    except EnvError as failed:
+        if not given or not isinstance(failed.cause, TypeError):
+            raise
+        raise ConfigError(f"env_params {', '.join(given)}: {failed.cause}") from failed.cause
+
+
+def _with_arguments(
+    factories: list[Factory], given: Mapping[str, Any], set_params: Callable[[Any, dict[str, float]], None] | None
+) -> list[Factory]:
+    """Return functions that make environments with the parameters `given`, of which those with a range are drawn.
+
+    `set_params(env, numbers)`, if given, puts the parameters into an environment. Raises ConfigError for invalid ones.
+    """
+    fixed, ranges = split_ranges(given)
     for one in factories:
         refuse_lists(fixed, one)
         require_numbers(ranges, _defaults_of(one))
@@ -122,12 +150,17 @@ def with_params(
     factories = _wrapped(factories, lambda one: partial(one, **fixed))
     if ranges:
         factories = _wrapped(factories, lambda one: partial(DomainRandomisation, one, ranges, set_params))
-    try:
-        return with_spec(factories, made, name)
-    except EnvError as failed:
-        if not isinstance(failed.cause, TypeError):
-            raise
-        raise ConfigError(f"env_params {', '.join(made.env_params)}: {failed.cause}") from failed.cause
+    return factories
+
+
+def _share(value: Any) -> tuple[float, float]:
+    """Return the lowest and the highest share of the new action in the filtered one, from its value in `env_params`.
+
+    Raises ConfigError for a value or range that is invalid.
+    """
+    ends = split_ranges({FILTER: value})[1][FILTER] if is_range(value) else (value, value)
+    low, high = (check_value(SHARE, end) for end in ends)
+    return low, high
 
 
 def _wrapped(factories: list[Factory], wrap: Callable[[Factory], Any]) -> list[Factory]:
@@ -139,13 +172,17 @@ def _wrapped(factories: list[Factory], wrap: Callable[[Factory], Any]) -> list[F
     return [made[id(one)] for one in factories]
 
 
-def _defaults_of(factory: Factory) -> dict[str, Any]:
-    """Return the defaults of a function's arguments by name; {} for one whose signature Python does not know."""
+def _arguments_of(factory: Factory) -> Mapping[str, inspect.Parameter]:
+    """Return a function's arguments by name; {} for one whose signature Python does not know."""
     try:
-        given = inspect.signature(factory).parameters
+        return inspect.signature(factory).parameters
     except (TypeError, ValueError):  # a class in C
         return {}
-    return {name: x.default for name, x in given.items() if x.default is not x.empty}
+
+
+def _defaults_of(factory: Factory) -> dict[str, Any]:
+    """Return the defaults of a function's arguments by name, of those that have one."""
+    return {name: x.default for name, x in _arguments_of(factory).items() if x.default is not x.empty}
 
 
 def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tuple[list[Factory], HostSpec]:

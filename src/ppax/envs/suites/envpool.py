@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from ppax.core.types import ConfigError
+from ppax.envs.hosting.action_filter import FILTER
 from ppax.envs.hosting.host_env import HostEnv, host_vector
 from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.suites.registry import known, library
@@ -81,5 +83,7 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT) -> HostEnv
     Raises ConfigError for an unknown id and ImportError, naming the extra to install, without EnvPool.
     """
     settings.refuse(("vectorization", "timeout", "action_repeat", "stagger"), "EnvPool steps its environments itself")
+    if FILTER in settings.env_params:
+        raise ConfigError(f"env_params.{FILTER}: EnvPool steps its environments itself; leave it out")
     make = partial(EnvPoolVector, known("envpool", env_id, ids()))
     return host_vector(make, make(num_envs), f"envpool/{env_id}", settings=settings)

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from ppax.core.types import ConfigError, PyTree
+from ppax.envs.hosting.action_filter import FILTER
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv
 from ppax.envs.settings import EnvSettings
@@ -73,7 +74,8 @@ def load(suite: str, env_id: str, options: Mapping[str, Any] | None = None, *arg
 
 def load_host(suite: str, env_id: str, num_envs: int, settings: EnvSettings) -> HostEnv:
     """Return `num_envs` environments `env_id` of a suite on the host. Errors as in `load`."""
-    return dataclasses.replace(load(suite, env_id, settings.env_params, num_envs, settings), made=settings)  # type: ignore[no-any-return]
+    options = {name: value for name, value in settings.env_params.items() if name != FILTER}  # that is a wrapper
+    return dataclasses.replace(load(suite, env_id, options, num_envs, settings), made=settings)  # type: ignore[no-any-return]
 
 
 def require_adapted(env: object) -> None:

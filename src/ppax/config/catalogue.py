@@ -18,6 +18,7 @@ from ppax.core.protocols import MadeForSpaces
 from ppax.extensions import (
     PPG,
     RND,
+    CriticWarmup,
     EntropyTarget,
     FeatureNorm,
     HeldNoise,
@@ -28,7 +29,7 @@ from ppax.extensions import (
     SelfPrediction,
     Symmetry,
 )
-from ppax.extensions.imitation import BehaviourCloning, Distillation, clone, distill
+from ppax.extensions.imitation import BehaviourCloning, ByTask, ByValue, Distillation, clone, distill
 from ppax.loggers import MLflow, TensorBoard, WandB
 from ppax.networks import Composed, adapters, encoders, memories, modules, network
 from ppax.ppo import recompute
@@ -98,7 +99,9 @@ PARTS: dict[str, dict[str, type]] = {
         "next_observation": NextObservation,
         "distillation": Distillation,
         "behaviour_cloning": BehaviourCloning,
+        "critic_warmup": CriticWarmup,
     },
+    "selection": {"task": ByTask, "value": ByValue},
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt, "quantile": Quantile},
     "minibatch": {"shuffle": Shuffle, "shuffle_rows": ShuffleRows, "prioritised": Prioritised},
     "recompute": {"never": recompute.Never, "epoch": recompute.Epoch, "minibatch": recompute.Minibatch},

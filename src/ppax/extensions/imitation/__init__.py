@@ -1,7 +1,8 @@
-"""Imitation: extensions for distillation of a teacher policy, and for cloning of demonstrations."""
+"""Imitation: extensions for distillation of teacher policies, and for cloning of demonstrations."""
 
 from ppax.extensions.imitation.cloning import BehaviourCloning, clone
 from ppax.extensions.imitation.demonstrations import Demonstrations
 from ppax.extensions.imitation.distillation import Distillation, distill
+from ppax.extensions.imitation.selection import ByTask, ByValue
 
-__all__ = ["BehaviourCloning", "Demonstrations", "Distillation", "clone", "distill"]
+__all__ = ["BehaviourCloning", "ByTask", "ByValue", "Demonstrations", "Distillation", "clone", "distill"]

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -277,7 +278,7 @@ class Teacher:
 
         Without a `policy`, it is read from the path `source` at its first use.
         """
-        self.source, self.checksum, self.memory, self._wanted, self.policy = source, checksum, memory, wanted, policy
+        self.source, self.checksum, self.memory, self.wanted, self.policy = source, checksum, memory, wanted, policy
         # two policies of Python may have equal weights and other activations
         structure = "" if source else jax.tree.structure(policy.agent)
         self._key: Hashable = (checksum, structure, wanted.entry, str(wanted.observation))
@@ -328,8 +329,8 @@ class Teacher:
     def _seen(self, obs: PyTree, lead: tuple[int, ...]) -> PyTree:
         """Return the teacher's observation [*lead, ...] of that of the student's environment."""
         assert self.policy is not None  # `_read` has read it
-        student = entry_at(self._wanted.observation, self._wanted.entry, "")[1]
-        own = follow_path(obs, self._wanted.entry)
+        student = entry_at(self.wanted.observation, self.wanted.entry, "")[1]
+        own = follow_path(obs, self.wanted.entry)
         return seen_by_teacher(own, student, self.policy.spec.observation_space, lead)
 
     def _carry(self, agent: Any, memory: PyTree) -> PyTree:
@@ -341,8 +342,8 @@ class Teacher:
         Recorded are its checksum and the arrays of its memory.
         """
         if self.policy is None:
-            policy = _checked(_loaded(self.source, self._wanted.field), self.source, self._wanted)
-            _require_same(self._wanted.field, self.source, self.checksum, checksum_of(policy))
+            policy = _checked(_loaded(self.source, self.wanted.field), self.source, self.wanted)
+            _require_same(self.wanted.field, self.source, self.checksum, checksum_of(policy))
             if teacher_memory(policy) != self.memory:
                 raise ConfigError(
                     f"distillation.memory = {list(self.memory)}: the teacher {self.source!r} has "
@@ -403,7 +404,7 @@ class Teachers:
         needs = select.needs_value
         taught = [one.follow(mine, obs, first, action_mask, needs) for one, mine in zip(self.each, own, strict=True)]
         values = _stacked([one.value for one in taught]) if needs else None
-        index = jax.vmap(jax.vmap(select))(obs, values)
+        index = jax.vmap(jax.vmap(partial(select, space=self._space)))(obs, values)
         distribution = _selected(index, [one.distribution for one in taught])
         return Taught(distribution, tuple(array for one in taught for array in one.memory))
 
@@ -422,12 +423,17 @@ class Teachers:
         if len(acted) == 1:
             return acted[0]
         values = _stacked([one.value for one in acted]) if select.needs_value else None
-        index = jax.vmap(select)(obs, values)
+        index = jax.vmap(partial(select, space=self._space))(obs, values)
         return TeacherActed(
             tuple(array for one in acted for array in one.memory),
             _selected(index, [one.distribution for one in acted]),
             _selected(index, [one.action for one in acted]),
         )
+
+    @property
+    def _space(self) -> spaces.Space:
+        """Observation space of the student's environment."""
+        return self.each[0].wanted.observation
 
     def _memories(self, memory: PyTree) -> list[tuple[Array, ...]]:
         """Return the memory of each teacher, from the arrays of all."""

@@ -31,11 +31,11 @@ class Selection(Protocol):
     def check(self, observation: spaces.Space, teachers: Sequence[Any]) -> None:
         """Raise ConfigError where the rule does not fit the student's observation space or the teachers (policies)."""
 
-    def __call__(self, obs: PyTree, values: Array | None) -> Array:
+    def __call__(self, obs: PyTree, values: Array | None, space: spaces.Space) -> Array:
         """Return the index [] of the teacher for one step, from 0 to K - 1.
 
-        `obs` is the observation of the student's environment, `values` [K] is V of each teacher's critic, or None if
-        the rule does not need it.
+        `obs` is the observation of the student's environment, an element of `space`; `values` [K] is V of each
+        teacher's critic, or None if the rule does not need it.
         """
 
 
@@ -82,9 +82,12 @@ class ByTask:
         if width > 1:
             _require_as_many(width, teachers, where)
 
-    def __call__(self, obs: PyTree, values: Array | None) -> Array:
+    def __call__(self, obs: PyTree, values: Array | None, space: spaces.Space) -> Array:
         """Return the task's number, counted from 0: of a Discrete entry, a one-hot vector, or one number."""
+        space = entry_at(space, self.entry, f"{FIELD}.entry")[1]
         x = jnp.ravel(follow_path(obs, self.entry))
+        if isinstance(space, spaces.Discrete):
+            return (x[0] - int(space.start)).astype(jnp.int32)
         x = x[np.array(self.columns)] if self.columns else x
         return jnp.argmax(x) if x.size > 1 else jnp.round(x[0]).astype(jnp.int32)
 
@@ -120,7 +123,7 @@ class ByValue:
                 f"that their V has units of its own and cannot be compared; give the factor of each in {FIELD}.scales"
             )
 
-    def __call__(self, obs: PyTree, values: Array | None) -> Array:
+    def __call__(self, obs: PyTree, values: Array | None, space: spaces.Space) -> Array:
         """Return the index of the highest V; of equal ones the first."""
         assert values is not None
         scales = jnp.stack([jnp.float32(x) for x in self.scales]) if self.scales else jnp.float32(1.0)

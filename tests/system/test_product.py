@@ -23,6 +23,7 @@ from ppax.envs import AdaptiveRanges, TimeLimit, VectorEnv, builtin, with_schedu
 from ppax.extensions import (
     PPG,
     RND,
+    CriticWarmup,
     EntropyTarget,
     FeatureNorm,
     HeldNoise,
@@ -78,6 +79,12 @@ def apart(network):
 def taught(env):
     """Return the distillation of a policy with random weights."""
     return ppax.imitation.distill(env, policy_of(ppax.PPO(network_of(env)), env), coef=0.1)
+
+
+def taught_by_two(env):
+    """Return the distillation of the better of two policies, by the values of their critics."""
+    each = [policy_of(ppax.PPO(network_of(env)), env), policy_of(ppax.PPO(stacked(network_of(env))), env)]
+    return ppax.imitation.distill(env, teachers=each, select=ppax.imitation.ByValue(), coef=0.1)
 
 
 def cloned(env):
@@ -139,6 +146,7 @@ AXES = {
         {"optimizer": Adam()},
         {"optimizer": SGD(momentum=0.9), "learning_rate": 0.03},
         {"optimizer": Optax(optax.lion, b1=0.9)},
+        {"optimizer": ActorCritic(), "warmup": CriticWarmup(0.0)},
         {"optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0), "max_grad_norm": None},
     ],
     "drip": [{}, {"drip": RewardSpreading(0.5)}],
@@ -147,13 +155,21 @@ AXES = {
         {"auxiliary": SelfPrediction(hidden=(4,))},
         {"auxiliary": NextObservation(hidden=(4,))},
         {"auxiliary": FeatureNorm()},
+        {"auxiliary": taught_by_two},
         {"auxiliary": taught},
     ],
     "phase": [{}, {"phase": PPG(every=1, num_epochs=2)}, {"phase": PPG(every=2, num_epochs=1, rollouts=2)}],
     "intrinsic": [{}, {"intrinsic": NOVELTY}, {"intrinsic": OwnCritic(NOVELTY, num_minibatches=2, hidden=(4,))}],
     "space": [{}, {"env": BOX}, {"env": RANGED}, {"env": HYBRID}],
 }
-EXTENSIONS = ("drip", "intrinsic", "auxiliary", "phase", "entropy")  # axes whose choices are extensions, in their order
+EXTENSIONS = (
+    "drip",
+    "intrinsic",
+    "auxiliary",
+    "phase",
+    "entropy",
+    "warmup",
+)  # axes whose choices are extensions, in their order
 # of networks without memory and of plain minibatches alone
 MIRRORS = {ENV: Symmetry((-1, -2, -3, -4), (2, 1)), BOX: Symmetry((1, -2, -3), (-1,), mirror_coef=0.5)}
 WITHOUT_MEMORY = {name: AXES[name] for name in AXES if name not in ("memory", "auxiliary", "space")} | {

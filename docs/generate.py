@@ -234,6 +234,7 @@ def extensions() -> list[str]:
     """Sections of all extensions, each under the name that its table has by default."""
     from ppax import config
     from ppax.config.catalogue import PARTS
+    from ppax.core import parts
 
     lines = [
         f"## {EXTENSIONS}",
@@ -252,6 +253,13 @@ def extensions() -> list[str]:
         ]
         rows = table(direct, f"{place}.") if direct else ["No options."]
         lines += [f"### `[{place}]`", "", in_python(cls), "", *rows, ""]
+        for field, kind in parts.slots(cls).items():
+            for name, inner_cls in PARTS[kind].items() if kind != "extension" else ():  # extensions have sections
+                above = f"{place}.{field}."
+                known = config.options(nested(f"{place}.{field}", {"part": name}))
+                own = [o for o in known if o.path.startswith(above) and not o.path.endswith(".part")]
+                rows = table(own, above) if own else ["No options."]
+                lines += [f'### `[{above[:-1]}]`, `part = "{name}"`', "", in_python(inner_cls), "", *rows, ""]
     return lines
 
 

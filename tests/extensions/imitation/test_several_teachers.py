@@ -2,6 +2,8 @@
 
 import dataclasses
 import shutil
+import tomllib
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ import pytest
 
 import ppax
 from ppax import config
+from ppax.cli.main import main
 from ppax.core.types import ConfigError
 from ppax.devices.layout import Program
 from ppax.envs import VectorEnv, grouped, host
@@ -216,7 +219,7 @@ def test_teachers_with_other_distributions_are_refused():
         jax.eval_shape(lambda state: ppax.train(agent, env, state, 1), state)
 
 
-def test_a_run_file_names_its_teachers_and_a_resume_reads_them_again(tmp_path, monkeypatch):
+def test_a_run_file_names_its_teachers_and_a_resume_reads_them_again(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     ppax.trust("support")
     plan = {"env": "support.teachers:Entries", "num_envs": 4, "num_steps": 8}
@@ -235,6 +238,14 @@ def test_a_run_file_names_its_teachers_and_a_resume_reads_them_again(tmp_path, m
     assert list(described["memory"]) == ["1: float32[3]", "1: float32[3]"]
     assert described["teacher"] == ""
     assert described["select"] == {"part": "task", "entry": "task", "columns": []}
+
+    typed = ["--agent.extensions.distillation.teachers", "a", "b", "--agent.extensions.distillation.select", "task"]
+    typed += ["--agent.extensions.distillation.select.entry", "task", "--num-envs", "4", "--num-steps", "8"]
+    capsys.readouterr()
+    assert main(["train", plan["env"], *typed, "--trust", "support", "--dry-run"]) == 0
+    printed = tomllib.loads(capsys.readouterr().out)["agent"]["extensions"]["distillation"]
+    assert printed["select"] == {"part": "task", "entry": "task", "columns": []}
+    assert [Path(one).name for one in printed["teachers"]] == ["a", "b"]
 
     whole = ppax.fit(student, env, 96, num_steps=8, run_dir="whole", log=QUIET)
     stop = {"callbacks": [lambda state, row: row["iteration"] >= 1]}

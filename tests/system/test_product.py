@@ -77,11 +77,6 @@ def apart(network):
 
 
 def taught(env):
-    """Return the distillation of a policy with random weights."""
-    return ppax.imitation.distill(env, policy_of(ppax.PPO(network_of(env)), env), coef=0.1)
-
-
-def taught_by_two(env):
     """Return the distillation of the better of two policies, by the values of their critics."""
     each = [policy_of(ppax.PPO(network_of(env)), env), policy_of(ppax.PPO(stacked(network_of(env))), env)]
     return ppax.imitation.distill(env, teachers=each, select=ppax.imitation.ByValue(), coef=0.1)
@@ -146,8 +141,11 @@ AXES = {
         {"optimizer": Adam()},
         {"optimizer": SGD(momentum=0.9), "learning_rate": 0.03},
         {"optimizer": Optax(optax.lion, b1=0.9)},
-        {"optimizer": ActorCritic(), "warmup": CriticWarmup(0.0)},
-        {"optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0), "max_grad_norm": None},
+        {
+            "optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0),
+            "max_grad_norm": None,
+            "warmup": CriticWarmup(0.0),
+        },
     ],
     "drip": [{}, {"drip": RewardSpreading(0.5)}],
     "auxiliary": [
@@ -155,7 +153,6 @@ AXES = {
         {"auxiliary": SelfPrediction(hidden=(4,))},
         {"auxiliary": NextObservation(hidden=(4,))},
         {"auxiliary": FeatureNorm()},
-        {"auxiliary": taught_by_two},
         {"auxiliary": taught},
     ],
     "phase": [{}, {"phase": PPG(every=1, num_epochs=2)}, {"phase": PPG(every=2, num_epochs=1, rollouts=2)}],
@@ -249,7 +246,15 @@ def test_a_choice_sets_its_fields():
     control = next(one for one in agent.extensions if isinstance(one, KLControl))
     assert (agent.critic.value_clip, agent.critic.huber_delta, control.target_kl) == (0.2, 1.0, 1e-4)
     classes = [type(one) for one in agent.extensions]
-    assert classes == [RewardSpreading, OwnCritic, ppax.imitation.Distillation, PPG, EntropyTarget, KLControl]
+    assert classes == [
+        RewardSpreading,
+        OwnCritic,
+        ppax.imitation.Distillation,
+        PPG,
+        EntropyTarget,
+        CriticWarmup,
+        KLControl,
+    ]
 
 
 def marked(cases, every):

@@ -40,6 +40,7 @@ COMMANDS = {
     "predecessors": "python benchmarks/predecessors.py",
     "multi_agent": "python benchmarks/multi_agent.py",
     "fine_tuning": "python benchmarks/fine_tuning.py",
+    "teachers": "python benchmarks/teachers.py",
     "stagger": "python benchmarks/stagger.py",
     "motion_prior": "python benchmarks/motion_prior.py",
     "smooth_actions": "python benchmarks/smooth_actions.py",
@@ -63,6 +64,7 @@ TITLES = {
     "predecessors": "On the predecessors' environments",
     "multi_agent": "Many agents",
     "fine_tuning": "Fine-tuning",
+    "teachers": "Teachers",
     "stagger": "Staggered first episodes",
     "motion_prior": "Adversarial motion priors",
     "smooth_actions": "Smooth actions",
@@ -236,6 +238,7 @@ def extensions() -> list[str]:
     """Sections of all extensions, each under the name that its table has by default."""
     from ppax import config
     from ppax.config.catalogue import PARTS
+    from ppax.core import parts
 
     lines = [
         f"## {EXTENSIONS}",
@@ -254,6 +257,13 @@ def extensions() -> list[str]:
         ]
         rows = table(direct, f"{place}.") if direct else ["No options."]
         lines += [f"### `[{place}]`", "", in_python(cls), "", *rows, ""]
+        for field, kind in parts.slots(cls).items():
+            for name, inner_cls in PARTS[kind].items() if kind != "extension" else ():  # extensions have sections
+                above = f"{place}.{field}."
+                known = config.options(nested(f"{place}.{field}", {"part": name}))
+                own = [o for o in known if o.path.startswith(above) and not o.path.endswith(".part")]
+                rows = table(own, above) if own else ["No options."]
+                lines += [f'### `[{above[:-1]}]`, `part = "{name}"`', "", in_python(inner_cls), "", *rows, ""]
     return lines
 
 

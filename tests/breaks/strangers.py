@@ -101,7 +101,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a checksum stands for trust in a server",
-        "return bool(values.get(checksum)) and not imports.REMOTE.match(str(values[place]))",
+        "return bool(values.get(checksum)) and not remote",
         "return bool(values.get(checksum))",
         (NAMES + "test_a_checksum_stands_for_trust_in_a_local_file_alone",),
         "config/construction.py",

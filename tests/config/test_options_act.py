@@ -98,6 +98,12 @@ VALUES = {
     "behaviour_cloning.checksum": "0" * 64,
     "motion_prior.checksum": "0" * 64,
     "distillation.memory": ["float32[3]"],
+    "distillation.teachers": ["runs/none", "runs/other"],
+    "distillation.teacher_obs": ["privileged"],
+    "select.entry": "none",
+    "select.columns": [0],
+    "select.scales": [1.0],
+    "critic_warmup.steps": 9.0,
     "actor_keys": ["actor"],
     "num_epochs": 3,
     "num_minibatches": 4,
@@ -139,6 +145,7 @@ BESIDE = {
     "entropy_target.target": {"ent_coef": 0.01},
     "entropy_target.rate": {"ent_coef": 0.01, "extensions.entropy_target.target": 0.5},
     "optimizer.nesterov": {"optimizer.momentum": 0.5},
+    "critic_warmup.steps": {"optimizer.part": "actor_critic"},
 }
 
 

@@ -128,6 +128,8 @@ def test_a_checksum_stands_for_trust_in_a_local_file_alone():
         found = config.outside_values({place: source, "agent.extensions.distillation.checksum": "0" * 64}, known)
         assert (place in found) == asked, source
         assert place in config.outside_values({place: source, "agent.extensions.distillation.checksum": ""}, known)
+        several = {f"{place}s": ["/runs/y", source], "agent.extensions.distillation.checksum": "0 1"}
+        assert (f"{place}s.1" in config.outside_values(several, known)) == asked, source
 
 
 @pytest.mark.parametrize("text", ["a/b", r"a\b", "~", "here.xml", "http://x"])

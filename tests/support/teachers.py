@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 import ppax
-from ppax.core.types import EnvReset, EnvStep, part
+from ppax.core.types import EnvReset, EnvStep, part, static
 from ppax.networks.memories import GRU
 from ppax.policy.spec import spec_of
 
@@ -80,3 +80,84 @@ class HostRecall(gymnasium.Env):
     def step(self, action):
         self.time += 1
         return np.zeros(2, np.float32), float(action == self.cue), self.time >= 4, False, {}
+
+
+@part
+class Entries:
+    """Random numbers in each entry of a Dict observation; four steps an episode, of which the task stays the same.
+
+    The entry "task" is a number from 5 on, "pixels" an image; the reward is the action that is the task's, from 0.
+    """
+
+    names: tuple[str, ...] = static("entries of the observation", default=("seen", "privileged", "task"))
+    tasks: int = static("number of tasks", default=2)
+    num_agents = None
+    action_space = spaces.Discrete(3)
+
+    @property
+    def observation_space(self):
+        every = {
+            "seen": spaces.Box(-9.0, 9.0, (2,), np.float32),
+            "privileged": spaces.Box(-9.0, 9.0, (3,), np.float32),
+            "secret": spaces.Box(-9.0, 9.0, (1,), np.float32),
+            "pixels": spaces.Box(0, 255, (8, 8, 1), np.uint8),
+            "task": spaces.Discrete(self.tasks, start=5),
+            "onehot": spaces.Box(0.0, 1.0, (self.tasks,), np.float32),
+            "vector": spaces.Box(-9.0, 9.0, (2 + self.tasks + 1,), np.float32),
+            "inner": spaces.Dict(task=spaces.Discrete(self.tasks)),
+        }
+        return spaces.Dict({name: every[name] for name in self.names})
+
+    def _observe(self, task, key):
+        seen, privileged, secret, pixels = (jax.random.fold_in(key, i) for i in range(4))
+        hot = jax.nn.one_hot(task, self.tasks)
+        numbers = jax.random.normal(seen, (2,))
+        every = {
+            "seen": numbers,
+            "privileged": jax.random.normal(privileged, (3,)),
+            "secret": jax.random.normal(secret, (1,)),
+            "pixels": jax.random.randint(pixels, (8, 8, 1), 0, 256).astype(jnp.uint8),
+            "task": task + 5,
+            "onehot": hot,
+            "vector": jnp.concatenate([numbers, hot, task.astype(jnp.float32)[None]]),
+            "inner": {"task": task},
+        }
+        return {name: every[name] for name in self.names}
+
+    def reset(self, key):
+        task_key, key = jax.random.split(key)
+        task = jax.random.randint(task_key, (), 0, self.tasks)
+        return EnvReset((jnp.int32(0), task), self._observe(task, key))
+
+    def step(self, state, action, key):
+        time, task = state
+        reward = (action == task).astype(jnp.float32)
+        return EnvStep((time + 1, task), self._observe(task, key), reward, time >= 3, jnp.bool_(False))
+
+
+class HostEntries(gymnasium.Env):
+    """Entries in Python, with the entries that the student sees, the privileged ones and the task."""
+
+    observation_space, action_space = Entries().observation_space, Entries.action_space
+
+    def _observe(self):
+        numbers = self.np_random.normal(size=5).clip(-9.0, 9.0).astype(np.float32)
+        return {"seen": numbers[:2], "privileged": numbers[2:], "task": np.int64(self.task + 5)}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time, self.task = 0, int(self.np_random.integers(2))
+        return self._observe(), {}
+
+    def step(self, action):
+        self.time += 1
+        return self._observe(), float(action == self.task), self.time >= 4, False, {}
+
+
+def always(env, action) -> ppax.Policy:
+    """Policy with weights of 0 that takes `action` with a logit of 40, whatever it observes; its V is 0."""
+    agent = ppax.PPO(ppax.networks.network(env, hidden=()))
+    learner = jax.device_get(agent.init(env.observation_space, jax.random.key(0)))
+    params = jax.tree.map(np.zeros_like, learner.params)
+    params["policy"]["bias"] = 40.0 * np.eye(int(env.action_space.n), dtype=np.float32)[action]
+    return ppax.Policy(agent, learner._replace(params=params), spec_of(agent, env, None, {}))

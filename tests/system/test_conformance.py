@@ -16,6 +16,7 @@ from ppax.config.catalogue import choices_of
 from ppax.core import protocols, types, unknown_names
 from ppax.core.parts import slot_chains, slot_lists, slots
 from ppax.envs import BUILTIN, ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv, builtin
+from ppax.extensions.imitation.selection import Selection
 from ppax.networks import encoders, heads, mlp
 from ppax.networks.encoders import Encoder
 from ppax.networks.memories.memory import MemoryPart
@@ -38,6 +39,7 @@ SLOTS = {
     "advantage": protocols.Advantage,
     "loss": protocols.Loss,
     "extension": ppax.Extension,
+    "selection": Selection,
     "recompute": Recompute,
     "critic": protocols.Critic,
     "minibatch": protocols.Minibatches,

@@ -53,6 +53,7 @@ RESULTS = {
     "own_network_nnx": lambda score: score >= 60.0,
     "own_parts": lambda length: length <= 5.5,  # untrained 10 and more; the shortest way takes 5
     "own_update": lambda scores: min(scores.values()) >= 100.0,  # 22 without training
+    "privileged_teacher": lambda scores: min(scores.values()) >= 20.0,  # of 24 doors; untrained below 1
     "pursuit": lambda shares: all(0.0 < share <= 1.0 for share in shares),  # prey and hunters learn against each other
     "rollers": lambda returns: returns[0] < 2.0 and returns[1] >= 4.0,  # before and after training
     "serve_mlflow": lambda length: length >= 150.0,  # 9

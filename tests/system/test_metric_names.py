@@ -35,7 +35,7 @@ AGENTS = [
     {
         "optimizer": {"part": "actor_critic"},
         "loss": {"dual_clip": 3.0},
-        "extensions": {"kl_control": {"rate_target": 0.1}, "next_observation": {}},
+        "extensions": {"kl_control": {"rate_target": 0.1}, "next_observation": {}, "critic_warmup": {"steps": 9}},
     },
     {
         "ent_coef": 0.01,

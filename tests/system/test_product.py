@@ -26,6 +26,7 @@ from ppax.extensions import (
     PPG,
     RND,
     ActionRate,
+    CriticWarmup,
     EntropyTarget,
     FeatureNorm,
     HeldNoise,
@@ -79,8 +80,9 @@ def apart(network):
 
 
 def taught(env):
-    """Return the distillation of a policy with random weights."""
-    return ppax.imitation.distill(env, policy_of(ppax.PPO(network_of(env)), env), coef=0.1)
+    """Return the distillation of the better of two policies, by the values of their critics."""
+    each = [policy_of(ppax.PPO(network_of(env)), env), policy_of(ppax.PPO(stacked(network_of(env))), env)]
+    return ppax.imitation.distill(env, teachers=each, select=ppax.imitation.ByValue(), coef=0.1)
 
 
 def cloned(env):
@@ -149,7 +151,11 @@ AXES = {
         {"optimizer": Adam()},
         {"optimizer": SGD(momentum=0.9), "learning_rate": 0.03},
         {"optimizer": Optax(optax.lion, b1=0.9)},
-        {"optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0), "max_grad_norm": None},
+        {
+            "optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0),
+            "max_grad_norm": None,
+            "warmup": CriticWarmup(0.0),
+        },
     ],
     "drip": [{}, {"drip": RewardSpreading(0.5)}],
     "auxiliary": [
@@ -168,7 +174,14 @@ AXES = {
     ],
     "space": [{}, {"env": BOX}, {"env": RANGED}, {"env": HYBRID}],
 }
-EXTENSIONS = ("drip", "intrinsic", "auxiliary", "phase", "entropy")  # axes whose choices are extensions, in their order
+EXTENSIONS = (
+    "drip",
+    "intrinsic",
+    "auxiliary",
+    "phase",
+    "entropy",
+    "warmup",
+)  # axes whose choices are extensions, in their order
 # of networks without memory and of plain minibatches alone
 MIRRORS = {ENV: Symmetry((-1, -2, -3, -4), (2, 1)), BOX: Symmetry((1, -2, -3), (-1,), mirror_coef=0.5)}
 WITHOUT_MEMORY = {name: AXES[name] for name in AXES if name not in ("memory", "auxiliary", "space")} | {
@@ -250,7 +263,15 @@ def test_a_choice_sets_its_fields():
     control = next(one for one in agent.extensions if isinstance(one, KLControl))
     assert (agent.critic.value_clip, agent.critic.huber_delta, control.target_kl) == (0.2, 1.0, 1e-4)
     classes = [type(one) for one in agent.extensions]
-    assert classes == [RewardSpreading, OwnCritic, ppax.imitation.Distillation, PPG, EntropyTarget, KLControl]
+    assert classes == [
+        RewardSpreading,
+        OwnCritic,
+        ppax.imitation.Distillation,
+        PPG,
+        EntropyTarget,
+        CriticWarmup,
+        KLControl,
+    ]
 
 
 def marked(cases, every):

@@ -21,6 +21,7 @@ from ppax.extensions import (
     PPG,
     RND,
     ActionRate,
+    CriticWarmup,
     EntropyTarget,
     FeatureNorm,
     HeldNoise,
@@ -31,7 +32,16 @@ from ppax.extensions import (
     SelfPrediction,
     Symmetry,
 )
-from ppax.extensions.imitation import BehaviourCloning, Distillation, MotionPrior, clone, distill, motion_prior
+from ppax.extensions.imitation import (
+    BehaviourCloning,
+    ByTask,
+    ByValue,
+    Distillation,
+    MotionPrior,
+    clone,
+    distill,
+    motion_prior,
+)
 from ppax.loggers import MLflow, TensorBoard, WandB
 from ppax.networks import Composed, adapters, encoders, memories, modules, network
 from ppax.ppo import recompute
@@ -105,7 +115,9 @@ PARTS: dict[str, dict[str, type]] = {
         "distillation": Distillation,
         "behaviour_cloning": BehaviourCloning,
         "motion_prior": MotionPrior,
+        "critic_warmup": CriticWarmup,
     },
+    "selection": {"task": ByTask, "value": ByValue},
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt, "quantile": Quantile},
     "minibatch": {"shuffle": Shuffle, "shuffle_rows": ShuffleRows, "prioritised": Prioritised},
     "recompute": {"never": recompute.Never, "epoch": recompute.Epoch, "minibatch": recompute.Minibatch},

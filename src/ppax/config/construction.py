@@ -75,7 +75,8 @@ def outside_values(values: Mapping[str, Any], known: Iterable[Option]) -> dict[s
 def _identified(place: str, values: Mapping[str, Any]) -> bool:
     """Return True if the value at `place`, among `values` by dotted path, is a local path with a checksum beside it."""
     checksum = f"{place.rpartition('.')[0]}.{CHECKSUM}"
-    return bool(values.get(checksum)) and not imports.REMOTE.match(str(values[place]))
+    remote = any(imports.REMOTE.match(text) for _, text in _texts(values[place], place))
+    return bool(values.get(checksum)) and not remote
 
 
 def require_asked_options(config: Config, *tables: str) -> None:

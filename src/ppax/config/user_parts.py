@@ -25,6 +25,7 @@ METHODS: dict[str, tuple[str, ...]] = {kind: methods for kind, (methods, _) in C
     "memory": ("init", "output_size", "initial_carry", "project_in", "scan", "project_out"),
     "optimizer": ("__call__", "elementwise"),
     "extension": ("before", "terms", "after"),
+    "selection": ("needs_value", "check", "__call__"),
     "logger": ("require", "open", "stores"),
     "search": ("check", "next_after", "decide"),
 }

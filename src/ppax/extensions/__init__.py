@@ -1,6 +1,7 @@
 """Extensions of PPO, one in each file: optional features. Their base class, with its hooks, is in ppo/extension.py."""
 
 from ppax.core.types import ExtensionState
+from ppax.extensions.critic_warmup import CriticWarmup
 from ppax.extensions.entropy_target import EntropyTarget
 from ppax.extensions.feature_norm import FeatureNorm
 from ppax.extensions.held_noise import HeldNoise
@@ -25,6 +26,7 @@ __all__ = [
     "After",
     "Before",
     "Choice",
+    "CriticWarmup",
     "EntropyTarget",
     "Extension",
     "ExtensionState",

@@ -1,8 +1,19 @@
-"""Imitation: extensions for distillation of a teacher, for cloning of demonstrations, and for moving as in them."""
+"""Imitation: extensions for distillation of teachers, for cloning of demonstrations, and for moving as in them."""
 
 from ppax.extensions.imitation.cloning import BehaviourCloning, clone
 from ppax.extensions.imitation.demonstrations import Demonstrations
 from ppax.extensions.imitation.distillation import Distillation, distill
 from ppax.extensions.imitation.motions import MotionPrior, motion_prior
+from ppax.extensions.imitation.selection import ByTask, ByValue
 
-__all__ = ["BehaviourCloning", "Demonstrations", "Distillation", "MotionPrior", "clone", "distill", "motion_prior"]
+__all__ = [
+    "BehaviourCloning",
+    "ByTask",
+    "ByValue",
+    "Demonstrations",
+    "Distillation",
+    "MotionPrior",
+    "clone",
+    "distill",
+    "motion_prior",
+]

@@ -1,6 +1,7 @@
-"""Distillation: an extension in which a student follows a teacher's action distributions.
+"""Distillation: an extension in which a student follows the action distributions of a teacher, or of several.
 
-It learns in its own states, or with DAgger also in those to which the teacher's actions lead.
+It learns in its own states, or with DAgger also in those to which the teacher's actions lead. A teacher may read
+entries of the observation that the student's actor does not see, such as privileged state.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +23,11 @@ from jax import Array
 
 from ppax.arrays.sequences import where_rows, zero_rows
 from ppax.core.imports import Untrusted
-from ppax.core.parts import PATH
+from ppax.core.parts import PATH, slot
 from ppax.core.types import ConfigError, ExtensionState, Key, PyTree, Rollout, Scalar, number, part, static
+from ppax.envs.hosting.arrays import leaves_of
+from ppax.extensions.imitation.selection import ByTask, Selection
+from ppax.extensions.imitation.views import entry_at, follow_path, require_entries, seen_by_teacher
 from ppax.ppo.extension import Acted, Before, Choice, Extension, Rows, Terms
 from ppax.ppo.forward import forward, sample
 from ppax.ppo.losses import NoPolicyLoss
@@ -30,7 +35,8 @@ from ppax.ppo.ppo import PPO
 
 READ = ("network", "critic", "normalize_obs", "normalization", "compute_dtype")  # options that acting reads
 REMOTE = "hf://"
-ARRAY = re.compile(r"(float(?:16|32)|bfloat16|u?int(?:8|16|32)|bool)\[((?:\d+(?:,\d+)*)?)\]")  # of a memory
+# array of a memory; before it the number of its teacher, if there are several
+ARRAY = re.compile(r"(?:\d+: )?(float(?:16|32)|bfloat16|u?int(?:8|16|32)|bool)\[((?:\d+(?:,\d+)*)?)\]")
 REMEDY = 'teacher = "runs/teacher", a run directory or bundle; in Python ppax.imitation.distill(env, teacher)'
 
 
@@ -48,14 +54,18 @@ class Distillation(Extension):
     https://arxiv.org/abs/1511.06295
 
     With `beta`, DAgger (Ross et al. 2011, https://arxiv.org/abs/1011.0686): the teacher acts in some steps. The teacher
-    has the spaces and the distribution of the student. In Python `ppax.imitation.distill` makes this part.
+    has the action space and the distribution of the student; of the environment's observation it may read other entries
+    than the student's actor. Of several teachers, `select` chooses one in each step. In Python
+    `ppax.imitation.distill` makes this part.
     """
 
     teacher: str = static(
         "run directory or exported bundle of the teacher, as ppax.load reads it", default="", outside=PATH
     )
     checksum: str = static(
-        "SHA-256 of the teacher, which ppax writes into the run file: another teacher is refused", default=""
+        "SHA-256 of the teacher, which ppax writes into the run file: another teacher is refused; of several with "
+        "blanks between them",
+        default="",
     )
     coef: Scalar = number("weight of the divergence of the student from the teacher in the loss", default=1.0, low=0.0)
     beta: Scalar | None = number(
@@ -68,7 +78,18 @@ class Distillation(Extension):
         "arrays of the teacher's memory in one stream, which ppax writes into the run file; empty without one",
         default=(),
     )
-    policy: Teacher | None = static("the teacher, as `distill` holds it", default=None)
+    teachers: tuple[str, ...] = static(
+        "run directories or bundles of several teachers, in place of teacher; select chooses one in each step",
+        default=(),
+        outside=PATH,
+    )
+    select: Selection = slot("selection", "rule that chooses one of several teachers in each step", default=ByTask())
+    teacher_obs: tuple[str, ...] = static(
+        "entry of a Dict observation that is a teacher's whole observation: one for all teachers, or one for each; "
+        "empty: the observation, of which a teacher gets the entries that it knows",
+        default=(),
+    )
+    policy: Teachers | None = static("the teachers, as `distill` holds them", default=None)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
         """Return an empty state and no parameters: distillation keeps none in the learner.
@@ -85,7 +106,7 @@ class Distillation(Extension):
         return ExtensionState()
 
     def terms(self, rows: Rows) -> Terms:
-        """Return coef * KL(teacher || student) for each row, [N].
+        """Return coef * KL(teacher || student) for each row, [N]; of several teachers, that of the selected one.
 
         Raises ConfigError where the distributions of teacher and student are not of one kind.
         """
@@ -109,8 +130,8 @@ class Distillation(Extension):
         """
         steps = rollout.steps
         obs, action_mask = zero_rows(steps.valid, (steps.obs, steps.action_mask))
-        distribution, memory = self._teacher().follow(streams, obs, steps.first, action_mask)
-        return Before(state, reward, distribution, memory)
+        taught = self._teacher().follow(streams, obs, steps.first, action_mask, self.select)
+        return Before(state, reward, taught.distribution, taught.memory)
 
     def init_acting(self, agent: Any, num_streams: int) -> PyTree:
         """Return each stream's initial state of acting: the teacher's memory, and False, as no teacher has acted yet.
@@ -128,13 +149,13 @@ class Distillation(Extension):
         A stream is one agent in one environment.
         """
         act_key, choice_key = (jax.vmap(jax.random.fold_in, (0, None))(key, number) for number in range(2))
-        acted = self._teacher().act(acting[0], choice.obs, choice.first, choice.action_mask, act_key)
+        acted = self._teacher().act(acting[0], choice.obs, choice.first, choice.action_mask, act_key, self.select)
         _require_alike(acted.distribution, choice.policy.distribution)
         beta = 0.0 if self.beta is None else self.beta  # without it nothing calls this
         acts = jax.vmap(lambda one: jax.random.bernoulli(one, beta))(choice_key)
         return Acted((acted.memory, acts), where_rows(acts, acted.action, choice.action))
 
-    def _teacher(self) -> Teacher:
+    def _teacher(self) -> Teachers:
         if self.policy is None:
             raise ConfigError(f"distillation.teacher: distillation needs a teacher: {REMEDY}")
         return self.policy
@@ -147,21 +168,90 @@ def distill(
     coef: Scalar = 1.0,
     beta: Scalar | None = None,
     memory: tuple[str, ...] = (),
+    teachers: Sequence[Any] = (),
+    select: Selection = ByTask(),  # noqa: B008  # frozen
+    teacher_obs: Sequence[str] = (),
 ) -> Distillation:
-    """Return the extension that distils `teacher` for the spaces of `env`.
+    """Return the extension that distils `teacher`, or several `teachers`, for the spaces of `env`.
 
     `teacher` is the path of a run directory or bundle, which `ppax.load` reads, "hf://OWNER/NAME", or a `ppax.Policy`.
     With `beta`, each step's action is the teacher's with this probability (DAgger), which needs
     `loss=ppax.losses.NoPolicyLoss()`. A path is kept in the run file, and read again when the run is continued; a
     policy has to be passed again. With a `checksum`, the teacher is read only when it is first needed, and must have
-    this checksum and the arrays `memory`. Raises ConfigError, naming the field, for a teacher that is missing or
-    another, has other spaces, or has several agents.
+    this checksum and the arrays `memory`.
+
+    Of several `teachers`, given in its place, `select` chooses one in each step: `ByTask("task")` by the number in the
+    entry "task" of the observation, `ByValue()` by the teachers' own critics. The observation of `env` must have all
+    entries that a teacher reads; with `teacher_obs`, an entry of it is the teacher's whole observation.
+
+    Raises ConfigError, naming the field, for a teacher that is missing or another, that reads what `env` lacks, has
+    another action space, or has several agents.
     """
-    if isinstance(teacher, str) and not teacher:
+    if isinstance(teacher, str) and not teacher and not len(teachers):
         raise ConfigError(f'distillation.teacher = "": must be {REMEDY}')
-    source = str(teacher) if isinstance(teacher, Path) else teacher
-    policy = teacher_of(source, checksum, tuple(memory), env.observation_space, env.action_space)
-    return Distillation(policy.source, policy.checksum if policy.source else "", coef, beta, policy.memory, policy)
+    if isinstance(teachers, str):
+        raise ConfigError(f'distillation.teachers = {teachers!r}: must be a list; for one write teacher = "{teachers}"')
+    several = len(teachers) > 0
+    if several and not (isinstance(teacher, str) and not teacher):
+        raise ConfigError("distillation.teachers: there is a teacher, too; must be one of the two options")
+    sources = list(teachers) if several else [teacher]
+    entries = list(teacher_obs) or [""]
+    if len(entries) not in (1, len(sources)):
+        raise ConfigError(
+            f"distillation.teacher_obs = {entries}: must be one entry for all {len(sources)} teachers, or one for each"
+        )
+    entries = entries * len(sources) if len(entries) == 1 else entries
+    for entry in entries:
+        entry_at(env.observation_space, entry, "distillation.teacher_obs")
+    known, arrays = _split(checksum, len(sources)), _memory_of_each(memory, len(sources))
+    needs_value = several and select.needs_value
+    made = [
+        teacher_of(
+            str(source) if isinstance(source, Path) else source,
+            known[i],
+            arrays[i],
+            Wanted(
+                env.observation_space,
+                env.action_space,
+                entries[i],
+                needs_value,
+                f"distillation.teachers[{i}]" if several else "distillation.teacher",
+            ),
+        )
+        for i, source in enumerate(sources)
+    ]
+    held = Teachers(tuple(made))
+    if several:
+        select.check(env.observation_space, [one.policy for one in made])
+    return Distillation(
+        teacher="" if several else made[0].source,
+        checksum=held.checksum if held.sources else "",
+        coef=coef,
+        beta=beta,
+        memory=held.memory,
+        teachers=held.sources if several else (),
+        select=select,
+        teacher_obs=tuple(teacher_obs),
+        policy=held,
+    )
+
+
+def _split(checksum: str, count: int) -> list[str]:
+    """Return the checksum of each of `count` teachers; ConfigError where there are as many neither as that nor none."""
+    each = checksum.split()
+    if len(each) not in (0, count):
+        raise ConfigError(
+            f"distillation.checksum: has {len(each)}, and there are {count} teachers: remove it; ppax writes it"
+        )
+    return each or [""] * count
+
+
+def _memory_of_each(memory: Sequence[str], count: int) -> list[tuple[str, ...]]:
+    """Return the arrays of memory of each of `count` teachers, from those of all, which begin with their numbers."""
+    if count == 1:
+        return [tuple(memory)]
+    pairs = [text.partition(": ") for text in memory]
+    return [tuple(array for number, _, array in pairs if number == str(i)) for i in range(count)]
 
 
 def _require_alike(wanted: Any, own: Any) -> None:
@@ -183,21 +273,15 @@ class Teacher:
     read.
     """
 
-    def __init__(
-        self,
-        source: str,
-        checksum: str,
-        memory: tuple[str, ...],
-        wanted: tuple[spaces.Space, spaces.Space],
-        policy: Any = None,
-    ):
-        """Keep the teacher's path, checksum, arrays of memory, and the spaces `wanted`, (observation, action).
+    def __init__(self, source: str, checksum: str, memory: tuple[str, ...], wanted: Wanted, policy: Any = None):
+        """Keep the teacher's path, checksum, arrays of memory, and what the student's environment gives, `wanted`.
 
         Without a `policy`, it is read from the path `source` at its first use.
         """
-        self.source, self.checksum, self.memory, self._wanted, self._policy = source, checksum, memory, wanted, policy
+        self.source, self.checksum, self.memory, self.wanted, self.policy = source, checksum, memory, wanted, policy
         # two policies of Python may have equal weights and other activations
-        self._key: Hashable = (checksum, "" if source else jax.tree.structure(policy.agent))
+        structure = "" if source else jax.tree.structure(policy.agent)
+        self._key: Hashable = (checksum, structure, wanted.entry, str(wanted.observation))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Teacher) and self._key == other._key
@@ -208,25 +292,30 @@ class Teacher:
     def __repr__(self) -> str:
         return f"Teacher({self.source or 'a policy'}, {self.checksum[:12]})"
 
-    def follow(self, memory: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> Taught:
+    def follow(
+        self, memory: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, with_value: bool = False
+    ) -> Taught:
         """Return the teacher's distributions in the steps [T, B, ...] of a rollout, and its memory after these steps.
 
-        `memory` [B, ...] is the teacher's memory before them.
+        `memory` [B, ...] is the teacher's memory before them, `obs` the observation of the student's environment. The
+        result has V of the teacher's critic only if `with_value` is True.
         """
         agent, learner = self._read()
         num_steps, streams = first.shape
+        obs = self._seen(obs, first.shape)
         sequences: PyTree = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (obs, first, action_mask))
         rows = agent.program.rows(num_steps, agent.compute_dtype, sequences[0], agent.network)
 
         def one(sequence: PyTree) -> tuple[Any, PyTree]:
             inputs = jax.tree.map(lambda x: x[None], sequence)
             out = forward(agent.network, agent.critic, agent.compute_dtype, learner, *inputs)
-            return out.distribution, jax.tree.map(lambda x: x[0], out.carry)
+            rows = (out.distribution, out.value) if with_value else (out.distribution,)
+            return rows, jax.tree.map(lambda x: x[0], out.carry)
 
         at_once = min(max(1, rows // num_steps), streams)  # in chunks, so that activations stay in the cache
         taught = jax.lax.map(one, (self._carry(agent, memory), *sequences), batch_size=at_once)
-        distribution = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), taught[0])
-        return Taught(distribution, tuple(jax.tree.leaves(taught[1])))
+        rows_of = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), taught[0])
+        return Taught(rows_of[0], tuple(jax.tree.leaves(taught[1])), rows_of[1] if with_value else None)
 
     def act(self, memory: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key) -> TeacherActed:
         """Return a sampled action of the teacher for every stream (one agent in one environment), and its next memory.
@@ -234,8 +323,15 @@ class Teacher:
         `key` is [B], one for each stream.
         """
         agent, learner = self._read()
-        out = agent.policy(learner, self._carry(agent, memory), obs, first, action_mask)
-        return TeacherActed(tuple(jax.tree.leaves(out.carry)), out.distribution, sample(out, key))
+        out = agent.policy(learner, self._carry(agent, memory), self._seen(obs, first.shape), first, action_mask)
+        return TeacherActed(tuple(jax.tree.leaves(out.carry)), out.distribution, sample(out, key), out.value)
+
+    def _seen(self, obs: PyTree, lead: tuple[int, ...]) -> PyTree:
+        """Return the teacher's observation [*lead, ...] of that of the student's environment."""
+        assert self.policy is not None  # `_read` has read it
+        student = entry_at(self.wanted.observation, self.wanted.entry, "")[1]
+        own = follow_path(obs, self.wanted.entry)
+        return seen_by_teacher(own, student, self.policy.spec.observation_space, lead)
 
     def _carry(self, agent: Any, memory: PyTree) -> PyTree:
         return jax.tree.unflatten(jax.tree.structure(_carry_of(agent)), memory)
@@ -245,16 +341,126 @@ class Teacher:
 
         Recorded are its checksum and the arrays of its memory.
         """
-        if self._policy is None:
-            policy = _checked(_loaded(self.source), self.source, self._wanted)
-            _require_same(self.source, self.checksum, checksum_of(policy))
+        if self.policy is None:
+            policy = _checked(_loaded(self.source, self.wanted.field), self.source, self.wanted)
+            _require_same(self.wanted.field, self.source, self.checksum, checksum_of(policy))
             if teacher_memory(policy) != self.memory:
                 raise ConfigError(
                     f"distillation.memory = {list(self.memory)}: the teacher {self.source!r} has "
                     f"{list(teacher_memory(policy))}"
                 )
-            self._policy = policy
-        return self._policy.agent, jax.tree.map(jnp.asarray, self._policy.learner)
+            self.policy = policy
+        return self.policy.agent, jax.tree.map(jnp.asarray, self.policy.learner)
+
+
+class Teachers:
+    """Teachers of a student, one or several; equal ones compare equal. A rule selects one of several in each step.
+
+    Their memory of each stream (one agent in one environment) is one tuple of arrays [B, ...], teacher by teacher.
+    """
+
+    def __init__(self, each: tuple[Teacher, ...]):
+        """Keep the teachers, at least one."""
+        self.each = each
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Teachers) and self.each == other.each
+
+    def __hash__(self) -> int:
+        return hash(self.each)
+
+    def __repr__(self) -> str:
+        return ", ".join(map(repr, self.each))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Path of each teacher; () unless all have one."""
+        return tuple(one.source for one in self.each) if all(one.source for one in self.each) else ()
+
+    @property
+    def checksum(self) -> str:
+        """Checksum of the teacher; of several with blanks between them."""
+        return " ".join(one.checksum for one in self.each)
+
+    @property
+    def memory(self) -> tuple[str, ...]:
+        """Text for each array of memory in one stream, as "float32[64]"; of several teachers "0: float32[64]"."""
+        if len(self.each) == 1:
+            return self.each[0].memory
+        return tuple(f"{i}: {array}" for i, one in enumerate(self.each) for array in one.memory)
+
+    def follow(
+        self, memory: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, select: Selection | None = None
+    ) -> Taught:
+        """Return the distributions [T, B] of the selected teachers in a rollout, and the memory of all after it.
+
+        The arguments are those of `Teacher.follow`; `memory` is that of all teachers, and `select` the rule that
+        selects one of several.
+        """
+        own = self._memories(memory)
+        if len(self.each) == 1:
+            return self.each[0].follow(own[0], obs, first, action_mask)
+        assert select is not None
+        needs = select.needs_value
+        taught = [one.follow(mine, obs, first, action_mask, needs) for one, mine in zip(self.each, own, strict=True)]
+        values = _stacked([one.value for one in taught]) if needs else None
+        index = jax.vmap(jax.vmap(partial(select, space=self._space)))(obs, values)
+        distribution = _selected(index, [one.distribution for one in taught])
+        return Taught(distribution, tuple(array for one in taught for array in one.memory))
+
+    def act(
+        self, memory: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key, select: Selection
+    ) -> TeacherActed:
+        """Return a sampled action of the selected teacher for every stream, and the next memory of all teachers.
+
+        A stream is one agent in one environment; `key` is [B], one for each.
+        """
+        pairs = zip(self.each, self._memories(memory), strict=True)
+        acted = [
+            one.act(mine, obs, first, action_mask, key if i == 0 else jax.vmap(jax.random.fold_in, (0, None))(key, i))
+            for i, (one, mine) in enumerate(pairs)
+        ]
+        if len(acted) == 1:
+            return acted[0]
+        values = _stacked([one.value for one in acted]) if select.needs_value else None
+        index = jax.vmap(partial(select, space=self._space))(obs, values)
+        return TeacherActed(
+            tuple(array for one in acted for array in one.memory),
+            _selected(index, [one.distribution for one in acted]),
+            _selected(index, [one.action for one in acted]),
+        )
+
+    @property
+    def _space(self) -> spaces.Space:
+        """Observation space of the student's environment."""
+        return self.each[0].wanted.observation
+
+    def _memories(self, memory: PyTree) -> list[tuple[Array, ...]]:
+        """Return the memory of each teacher, from the arrays of all."""
+        arrays = iter(memory)
+        return [tuple(next(arrays) for _ in one.memory) for one in self.each]
+
+
+def _stacked(values: Sequence[Array | None]) -> Array:
+    """Return V of K teachers, [...] each, as [..., K]."""
+    return jnp.stack([value for value in values if value is not None], axis=-1)
+
+
+def _selected(index: Array, trees: Sequence[PyTree]) -> PyTree:
+    """Return the rows of tree number `index` [...]; an index beyond the ends takes the first or the last tree.
+
+    Leaves of all trees are [..., any]. Raises ConfigError where the trees, of distributions, are of several kinds.
+    """
+    chosen = trees[0]
+    for i, tree in enumerate(trees[1:], start=1):
+        if jax.tree.structure(tree) != jax.tree.structure(chosen):  # type: ignore[operator]
+            names = type(chosen).__name__, type(tree).__name__
+            raise ConfigError(
+                f"distillation.teachers[{i}]: its actions have the distribution {names[1]}, those of teacher 0 "
+                f"{names[0]}; must be the same with the same bounds"
+            )
+        chosen = where_rows(index >= i, tree, chosen)
+    return chosen
 
 
 class Taught(NamedTuple):
@@ -262,6 +468,7 @@ class Taught(NamedTuple):
 
     distribution: Any  # [T, B]
     memory: PyTree  # [B, ...]
+    value: Array | None = None  # [T, B] V of the teacher's critic, if it is asked for
 
 
 class TeacherActed(NamedTuple):
@@ -270,17 +477,25 @@ class TeacherActed(NamedTuple):
     memory: PyTree  # [B, ...]
     distribution: Any  # [B]
     action: PyTree  # [B, ...] as sampled
+    value: Array | None = None  # [B] V of the teacher's critic
 
 
-def teacher_of(
-    teacher: Any, checksum: str, memory: tuple[str, ...], observation: spaces.Space, action: spaces.Space
-) -> Teacher:
+class Wanted(NamedTuple):
+    """Spaces of the student's environment, what a teacher gets of its observations, and the option that names it."""
+
+    observation: spaces.Space
+    action: spaces.Space
+    entry: str = ""  # of the observation, which is the teacher's whole observation
+    needs_value: bool = False  # V of the teacher's critic is read
+    field: str = "distillation.teacher"  # its name in messages
+
+
+def teacher_of(teacher: Any, checksum: str, memory: tuple[str, ...], wanted: Wanted) -> Teacher:
     """Return the teacher that a path or a policy stands for; it is read at once unless a `checksum` is given.
 
-    `observation` and `action` are the spaces that it must have. `memory` describes the arrays of its memory, if it is
-    not read at once.
+    `wanted` has what the student's environment gives. `memory` describes the arrays of its memory, if it is not read at
+    once.
     """
-    wanted = observation, action
     if not isinstance(teacher, str):
         policy = _checked(teacher, "a policy of Python", wanted)
         return Teacher("", checksum_of(policy), teacher_memory(policy), wanted, policy)
@@ -288,15 +503,15 @@ def teacher_of(
     source = teacher if teacher.startswith(REMOTE) else os.path.abspath(teacher)
     if checksum:
         return Teacher(source, checksum, memory, wanted)
-    policy = _checked(_loaded(source), source, wanted)
+    policy = _checked(_loaded(source, wanted.field), source, wanted)
     return Teacher(source, checksum_of(policy), teacher_memory(policy), wanted, policy)
 
 
-def _loaded(source: str) -> Any:
+def _loaded(source: str, field: str) -> Any:
     """Return the policy that `ppax.load` reads from `source`; ConfigError, naming the option, where there is none."""
     if not (source.startswith(REMOTE) or os.path.exists(source)):
         raise ConfigError(
-            f"distillation.teacher = {source!r}: does not exist; must be the run directory or bundle of the teacher. "
+            f"{field} = {source!r}: does not exist; must be the run directory or bundle of the teacher. "
             "Put it back, or write its new place there (in run.toml, for a run that is continued)"
         )
     try:
@@ -304,15 +519,15 @@ def _loaded(source: str) -> Any:
     except Untrusted:  # says how to trust the packages of the teacher's network
         raise
     except (ConfigError, ValueError) as error:
-        raise ConfigError(f"distillation.teacher = {source!r}: {error}") from error
+        raise ConfigError(f"{field} = {source!r}: {error}") from error
 
 
-def _checked(policy: Any, name: str, wanted: tuple[spaces.Space, spaces.Space]) -> Any:
-    """Return `policy`; ConfigError unless it is a policy of PPO that all agents share, for the spaces `wanted`.
+def _checked(policy: Any, name: str, wanted: Wanted) -> Any:
+    """Return `policy`; ConfigError unless it is one policy of PPO for all agents that fits the student's environment.
 
-    `name` is what the message calls the policy; `wanted` is (observation space, action space).
+    `name` is what the message calls the policy; `wanted` has what the environment gives.
     """
-    field = f"distillation.teacher: {name}"
+    field = f"{wanted.field}: {name}"
     try:
         agent, spec, _ = policy.agent, policy.spec, policy.learner
     except AttributeError:
@@ -320,17 +535,23 @@ def _checked(policy: Any, name: str, wanted: tuple[spaces.Space, spaces.Space]) 
         raise ConfigError(f"{field}: a {type(policy).__name__}; {remedy}") from None
     if not isinstance(agent, PPO):
         raise ConfigError(f"{field} works with one policy for all agents; this run has {type(agent).__name__}")
-    given = spec.observation_space, spec.action_space
-    for kind, own, student in zip(("observation", "action"), given, wanted, strict=True):
-        if own != student:
-            raise ConfigError(f"{field} has the {kind} space {own}; must be that of the student, {student}")
+    student = entry_at(wanted.observation, wanted.entry, "distillation.teacher_obs")[1]
+    if spec.observation_space != student:
+        actor = policy.actor_critic if wanted.needs_value else policy.actor
+        leaves = zip(leaves_of(spec.observation_space), actor.obs.read, strict=True)
+        read = {leaf.path for leaf, is_read in leaves if is_read}
+        require_entries(student, spec.observation_space, read, field, "distillation.teacher_obs")
+    if spec.action_space != wanted.action:
+        raise ConfigError(
+            f"{field} has the action space {spec.action_space}; must be that of the student, {wanted.action}"
+        )
     return policy
 
 
-def _require_same(source: str, recorded: str, found: str) -> None:
+def _require_same(field: str, source: str, recorded: str, found: str) -> None:
     if found != recorded:
         raise ConfigError(
-            f"distillation.teacher = {source!r}: another policy than that of the run's start (SHA-256 {found[:12]}, "
+            f"{field} = {source!r}: another policy than that of the run's start (SHA-256 {found[:12]}, "
             f"recorded {recorded[:12]}): put the first one back, or remove distillation.checksum to go on with this one"
         )
 

@@ -165,7 +165,7 @@ MUTATIONS = [
     ),
     Mutation(
         "arrays that no one asked for are read",
-        "arrays[name] if _is_field(name) else np.zeros(0)",
+        "arrays[name] if _is_field(name, fields) else np.zeros(0)",
         "arrays[name]",
         ("tests/extensions/imitation/test_demonstrations.py::test_other_arrays_of_a_file_are_not_read",),
         "extensions/imitation/demonstrations.py",

@@ -71,8 +71,8 @@ MUTATIONS = [
     ),
     Mutation(
         "an import path is cut at its first colon",
-        '    return path.rpartition(":")[0].rpartition("/")',
-        '    return path.partition(":")[0].rpartition("/")',
+        '    return (path.rpartition(":")[0] or path).rpartition("/")',
+        '    return (path.partition(":")[0] or path).rpartition("/")',
         (TRUST + "test_a_path_is_cut_at_its_last_colon",),
         "config/user_parts.py",
     ),

@@ -12,14 +12,14 @@ OBJECT = ENVS + "test_what_no_file_holds_of_a_host_environment_stays_an_object"
 MUTATIONS = [
     Mutation(
         "a time limit in Python is not recorded",
-        "        limit, env = {LIMIT: plain_value(env.max_steps)}, env.env",
+        "        around, env = around | {LIMIT: plain_value(env.max_steps)}, env.env",
         "        env = env.env",
         (COMPILED + "[a time limit]",),
         "config/description.py",
     ),
     Mutation(
         "an own max_steps is taken for the time limit around it",
-        "    if (limit and LIMIT in {*known, *fields}) or any(",
+        "    if around.keys() & {*known, *fields} or any(",
         "    if any(",
         (ENVS + "test_what_no_file_holds_of_a_compiled_environment_stays_an_object[two limits]",),
         "config/description.py",
@@ -117,7 +117,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a range of an argument by import path is its low end",
-        "**settings.of_host(), env_params=drawn)",
+        '**settings.of_host() | {"env_params": by_host})',
         "**settings.of_host())",
         (OWN + "test_arguments_of_a_gymnasium_class_are_drawn_as_by_host",),
         "envs/making.py",

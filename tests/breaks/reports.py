@@ -102,8 +102,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "control characters reach the terminal",
-        'text, most = printable(text), SETTING if head == "setting" else CELL',
-        'text, most = text, SETTING if head == "setting" else CELL',
+        'text, most = printable(text), SETTING if head in ("setting", "than") else CELL',
+        'text, most = text, SETTING if head in ("setting", "than") else CELL',
         ("tests/reports/test_comparison.py::test_text_of_a_run_cannot_steer_the_terminal",),
         "reports/comparison.py",
     ),

@@ -19,10 +19,10 @@ MLFLOW = "tests/loggers/test_mlflow.py::"
 MUTATIONS: list[Mutation] = [
     Mutation(
         "best.toml trains on as many devices as the machine has",
-        '{"program": agent.get("program", {}) | {"devices": 1}}',
-        '{"program": agent.get("program", {})}',
-        ("tests/cli/test_sweep.py::test_a_run_file_is_swept_and_resumed",),
-        "sweeps/results.py",
+        "return Task(member, with_devices(agent, 1), env, run)",
+        "return Task(member, agent, env, run)",
+        ("tests/sweeps/test_runs.py::test_the_result_ranks_settings_by_the_iqm_over_seeds",),
+        "sweeps/packing.py",
     ),
     Mutation(
         "the line of a sweep has no reward where no episode ends",

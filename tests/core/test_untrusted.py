@@ -115,6 +115,7 @@ OWN = {
     "policy/bundle/numpy_format.py": "files of the package",
     "policy/bundle/numpy_policy.py": "needs NumPy alone; has limits of its own",
     "policy/bundle/mlflow_loader.py": "needs NumPy alone; text of a limited size",
+    "ppo/normalization.py": "a file that the user's own program names; no run file can",
     "extensions/imitation/demonstrations.py": "the sizes are read before the arrays",
     "loggers/files.py": "one line, of read_lines",
     "loggers/tensorboard.py": "a film that this process has written",

@@ -735,6 +735,7 @@ HARMLESS = {
     ("bench.py", "compile()"),  # ppax's own
     ("pictures.py", "import_module()"),
     ("imports.py", "import_module()"),  # of packages that the user trusts
+    ("installation.py", "import_module()"),  # ppax's own, and jax
     ("registry.py", "import_module()"),
     ("tensor_batch.py", "import_module()"),
     ("worker_process.py", "import_module()"),

@@ -105,7 +105,7 @@ class L2C2(Extension):
 
     Locally Lipschitz continuous constraint (L2C2), Kobayashi 2022, https://arxiv.org/abs/2202.07152. The place is obs +
     u * (next obs - obs) with a number u of each row, uniform in [-1, 1): it also lies on the other side of the
-    observation. The terms are squared distances with constant weights; the paper adapts the weights to the distances.
+    observation. The terms are squared distances with constant weights.
     """
 
     name: str = dataclasses.field(default="l2c2", kw_only=True, metadata={"static": True, "named": True})

@@ -7,6 +7,13 @@ OWN = "tests/system/test_own_packages.py::"
 OPTAX = "tests/ppo/optimizers/test_from_optax.py::"
 MUTATIONS = [
     Mutation(
+        "a class is named by a path that leads to another package",
+        'return f"{module}:{name}" if _is_importable(module) else None',
+        'return f"{module}:{name}" if _spec(module.partition(".")[0]) else None',
+        ("tests/core/imports/test_trust.py::test_a_class_is_not_named_by_a_path_that_leads_to_another_package",),
+        "core/imports.py",
+    ),
+    Mutation(
         "the line that resumes a run lacks its trust",
         'return f"ppax resume {quoted(path)}{trust_flags([run_config], SOURCE)}"',
         'return f"ppax resume {quoted(path)}{imports.flags()}"',

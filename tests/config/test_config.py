@@ -622,9 +622,11 @@ def test_fields_with_a_slot_hold_parts_whatever_their_names(monkeypatch):
 
 
 def test_an_unknown_part_and_an_unknown_suite_say_how_to_add_one():
-    with pytest.raises(ConfigError, match=r"nearest: gae; for a part of your own see docs/extending\.md"):
+    with pytest.raises(
+        ConfigError, match=r"nearest: gae; for a part of your own see the page \"Write a part of your own\""
+    ):
         config.build({"agent": {"advantage": {"part": "gea"}}})
-    with pytest.raises(ConfigError, match=r"for your own see docs/jax_environments\.md"):
+    with pytest.raises(ConfigError, match=r"for your own see the page \"Your environment in JAX\""):
         config.build({"env": "walks/Walk-5"})
 
 

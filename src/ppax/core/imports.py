@@ -350,10 +350,25 @@ def import_path(x: Any) -> str | None:
     if known is not None:
         return known
     module, name = str(getattr(x, "__module__", "")), str(getattr(x, "__qualname__", ""))
-    package = module.partition(".")[0]
-    if package in NEVER or getattr(sys.modules.get(module), name, None) is not x or _spec(package) is None:
+    if module.partition(".")[0] in NEVER or getattr(sys.modules.get(module), name, None) is not x:
         return None
-    return f"{module}:{name}"
+    return f"{module}:{name}" if _is_importable(module) else None
+
+
+def _is_importable(module: str) -> bool:
+    """Return whether a new process would find the loaded `module` where this process has found it.
+
+    It would not where another package of this name is found, such as `tests` of a library in place of the user's own.
+    """
+    package = module.partition(".")[0]
+    spec = _spec(package)
+    if spec is None:
+        return False
+    files = [getattr(sys.modules.get(name), "__file__", None) for name in (package, module)]
+    paths = [os.path.realpath(file) for file in files if file is not None]
+    places = [os.path.realpath(place) for place in spec.submodule_search_locations or ()]
+    places += [os.path.realpath(spec.origin)] if spec.origin is not None else []
+    return not paths or any(lies_in(path, place) for path in paths for place in places)
 
 
 def _module_of(path: str, place: str) -> str:

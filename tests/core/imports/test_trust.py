@@ -1,5 +1,6 @@
 """Trust in packages: hostile names in run files import nothing, and what is imported must be of a trusted package."""
 
+import importlib
 import subprocess
 import sys
 from functools import partial
@@ -324,3 +325,19 @@ def test_an_installed_package_goes_before_the_current_directory(tmp_path, monkey
     command("check-env", "river:River", "--trust", "river", cwd=tmp_path / "here", home=tmp_path)
     assert installed.exists()
     assert not planted.exists()
+
+
+def test_a_class_is_not_named_by_a_path_that_leads_to_another_package(tmp_path, monkeypatch):
+    """Two packages `twins`, as `tests` of a library and of the user: the one that is loaded is no longer found."""
+    for folder in ("mine", "theirs"):
+        package(tmp_path / folder, "twins", "class Loss: ...")
+        (tmp_path / folder / "twins" / "part.py").write_text("class Net: ...")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path / "mine")
+        part = importlib.import_module("twins.part")
+        own = [part.Net, sys.modules["twins"].Loss]
+        assert [imports.import_path(one) for one in own] == ["twins.part:Net", "twins:Loss"]
+    monkeypatch.syspath_prepend(tmp_path / "theirs")
+    assert [imports.import_path(one) for one in own] == [None, None]
+    for name in ("twins", "twins.part"):
+        del sys.modules[name]

@@ -250,7 +250,9 @@ def _evaluate(options: argparse.Namespace) -> int:
     trained = TrainedRun(agent, env, state, [], options.run, eval_settings=run.eval)
     episodes = run.eval.episodes if options.episodes is None else options.episodes
     deterministic = run.eval.deterministic and not options.sampled
-    evaluation = trained.evaluate(episodes, deterministic, options.seed, options.max_steps, options.env_params)
+    evaluation = trained.evaluate(
+        episodes, deterministic, options.seed, options.max_steps, options.env_params, record=False
+    )
     say(options, evaluation_text(evaluation, deterministic))
     print_json(options, result_of(trained, evaluation))
     return DONE

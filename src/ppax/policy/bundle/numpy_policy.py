@@ -81,7 +81,7 @@ class NumpyPolicy:
             said = "; ".join(f"{what}: {', '.join(sorted(map(str, names)))}" for what, names in wrong.items() if names)
             raise ValueError(f"inputs {said}; this policy takes {', '.join(sorted(self._names))}")
         arrays = {x["name"]: self._input(x, np.asarray(inputs[x["name"]])) for x in self.inputs}
-        batch = arrays["first"].size  # where it has another shape than [b], the error below says so
+        batch = len(np.atleast_1d(arrays["first"]))  # a single number has no length; the error below says its shape
         for x in self.inputs:
             if arrays[x["name"]].shape != (batch, *x["shape"][1:]):
                 shape = arrays[x["name"]].shape

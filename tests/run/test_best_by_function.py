@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -19,10 +18,11 @@ from ppax.envs.builtin import EndlessCartPole
 from ppax.networks import mlp
 from ppax.run.conditions import KeepBest
 from ppax.run.loop import RunLoop
+from support.row_scores import calm, failing, halved, misspelt, near_three, of_two, silent, unending
 from support.worlds import Counter
 
-PACKAGE = __name__.partition(".")[0]
-PATH = f"{__name__}:near_three"
+PACKAGE = "support"
+PATH = "support.row_scores:near_three"
 SIZES = [
     "--num-envs",
     "2",
@@ -41,42 +41,9 @@ pytestmark = pytest.mark.usefixtures("quick_programs")
 
 @pytest.fixture(autouse=True)
 def no_trust(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(Path(__file__).parents[2])  # this module can be imported by other processes, too
     monkeypatch.setattr(imports, "_trusted", set())
     monkeypatch.setattr(imports, "_beside", set())
     monkeypatch.setenv("PPAX_SETTINGS", str(tmp_path / "no settings.toml"))
-
-
-def near_three(row):
-    return -abs(row["iteration"] - 3)
-
-
-def calm(row):
-    return row["value_mean"] - 2.0 * row["grad_norm"]
-
-
-def halved(row):
-    return row["eval_return"] / 2.0
-
-
-def misspelt(row):
-    return row["grad_norms"]
-
-
-def unending(row):
-    return row["episode_return"] - 1.0
-
-
-def failing(row):
-    return int(row["episode_return"])
-
-
-def silent(row):
-    row["grad_norm"]
-
-
-def of_two(state, row):
-    return row["grad_norm"]
 
 
 def fit(score, iterations=6, mode="max", **options):
@@ -99,7 +66,7 @@ def test_the_row_with_the_best_number_is_kept_with_its_policy(mode, choose):
     assert (run.best.row["iteration"], run.best.value, run.best.key) == (
         expected["iteration"],
         calm(expected),
-        f"{__name__}:calm",
+        "support.row_scores:calm",
     )
     kept = jax.tree.map(np.asarray, run.policy(best=True).learner.params)
     jax.tree.map(np.testing.assert_array_equal, kept, policies[expected["iteration"]])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppax.core.options import check_limits
-from ppax.core.types import ConfigError
+from ppax.core.types import ConfigError, printable
 from ppax.reports.charts import Line
 from ppax.reports.curves import CONFIDENCE, checked_band
 from ppax.reports.formatting import short_count
@@ -91,7 +91,8 @@ def chosen_settings(
     for label in names:
         if label not in known:
             near = difflib.get_close_matches(label, known, n=1, cutoff=0.0)[0]
-            raise ConfigError(f"settings: no setting {label!r}; there are: {'; '.join(known)}; nearest: {near}")
+            listed = printable(f"there are: {'; '.join(known)}; nearest: {near}")
+            raise ConfigError(f"settings: no setting {label!r}; {listed}")
     return {label: (name, known[label]) for label, name in names.items()}
 
 
@@ -112,7 +113,8 @@ def figure_of(
     for metric in metrics:
         if not any(drawn[metric, env] for env in envs):
             names = sorted({name for record in records for name in record.columns if record.has(name)})
-            raise ConfigError(f"metric = {metric!r}: no run has logged it; there are: {', '.join(names) or 'none yet'}")
+            listed = printable(", ".join(names)) or "none yet"
+            raise ConfigError(f"metric = {metric!r}: no run has logged it; there are: {listed}")
     shown = [env for env in envs if any(drawn[metric, env] for metric in metrics)]
     pyplot = _require_matplotlib()
     size = size or (SIZE[0] * len(shown), SIZE[1] * len(metrics))

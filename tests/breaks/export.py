@@ -107,6 +107,20 @@ MUTATIONS: list[Mutation] = [
         "bundle/numpy_policy.py",
     ),
     Mutation(
+        "the NumPy reader takes the batch size from `first` alone",
+        "batch = max(sizes, key=sizes.count, default=1)",
+        'batch = len(np.atleast_1d(arrays["first"]))',
+        (WRITING + "test_the_reader_names_the_input_that_is_wrong_beside_a_memory",),
+        "bundle/numpy_policy.py",
+    ),
+    Mutation(
+        "the NumPy reader goes on with a memory of NaN",
+        'wrong, allowed = np.isnan(x), "a number"',
+        'wrong, allowed = np.isnan(x) & False, "a number"',
+        (WRITING + "test_the_reader_names_the_input_that_is_wrong_beside_a_memory",),
+        "bundle/numpy_policy.py",
+    ),
+    Mutation(
         "compressed files of a bundle are unpacked",
         "if entry.compress_type != zipfile.ZIP_STORED or",
         "if",

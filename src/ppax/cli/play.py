@@ -106,6 +106,7 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     formats = None if options.formats is None else [name.strip() for name in options.formats.split(",")]
     policy = load(options.run, best=options.best, step=options.step)
     scores = None if policy.source is None else _scores(options.run, policy.source.iteration)
+    say("writing each format and comparing it with the policy ...")
     if options.to is not None and options.to.startswith(PREFIX):
         address = push_to_hub(policy, options.to, formats=formats, return_value=options.return_value)
         say(f"uploaded: {address}")
@@ -115,8 +116,8 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     else:
         written = policy.export(options.to or options.run / BUNDLE, formats, scores, return_value=options.return_value)
     for name, difference in written.differences.items():
-        precision = " as the policy in float32, not in bfloat16" if name in written.in_float32 else ""
-        say(f"{name}: the same actions{precision}; numbers differ by at most {difference:.1e}")
+        precision = " in float32, not in bfloat16" if name in written.in_float32 else ""
+        say(f"{name}: acts as the policy{precision}; numbers differ by at most {difference:.1e}")
     for name, reason in written.left_out.items():
         say(f"{name}: left out: {reason}")
     result = {

@@ -99,12 +99,26 @@ def test_the_reader_refuses_wrong_shapes_and_damaged_files(tmp_path):
         NumpyPolicy(tmp_path / "b.zip")({"obs": np.zeros((1, 4)), "first": True})
     with pytest.raises(ValueError, match=r"obs has shape \(1, 3\), expected \(1, 4\)"):
         NumpyPolicy(tmp_path / "b.zip")({"obs": np.zeros((1, 3)), "first": [True]})
+    with pytest.raises(ValueError, match=r"obs has shape \(4,\), expected \(1, 4\)"):
+        NumpyPolicy(tmp_path / "b.zip")({"obs": np.zeros(4), "first": True})
     data = (tmp_path / "b.zip").read_bytes()
     at = data.index(b'"operations"')
     with pytest.raises((ValueError, zipfile.BadZipFile), match=r"damaged|CRC"):
         NumpyPolicy(io.BytesIO(data[:at] + b"X" + data[at + 1 :]))
     with pytest.raises(ValueError, match="longer than the file"):
         safetensors((2**60).to_bytes(8, "little") + b"{}")
+
+
+def test_the_reader_names_the_input_that_is_wrong_beside_a_memory(tmp_path):
+    exported.policy("gru", "masked", True).export(tmp_path / "b.zip", NUMPY)
+    reader = NumpyPolicy(tmp_path / "b.zip")
+    given = {x["name"]: np.zeros((3, *x["shape"][1:]), x["dtype"]) for x in reader.inputs}
+    given["mask"][:] = True
+    assert reader(given)["action"].shape == (3,)
+    with pytest.raises(ValueError, match=r"first has shape \(1,\), expected \(3,\)"):
+        reader(given | {"first": [True]})
+    with pytest.raises(ValueError, match=r"carry.actor has the number nan; must be a number"):
+        reader(given | {"carry.actor": np.full_like(given["carry.actor"], np.nan)})
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("max", "min"), ("argmax", "argmin")])

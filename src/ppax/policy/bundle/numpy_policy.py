@@ -73,19 +73,21 @@ class NumpyPolicy:
     def __call__(self, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
         """Return the outputs for all inputs of the policy, [b, ...] each.
 
-        Raises ValueError for a wrong name or shape, and for numbers that the policy does not take: NaN, infinity,
-        categories that do not exist, integers beyond 32 bits, masks of other entries than 0 and 1.
+        Raises ValueError for a wrong name or shape, and for numbers that the policy does not take: NaN, infinity in
+        observations, categories that do not exist, integers beyond 32 bits, masks of other entries than 0 and 1.
         """
         if inputs.keys() != self._names:
             wrong = {"missing": self._names - inputs.keys(), "unknown": inputs.keys() - self._names}
             said = "; ".join(f"{what}: {', '.join(sorted(map(str, names)))}" for what, names in wrong.items() if names)
             raise ValueError(f"inputs {said}; this policy takes {', '.join(sorted(self._names))}")
         arrays = {x["name"]: self._input(x, np.asarray(inputs[x["name"]])) for x in self.inputs}
-        batch = len(np.atleast_1d(arrays["first"]))  # a single number has no length; the error below says its shape
-        for x in self.inputs:
-            if arrays[x["name"]].shape != (batch, *x["shape"][1:]):
-                shape = arrays[x["name"]].shape
-                raise ValueError(f"{x['name']} has shape {shape}, expected {(batch, *x['shape'][1:])}")
+        # of unequal batch sizes that of most inputs: the others are named below
+        sizes = [len(arrays[x["name"]]) for x in self.inputs if arrays[x["name"]].ndim == len(x["shape"])]
+        batch = max(sizes, key=sizes.count, default=1)
+        shapes = {x["name"]: (arrays[x["name"]].shape, (batch, *x["shape"][1:])) for x in self.inputs}
+        wrong_shapes = [f"{name} has shape {x}, expected {y}" for name, (x, y) in shapes.items() if x != y]
+        if wrong_shapes:
+            raise ValueError("; ".join(wrong_shapes))
         if batch not in self._prepared:
             if len(self._prepared) == KEPT:
                 self._prepared.clear()
@@ -112,7 +114,9 @@ class NumpyPolicy:
             limits = np.iinfo(dtype)
             low, high = self._categories.get(name, (limits.min, limits.max))
             wrong, allowed = (given < low) | (given > high), f"from {np.min(low)} to {np.max(high)}"
-        elif not name.startswith("carry"):
+        elif name.startswith("carry"):
+            wrong, allowed = np.isnan(x), "a number"
+        else:
             wrong, allowed = ~np.isfinite(x), f"finite in {dtype}"
         if np.any(wrong):
             raise ValueError(f"{name} has the number {given[wrong][0]}; must be {allowed}")

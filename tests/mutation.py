@@ -27,7 +27,7 @@ from mutations import MUTATIONS, Mutation
 ROOT = Path(__file__).parent.parent
 IGNORED = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".mypy_cache", ".pytest_cache", "runs")
 TIMEOUT = 3600  # seconds for pytest, also on a busy machine
-FAILED = 1  # pytest's exit code
+FAILED, NONE = 1, 5  # pytest's exit codes: tests failed; no test ran
 
 
 def place(mutation: Mutation, root: Path) -> tuple[Path, str]:
@@ -60,6 +60,8 @@ def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
         )
     except subprocess.TimeoutExpired:
         return -1, f"still running after {TIMEOUT} s"
+    if done.returncode == 0 and " passed" not in done.stdout.splitlines()[-1]:
+        return NONE, "all are skipped"
     lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return done.returncode, (lines or done.stdout.splitlines()[-1:] or done.stderr.splitlines()[-1:] or [""])[0]
 
@@ -105,13 +107,14 @@ def main() -> int:
         results, without = {}, []
         for mutation in chosen:
             code, said = (0, "") if whole else run_tests(copy, list(mutation.tests))
-            if code != 0:  # they fail, or need a package that is not installed
-                print(f"NOT RUN  {mutation.name}: its tests do not pass as they are: {said}", flush=True)
+            begin = time.perf_counter()
+            verdict = try_one(mutation, copy) if code == 0 else None
+            if verdict is None or verdict.startswith(f"ERROR {NONE}"):  # they fail, or need a package that is missing
+                print(f"NOT RUN  {mutation.name}: its tests do not pass as they are: {verdict or said}", flush=True)
                 without.append(mutation.name)
                 continue
-            begin = time.perf_counter()
-            results[mutation.name] = try_one(mutation, copy)
-            print(f"{results[mutation.name]:8} {mutation.name} ({time.perf_counter() - begin:.0f} s)", flush=True)
+            results[mutation.name] = verdict
+            print(f"{verdict:8} {mutation.name} ({time.perf_counter() - begin:.0f} s)", flush=True)
             if options.json:
                 write(options.json, results)
     left = [name for name, verdict in results.items() if verdict != "caught"]

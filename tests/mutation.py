@@ -49,7 +49,7 @@ def broken(mutation: Mutation, text: str) -> str:
 
 def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
     """Return pytest's exit code and its first failure."""
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "--tb=line", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "--tb=line", "-p", "no:cacheprovider", *tests]
     command += ["-m", "nightly or not nightly"]
     # programs that a break does not change compile once
     cache = {"JAX_COMPILATION_CACHE_DIR": str(copy / ".jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}

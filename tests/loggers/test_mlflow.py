@@ -168,9 +168,13 @@ def children(client, parent):
     return {run.info.run_name: run for run in found}
 
 
-def parents(client, group):
+def parents(client, group, deleted=False):
+    """The runs that stand for a sweep; with `deleted` also those that were made and deleted again."""
+    from mlflow.entities import ViewType
+
     experiment = client.get_experiment_by_name("poles").experiment_id
-    return client.search_runs([experiment], f"tags.`ppax.sweep` = '{group}'")
+    kind = ViewType.ALL if deleted else ViewType.ACTIVE_ONLY
+    return client.search_runs([experiment], f"tags.`ppax.sweep` = '{group}'", kind)
 
 
 def test_members_of_a_sweep_stand_under_one_run_and_go_on_in_theirs(part, client, tmp_path):
@@ -188,8 +192,13 @@ def test_members_of_a_sweep_stand_under_one_run_and_go_on_in_theirs(part, client
     again = part.open(described[1]._replace(iteration=1))
     again.log(row(2))
     again.close()
+    before = len(parents(client, "rates-01234567", deleted=True))
+    part.open(run_in(tmp_path / "003")._replace(name="rates/003", group="rates-01234567")).close()
+    assert len(parents(client, "rates-01234567", deleted=True)) == before  # none was made and deleted again
     (parent,) = parents(client, "rates-01234567")
     later = children(client, parent)
+    assert sorted(set(later) - set(first)) == ["rates/003"]
+    del later["rates/003"]
     assert {name: run.info.run_id for name, run in later.items()} == {x: run.info.run_id for x, run in first.items()}
     assert history(client, later["rates/001"].info.run_id, "loss") == [(128, 0.25)]
 

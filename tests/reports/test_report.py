@@ -201,7 +201,7 @@ def test_a_figure_has_a_row_of_axes_for_each_metric_and_a_legend_outside_of_them
     (other / "run.toml").write_text(text.replace("num_epochs = 1", "num_epochs = 3"))
     names = {"num_epochs = 3": "three", "num_epochs = 1": "one"}
     figure = ppax.plot([*runs, other], metric=["entropy", "episode_return"], settings=names, size=(5, 6))
-    assert [axes.get_ylabel() for axes in figure.axes] == ["entropy", "episode return"]
+    assert [axes.get_ylabel() for axes in figure.axes] == ["entropy", "return in training episodes"]
     assert figure.get_size_inches().tolist() == [5, 6]
     assert [len(axes.lines) for axes in figure.axes] == [2, 2]
     (legend,) = figure.legends
@@ -220,7 +220,7 @@ def test_the_command_plot_writes_the_format_of_the_ending(runs, tmp_path, capsys
     for ending, begins in ((".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")):
         path = tmp_path / f"curves{ending}"
         assert main.main(["plot", *map(str, runs), "--out", str(path), "--metric", "entropy", "--size", "3", "2"]) == 0
-        assert capsys.readouterr().out == f"picture: {path}\n"
+        assert capsys.readouterr().out.endswith(f"each draws each run.\npicture: {path}\n")
         assert path.read_bytes().startswith(begins)
     assert b"/Type3" not in (tmp_path / "curves.pdf").read_bytes()
     with Image.open(tmp_path / "curves.png") as picture:

@@ -12,7 +12,7 @@ from ppax.core.options import NONE, Option
 from ppax.core.types import ConfigError
 from ppax.reports.formatting import listed, number_text, shortened, value_text
 from ppax.reports.statistics import Standing, standing_of
-from ppax.run.records import DURING, FINAL, TRAINING, Record
+from ppax.run.records import DURING, FINAL, TRAINING, WHOLE_EVALUATED, WHOLE_TRAINED, Record
 
 SEED = "seed"
 # Options that do not change how a run learns
@@ -20,7 +20,7 @@ OTHER = ("log.", "eval.", "best.", "timeout", "vectorization", "info_metrics")
 # Options of evaluations that change what a score measures, or are part of the environment's task
 MEASURED = ("eval.max_steps", "eval.deterministic", "eval.env_params.")
 LIMITS = ("max_steps", "max_episode_steps", "time_limit")  # last words of parameters that limit episodes
-MEASURES = (FINAL, DURING, TRAINING)  # in the order of kinds of scores
+MEASURES = (FINAL, DURING, TRAINING, WHOLE_EVALUATED, WHOLE_TRAINED)  # in the order of kinds of scores
 NAMED = 3  # number of options in the name of a setting
 MOST_NAMED = 5  # maximum number of them, where fewer do not tell the settings apart
 MISSING = "not set"
@@ -41,9 +41,14 @@ class Setting(NamedTuple):
         return self.records[0].env
 
     @property
+    def scores(self) -> list[float]:
+        """Final return of each run of the setting; NaN for a run without one."""
+        return [record.final_return for record in self.records]
+
+    @property
     def standing(self) -> Standing:
         """Standing of the setting, by the final returns of its runs: settings on one environment are ranked by it."""
-        return standing_of([record.final_return for record in self.records])
+        return standing_of(self.scores)
 
     @property
     def seeds(self) -> str:
@@ -68,9 +73,9 @@ def settings_of(records: Sequence[Record]) -> list[Setting]:
     for place, record in enumerate(records):
         # members of a population have copied others: each is a setting, whatever its last values
         alone = any("." in name and name in record.config for name in record.columns)
-        members.setdefault((_key(record.config), place if alone else -1), []).append(record)
+        members.setdefault((grouped_key(record.config), place if alone else -1), []).append(record)
     counted = [_each_seed_once(runs) for runs in members.values()]
-    labels = _labels([runs[0] for runs in members.values()])
+    labels = labels_of([runs[0] for runs in members.values()])
     settings = [Setting(label, own, 0, repeats) for label, (own, repeats) in zip(labels, counted, strict=True)]
     ranked = []
     for own in by_env(settings).values():
@@ -115,7 +120,7 @@ def _with_kinds(settings: Sequence[Setting]) -> list[Setting]:
 
     A kind is the sort of measurement, the number of steps trained, and the limits of episodes.
     """
-    measured = [_measure(setting) for setting in settings]
+    measured = [measure_of(setting) for setting in settings]
     known = [text for text in measured if text]
     usual = max(known, key=known.count, default="")  # a setting without any score is ranked last among these
     measured = [text or usual for text in measured]
@@ -131,7 +136,7 @@ def _with_kinds(settings: Sequence[Setting]) -> list[Setting]:
     return [setting._replace(kind=kind) for setting, kind in zip(settings, kinds, strict=True)]
 
 
-def _measure(setting: Setting) -> str:
+def measure_of(setting: Setting) -> str:
     """Return the kinds of measurement behind the scores of a setting's seeds, in words; "" for no score at all."""
     found = {record.measure for record in setting.records}
     return " or ".join(kind for kind in MEASURES if kind in found)
@@ -239,13 +244,18 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _labels(firsts: Sequence[Record]) -> list[str]:
-    """Return a name for each setting, from the options in which the settings' first runs, `firsts`, differ."""
-    rows = {path: values for path, values in setting_differences(firsts).items() if _matters(path)}
+def labels_of(firsts: Sequence[Record], whole: bool = False) -> list[str]:
+    """Return a name for each setting, from the options in which the settings' first runs, `firsts`, differ.
+
+    A name has the few options that tell most settings apart, and the number of further ones; if `whole`, it has all.
+    """
+    rows = {path: values for path, values in setting_differences(firsts).items() if matters(path)}
     rows = {path: values for path, values in rows.items() if not _explained(path, rows)}
+    if not rows and whole:
+        return [""] * len(firsts)
     if not rows:
         return _distinct([shortened(record.env) for record in firsts], firsts)
-    names, kept, labels = short_names(list(rows)), _telling(rows), []
+    names, kept, labels = short_names(list(rows)), list(rows) if whole else _telling(rows), []
     for i in range(len(firsts)):
         parts = {
             path: value_text(values[i]) if path == "env" else f"{names[path]} = {value_text(values[i])}"
@@ -317,11 +327,13 @@ def _explained(path: str, rows: Mapping[str, Sequence[Any]]) -> bool:
     )
 
 
-def _key(config: Mapping[str, Any]) -> str:
-    return json.dumps({path: value for path, value in config.items() if _matters(path)}, sort_keys=True, default=str)
+def grouped_key(config: Mapping[str, Any]) -> str:
+    """Return a text that is equal for the configurations of runs of one setting."""
+    return json.dumps({path: value for path, value in config.items() if matters(path)}, sort_keys=True, default=str)
 
 
-def _matters(path: str) -> bool:
+def matters(path: str) -> bool:
+    """Return True for an option that sets runs apart: not the seed, logging, or how often it is evaluated."""
     return path != SEED and (path.startswith(MEASURED) or not path.startswith(OTHER))
 
 

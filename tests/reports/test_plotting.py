@@ -42,6 +42,8 @@ def test_the_score_against_an_option_has_a_point_for_each_seed_and_the_interquar
     assert axes.get_ylabel() == "return, final evaluation of 100 episodes"
     assert axes.get_xlabel() == "learning_rate"
     figure.draw_without_rendering()
+    assert axes.get_ylim()[0] < 10 < 240 < axes.get_ylim()[1]
+    assert 5e-5 < axes.get_xlim()[0] < 1e-4 < 1e-2 < axes.get_xlim()[1] < 2e-2
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ppax.core.options import check_limits
 from ppax.core.types import ConfigError, printable
 from ppax.reports.by_option import Series, natural_order, option_path, ordered, series_of
@@ -215,12 +217,13 @@ def sensitivity_figure(settings: Sequence[Setting], path: str, size: tuple[float
         values = ordered([point.value for one in own for point in one.points])
         numeric = all(type(value) in (int, float) for value in values)
         places = {repr(value): float(value) if numeric else place for place, value in enumerate(values)}
-        _scale(axes, values, numeric)
+        _scale(axes, values, numeric, size[0] / len(envs))
         for series in own:
             place = labels.index(series.label)
             colour = ordered_colour(place, len(labels)) if many else COLOURS[place]
             shift = (place - (len(labels) - 1) / 2) * min(SHIFT, 4 * SHIFT / len(labels))
             legend.setdefault(series.label, _draw_series(axes, series, places, colour, shift))
+        axes.autoscale_view(scalex=False)
         axes.set(xlabel=path.removeprefix("agent.").removesuffix(".part"), ylabel=_score_label(settings, env))
         axes.set_title(env if len(envs) > 1 else "")
         axes.grid(alpha=0.25)
@@ -231,21 +234,27 @@ def sensitivity_figure(settings: Sequence[Setting], path: str, size: tuple[float
 
 
 SHIFT = 4.0  # horizontal distance of the points of two lines at one value, in points (1/72 inch)
+MARGIN = 0.08  # of the range of values, to the left and right
 TICKS = 12  # number of values up to which each has a tick with its label
 
 
-def _scale(axes: Any, values: Sequence[Any], numeric: bool) -> None:
-    """Set scale and ticks of the horizontal axis for the values of an option."""
-    if not numeric:
-        axes.set_xticks(range(len(values)), list(map(value_text, values)))
-        axes.set_xlim(-0.5, len(values) - 0.5)
-        return
-    positive = [value for value in values if value > 0]
-    if values[0] >= 0 and positive and positive[-1] >= 10 * positive[0]:
-        scale = {"value": "log"} if values[0] > 0 else {"value": "symlog", "linthresh": positive[0]}
+def _scale(axes: Any, values: Sequence[Any], numeric: bool, width: float) -> None:
+    """Set scale, limits and ticks of the horizontal axis for the values of an option; `width` is in inches."""
+    positive = [value for value in values if numeric and value > 0]
+    if positive and values[0] >= 0 and positive[-1] >= 10 * positive[0]:
+        scale = {"value": "log"} if values[0] > 0 else {"value": "symlog", "linthresh": positive[0], "linscale": 0.5}
         axes.set_xscale(**scale)
+    along, places = axes.xaxis.get_transform(), list(map(float, values)) if numeric else list(range(len(values)))
+    positions = np.atleast_1d(along.transform(np.asarray(places, float)))
+    span = float(np.ptp(positions)) or 1.0
+    edges = np.array([positions[0] - MARGIN * span, positions[-1] + MARGIN * span])
+    axes.set_xlim(*along.inverted().transform(edges))
     if len(values) <= TICKS:
-        axes.set_xticks(values, list(map(value_text, values)))
+        texts = list(map(value_text, values))
+        room = np.diff(positions) / span * width * 0.8 * LETTERS
+        tight = any((len(a) + len(b)) / 2 + 1 > gap for a, b, gap in zip(texts, texts[1:], room, strict=False))
+        turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if tight else {}
+        axes.set_xticks(places, texts, **turned)
         axes.set_xticks([], minor=True)
 
 
@@ -262,6 +271,7 @@ def _draw_series(axes: Any, series: Series, places: Mapping[str, float], colour:
         axes.plot([x] * len(known), known, marker="o", markeredgewidth=0.0, transform=moved, **dots)
         if len(known) < len(point.scores):
             axes.plot([x], [0.02], marker="x", transform=edge, **dots | {"alpha": 1.0, "markersize": 6})
+        axes.update_datalim([(x, score) for score in known])  # which a line with a transform of its own leaves out
         if math.isfinite(point.low):
             axes.plot([x, x], [point.low, point.high], color=colour, linewidth=1.5, transform=moved)
     shown = [point for point in series.points if math.isfinite(point.iqm)]

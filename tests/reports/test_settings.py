@@ -1,6 +1,11 @@
 """Groups of runs that differ by their seed alone, and the options that set them apart."""
 
+import pytest
+
 from ppax import config
+from ppax.config.defaults import completed
+from ppax.core import untrusted
+from ppax.core.options import flatten
 from ppax.reports.settings import changed, setting_differences, settings_of, short_names
 from ppax.run.records import of_history
 
@@ -93,7 +98,8 @@ def test_changed_options_are_those_that_are_no_defaults():
     default = next(option for option in config.options({}) if option.path == "agent.learning_rate").default
     record = of_history("run", [], config.resolve(own))
     found = changed(record)
-    assert found == {
+    assert found.of == "objects in Python (ppax.PPO, ppax.fit)"
+    assert found.options == {
         "num_envs": (8, 64),
         "agent.learning_rate": (0.5, default),
         "agent.loss.part": ("dpo", "clipped"),
@@ -101,8 +107,26 @@ def test_changed_options_are_those_that_are_no_defaults():
     }
 
 
+@pytest.mark.parametrize(
+    ("given", "of"),
+    [
+        ({"env": "CartPole-v1"}, "discrete actions, compiled"),
+        ({"env": "MountainCarContinuous-v0", "preset": "none"}, "continuous control, compiled"),
+        ({"env": "Pendulum-v1"}, "preset Pendulum-v1"),
+        ({"env": "CartPole-v1", "num_envs": 16, "agent": {"gamma": 0.9}}, "discrete actions, compiled"),
+    ],
+)
+def test_changes_are_those_from_the_settings_of_the_preset_or_the_kind(given, of):
+    """The run file of `ppax train` has every option; only those that were given beside the environment are changed."""
+    text = config.to_toml(config.resolve(completed(given).config))
+    found = changed(of_history("run", [], untrusted.from_toml(text)))
+    given = {path for path, _ in flatten(given)} - {"env", "preset"}
+    assert found.of == of
+    assert found.options.keys() - {"env", "preset"} == given
+
+
 def test_changes_of_a_run_with_parts_of_the_users_own():
-    found = changed(of_history("run", [], {"num_envs": 3, "agent": {"loss": {"part": "my.module:Loss"}}}))
+    found, _ = changed(of_history("run", [], {"num_envs": 3, "agent": {"loss": {"part": "my.module:Loss"}}}))
     assert found["num_envs"] == (3, 64)
     assert found["agent.loss.part"][0] == "my.module:Loss"
 

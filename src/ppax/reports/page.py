@@ -416,7 +416,7 @@ def _machine(record: Record) -> Iterator[str]:
 
 
 FILES = 20  # maximum number of run files in a report
-UNSAID = (SEED, "log.")  # options left out: they concern a single run, or its display
+UNSAID = (SEED, "log.", "env", "preset")  # options left out: of a single run or its display, or said in the title
 
 
 def configuration(settings: Sequence[Setting]) -> Markup:
@@ -431,9 +431,11 @@ def configuration(settings: Sequence[Setting]) -> Markup:
             [marked(str(x.place + 1), x), *(value_text(row[x.place]) for row in rows.values())] for x in settings
         ]
         parts += [element("h3", "Differences between the settings"), html_table(head, own_values)]
-    own = {path: pair for path, pair in changed(firsts[0]).items() if path not in rows and not path.startswith(UNSAID)}
+    found = changed(firsts[0])
+    own = {path: pair for path, pair in found.options.items() if path not in rows and not path.startswith(UNSAID)}
     meanings = {option.path: option.doc for option in options_of_run(firsts[0]) if not option.path.endswith(".part")}
     parts += [element("h3", "Changed from the defaults" + (", in all settings" if rows else ""))]
+    parts += [element("p", f"Compared with the settings that a run begins with: {found.of}.", class_="intro")]
     if own:
         cells = (
             [_code(path), value_text(value), value_text(default), element("small", meanings.get(path, ""))]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ppax import config as configs
+from ppax.config.defaults import recorded_defaults
 from ppax.core.options import NONE, Option
 from ppax.core.types import ConfigError
 from ppax.reports.formatting import listed, number_text, shortened, value_text
@@ -207,14 +208,29 @@ def setting_differences(records: Sequence[Record]) -> dict[str, list[Any]]:
     return {path: row for path, row in values.items() if any(value != row[0] for value in row)}
 
 
-def changed(record: Record) -> dict[str, tuple[Any, Any]]:
-    """Return the options that differ from their defaults: (value, default) by dotted path.
+class Changed(NamedTuple):
+    """Options of a run that differ from the defaults, and where these defaults come from, in words."""
 
-    The default of an option that has none is None.
+    options: dict[str, tuple[Any, Any]]  # (value, default) by dotted path; the default of an option without one is None
+    of: str  # "preset X", or the kind of environment
+
+
+def changed(record: Record) -> Changed:
+    """Return the options of a run that differ from those with which `ppax train ENV` would have begun.
+
+    These are the settings of the run's preset or of the kind of its environment; other options have the defaults of
+    their fields. An option whose value is the word for its default, as "same" of an actor, has its default.
     """
-    known = {option.path: _as_written(option.default) for option in options_of_run(record)}
-    own = {path: (_as_written(value), known.get(path)) for path, value in record.config.items()}
-    return {path: pair for path, pair in own.items() if pair[0] != pair[1]}
+    known = {option.path: option for option in options_of_run(record)}
+    begun = recorded_defaults(record.config, {path: _as_written(option.default) for path, option in known.items()})
+    defaults = begun.config
+    words = {path: (None, NONE, option.none) for path, option in known.items()}
+    own = {
+        path: tuple(NONE if x in words.get(path, (None,)) else _as_written(x) for x in (value, defaults.get(path)))
+        for path, value in record.config.items()
+    }
+    pairs = {path: (value, default if path in defaults else None) for path, (value, default) in own.items()}
+    return Changed({path: pair for path, pair in pairs.items() if pair[0] != pair[1]}, begun.name)
 
 
 def options_of_run(record: Record) -> list[Option]:

@@ -6,7 +6,7 @@ from ppax import config
 from ppax.config.defaults import completed
 from ppax.core import untrusted
 from ppax.core.options import flatten
-from ppax.reports.settings import changed, setting_differences, settings_of, short_names
+from ppax.reports.settings import changed, identical, notes_on, setting_differences, settings_of, short_names
 from ppax.run.records import of_history
 
 
@@ -171,3 +171,22 @@ def test_no_two_settings_have_the_same_name():
     rows = [{"iteration": 1, "env_steps": 8, "agent.gamma": 0.5, "episode_return": 1.0}]
     twins = [of_history("000", rows, {"env": "x", "seed": seed, "agent": {"gamma": 0.5}}) for seed in range(2)]
     assert {one.label for one in settings_of(twins)} == {"x (000) #1", "x (000) #2"}
+
+
+def test_settings_that_trained_identically_are_told():
+    """Every row to the last digit, with time and speed apart; scores that are equal at a ceiling are not enough."""
+
+    def one(gamma, seed, shift=0.0, seconds=1.0):
+        rows = [
+            {"iteration": i, "env_steps": 10 * i, "seconds": seconds * i, "episode_return": 500.0, "entropy": i + shift}
+            for i in (1, 2, 3)
+        ]
+        return of_history("run", rows, {"env": "CartPole-v1", "seed": seed, "agent": {"gamma": gamma}})
+
+    same = settings_of([one(gamma, seed, seconds=gamma) for gamma in (0.9, 0.99) for seed in (0, 1)])
+    assert identical(same) == [
+        "Settings gamma = 0.9 and gamma = 0.99 trained identically, to the last digit: agent.gamma had no effect."
+    ]
+    assert identical(same) == notes_on(same)
+    assert identical(settings_of([one(0.9, 0), one(0.99, 0, 1e-12)])) == []
+    assert identical(settings_of([one(0.9, 0), one(0.99, 1)])) == []  # another seed

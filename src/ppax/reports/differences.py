@@ -50,7 +50,11 @@ def differences_of(settings: Sequence[Setting]) -> list[Against]:
 
 def few_seeds(differences: Sequence[Against]) -> list[str]:
     """Return a sentence of warning if a difference rests on too few seeds, else []."""
-    fewest = min((count for one in differences for count in one.seeds), default=FEW)
+    return too_few(min((count for one in differences for count in one.seeds), default=FEW))
+
+
+def too_few(fewest: int) -> list[str]:
+    """Return a sentence of warning if the setting of the fewest seeds has too few of them, else []."""
     if fewest >= FEW:
         return []
     count = "one seed" if fewest == 1 else f"{fewest} seeds"

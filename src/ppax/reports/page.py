@@ -13,7 +13,7 @@ import numpy as np
 from ppax.reports import health
 from ppax.reports.charts import NO_BAND, Band, Line, Markup, chart, element, html_table, joined, look_of, swatch
 from ppax.reports.curves import CONFIDENCE, RANGE, common
-from ppax.reports.differences import Against, difference_columns, differences_of, few_seeds
+from ppax.reports.differences import Against, contradictions, difference_columns, differences_of, few_seeds
 from ppax.reports.formatting import (
     UNKNOWN,
     count_text,
@@ -61,7 +61,7 @@ def page(
     """
     settings = settings_of(records)
     differences = differences_of(settings)
-    notes = [*notes, *notes_on(settings), *few_seeds(differences)]
+    notes = [*notes, *notes_on(settings), *contradictions(differences), *few_seeds(differences)]
     title = title_of(settings)
     main = [
         learning(settings, band, differences),
@@ -311,15 +311,22 @@ def _explained(settings: Sequence[Setting], lines: Sequence[Line], band: str) ->
 
 
 def legend(settings: Sequence[Setting]) -> Markup:
-    """Return the table of the settings of one environment, best first: final return, line, seeds, steps and time."""
-    rows = []
+    """Return the table of the settings of one environment, best first: final return, line, seeds, steps and time.
+
+    Mean and minimum over the seeds, which show seeds that failed, stand in it where a setting has several.
+    """
+    rows, several = [], any(setting.records[1:] for setting in settings)
     for setting in settings:
         steps = mean_of(setting.records, lambda record: record.last("env_steps"))
         seconds = mean_of(setting.records, lambda record: record.last("seconds"))
         speed = short_count(mean_of(setting.records, lambda record: record.steps_per_second))
         line = marked(setting.label, setting)
-        rows.append([return_text(setting), line, setting.seeds, short_count(steps), duration_text(seconds), speed])
-    head = ("IQM of the final return [95 %]", "setting", "runs", "steps", "time", "steps/s")
+        scores = np.asarray(setting.scores)
+        more = [number_text(float(scores.mean())), number_text(float(scores.min()))] if several else []
+        shown = [setting.seeds, short_count(steps), duration_text(seconds), speed]
+        rows.append([return_text(setting), line, *more, *shown])
+    more_heads = ("mean", "min") if several else ()
+    head = ("IQM of the final return [95 %]", "setting", *more_heads, "runs", "steps", "time", "steps/s")
     return html_table(head, rows, class_="settings")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -180,7 +181,45 @@ def notes_on(settings: Sequence[Setting]) -> list[str]:
             f"The score of {listed([setting.label for setting in mixed[:NOTES]])} mixes seeds with a final evaluation "
             "and seeds without one."
         ]
-    return notes[:NOTES] + more
+    return notes[:NOTES] + more + identical(settings)
+
+
+UNEQUAL = ("seconds", "steps_per_second")  # columns that differ between repetitions of one run
+
+
+def identical(settings: Sequence[Setting]) -> list[str]:
+    """Return a sentence on settings that trained identically, to the last digit of all rows; [] if there are none.
+
+    They have the same seeds, scores and rows: the options in which they differ had no effect.
+    """
+    groups: dict[tuple[Any, ...], list[Setting]] = {}
+    for setting in settings:
+        rows = [_trace(record) for record in setting.records]
+        if all(rows):
+            groups.setdefault((setting.env, tuple(sorted(rows))), []).append(setting)
+    same = [group for group in groups.values() if len(group) > 1]
+    found = []
+    for group in same[:NOTES]:
+        differing = setting_differences([one.records[0] for one in group])
+        paths = [path for path in differing if matters(path)]
+        named = [one.label for one in group[:NOTES]] + ([f"{len(group) - NOTES} more"] if group[NOTES:] else [])
+        found.append(
+            f"Settings {listed(named)} trained identically, to the last digit: {listed(paths[:NOTES])} had no effect."
+        )
+    return found
+
+
+def _trace(record: Record) -> tuple[str, ...]:
+    """Return a text for seed, final return and all rows of a run that is equal for runs that trained identically.
+
+    () for a run of less than two rows, which says too little.
+    """
+    swept = {path for path in record.config if path in record.columns}  # values that a search changes
+    rows = {name: x.tobytes() for name, x in record.columns.items() if name not in UNEQUAL and name not in swept}
+    if len(record.columns.get("env_steps", ())) < 2 or len(rows) < 3:
+        return ()
+    digest = hashlib.sha256(b"".join(name.encode(errors="backslashreplace") + rows[name] for name in sorted(rows))).hexdigest()
+    return value_text(record.config.get(SEED)), repr(record.final_return), digest
 
 
 NOTES = 8  # maximum number of sentences of one sort

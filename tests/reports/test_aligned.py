@@ -45,8 +45,8 @@ def sweep_of(settings, seeds):
 def test_a_sweep_has_a_row_for_each_setting_and_then_its_members_where_they_are_few():
     text = str(sweep_of(2, 3))
     assert text.splitlines()[:2] == [
-        "IQM [95 %]       mean  min  clip_eps  seeds",
-        "1.0 [1.0, 2.0]  1.0   0.0  0         3",
+        "IQM [95 %]  mean  min  clip_eps  seeds",
+        "1 [1, 2]    1     0    0         3",
     ]
     assert "member  clip_eps  seed" in text
     assert "A setting has only 3 seeds" in text

@@ -90,7 +90,9 @@ def test_methods_are_compared_at_equal_options_with_seeds_in_pairs_and_their_bes
         gaps = [iqm(new[draw]) - iqm(old[draw]) for draw in draws]
         np.testing.assert_allclose((one.difference.low, one.difference.high), np.percentile(gaps, (2.5, 97.5)), atol=1)
     best = [max(iqm(SCORES[method, place]) for place in range(3)) for method in range(2)]
-    assert found[3].at.startswith("best setting of each: ")
+    places = [max(range(3), key=lambda place: iqm(SCORES[method, place])) for method in (1, 0)]
+    rates = list(dict.fromkeys(f"learning_rate = {RATES[place]:g}" for place in places))
+    assert found[3].at == f"best setting of each: {' / '.join(rates)}"
     assert found[3].difference.iqm == pytest.approx(best[1] - best[0])
 
 

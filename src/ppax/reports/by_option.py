@@ -193,7 +193,16 @@ def _between(env: str, settings: Sequence[Setting], path: str, first: Any, other
         for two in [two for two in sides[1] if two.kind == one.kind][:1]
         if len(sides[0]) > 1 or len(sides[1]) > 1
     ]
-    return found + [_difference(env, one, two, label, than, f"{BEST}: {_whole_label(one, two)}") for one, two in best]
+    for one, two in best:
+        stripped = [_stripped(side.records[0], own) for side in (one, two)]
+        ats = list(dict.fromkeys(filter(None, labels_of(stripped, whole=True)))) or [_common_label(one, pairs, labels)]
+        found.append(_difference(env, one, two, label, than, f"{BEST}: {' / '.join(ats)}"))
+    return found
+
+
+def _common_label(one: Setting, pairs: Sequence[tuple[Setting, Setting]], labels: Sequence[str]) -> str:
+    """Return the label of the pair to which a setting belongs."""
+    return next((label for (first, _), label in zip(pairs, labels, strict=True) if first is one), one.label)
 
 
 def _whole_label(one: Setting, two: Setting) -> str:

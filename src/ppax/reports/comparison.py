@@ -188,7 +188,12 @@ def setting_columns(settings: Sequence[Ranked], score: str = FINAL_RETURN) -> li
 
     Mean, minimum and mean return over training stand in it where a setting has several runs.
     """
-    columns = [[f"IQM of the {score} [95 %]", *(one.text for one in settings)]]
+    columns = [
+        [
+            "IQM of the final return [95 %]" if score == FINAL_RETURN else "IQM over training [95 %]",
+            *(one.text for one in settings),
+        ]
+    ]
     if any(one.runs[1:] for one in settings):
         columns += [["mean", *(number_text(one.mean) for one in settings)]]
         columns += [["min", *(number_text(one.minimum) for one in settings)]]

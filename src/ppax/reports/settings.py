@@ -218,7 +218,9 @@ def _trace(record: Record) -> tuple[str, ...]:
     rows = {name: x.tobytes() for name, x in record.columns.items() if name not in UNEQUAL and name not in swept}
     if len(record.columns.get("env_steps", ())) < 2 or len(rows) < 3:
         return ()
-    digest = hashlib.sha256(b"".join(name.encode(errors="backslashreplace") + rows[name] for name in sorted(rows))).hexdigest()
+    digest = hashlib.sha256(
+        b"".join(name.encode(errors="backslashreplace") + rows[name] for name in sorted(rows))
+    ).hexdigest()
     return value_text(record.config.get(SEED)), repr(record.final_return), digest
 
 

@@ -66,8 +66,9 @@ def sweep_runs(
     lists, each with the same `draws` joint draws of all distributions, each with all `seeds`, a number of them, a
     list, or a range as "1000-1009". `values`, `seeds` and `draws` add to the table `[sweep]` that a run file may have.
     `draw_seed` is the random seed of the draws. Each run is a member of the sweep. Members that differ in numbers alone
-    share a compiled program; members on the host train one after the other. A member whose iteration is not finite is dropped alone. `search`
-    decides over the members while they train, as `ppax.sweeps.Halving()` or PBT; it may also be a table of options.
+    share a compiled program; members on the host train one after the other. A member whose iteration is not finite is
+    dropped alone. `search` decides over the members while they train, as `ppax.sweeps.Halving()` or PBT; it may also be
+    a table of options.
 
     Each member has an ordinary run directory in `run_dir`/members (default: a new one in sweeps/), for `ppax.load`,
     `report` and `resume`. A signal saves all members and raises Interrupted; `resume_sweep` continues, with the same

@@ -277,3 +277,26 @@ def test_blocks_of_pixels_become_their_mean():
     assert small.shape == (2, 2, 3)
     assert small[0, 0].tolist() == frame[:2, :2].reshape(4, 3).mean(0).astype(int).tolist()
     assert len(report._gif([frame, frame, frame], Smaller(2, 1))) > 0
+
+
+def test_the_commands_for_sensitivity_and_methods(runs, tmp_path, capsys):
+    """Both options of any run directories, not only of a sweep: two settings of one seed each."""
+    pytest.importorskip("matplotlib")
+    other = tmp_path / "other"
+    shutil.copytree(runs[0], other)
+    text = (other / "run.toml").read_text()
+    (other / "run.toml").write_text(text.replace("num_epochs = 1", "num_epochs = 3"))
+    given, path = [str(runs[0]), str(other)], tmp_path / "against.pdf"
+    assert main.main(["plot", *given, "--against", "num-epochs", "--out", str(path)]) == 0
+    assert path.read_bytes().startswith(b"%PDF")
+    assert main.main(["plot", *given, "--against", "num_epoch", "--out", str(path)]) == 2
+    assert "nearest: agent.num_epochs" in capsys.readouterr().err
+    assert main.main(["compare", *given, "--by", "num_epochs", "--baseline", "1", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["differences"]
+    assert (found["setting"], found["than"], found["iqm"]) == ("num_epochs = 3", "num_epochs = 1", 0.0)
+    assert main.main(["compare", *given, "--format", "csv"]) == 0
+    assert capsys.readouterr().out.startswith("env,setting,score,runs,iqm,low,high,mean,min,training\n")
+    assert main.main(["compare", *given, "--settings-only", "--score", "training"]) == 0
+    assert "trained identically" in capsys.readouterr().out
+    assert main.main(["compare", *given, "--baseline", "1"]) == 2
+    assert "is a value of the option `by`" in capsys.readouterr().err

@@ -178,7 +178,14 @@ def test_settings_that_trained_identically_are_told():
 
     def one(gamma, seed, shift=0.0, seconds=1.0):
         rows = [
-            {"iteration": i, "env_steps": 10 * i, "seconds": seconds * i, "episode_return": 500.0, "entropy": i + shift}
+            {
+                "iteration": i,
+                "env_steps": 10 * i,
+                "seconds": seconds * i,
+                "memory_mb": 9 * seconds,
+                "episode_return": 500.0,
+                "entropy": i + shift,
+            }
             for i in (1, 2, 3)
         ]
         return of_history("run", rows, {"env": "CartPole-v1", "seed": seed, "agent": {"gamma": gamma}})

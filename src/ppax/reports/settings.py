@@ -184,7 +184,8 @@ def notes_on(settings: Sequence[Setting]) -> list[str]:
     return notes[:NOTES] + more + identical(settings)
 
 
-UNEQUAL = ("seconds", "steps_per_second")  # columns that differ between repetitions of one run
+# Columns of time and memory, which differ between repetitions of one run
+UNEQUAL = ("seconds", "steps_per_second", "compile_seconds", "iteration_ms", "memory_mb")
 
 
 def identical(settings: Sequence[Setting]) -> list[str]:

@@ -185,7 +185,7 @@ def notes_on(settings: Sequence[Setting]) -> list[str]:
 
 
 # Columns of time and memory, which differ between repetitions of one run
-UNEQUAL = ("seconds", "steps_per_second", "compile_seconds", "iteration_ms", "memory_mb")
+UNEQUAL = ("seconds", "steps_per_second", "compile_seconds", "iteration_ms", "collect_ms", "update_ms", "memory_mb")
 
 
 def identical(settings: Sequence[Setting]) -> list[str]:

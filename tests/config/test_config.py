@@ -657,3 +657,12 @@ def test_what_is_said_of_an_option_that_is_not_there_or_of_another_type(table, t
     with pytest.raises(ConfigError) as caught:
         config.resolve(table)
     assert str(caught.value).endswith(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [(True, "minibatch"), ("true", "minibatch"), (False, "off"), ("rolout", "rollout"), (3, "minibatch")],
+)
+def test_a_wrong_value_of_an_option_with_choices_lists_them(given, nearest):
+    with pytest.raises(ConfigError, match=rf"must be one of minibatch, rollout, off; nearest: {nearest}$"):
+        config.resolve({"agent": {"normalize_advantage": given}})

@@ -29,6 +29,34 @@ def wide_sweep():
     return SweepResult(Path(), (SettingResult(values, (members[0], failed), -math.inf, math.nan, math.nan),), None)
 
 
+def sweep_of(settings, seeds):
+    """Return the result of a sweep whose score is 100 times the number of the setting plus the seed."""
+    rows = []
+    for i in range(settings):
+        values = {"agent.loss.clip_eps": 0.1 * i}
+        members = [
+            MemberResult(seeds * i + s, values, s, 100.0 * i + s, 1.0, 1, "", Path(f"members/{seeds * i + s:03d}"))
+            for s in range(seeds)
+        ]
+        rows.append(SettingResult(values, tuple(members), 100.0 * i + (seeds - 1) / 2, 1.0, 2.0))
+    return SweepResult(Path("sweeps/one"), tuple(rows), None)
+
+
+def test_a_sweep_has_a_row_for_each_setting_and_then_its_members_where_they_are_few():
+    text = str(sweep_of(2, 3))
+    assert text.splitlines()[:2] == [
+        "IQM [95 %]  mean  min  clip_eps  seeds",
+        "1 [1, 2]    1     0    0         3",
+    ]
+    assert "member  clip_eps  seed" in text
+    assert "A setting has only 3 seeds" in text
+    many = str(sweep_of(5, 5))
+    assert "member  clip_eps" not in many
+    assert "25 members: `ppax compare sweeps/one` lists them." in many
+    assert "A setting has only" not in many
+    assert "member" in str(sweep_of(30, 1)).splitlines()[0]  # one of each setting: their rows are those of the settings
+
+
 def wide_comparison():
     rows = [{"iteration": 1, "env_steps": 1000, "seconds": 2.0, "episode_return": 5.5, "eval_return": 6.0}]
     agents = [{f"option_{n}": 0.5 + i for n in range(2)} for i in (0, 1)]

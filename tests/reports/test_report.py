@@ -201,7 +201,7 @@ def test_a_figure_has_a_row_of_axes_for_each_metric_and_a_legend_outside_of_them
     (other / "run.toml").write_text(text.replace("num_epochs = 1", "num_epochs = 3"))
     names = {"num_epochs = 3": "three", "num_epochs = 1": "one"}
     figure = ppax.plot([*runs, other], metric=["entropy", "episode_return"], settings=names, size=(5, 6))
-    assert [axes.get_ylabel() for axes in figure.axes] == ["entropy", "episode return"]
+    assert [axes.get_ylabel() for axes in figure.axes] == ["entropy", "return in training episodes"]
     assert figure.get_size_inches().tolist() == [5, 6]
     assert [len(axes.lines) for axes in figure.axes] == [2, 2]
     (legend,) = figure.legends
@@ -220,7 +220,7 @@ def test_the_command_plot_writes_the_format_of_the_ending(runs, tmp_path, capsys
     for ending, begins in ((".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")):
         path = tmp_path / f"curves{ending}"
         assert main.main(["plot", *map(str, runs), "--out", str(path), "--metric", "entropy", "--size", "3", "2"]) == 0
-        assert capsys.readouterr().out == f"picture: {path}\n"
+        assert capsys.readouterr().out.endswith(f"each draws each run.\npicture: {path}\n")
         assert path.read_bytes().startswith(begins)
     assert b"/Type3" not in (tmp_path / "curves.pdf").read_bytes()
     with Image.open(tmp_path / "curves.png") as picture:
@@ -277,3 +277,26 @@ def test_blocks_of_pixels_become_their_mean():
     assert small.shape == (2, 2, 3)
     assert small[0, 0].tolist() == frame[:2, :2].reshape(4, 3).mean(0).astype(int).tolist()
     assert len(report._gif([frame, frame, frame], Smaller(2, 1))) > 0
+
+
+def test_the_commands_for_sensitivity_and_methods(runs, tmp_path, capsys):
+    """Both options of any run directories, not only of a sweep: two settings of one seed each."""
+    pytest.importorskip("matplotlib")
+    other = tmp_path / "other"
+    shutil.copytree(runs[0], other)
+    text = (other / "run.toml").read_text()
+    (other / "run.toml").write_text(text.replace("num_epochs = 1", "num_epochs = 3"))
+    given, path = [str(runs[0]), str(other)], tmp_path / "against.pdf"
+    assert main.main(["plot", *given, "--against", "num-epochs", "--out", str(path)]) == 0
+    assert path.read_bytes().startswith(b"%PDF")
+    assert main.main(["plot", *given, "--against", "num_epoch", "--out", str(path)]) == 2
+    assert "nearest: agent.num_epochs" in capsys.readouterr().err
+    assert main.main(["compare", *given, "--by", "num_epochs", "--baseline", "1", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["differences"]
+    assert (found["setting"], found["than"], found["iqm"]) == ("num_epochs = 3", "num_epochs = 1", 0.0)
+    assert main.main(["compare", *given, "--format", "csv"]) == 0
+    assert capsys.readouterr().out.startswith("env,setting,score,runs,iqm,low,high,mean,min,training\n")
+    assert main.main(["compare", *given, "--settings-only", "--score", "training"]) == 0
+    assert "trained identically" in capsys.readouterr().out
+    assert main.main(["compare", *given, "--baseline", "1"]) == 2
+    assert "is a value of the option `by`" in capsys.readouterr().err

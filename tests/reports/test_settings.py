@@ -1,7 +1,12 @@
 """Groups of runs that differ by their seed alone, and the options that set them apart."""
 
+import pytest
+
 from ppax import config
-from ppax.reports.settings import changed, setting_differences, settings_of, short_names
+from ppax.config.defaults import completed
+from ppax.core import untrusted
+from ppax.core.options import flatten
+from ppax.reports.settings import changed, identical, notes_on, setting_differences, settings_of, short_names
 from ppax.run.records import of_history
 
 
@@ -93,7 +98,8 @@ def test_changed_options_are_those_that_are_no_defaults():
     default = next(option for option in config.options({}) if option.path == "agent.learning_rate").default
     record = of_history("run", [], config.resolve(own))
     found = changed(record)
-    assert found == {
+    assert found.of == "objects in Python (ppax.PPO, ppax.fit)"
+    assert found.options == {
         "num_envs": (8, 64),
         "agent.learning_rate": (0.5, default),
         "agent.loss.part": ("dpo", "clipped"),
@@ -101,8 +107,26 @@ def test_changed_options_are_those_that_are_no_defaults():
     }
 
 
+@pytest.mark.parametrize(
+    ("given", "of"),
+    [
+        ({"env": "CartPole-v1"}, "discrete actions, compiled"),
+        ({"env": "MountainCarContinuous-v0", "preset": "none"}, "continuous control, compiled"),
+        ({"env": "Pendulum-v1"}, "preset Pendulum-v1"),
+        ({"env": "CartPole-v1", "num_envs": 16, "agent": {"gamma": 0.9}}, "discrete actions, compiled"),
+    ],
+)
+def test_changes_are_those_from_the_settings_of_the_preset_or_the_kind(given, of):
+    """The run file of `ppax train` has every option; only those that were given beside the environment are changed."""
+    text = config.to_toml(config.resolve(completed(given).config))
+    found = changed(of_history("run", [], untrusted.from_toml(text)))
+    given = {path for path, _ in flatten(given)} - {"env", "preset"}
+    assert found.of == of
+    assert found.options.keys() - {"env", "preset"} == given
+
+
 def test_changes_of_a_run_with_parts_of_the_users_own():
-    found = changed(of_history("run", [], {"num_envs": 3, "agent": {"loss": {"part": "my.module:Loss"}}}))
+    found, _ = changed(of_history("run", [], {"num_envs": 3, "agent": {"loss": {"part": "my.module:Loss"}}}))
     assert found["num_envs"] == (3, 64)
     assert found["agent.loss.part"][0] == "my.module:Loss"
 
@@ -147,3 +171,29 @@ def test_no_two_settings_have_the_same_name():
     rows = [{"iteration": 1, "env_steps": 8, "agent.gamma": 0.5, "episode_return": 1.0}]
     twins = [of_history("000", rows, {"env": "x", "seed": seed, "agent": {"gamma": 0.5}}) for seed in range(2)]
     assert {one.label for one in settings_of(twins)} == {"x (000) #1", "x (000) #2"}
+
+
+def test_settings_that_trained_identically_are_told():
+    """Every row to the last digit, with time and speed apart; scores that are equal at a ceiling are not enough."""
+
+    def one(gamma, seed, shift=0.0, seconds=1.0):
+        rows = [
+            {
+                "iteration": i,
+                "env_steps": 10 * i,
+                "seconds": seconds * i,
+                "memory_mb": 9 * seconds,
+                "episode_return": 500.0,
+                "entropy": i + shift,
+            }
+            for i in (1, 2, 3)
+        ]
+        return of_history("run", rows, {"env": "CartPole-v1", "seed": seed, "agent": {"gamma": gamma}})
+
+    same = settings_of([one(gamma, seed, seconds=gamma) for gamma in (0.9, 0.99) for seed in (0, 1)])
+    assert identical(same) == [
+        "Settings gamma = 0.9 and gamma = 0.99 trained identically, to the last digit: agent.gamma had no effect."
+    ]
+    assert identical(same) == notes_on(same)
+    assert identical(settings_of([one(0.9, 0), one(0.99, 0, 1e-12)])) == []
+    assert identical(settings_of([one(0.9, 0), one(0.99, 1)])) == []  # another seed

@@ -146,3 +146,21 @@ def test_a_value_takes_the_place_of_a_range():
     base = BASE | {"env_params": {"length": {"low": 0.4, "high": 0.6}}}
     made = members({"env_params.length": [0.5, {"low": 0.1, "high": 0.2}]}, base)
     assert [one.config["env_params"] for one in made] == [{"length": 0.5}, {"length": {"low": 0.1, "high": 0.2}}]
+
+
+@pytest.mark.parametrize(
+    ("given", "seeds"),
+    [("1000-1003", (1000, 1001, 1002, 1003)), ("7 - 7", (7,)), (["0-2", 9], (0, 1, 2, 9)), ("0-0", (0,))],
+)
+def test_seeds_may_be_a_range_with_both_ends(given, seeds):
+    assert plan.read({"seeds": given}).seeds == seeds
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"), [("10..19", "10-19"), ("1009-1000", "1000-1009"), ("ten", "0-9"), ("0-99999999", "0-9999")]
+)
+def test_other_texts_are_no_seeds(given, nearest):
+    with pytest.raises(ppax.ConfigError, match=rf"sweep.seeds = '{given}': must be .*nearest: {nearest}$"):
+        plan.read({"seeds": given})
+    with pytest.raises(ppax.ConfigError, match="a list of different seeds"):
+        plan.read({"seeds": ["0-3", 2]})

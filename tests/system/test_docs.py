@@ -18,8 +18,11 @@ import pytest
 
 import ppax
 from ppax import config
+from ppax.core import imports, untrusted
+from ppax.core.types import ConfigError
 from ppax.envs.suites import registry
 from ppax.extensions import Following
+from ppax.sweeps import plan
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -233,9 +236,9 @@ def test_script_with_a_part_of_its_own_trains_it(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         exec(compile(code, "train.py", "exec"), names)
     assert ended.value.code == 0, capsys.readouterr().err
-    plan = config.read(tmp_path / "run" / "run.toml")
-    assert plan["agent"]["advantage"] == {"part": "nstep_mix", "weight": 0.25}
-    assert config.OBJECTS not in plan
+    found = config.read(tmp_path / "run" / "run.toml")
+    assert found["agent"]["advantage"] == {"part": "nstep_mix", "weight": 0.25}
+    assert config.OBJECTS not in found
     rows = steps([1.0, 2.0, 4.0], [1.0, 1.0, 1.0], [False, True, False], [False, False, False])
     out = names["NStepMix"](0.25)(rows, jnp.array([1.0, 99.0, 8.0]), 0.5)
     # one step: 1 + 0.5 * 1, 2, 4 + 0.5 * 8; two steps: 1 + 0.5 * 2, 2, 8
@@ -254,6 +257,27 @@ def test_catalogue_line_makes_a_run_file_build_the_part(slot, name, heading, cls
     made = part_of(heading)[cls]
     monkeypatch.setitem(config.PARTS, slot, config.PARTS[slot] | {name: made})
     assert getattr(config.build({"agent": {slot: {"part": name} | option}}).agent, slot) == made(**option)
+
+
+# First words of blocks that are no run files: rows of scores, a package's file, a file of a Ray cluster
+NO_RUN_FILES = ("[[row]]", "[project", "[ray]")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_run_file_of_a_page_is_read(page):
+    """Options and values exist; a file that names code of the user's own is refused for that alone."""
+    for text in re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL):
+        if text.startswith(NO_RUN_FILES):
+            continue
+        run_config, table = plan.split_sweep(untrusted.from_toml(text))
+        try:
+            config.resolve(run_config)
+        except imports.Untrusted:
+            continue
+        except ConfigError as error:
+            pytest.fail(f"{page.name}: {error}, in:\n{text}")
+        if table:
+            plan.read(table)
 
 
 EXTENSIONS = ["ZLoss", "Smoothness", "PredictReward", "Upright", "Surprise", "Progress"]

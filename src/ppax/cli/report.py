@@ -11,11 +11,11 @@ from ppax import config
 from ppax.cli.arguments import TRUST, renamed_option
 from ppax.core import imports
 from ppax.core.types import ConfigError
-from ppax.reports.comparison import long_table, of_records, terminal_width, to_csv
+from ppax.reports.comparison import FORMS, TEXT, long_table, of_records, terminal_width, to_csv
 from ppax.reports.curves import BANDS, CONFIDENCE
 from ppax.reports.doctor import Finding, doctor
-from ppax.reports.plotting import plot
-from ppax.reports.report import given_twice, records_of, write_report
+from ppax.reports.plotting import notes_of_plot, plot
+from ppax.reports.report import FINAL_SCORE, SCORES, given_twice, records_of, write_report
 from ppax.run.directory import RUN_FILE, read_run_config
 from ppax.storage import safe_files
 from ppax.storage.paths import command_line, require_place
@@ -52,15 +52,32 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="run", help=RUNS)
     text = "also write the log rows of all runs into one file, a row per run and log row, with the options that differ"
     parser.add_argument("--csv", type=Path, metavar="FILE", help=text)
+    text = "option whose values are the methods to compare: at equal other options, and the best setting of each"
+    parser.add_argument("--by", metavar="OPTION", help=text)
+    text = "value of the option of --by with which each other value is compared (default: that of the best setting)"
+    parser.add_argument("--baseline", metavar="VALUE", help=text)
+    _add_score(parser)
+    text = "print the table by setting without that of the runs"
+    parser.add_argument("--settings-only", action="store_true", help=text)
+    text = "form of the table by setting, which is then printed alone"
+    parser.add_argument("--format", choices=FORMS, help=f"{text} (default: {TEXT})")
+
+
+def _add_score(parser: argparse.ArgumentParser) -> None:
+    text = "final return, or mean return over training (area under the learning curve), which no ceiling hides"
+    parser.add_argument("--score", choices=SCORES, default=FINAL_SCORE, help=f"{text} (default: {FINAL_SCORE})")
 
 
 def run_compare(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Print the table of the runs' differences and results; return the comparison for JSON."""
     if options.csv is not None:
         require_place(options.csv, "rows.csv")
-    records = records_of(options.runs)
-    compared = of_records(records, given_twice(options.runs))
-    say(compared.table(terminal_width()))
+    records = records_of(options.runs, options.score)
+    compared = of_records(records, given_twice(options.runs), options.by, options.baseline)
+    if options.format is not None or options.settings_only:
+        say(compared.settings_table(options.format or TEXT, terminal_width()).rstrip("\n"))
+    else:
+        say(compared.table(terminal_width()))
     if options.csv is not None:
         safe_files.write_text(options.csv, to_csv(long_table(records)))
         say(f"rows: {options.csv}")
@@ -72,12 +89,17 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="run", help=RUNS)
     text = "picture to write, in the format of its ending: .png, .pdf or .svg (default: curves.png)"
     parser.add_argument("--out", type=Path, default=Path("curves.png"), help=text)
-    text = "metrics of the log rows, a row of axes for each (default: episode_return)"
+    text = "metrics of the log rows, a row of axes for each (default: eval_return if there is one, else episode_return)"
     parser.add_argument("--metric", nargs="+", metavar="METRIC", help=text)
     text = "labels of the settings to draw, as `ppax compare` prints them (default: all)"
     parser.add_argument("--settings", nargs="+", metavar="LABEL", help=text)
     text = "names of these settings in the legend, in the same order (default: their labels)"
     parser.add_argument("--names", nargs="+", metavar="NAME", help=text)
+    text = "draw the score against the values of this option, in place of learning curves"
+    parser.add_argument("--against", metavar="OPTION", help=text)
+    _add_score(parser)
+    text = "draw each run by itself, with its name, also where several are of one setting"
+    parser.add_argument("--each", action="store_true", help=text)
     text = "width and height of the picture in inches (default: 7 4 for each metric and environment)"
     parser.add_argument("--size", type=float, nargs=2, metavar=("WIDTH", "HEIGHT"), help=text)
     text = "band over seeds: 95 %% interval of the interquartile mean, or the whole range"
@@ -93,7 +115,11 @@ def run_plot(options: argparse.Namespace, say: Any) -> dict[str, Any]:
                 f"--names has {len(options.names)} names, --settings {len(settings or ())} labels: give a name for each"
             )
         settings = dict(zip(settings, options.names, strict=True))
-    plot(options.runs, options.metric, options.band, settings=settings, size=options.size, path=options.out)
+    own = {"against": options.against, "score": options.score, "each": options.each}
+    plot(options.runs, options.metric, options.band, settings=settings, size=options.size, path=options.out, **own)
+    if options.against is None and not options.each:
+        for note in notes_of_plot(records_of(options.runs)):
+            say(note)
     say(f"picture: {options.out}")
     return {"path": str(options.out)}
 

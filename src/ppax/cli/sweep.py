@@ -55,7 +55,8 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         f"--search PART, one of {', '.join(SEARCHES)}, decides over the members while they train; its options are "
         "--search.NAME, shown by --search PART --help search."
     )
-    parser.add_argument("--seeds", metavar="INT", help="number of seeds of each setting, or a list: 3,4,5 (default: 1)")
+    text = "number of seeds of each setting, a list, 3,4,5, or a range, 1000-1009 (default: 1)"
+    parser.add_argument("--seeds", metavar="INT", help=text)
     parser.add_argument("--draws", type=int, help="number of joint draws of all distributions")
     parser.add_argument("--draw-seed", type=int, help="random seed of the draws (default: 0)")
     parser.add_argument("--run-dir", type=Path, help="directory of the sweep (default: new, in sweeps/)")
@@ -230,6 +231,8 @@ def _seeds(text: str | None) -> Any:
 def _report(options: argparse.Namespace, result: SweepResult) -> int:
     """Print the table of a sweep's result with the next commands; return the exit code."""
     say(options, result.table(terminal_width()))
+    for note in result.notes():
+        say(options, note)
     for member in result.dropped:
         text = f"member {member.run_dir.name} was dropped: {member.dropped}"
         say(options, f"{text}; `ppax resume {quoted(member.run_dir)}` says why")

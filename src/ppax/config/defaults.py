@@ -31,6 +31,7 @@ CONTROL = {DISCRETE: "discrete actions", CONTINUOUS: "continuous control", IMAGE
 PLACE = {COMPILED: "compiled", HOST: "on the host"}
 # Rows of the table that set options by arithmetic
 STREAMS, ROWS, NOISE = "streams", "minibatch rows", "initial std of all actions together"
+LARGEST_LOG_STD = 10.0  # of one that is taken for a default
 LARGEST_DIVISOR = 2**22  # of the sequences of a rollout that is looked for
 MINIBATCHES = "agent.minibatch.num_minibatches"
 LOG_STD, DISTRIBUTION = "agent.network.log_std_init", "agent.network.distribution"
@@ -180,6 +181,45 @@ def completed(given: Config, env: Env | None = None) -> Completed:
     with build_env(resolve({**started, "num_envs": 1})) as one:
         kind = kind_of(one)
     return _of_kind(started, kind)
+
+
+class Recorded(NamedTuple):
+    """Settings with which a recorded run without further options would have begun, and where they come from."""
+
+    config: Config  # by dotted path; options that it lacks have the defaults of their fields
+    name: str  # of the preset, or of the kind of environment
+
+
+def recorded_defaults(recorded: Config, plain: Config) -> Recorded:
+    """Return the settings with which a recorded run began: those of its preset or its kind, or `plain` ones.
+
+    `recorded` has every option of the run, by dotted path, `plain` the defaults of their fields, which a run of objects
+    in Python has. No environment is made: the settings are those from which the fewest options of the run differ, for
+    one agent per environment.
+    """
+    name = recorded.get(PRESET)
+    if isinstance(name, str) and name in presets():
+        own = dict(flatten(preset(str(name))))
+        return Recorded(plain | {path: x for path, x in own.items() if path in recorded}, f"preset {name}")
+    found = [Recorded(plain, "objects in Python (ppax.PPO, ppax.fit)")]
+    for place, (where, control) in enumerate(COLUMNS):
+        chosen = dict(flatten(PARTS_FOR_ALL)) | {cell.setting: cell.values[place] for cell in TABLE}
+        streams, rows, noise = chosen.pop(STREAMS), chosen.pop(ROWS), chosen.pop(NOISE)
+        chosen["num_envs"] = streams
+        log_std = recorded.get(LOG_STD)
+        if noise is not None and isinstance(log_std, float) and abs(log_std) < LARGEST_LOG_STD:
+            actions = max(1, round(math.exp(-2.0 * log_std) * noise**2))
+            chosen[LOG_STD] = round(math.log(noise / math.sqrt(actions)), 3) + 0.0
+        sizes = {path: recorded.get(path, chosen[path]) for path in ("num_envs", "num_steps")}
+        length = recorded.get("agent.seq_len", NONE)
+        lengths = [*sizes.values(), *([] if length in (None, NONE) else [length])]
+        usable = all(type(size) is int and 0 < size < 2**31 for size in lengths)  # the file may be a stranger's
+        if usable and recorded.get("agent.minibatch.part", "shuffle") == "shuffle":
+            given = {path: value for path, value in recorded.items() if value != NONE}
+            chosen[MINIBATCHES] = num_minibatches({**given, **sizes}, 1, rows)
+        chosen = {path: value for path, value in chosen.items() if path in recorded}
+        found.append(Recorded(plain | chosen, f"{CONTROL[control]}, {PLACE[where]}"))
+    return min(found, key=lambda one: sum(recorded.get(path, value) != value for path, value in one.config.items()))
 
 
 def num_envs_for(given: Config, env: Env) -> int:

@@ -153,8 +153,15 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
         words = [*((option.none,) if option.optional else ()), *option.limits.get("words", ())]
         words += ["true", "false"] if option.limits.get("switch") else []
         others = "".join(f" or {word!r}" for word in words)
+        choices = option.limits.get("choices")
+        if option.kind is str and choices:
+            # true: the default, which does what the option is for; false: off
+            off = next((word for word in ("off", NONE) if word in choices), None)
+            near = off if value is False and off else option.default
+            near = f"; nearest: {near}" if near in choices else ""
+            raise ConfigError(f"{option.path} = {value!r}: must be one of {', '.join(choices)}{others}{near}")
         raise ConfigError(f"{option.path} = {value!r}: must be of type {option.kind.__name__}{others}")
-    return check_limits(option.path, value, option.limits)
+    return check_limits(option.path, value, {**option.limits, "default": option.default})
 
 
 INTERVAL = re.compile(r"(\d[\d_,]*(?:\.\d+)?(?:e\d{1,2})?)\s*([kM]?)\s*(steps?|iterations?)")
@@ -203,6 +210,8 @@ def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
     choices, low, high, above = (limits.get(name) for name in ("choices", "low", "high", "above"))
     if choices is not None and value not in choices and not (limits.get("paths") and imports.is_path(value)):
         nearest = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.0)[0]
+        on = str(value).lower() in ("true", "on", "yes", "1")  # not "off", which is the most similar word
+        nearest = limits["default"] if on and limits.get("default") in choices else nearest
         raise ConfigError(f"{path} = {value!r}: must be one of {', '.join(choices)}; nearest: {nearest}")
     if isinstance(value, str | bool):
         return value

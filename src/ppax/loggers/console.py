@@ -39,13 +39,20 @@ class Console:
         from ppax.loggers import terminal  # Rich takes a tenth of a second to import
 
         self._progress = terminal.progress_line(terminal.console(stream))
-        self._task = self._progress.add_task("", total=total_iterations, texts=[COMPILING])
+        self._task = self._progress.add_task("", total=total_iterations, texts=[COMPILING], since=time.monotonic())
         self._progress.start()
 
     def begin(self, done: int) -> None:
         """Start the progress line at `done` iterations, when compilation is over."""
         if self._progress is not None:
-            self._progress.reset(self._task, completed=done, texts=["first iterations"])
+            self._progress.reset(self._task, completed=done, texts=["first iterations"], since=time.monotonic())
+
+    def note(self, text: str) -> None:
+        """Show a text in place of the newest row, on a terminal with the time since then."""
+        if self._progress is not None:
+            self._progress.update(self._task, texts=[text], since=time.monotonic())
+        else:
+            self._write(text)
 
     def log(self, row: Row) -> None:
         """Show one row with the returns of the latest evaluation and of the latest episodes.
@@ -57,7 +64,7 @@ class Console:
         texts = row_texts(row | {"eval_return": self._evaluated}, self._returned)
         self._returned = self._returned if math.isnan(row["episode_return"]) else row["episode_return"]
         if self._progress is not None:
-            self._progress.update(self._task, completed=row["iteration"], texts=texts)
+            self._progress.update(self._task, completed=row["iteration"], texts=texts, since=None)
             return
         now, text = time.monotonic(), "  ".join(texts)
         if row["iteration"] == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -34,7 +35,10 @@ class WholeLine(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """Return the line for the terminal's present width; what does not fit is left out."""
-        texts, width = task.fields["texts"], self._console.width - 1
+        texts, width = list(task.fields["texts"]), self._console.width - 1
+        since = task.fields.get("since")
+        if since is not None and time.monotonic() - since >= 1.0:  # nothing else moves in the line
+            texts[0] += f" {_clock(time.monotonic() - since)}"
         text = line(task.percentage, texts, task.time_remaining, width, self._console.options.ascii_only)
         shown = Text(text, no_wrap=True)
         shown.highlight_regex(f"{DONE}+", "bar.complete")

@@ -12,10 +12,22 @@ import textwrap
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from ppax.core.types import printable
-from ppax.reports.differences import DIFFERENCE, Against, difference_columns, differences_of, few_seeds
-from ppax.reports.formatting import count_text, duration_text, number_text, short_count, shortened, value_text
-from ppax.reports.page import return_text
+import numpy as np
+
+from ppax.core.types import ConfigError, printable
+from ppax.reports.by_option import differences_by, option_path
+from ppax.reports.differences import (
+    DIFFERENCE,
+    Against,
+    contradictions,
+    difference_columns,
+    differences_of,
+    few_seeds,
+    method_columns,
+    method_notes,
+)
+from ppax.reports.formatting import UNKNOWN, count_text, duration_text, number_text, short_count, shortened, value_text
+from ppax.reports.page import mean_of, return_text
 from ppax.reports.settings import (
     SEED,
     Setting,
@@ -24,11 +36,14 @@ from ppax.reports.settings import (
     settings_of,
     short_names,
 )
-from ppax.reports.statistics import Standing
-from ppax.run.records import EVALUATED, RETURN, REWARD, Record
+from ppax.reports.statistics import Standing, statistics_of
+from ppax.run.records import EVALUATED, RETURN, REWARD, WHOLE, Record
 
 CELL, SETTING = 32, 72  # maximum number of characters of a cell, and of one that tells settings apart
 OPTIONS = 8  # maximum number of options in the table
+FINAL_RETURN = "final return"
+TEXT, MARKDOWN, LATEX_TABLE, CSV = "text", "markdown", "latex", "csv"
+FORMS = (TEXT, MARKDOWN, LATEX_TABLE, CSV)  # of the table of settings
 
 
 class Ranked(NamedTuple):
@@ -40,6 +55,10 @@ class Ranked(NamedTuple):
     standing: Standing
     text: str  # IQM of the final returns with its 95 % interval
     kind: str = ""  # what the scores measure, where those of other settings measure something else
+    mean: float = math.nan  # of the scores over the seeds
+    minimum: float = math.nan  # of the scores; NaN where a seed has none
+    training: float = math.nan  # mean over the seeds of the mean return over training
+    interval: tuple[float, float] = (math.nan, math.nan)  # of the IQM, 95 %
 
 
 class Comparison(NamedTuple):
@@ -55,18 +74,24 @@ class Comparison(NamedTuple):
     settings: list[Ranked]  # environment by environment, in each the best first
     differences: list[Against]  # of the best setting from each other one that can be compared with it
     notes: list[str]  # sentences: runs that are not counted, scores that cannot be compared, too few seeds
+    by: str = ""  # option whose values are the methods between which `differences` are
+    score: str = FINAL_RETURN  # what ranks: the final return, or the mean return over training
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data, one table per run and per setting; None for unknown numbers."""
         return {
             "settings": [
-                {"env": one.env, "setting": one.label, "iqm": _finite(one.standing.iqm), "runs": one.runs}
+                {"env": one.env, "setting": one.label, "iqm": _finite(one.standing.iqm)}
+                | {"low": _finite(one.interval[0]), "high": _finite(one.interval[1])}
+                | {"mean": _finite(one.mean), "min": _finite(one.minimum), "training": _finite(one.training)}
+                | {"runs": one.runs}
                 | ({"kind": one.kind} if one.kind else {})
                 for one in self.settings
             ],
             "differences": [
                 {"env": one.env, "setting": one.label, "than": one.other, "seeds": list(one.seeds)}
                 | {name: _finite(value) for name, value in one.difference._asdict().items()}
+                | ({"at": one.at, "paired": one.paired} if self.by else {})
                 for one in self.differences
             ],
             "notes": self.notes,
@@ -98,27 +123,144 @@ class Comparison(NamedTuple):
         tables = [_table(columns, "run", width)]
         if len(self.options) > OPTIONS:
             tables += [f"{len(self.options) - OPTIONS} more options differ: --json, or Comparison.options, has them"]
-        before = []
-        kinds = list(dict.fromkeys((one.env, one.kind) for one in self.settings))
-        apart = len(kinds) > len({env for env, _ in kinds})
-        if self.settings[1:] and (apart or any(one.runs[1:] for one in self.settings)):
-            for own in kinds if apart else [None]:
-                shown = [one for one in self.settings if own in (None, (one.env, one.kind))]
-                settings = [["IQM of the final return [95 %]", *(one.text for one in shown)]]
-                settings += [["setting", *(one.label for one in shown)]]
-                settings += [["runs", *(str(len(one.runs)) for one in shown)]]
-                text = _table(settings, settings[0][0], width)
-                before.append(f"{_wrapped(own[1] or own[0], width)}:\n{text}" if own else text)
-        if self.differences:
-            before.append(_table(difference_columns(self.differences), DIFFERENCE, width))
+        several = self.settings[1:] and any(one.runs[1:] for one in self.settings)
+        before = self._settings_tables(width) if several or self._kinds_apart() else []
+        before += self._difference_tables(width)
         return "\n\n".join([*before, *tables, *(_wrapped(note, width) for note in self.notes)])
 
+    def settings_table(self, form: str = TEXT, width: int | None = None) -> str:
+        """Return the table with a row per setting alone, in the form "text", "markdown", "latex" (booktabs) or "csv".
 
-def of_records(records: Sequence[Record], notes: Sequence[str] = ()) -> Comparison:
-    """Return the comparison of the runs of `records`; `notes` are sentences on them, to which its own are added."""
+        As text, tables of differences and the notes follow it; as CSV, numbers have all their digits.
+        """
+        if form == TEXT:
+            parts = [*self._settings_tables(width), *self._difference_tables(width)]
+            return "\n\n".join([*parts, *(_wrapped(note, width) for note in self.notes)])
+        if form == CSV:
+            return _csv_of_settings(self.settings)
+        columns = setting_columns(self.settings, self.score)
+        columns += [["environment", *(one.env for one in self.settings)]] if self._envs()[1:] else []
+        columns += [["score", *(one.kind for one in self.settings)]] if self._kinds_apart() else []
+        place = next(place for place, column in enumerate(columns) if column[0] == "setting")
+        columns.insert(0, columns.pop(place))
+        rows = list(zip(*columns, strict=True))
+        return _markdown(rows) if form == MARKDOWN else _latex(rows)
+
+    def _envs(self) -> list[str]:
+        return list(dict.fromkeys(one.env for one in self.settings))
+
+    def _kinds(self) -> list[tuple[str, str]]:
+        return list(dict.fromkeys((one.env, one.kind) for one in self.settings))
+
+    def _kinds_apart(self) -> bool:
+        """Return True if settings on one environment have scores that cannot be compared."""
+        return len(self._kinds()) > len(self._envs())
+
+    def _settings_tables(self, width: int | None) -> list[str]:
+        """Return the table of settings; where scores cannot be compared, one for each kind of them."""
+        tables = []
+        apart = self._kinds_apart()
+        for own in self._kinds() if apart else [None]:
+            shown = [one for one in self.settings if own in (None, (one.env, one.kind))]
+            columns = setting_columns(shown, self.score)
+            text = _table(columns, columns[0][0], width)
+            tables.append(f"{_wrapped(own[1] or own[0], width)}:\n{text}" if own else text)
+        return tables
+
+    def _difference_tables(self, width: int | None) -> list[str]:
+        if not self.differences:
+            return []
+        if not self.by:
+            return [_table(difference_columns(self.differences), DIFFERENCE, width)]
+        tables = []
+        for env, label, than in dict.fromkeys((one.env, one.label, one.other) for one in self.differences):
+            own = [one for one in self.differences if (one.env, one.label, one.other) == (env, label, than)]
+            place = f"{env}: " if self._envs()[1:] else ""
+            title = _wrapped(
+                f"{place}{label} less {than}, at equal other options, and the best setting of each:", width
+            )
+            tables.append(f"{title}\n{_table(method_columns(own), DIFFERENCE, width)}")
+        return tables
+
+
+def setting_columns(settings: Sequence[Ranked], score: str = FINAL_RETURN) -> list[list[str]]:
+    """Return the table of settings as columns of texts, each with its head first.
+
+    Mean, minimum and mean return over training stand in it where a setting has several runs.
+    """
+    columns = [
+        [
+            "IQM of the final return [95 %]" if score == FINAL_RETURN else "IQM over training [95 %]",
+            *(one.text for one in settings),
+        ]
+    ]
+    if any(one.runs[1:] for one in settings):
+        columns += [["mean", *(number_text(one.mean) for one in settings)]]
+        columns += [["min", *(number_text(one.minimum) for one in settings)]]
+        known = score == FINAL_RETURN and any(math.isfinite(one.training) for one in settings)
+        columns += [["over training", *(number_text(one.training) for one in settings)]] if known else []
+    return [
+        *columns,
+        ["setting", *(one.label for one in settings)],
+        ["runs", *(str(len(one.runs)) for one in settings)],
+    ]
+
+
+def _csv_of_settings(settings: Sequence[Ranked]) -> str:
+    columns: dict[str, list[Any]] = {
+        "env": [one.env for one in settings],
+        "setting": [one.label for one in settings],
+        "score": [one.kind for one in settings],
+        "runs": [len(one.runs) for one in settings],
+        "iqm": [_or_nan(one.standing.iqm) for one in settings],
+        "low": [one.interval[0] for one in settings],
+        "high": [one.interval[1] for one in settings],
+        "mean": [one.mean for one in settings],
+        "min": [one.minimum for one in settings],
+        "training": [one.training for one in settings],
+    }
+    return to_csv(columns)
+
+
+def _or_nan(value: float) -> float:
+    return value if math.isfinite(value) else math.nan
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    cells = [[printable(cell).replace("|", "\\|") for cell in row] for row in rows]
+    rule = ["---", *("---:" for _ in cells[0][1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [cells[0], rule, *cells[1:]])
+
+
+LATEX = {sign: f"\\{sign}" for sign in "#$%&_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    UNKNOWN: "--",
+}
+
+
+def _latex(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as a table of LaTeX with the rules of the package booktabs; the first row is the head."""
+    lines = [" & ".join("".join(LATEX.get(x, x) for x in printable(cell)) for cell in row) + r" \\" for row in rows]
+    table = [rf"\begin{{tabular}}{{l{'r' * (len(rows[0]) - 1)}}}", r"\toprule", lines[0], r"\midrule", *lines[1:]]
+    return "\n".join([*table, r"\bottomrule", r"\end{tabular}"])
+
+
+def of_records(
+    records: Sequence[Record], notes: Sequence[str] = (), by: str | None = None, baseline: str | None = None
+) -> Comparison:
+    """Return the comparison of the runs of `records`; `notes` are sentences on them, to which its own are added.
+
+    `by` is the name of an option whose values are the methods to compare, `baseline` the value (as text) with which the
+    others are compared, as in `by_option.differences_by`; None: the best setting is compared with the others.
+    """
     settings = settings_of(records)
+    if by is None and baseline is not None:
+        raise ConfigError(f"baseline = {baseline!r}: is a value of the option `by`, which is missing")
+    path = "" if by is None else option_path(by, records)
     ranked = [record for setting in settings for record in [*sorted(setting.records, key=_worse), *setting.repeats]]
-    differences = differences_of(settings)
+    differences = differences_by(settings, path, baseline) if path else differences_of(settings)
     ended = any(record.has(RETURN) for record in ranked)
     numbers = {
         "evaluation_return": [record.result("mean_return") for record in ranked],
@@ -138,7 +280,15 @@ def of_records(records: Sequence[Record], notes: Sequence[str] = ()) -> Comparis
         [x.end for x in ranked],
         list(map(_ranked, settings)),
         differences,
-        [*notes, *notes_on(settings), *few_seeds(differences)],
+        [
+            *notes,
+            *notes_on(settings),
+            *(method_notes(differences) if path else []),
+            *contradictions(differences),
+            *few_seeds(differences),
+        ],
+        path,
+        WHOLE if any(record.over_training for record in records) else FINAL_RETURN,
     )
 
 
@@ -179,7 +329,21 @@ def _ranked(setting: Setting) -> Ranked:
         setting.standing,
         return_text(setting),
         setting.kind,
+        *_mean_and_minimum(setting),
+        mean_of(setting.records, lambda record: record.training_return),
+        _interval(setting),
     )
+
+
+def _mean_and_minimum(setting: Setting) -> tuple[float, float]:
+    """Return mean and minimum of the scores of a setting's seeds; NaN where a seed has no score."""
+    scores = np.asarray(setting.scores)
+    return float(scores.mean()), float(scores.min())
+
+
+def _interval(setting: Setting) -> tuple[float, float]:
+    s = statistics_of(setting.scores)
+    return s.low, s.high
 
 
 def _table(columns: Sequence[Sequence[str]], key: str, width: int | None) -> str:
@@ -189,12 +353,12 @@ def _table(columns: Sequence[Sequence[str]], key: str, width: int | None) -> str
     columns continue in further blocks, each of which begins with the column whose head is `key`.
     """
     cells = [[_cell(text, column[0]) for text in column] for column in columns]
-    return text_table(cells, ("run", "end", "setting", "than"), key, width)
+    return text_table(cells, ("run", "end", "setting", "than", "at"), key, width)
 
 
 def _cell(text: str, head: str) -> str:
     """Return the text of one cell, cut if it is too long; under `head` "run", a path, the end of the text is kept."""
-    text, most = printable(text), SETTING if head in ("setting", "than") else CELL
+    text, most = printable(text), SETTING if head in ("setting", "than", "at") else CELL
     if len(text) <= most:
         return text
     return f"…{text[1 - most :]}" if head == "run" else f"{text[: most - 1]}…"

@@ -13,7 +13,7 @@ import numpy as np
 from ppax.reports import health
 from ppax.reports.charts import NO_BAND, Band, Line, Markup, chart, element, html_table, joined, look_of, swatch
 from ppax.reports.curves import CONFIDENCE, RANGE, common
-from ppax.reports.differences import Against, difference_columns, differences_of, few_seeds
+from ppax.reports.differences import Against, contradictions, difference_columns, differences_of, few_seeds
 from ppax.reports.formatting import (
     UNKNOWN,
     count_text,
@@ -61,7 +61,7 @@ def page(
     """
     settings = settings_of(records)
     differences = differences_of(settings)
-    notes = [*notes, *notes_on(settings), *few_seeds(differences)]
+    notes = [*notes, *notes_on(settings), *contradictions(differences), *few_seeds(differences)]
     title = title_of(settings)
     main = [
         learning(settings, band, differences),
@@ -311,15 +311,22 @@ def _explained(settings: Sequence[Setting], lines: Sequence[Line], band: str) ->
 
 
 def legend(settings: Sequence[Setting]) -> Markup:
-    """Return the table of the settings of one environment, best first: final return, line, seeds, steps and time."""
-    rows = []
+    """Return the table of the settings of one environment, best first: final return, line, seeds, steps and time.
+
+    Mean and minimum over the seeds, which show seeds that failed, stand in it where a setting has several.
+    """
+    rows, several = [], any(setting.records[1:] for setting in settings)
     for setting in settings:
         steps = mean_of(setting.records, lambda record: record.last("env_steps"))
         seconds = mean_of(setting.records, lambda record: record.last("seconds"))
         speed = short_count(mean_of(setting.records, lambda record: record.steps_per_second))
         line = marked(setting.label, setting)
-        rows.append([return_text(setting), line, setting.seeds, short_count(steps), duration_text(seconds), speed])
-    head = ("IQM of the final return [95 %]", "setting", "runs", "steps", "time", "steps/s")
+        scores = np.asarray(setting.scores)
+        more = [number_text(float(scores.mean())), number_text(float(scores.min()))] if several else []
+        shown = [setting.seeds, short_count(steps), duration_text(seconds), speed]
+        rows.append([return_text(setting), line, *more, *shown])
+    more_heads = ("mean", "min") if several else ()
+    head = ("IQM of the final return [95 %]", "setting", *more_heads, "runs", "steps", "time", "steps/s")
     return html_table(head, rows, class_="settings")
 
 
@@ -416,7 +423,7 @@ def _machine(record: Record) -> Iterator[str]:
 
 
 FILES = 20  # maximum number of run files in a report
-UNSAID = (SEED, "log.")  # options left out: they concern a single run, or its display
+UNSAID = (SEED, "log.", "env", "preset")  # options left out: of a single run or its display, or said in the title
 
 
 def configuration(settings: Sequence[Setting]) -> Markup:
@@ -431,9 +438,11 @@ def configuration(settings: Sequence[Setting]) -> Markup:
             [marked(str(x.place + 1), x), *(value_text(row[x.place]) for row in rows.values())] for x in settings
         ]
         parts += [element("h3", "Differences between the settings"), html_table(head, own_values)]
-    own = {path: pair for path, pair in changed(firsts[0]).items() if path not in rows and not path.startswith(UNSAID)}
+    found = changed(firsts[0])
+    own = {path: pair for path, pair in found.options.items() if path not in rows and not path.startswith(UNSAID)}
     meanings = {option.path: option.doc for option in options_of_run(firsts[0]) if not option.path.endswith(".part")}
     parts += [element("h3", "Changed from the defaults" + (", in all settings" if rows else ""))]
+    parts += [element("p", f"Compared with the settings that a run begins with: {found.of}.", class_="intro")]
     if own:
         cells = (
             [_code(path), value_text(value), value_text(default), element("small", meanings.get(path, ""))]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ppax.core.options import check_limits
 from ppax.core.types import ConfigError
 from ppax.reports import comparison
 from ppax.reports.comparison import Comparison, long_table
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 
 RunLike = str | Path | TrainedRun  # run directory, or result of `fit`
+FINAL_SCORE, TRAINING_SCORE = SCORES = ("final", "training")  # of `compare`: final return, or mean over training
 
 
 class Written(NamedTuple):
@@ -87,14 +89,22 @@ def _place(runs: RunLike | Sequence[RunLike]) -> Path:
     return Path(REPORT) if folder is None or not folder.is_dir() else folder / REPORT
 
 
-def compare(runs: Sequence[RunLike]) -> Comparison:
+def compare(
+    runs: RunLike | Sequence[RunLike], by: str | None = None, *, baseline: str | None = None, score: str = FINAL_SCORE
+) -> Comparison:
     """Return the comparison of runs: options in which they differ, evaluation, last return, steps, time, and a ranking.
 
     `runs` is as in `report`. `print` shows the comparison as a table, the best run first. The best setting is compared
     with each other one (`differences`): difference of the IQM of final returns, and probability that a seed of it is
     better, both with 95 % bootstrap intervals. `notes` says in sentences what is not counted or not comparable.
+
+    With `by`, the name of an option, its values are methods, and `differences` are those between them: for each
+    combination of the other options, with seeds in pairs where both methods have the same ones, and between the best
+    settings of both. `baseline` is the value, as text, with which each other one is compared; None: the method with the
+    best setting is compared with the others. `score` "training" compares mean returns over training (the area under the
+    learning curve over its steps) in place of final returns. Raises ConfigError for an unknown option, value or score.
     """
-    return comparison.of_records(records_of(runs), given_twice(runs))
+    return comparison.of_records(records_of(runs, score), given_twice(runs), by, baseline)
 
 
 def frame(runs: RunLike | Sequence[RunLike]) -> DataFrame:
@@ -111,9 +121,16 @@ def frame(runs: RunLike | Sequence[RunLike]) -> DataFrame:
     return pandas.DataFrame(long_table(records_of(runs)))
 
 
-def records_of(runs: RunLike | Sequence[RunLike]) -> list[Record]:
-    """Return the records of run directories and results of `fit`; a sweep's directory gives those of all its runs."""
-    return [run.record() if isinstance(run, TrainedRun) else records.read(to_path(run, "run")) for run in _listed(runs)]
+def records_of(runs: RunLike | Sequence[RunLike], score: str = FINAL_SCORE) -> list[Record]:
+    """Return the records of run directories and results of `fit`; a sweep's directory gives those of all its runs.
+
+    `score` is "final" or "training", as in `compare`.
+    """
+    check_limits("score", score, {"choices": SCORES})
+    found = [
+        run.record() if isinstance(run, TrainedRun) else records.read(to_path(run, "run")) for run in _listed(runs)
+    ]
+    return [record._replace(over_training=score != FINAL_SCORE) for record in found]
 
 
 def _listed(runs: RunLike | Sequence[RunLike]) -> list[RunLike]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ppax import config as configs
+from ppax.config.defaults import recorded_defaults
 from ppax.core.options import NONE, Option
 from ppax.core.types import ConfigError
 from ppax.reports.formatting import listed, number_text, shortened, value_text
 from ppax.reports.statistics import Standing, standing_of
-from ppax.run.records import DURING, FINAL, TRAINING, Record
+from ppax.run.records import DURING, FINAL, TRAINING, WHOLE_EVALUATED, WHOLE_TRAINED, Record
 
 SEED = "seed"
 # Options that do not change how a run learns
@@ -20,7 +22,7 @@ OTHER = ("log.", "eval.", "best.", "timeout", "vectorization", "info_metrics")
 # Options of evaluations that change what a score measures, or are part of the environment's task
 MEASURED = ("eval.max_steps", "eval.deterministic", "eval.env_params.")
 LIMITS = ("max_steps", "max_episode_steps", "time_limit")  # last words of parameters that limit episodes
-MEASURES = (FINAL, DURING, TRAINING)  # in the order of kinds of scores
+MEASURES = (FINAL, DURING, TRAINING, WHOLE_EVALUATED, WHOLE_TRAINED)  # in the order of kinds of scores
 NAMED = 3  # number of options in the name of a setting
 MOST_NAMED = 5  # maximum number of them, where fewer do not tell the settings apart
 MISSING = "not set"
@@ -41,9 +43,14 @@ class Setting(NamedTuple):
         return self.records[0].env
 
     @property
+    def scores(self) -> list[float]:
+        """Final return of each run of the setting; NaN for a run without one."""
+        return [record.final_return for record in self.records]
+
+    @property
     def standing(self) -> Standing:
         """Standing of the setting, by the final returns of its runs: settings on one environment are ranked by it."""
-        return standing_of([record.final_return for record in self.records])
+        return standing_of(self.scores)
 
     @property
     def seeds(self) -> str:
@@ -68,9 +75,9 @@ def settings_of(records: Sequence[Record]) -> list[Setting]:
     for place, record in enumerate(records):
         # members of a population have copied others: each is a setting, whatever its last values
         alone = any("." in name and name in record.config for name in record.columns)
-        members.setdefault((_key(record.config), place if alone else -1), []).append(record)
+        members.setdefault((grouped_key(record.config), place if alone else -1), []).append(record)
     counted = [_each_seed_once(runs) for runs in members.values()]
-    labels = _labels([runs[0] for runs in members.values()])
+    labels = labels_of([runs[0] for runs in members.values()])
     settings = [Setting(label, own, 0, repeats) for label, (own, repeats) in zip(labels, counted, strict=True)]
     ranked = []
     for own in by_env(settings).values():
@@ -115,7 +122,7 @@ def _with_kinds(settings: Sequence[Setting]) -> list[Setting]:
 
     A kind is the sort of measurement, the number of steps trained, and the limits of episodes.
     """
-    measured = [_measure(setting) for setting in settings]
+    measured = [measure_of(setting) for setting in settings]
     known = [text for text in measured if text]
     usual = max(known, key=known.count, default="")  # a setting without any score is ranked last among these
     measured = [text or usual for text in measured]
@@ -131,7 +138,7 @@ def _with_kinds(settings: Sequence[Setting]) -> list[Setting]:
     return [setting._replace(kind=kind) for setting, kind in zip(settings, kinds, strict=True)]
 
 
-def _measure(setting: Setting) -> str:
+def measure_of(setting: Setting) -> str:
     """Return the kinds of measurement behind the scores of a setting's seeds, in words; "" for no score at all."""
     found = {record.measure for record in setting.records}
     return " or ".join(kind for kind in MEASURES if kind in found)
@@ -174,7 +181,48 @@ def notes_on(settings: Sequence[Setting]) -> list[str]:
             f"The score of {listed([setting.label for setting in mixed[:NOTES]])} mixes seeds with a final evaluation "
             "and seeds without one."
         ]
-    return notes[:NOTES] + more
+    return notes[:NOTES] + more + identical(settings)
+
+
+# Columns of time and memory, which differ between repetitions of one run
+UNEQUAL = ("seconds", "steps_per_second", "compile_seconds", "iteration_ms", "collect_ms", "update_ms", "memory_mb")
+
+
+def identical(settings: Sequence[Setting]) -> list[str]:
+    """Return a sentence on settings that trained identically, to the last digit of all rows; [] if there are none.
+
+    They have the same seeds, scores and rows: the options in which they differ had no effect.
+    """
+    groups: dict[tuple[Any, ...], list[Setting]] = {}
+    for setting in settings:
+        rows = [_trace(record) for record in setting.records]
+        if all(rows):
+            groups.setdefault((setting.env, tuple(sorted(rows))), []).append(setting)
+    same = [group for group in groups.values() if len(group) > 1]
+    found = []
+    for group in same[:NOTES]:
+        differing = setting_differences([one.records[0] for one in group])
+        paths = [path for path in differing if matters(path)]
+        named = [one.label for one in group[:NOTES]] + ([f"{len(group) - NOTES} more"] if group[NOTES:] else [])
+        found.append(
+            f"Settings {listed(named)} trained identically, to the last digit: {listed(paths[:NOTES])} had no effect."
+        )
+    return found
+
+
+def _trace(record: Record) -> tuple[str, ...]:
+    """Return a text for seed, final return and all rows of a run that is equal for runs that trained identically.
+
+    () for a run of less than two rows, which says too little.
+    """
+    swept = {path for path in record.config if path in record.columns}  # values that a search changes
+    rows = {name: x.tobytes() for name, x in record.columns.items() if name not in UNEQUAL and name not in swept}
+    if len(record.columns.get("env_steps", ())) < 2 or len(rows) < 3:
+        return ()
+    digest = hashlib.sha256(
+        b"".join(name.encode(errors="backslashreplace") + rows[name] for name in sorted(rows))
+    ).hexdigest()
+    return value_text(record.config.get(SEED)), repr(record.final_return), digest
 
 
 NOTES = 8  # maximum number of sentences of one sort
@@ -202,14 +250,29 @@ def setting_differences(records: Sequence[Record]) -> dict[str, list[Any]]:
     return {path: row for path, row in values.items() if any(value != row[0] for value in row)}
 
 
-def changed(record: Record) -> dict[str, tuple[Any, Any]]:
-    """Return the options that differ from their defaults: (value, default) by dotted path.
+class Changed(NamedTuple):
+    """Options of a run that differ from the defaults, and where these defaults come from, in words."""
 
-    The default of an option that has none is None.
+    options: dict[str, tuple[Any, Any]]  # (value, default) by dotted path; the default of an option without one is None
+    of: str  # "preset X", or the kind of environment
+
+
+def changed(record: Record) -> Changed:
+    """Return the options of a run that differ from those with which `ppax train ENV` would have begun.
+
+    These are the settings of the run's preset or of the kind of its environment; other options have the defaults of
+    their fields. An option whose value is the word for its default, as "same" of an actor, has its default.
     """
-    known = {option.path: _as_written(option.default) for option in options_of_run(record)}
-    own = {path: (_as_written(value), known.get(path)) for path, value in record.config.items()}
-    return {path: pair for path, pair in own.items() if pair[0] != pair[1]}
+    known = {option.path: option for option in options_of_run(record)}
+    begun = recorded_defaults(record.config, {path: _as_written(option.default) for path, option in known.items()})
+    defaults = begun.config
+    words = {path: (None, NONE, option.none) for path, option in known.items()}
+    own = {
+        path: tuple(NONE if x in words.get(path, (None,)) else _as_written(x) for x in (value, defaults.get(path)))
+        for path, value in record.config.items()
+    }
+    pairs = {path: (value, default if path in defaults else None) for path, (value, default) in own.items()}
+    return Changed({path: pair for path, pair in pairs.items() if pair[0] != pair[1]}, begun.name)
 
 
 def options_of_run(record: Record) -> list[Option]:
@@ -239,13 +302,18 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _labels(firsts: Sequence[Record]) -> list[str]:
-    """Return a name for each setting, from the options in which the settings' first runs, `firsts`, differ."""
-    rows = {path: values for path, values in setting_differences(firsts).items() if _matters(path)}
+def labels_of(firsts: Sequence[Record], whole: bool = False) -> list[str]:
+    """Return a name for each setting, from the options in which the settings' first runs, `firsts`, differ.
+
+    A name has the few options that tell most settings apart, and the number of further ones; if `whole`, it has all.
+    """
+    rows = {path: values for path, values in setting_differences(firsts).items() if matters(path)}
     rows = {path: values for path, values in rows.items() if not _explained(path, rows)}
+    if not rows and whole:
+        return [""] * len(firsts)
     if not rows:
         return _distinct([shortened(record.env) for record in firsts], firsts)
-    names, kept, labels = short_names(list(rows)), _telling(rows), []
+    names, kept, labels = short_names(list(rows)), list(rows) if whole else _telling(rows), []
     for i in range(len(firsts)):
         parts = {
             path: value_text(values[i]) if path == "env" else f"{names[path]} = {value_text(values[i])}"
@@ -317,11 +385,13 @@ def _explained(path: str, rows: Mapping[str, Sequence[Any]]) -> bool:
     )
 
 
-def _key(config: Mapping[str, Any]) -> str:
-    return json.dumps({path: value for path, value in config.items() if _matters(path)}, sort_keys=True, default=str)
+def grouped_key(config: Mapping[str, Any]) -> str:
+    """Return a text that is equal for the configurations of runs of one setting."""
+    return json.dumps({path: value for path, value in config.items() if matters(path)}, sort_keys=True, default=str)
 
 
-def _matters(path: str) -> bool:
+def matters(path: str) -> bool:
+    """Return True for an option that sets runs apart: not the seed, logging, or how often it is evaluated."""
     return path != SEED and (path.startswith(MEASURED) or not path.startswith(OTHER))
 
 

@@ -88,11 +88,12 @@ class Difference(NamedTuple):
     better_high: float
 
 
-def difference_of(scores: Sequence[float], others: Sequence[float]) -> Difference:
+def difference_of(scores: Sequence[float], others: Sequence[float], paired: bool = False) -> Difference:
     """Return the difference of `scores` from `others`, one score for each seed of two settings.
 
     Its intervals are percentile bootstraps with a fixed seed of their random numbers: in each resample seeds of either
-    setting are drawn with replacement, apart from those of the other (stratified). The probability of improvement
+    setting are drawn with replacement, apart from those of the other (stratified), or if `paired` in pairs: the scores
+    at one index have the same seed and are drawn together. The probability of improvement
     counts a tie as one half (Agarwal et al. 2021, section 4.3; the Mann-Whitney statistic over the number of pairs).
     A score that is NaN counts as the worst.
     """
@@ -115,6 +116,7 @@ def difference_of(scores: Sequence[float], others: Sequence[float]) -> Differenc
                 (x, y),
                 statistic,
                 n_resamples=RESAMPLES,
+                paired=paired,
                 batch=max(1, 2**20 // (len(x) * len(y))),
                 vectorized=True,
                 confidence_level=CONFIDENCE,

@@ -29,6 +29,8 @@ EVALUATED, RETURN, REWARD = "eval_return", "episode_return", "reward_mean"
 CURVES = (EVALUATED, RETURN, REWARD)
 # Kinds of measurement behind a run's final return, the more trustworthy first
 FINAL, DURING, TRAINING = "final evaluation", "last evaluation during training", "training episodes"
+WHOLE = "mean return over training"  # score of records with `over_training`, and its kinds
+WHOLE_EVALUATED, WHOLE_TRAINED = f"{WHOLE}, of evaluations", f"{WHOLE}, of training episodes"
 # Sizes of values: a diverged run has larger ones, which are cut so that sums stay finite, and smaller ones are 0
 LARGEST, SMALLEST = 1e100, 1e-100
 
@@ -44,6 +46,7 @@ class Record(NamedTuple):
     evaluation: dict[str, Any]  # evaluation.json; {} where there is none of the newest policy
     starts: list[dict[str, Any]]  # time, versions and hardware of each start
     stopped: dict[str, Any]  # stopped.json; {} while the run goes on or after it was killed
+    over_training: bool = False  # the score of the run is its mean return over training, in place of the final return
 
     @property
     def config(self) -> dict[str, Any]:
@@ -92,7 +95,13 @@ class Record(NamedTuple):
 
     @property
     def measure(self) -> str:
-        """Kind of measurement behind `final_return`: FINAL, DURING or TRAINING; "" for a run without any number."""
+        """Kind of measurement behind `final_return`: FINAL, DURING or TRAINING; "" for a run without any number.
+
+        With `over_training` it is WHOLE_EVALUATED or WHOLE_TRAINED.
+        """
+        if self.over_training:
+            kind = WHOLE_EVALUATED if self.has(EVALUATED) else WHOLE_TRAINED
+            return kind if math.isfinite(self.training_return) else ""
         if self.evaluation:
             return FINAL
         if self.stopped.get("kind") == FAULT:
@@ -104,12 +113,32 @@ class Record(NamedTuple):
         """Mean return of the final evaluation; without one, of the last one in training, else of the last log row.
 
         Only log rows with a number count. NaN, which is no score, if no episode of the final evaluation has ended, or
-        if the run failed because an iteration was not finite.
+        if the run failed because an iteration was not finite. With `over_training` it is `training_return`.
         """
+        if self.over_training:
+            return self.training_return
         if self.evaluation or self.stopped.get("kind") == FAULT:
             return self.result("mean_return")
         numbers = (self.last(EVALUATED), self.last(RETURN))
         return next((number for number in numbers if math.isfinite(number)), math.nan)
+
+    @property
+    def training_return(self) -> float:
+        """Mean return over training: the area under the learning curve, divided by its environment steps.
+
+        The curve is that of evaluations during training, without them that of training episodes, with straight lines
+        between the log rows that have a number. NaN without such a row, and for a run that failed because an iteration
+        was not finite.
+        """
+        metric = next((name for name in (EVALUATED, RETURN) if self.has(name)), "")
+        if not metric or self.stopped.get("kind") == FAULT:
+            return math.nan
+        known = np.isfinite(self.columns[metric])
+        steps, values = self.columns["env_steps"][known], self.columns[metric][known]
+        span = float(steps[-1] - steps[0])
+        if span <= 0.0:
+            return float(values.mean())
+        return float((np.diff(steps) * (values[1:] + values[:-1])).sum() / (2.0 * span))
 
     @property
     def steps_per_second(self) -> float:

@@ -7,6 +7,7 @@ import difflib
 import itertools
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ SEED = Option("seed", int, limits={"low": 0, "high": 2**64 - 1})
 DRAWS = Option("sweep.draws", int, optional=True, limits={"low": 1, "high": MOST})
 DRAW_SEED = Option("sweep.draw_seed", int, limits={"low": 0})
 NUMBER = Option("sweep.seeds", int, limits={"low": 1, "high": MOST})
+SEED_RANGE = re.compile(r"(\d{1,20})\s*-\s*(\d{1,20})")
 DIGITS = 6  # significant digits of a drawn number, so that run files and tables can be read
 
 
@@ -244,6 +246,7 @@ def read(table: Mapping[str, Any]) -> Plan:
     if config.PRESET in values:
         raise ConfigError(f"sweep.{config.PRESET}: all members begin from one preset; sweep its options instead")
     seeds = table.get("seeds", 1)
+    seeds = [seeds] if isinstance(seeds, str) else seeds
     seeds = tuple(_seeds(seeds)) if isinstance(seeds, list | tuple) else check_value(NUMBER, seeds)
     search = table.get(SEARCH, {})
     of_file = isinstance(search, dict | str)
@@ -367,10 +370,25 @@ def _values(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, t
 
 
 def _seeds(seeds: Sequence[Any]) -> Iterator[int]:
-    checked = [check_value(SEED._replace(path="sweep.seeds"), seed) for seed in seeds]
+    own = [seed for given in seeds for seed in (_seed_range(given) if isinstance(given, str) else (given,))]
+    checked = [check_value(SEED._replace(path="sweep.seeds"), seed) for seed in own]
     if not checked or len(set(checked)) < len(checked):
         raise ConfigError(f"sweep.seeds = {list(seeds)!r}: must be a number, or a list of different seeds")
     yield from checked
+
+
+def _seed_range(text: str) -> range:
+    """Return the seeds of a range as "1000-1009", both ends included; ConfigError, with the nearest, for other text."""
+    found = SEED_RANGE.fullmatch(text.strip())
+    first, last = (int(found[1]), int(found[2])) if found else (0, -1)
+    if first <= last < 2**64 and last - first < MOST:
+        return range(first, last + 1)
+    numbers = sorted(map(int, re.findall(r"\d{1,19}", text)))
+    near = f"{numbers[0]}-{min(numbers[-1], numbers[0] + MOST - 1)}" if len(numbers) > 1 else "0-9"
+    raise ConfigError(
+        f"sweep.seeds = {text!r}: must be a number of seeds, a list of them, or a range from the first to the last, "
+        f"of at most {MOST:,}; nearest: {near}"
+    )
 
 
 def _settings(plan: Plan) -> Iterator[Config]:

@@ -13,6 +13,7 @@ from ppax.loggers import Console, JsonLines, last_row
 from ppax.sweeps.directory import PROGRESS
 
 MEANS = ("episode_return", "reward_mean")  # columns that are means over members
+EVALUATING = "trained; evaluating the final policies ..."
 NO_STEPS: Mapping[int, int] = MappingProxyType({})
 
 
@@ -83,6 +84,8 @@ class Progress:
         self._rows.log(row)
         if self._console is not None:
             self._console.log(row)
+            if self._done >= self._total:
+                self._console.note(EVALUATING)
 
     def take_back(self, env_steps: int) -> None:
         """Subtract `env_steps` from the count: they will be done again, as the machine that did them was lost."""

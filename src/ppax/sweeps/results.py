@@ -14,12 +14,15 @@ import numpy as np
 from ppax import config
 from ppax.core.options import Config
 from ppax.reports import comparison
+from ppax.reports.differences import too_few
+from ppax.reports.settings import identical, settings_of, short_names
 from ppax.reports.statistics import Standing, standing_of, statistics_of
+from ppax.run import records
 from ppax.run.directory import RESULT, read_evaluation
 from ppax.scores.results import without_non_finite
 from ppax.scores.tables import number_cell
 from ppax.storage import safe_files
-from ppax.storage.paths import relative
+from ppax.storage.paths import quoted, relative
 from ppax.sweeps import plan as plans
 from ppax.sweeps.decisions import Decisions, Stage, lineage_of, scheduled_values
 from ppax.sweeps.directory import BEST, Recorded, member_dir
@@ -28,6 +31,19 @@ from ppax.sweeps.packing import run_file_of
 from ppax.sweeps.plan import Member, Plan, described_values, shown
 
 SEED = "seed"  # column of the table
+BEST_HEAD = """\
+# The best setting of the sweep with its first seed. `ppax train` with this file begins with the numbers of the sweep's
+# member, and then differs by rounding, as a single run is another compiled program than a sweep. Two runs of this file
+# are equal bit for bit on the same machine with the same versions.
+
+"""
+BEST_OF_POPULATION = """\
+# The schedule of values that led to the best policy of the population. Several members trained that policy in turn, so
+# that `ppax train` with this file does not repeat it: the policy itself is in members/.
+
+"""
+LISTED = 20  # maximum number of members (runs) that are listed below their settings
+READ = 500  # maximum number of members whose rows are read when the sweep ends
 
 
 class MemberResult(NamedTuple):
@@ -92,36 +108,51 @@ class SweepResult:
         )
 
     def __str__(self) -> str:
-        """Return the table of all members (runs) of the sweep as text, those of the best setting first.
-
-        The interquartile mean (IQM) of a setting's scores stands in its first row.
-        """
+        """Return the tables of the sweep as text, of settings and of members (runs), the best setting first."""
         return self.table()
 
     def table(self, width: int | None = None) -> str:
-        """Return the table of all members (runs) of the sweep as text, those of the best setting first.
+        """Return the tables of the sweep as text, the best setting first: a row per setting, then one per member (run).
 
-        Where lines would exceed `width` characters, the columns are printed in several blocks.
+        The members stand in it where there are at most 20, or one for each setting, which then have no table of their
+        own. Where lines would exceed `width` characters, the columns are printed in several blocks. A sentence follows
+        where settings have too few seeds.
         """
         paths = list(self.settings[0].values)
-        names = [path.removeprefix("agent.") for path in paths]
-        rows = [["member", *names, SEED, "score", "std of episodes", "IQM [95 %]", ""]]
-        for setting in self.settings:
-            for place, member in enumerate(setting.members):
-                interval = (
-                    f" [{number_cell(setting.low)}, {number_cell(setting.high)}]" if math.isfinite(setting.low) else ""
-                )
+        columns = short_names(paths)
+        names = [columns[path] for path in paths]
+        several = any(setting.members[1:] for setting in self.settings)
+        parts = []
+        if several:
+            rows = [["IQM [95 %]", "mean", "min", *names, "seeds"]]
+            for setting in self.settings:
+                own = [shown(setting.values[path]) for path in paths]
+                rows.append([_iqm_text(setting), *_mean_and_min(setting), *own, str(len(setting.members))])
+            parts.append(comparison.text_table(list(zip(*rows, strict=True)), rows[0], rows[0][0], width))
+        if several and len(self.members) > LISTED:
+            parts.append(f"{len(self.members)} members: `ppax compare {quoted(relative(self.run_dir))}` lists them.")
+        else:
+            rows = [["member", *names, SEED, "score", "std of episodes", ""]]
+            for member in (member for setting in self.settings for member in setting.members):
                 own = [member.run_dir.name, *(shown(member.values[path]) for path in paths), str(member.seed)]
-                iqm_text = f"{number_cell(setting.iqm) if math.isfinite(setting.iqm) else '-'}{interval}"
-                scores = [number_cell(member.score), number_cell(member.std), "" if place else iqm_text]
-                rows.append([*own, *scores, f"dropped: {member.dropped}" if member.dropped else member.stopped])
-        table = comparison.text_table(list(zip(*rows, strict=True)), rows[0], rows[0][0], width)
+                end = f"dropped: {member.dropped}" if member.dropped else member.stopped
+                rows.append([*own, number_cell(member.score), number_cell(member.std), end])
+            parts.append(comparison.text_table(list(zip(*rows, strict=True)), rows[0], rows[0][0], width))
+        if several and self.settings[1:]:
+            parts += too_few(min(len(setting.members) for setting in self.settings))
+        table = "\n\n".join(parts)
         stages = [
             f"  from iteration {x.iteration}, member {x.member}: {described_values(x.values)}" for x in self.lineage
         ]
         return "\n".join(
             [table, *(["best lineage:", *stages] if stages else []), *([self.study] if self.study else [])]
         )
+
+    def notes(self) -> list[str]:
+        """Return sentences on settings that trained identically, as their options had no effect; reads the rows."""
+        if not 1 < len(self.settings) <= len(self.members) <= READ:
+            return []
+        return identical(settings_of([records.read(member.run_dir) for member in self.members]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sweep's result as plain data, as result.json has it; NaN and infinities are None."""
@@ -161,7 +192,8 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
         if plan.search.perturbs:
             lineage = lineage_of(decisions, first.number, {member.number: member.values for member in members})
             run_config = scheduled_values(run_config, lineage, total)
-        safe_files.write_text(best, config.to_toml(run_config))
+        head = BEST_OF_POPULATION if plan.search.perturbs else BEST_HEAD
+        safe_files.write_text(best, head + config.to_toml(run_config))
     result = SweepResult(path, tuple(settings), best, lineage)
     safe_files.write_text(path / RESULT, json.dumps(result.to_dict(), indent=1) + "\n")
     return result
@@ -178,7 +210,7 @@ def conclude_study(result: SweepResult, recorded: Recorded, best: Any) -> SweepR
         text += f", of {best.run}: {described_values(best.values)}"
         seed = plans.seeds_of(recorded.run_config, recorded.plan)[0]
         trial = plans.member(recorded.run_config, 0, best.number, best.values, seed)
-        safe_files.write_text(path / BEST, config.to_toml(run_file_of(trial)))
+        safe_files.write_text(path / BEST, BEST_HEAD + config.to_toml(run_file_of(trial)))
     result = dataclasses.replace(result, study=text, best=path / BEST)
     safe_files.write_text(path / RESULT, json.dumps(result.to_dict(), indent=1) + "\n")
     return result
@@ -191,6 +223,22 @@ def _result(run_dir: Path, member: Member, decisions: Decisions) -> MemberResult
     score, why = (score, "") if stop is None else (stop.score, stop.reason)
     values = decisions.values(member.number, member.values)
     return MemberResult(member.number, values, member.seed, score, std, end.env_steps, dropped, run_dir, why)
+
+
+def _iqm_text(setting: SettingResult) -> str:
+    interval = f" [{number_cell(setting.low)}, {number_cell(setting.high)}]" if math.isfinite(setting.low) else ""
+    return f"{number_cell(setting.iqm) if math.isfinite(setting.iqm) else '-'}{interval}"
+
+
+def _mean_and_min(setting: SettingResult) -> tuple[str, str]:
+    """Return mean and minimum of the scores of a setting's members (runs) as text; "-" where one has no score.
+
+    Members that a search has stopped do not count where others trained to the end.
+    """
+    ended = [member for member in setting.members if not member.stopped]
+    scores = np.asarray([member.score for member in ended or setting.members])
+    known = bool(np.isfinite(scores).all())
+    return (number_cell(float(scores.mean())), number_cell(float(scores.min()))) if known else ("-", "-")
 
 
 class _Place(NamedTuple):

@@ -50,7 +50,7 @@ def sweep_runs(
     target: Target,
     values: Mapping[str, Sequence[Any] | Distribution | Mapping[str, Any]] | None = None,
     *,
-    seeds: int | Sequence[int] | None = None,
+    seeds: int | str | Sequence[int] | None = None,
     draws: int | None = None,
     draw_seed: int | None = None,
     search: Search | Config | None = None,
@@ -63,11 +63,12 @@ def sweep_runs(
     `target` is what `ppax train` takes (an environment, a preset, a run file), a configuration, or what `ppax.build`
     returns. `values` are lists or distributions by the dotted path of an option of agent, environment or run, as
     `{"agent.learning_rate": [1e-4, 3e-4], "agent.gamma": ppax.sweeps.Uniform(0.9, 0.999)}`: every combination of the
-    lists, each with the same `draws` joint draws of all distributions, each with all `seeds`, a number of them or a
-    list. `values`, `seeds` and `draws` add to the table `[sweep]` that a run file may have. `draw_seed` is the random
-    seed of the draws. Each run is a member of the sweep. Members that differ in numbers alone share a compiled program;
-    members on the host train one after the other. A member whose iteration is not finite is dropped alone. `search`
-    decides over the members while they train, as `ppax.sweeps.Halving()` or PBT; it may also be a table of options.
+    lists, each with the same `draws` joint draws of all distributions, each with all `seeds`, a number of them, a
+    list, or a range as "1000-1009". `values`, `seeds` and `draws` add to the table `[sweep]` that a run file may have.
+    `draw_seed` is the random seed of the draws. Each run is a member of the sweep. Members that differ in numbers alone
+    share a compiled program; members on the host train one after the other. A member whose iteration is not finite is
+    dropped alone. `search` decides over the members while they train, as `ppax.sweeps.Halving()` or PBT; it may also be
+    a table of options.
 
     Each member has an ordinary run directory in `run_dir`/members (default: a new one in sweeps/), for `ppax.load`,
     `report` and `resume`. A signal saves all members and raises Interrupted; `resume_sweep` continues, with the same

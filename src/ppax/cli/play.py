@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config
-from ppax.cli.output import evaluation_text
+from ppax.cli.output import evaluation_text, shown_evaluation
 from ppax.core import imports
 from ppax.core.options import check_limits
 from ppax.core.types import ConfigError
@@ -142,7 +142,8 @@ def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     deterministic = settings.deterministic and not options.sampled
     with for_evaluation(config.build_env(policy.spec.config), settings.env_params, options.env_params) as env:
         limit = settings.max_steps if options.max_steps is None else options.max_steps
-        evaluation = policy.evaluate(env, episodes, deterministic, options.seed, max_steps=limit)
+        with shown_evaluation(episodes):
+            evaluation = policy.evaluate(env, episodes, deterministic, options.seed, max_steps=limit)
     say(evaluation_text(evaluation, deterministic))
     return evaluation.scores | {"bundle": str(options.run)}
 

@@ -84,7 +84,10 @@ class EvalSettings:
         interval=True,
     )
     episodes: int = static(
-        "number of whole evaluation episodes, on environments separate from training", default=128, low=1
+        "number of whole episodes of each evaluation, during training and after it, on environments separate from "
+        "training; `ppax evaluate RUN --episodes N` evaluates the final policy over others",
+        default=128,
+        low=1,
     )
     max_steps: int | None = static(
         "steps after which an episode of an evaluation is truncated; none: 100000; if episodes never end, the steps "

@@ -28,7 +28,7 @@ from ppax.training.watching import watched_by
 ENDLESS = (
     "no episode ended in training: its return is reward_mean, the mean reward of a step, and that of an evaluation is "
     "the sum over the first steps after a reset, eval.max_steps of them; where an episode should end after N steps, "
-    "give a compiled environment --env-params.max-steps N, and wrap one of Gymnasium in its TimeLimit"
+    "give it --env-params.max-steps N"
 )
 
 

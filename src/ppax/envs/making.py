@@ -22,6 +22,7 @@ from ppax.envs.curriculum import check_schedule, values_at
 from ppax.envs.hosting.action_filter import FILTER
 from ppax.envs.hosting.faults import close_all
 from ppax.envs.hosting.host_env import HostEnv, host
+from ppax.envs.hosting.time_limit import LIMIT
 from ppax.envs.settings import TIMEOUT, EnvSettings, checked_clip, checked_num_envs
 from ppax.envs.stagger import checked_stagger, longest_episode, no_limit
 from ppax.envs.suites import registry
@@ -93,7 +94,8 @@ def make(
     observation, `central_critic` adds "joint", the observations of all agents, for the critic only. `info_metrics` are
     entries of a host environment's `info` at the last step of an episode, which are logged as means. `env_params` are
     parameters by name or dotted path (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5, "high": 2.0}`
-    from which every reset samples uniformly. Any other name is an argument of the environment's own constructor.
+    from which every reset samples uniformly. Any other name is an argument of the environment's own constructor; `max_steps`,
+    if it has none of this name, is a time limit around it.
     `schedule` changes parameters of a compiled environment over training (a curriculum; evaluations use the final
     values), as `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips continuous actions to [low,
     high], or to [-x, x] for one number x. `stagger` truncates the first episode of each environment at a random length
@@ -277,12 +279,12 @@ def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
     tables = params.nested(settings.env_params)
     if not imported.on_host(found, name, params.first_values(tables)):
         single: Single = partial(imported.single, found, name)
-        if imported.LIMIT in tables and imported.LIMIT not in imported.parameters_of(found):
+        if LIMIT in tables and LIMIT not in imported.parameters_of(found):
             single = partial(_limited, single)
         return _native(name, num_envs, settings, single, imported.needed(found))
     settings = dataclasses.replace(settings, env_params=tables)
     _refuse_compiled_only(name, settings)
-    added = tables.keys() & {FILTER} - imported.parameters_of(found).keys()  # no argument, but a wrapper around it
+    added = imported.added(found, tables)
     own = {key: value for key, value in tables.items() if key not in added}
     given = imported.arguments(found, name, params.first_values(own))
     drawn = {key: value for key, value in own.items() if params.is_range(value)}
@@ -299,7 +301,7 @@ def _limited(single: Single, options: Mapping[str, Any]) -> Environment:
     The number of steps of a new TimeLimit is set afterwards, from `env_params`.
     """
     env = single(options)
-    return env if imported.LIMIT in parameters(env) else TimeLimit(env, 1)
+    return env if LIMIT in parameters(env) else TimeLimit(env, 1)
 
 
 def _filtered(name: str, single: Single, options: Mapping[str, Any]) -> Environment:

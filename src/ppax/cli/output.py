@@ -87,7 +87,8 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
         when = f"{run.best.key} {run.best.value:g} at {run.best.row['env_steps']:,.0f} steps"
         say(options, f"  ppax evaluate {path} --best{trusting}   # {when}")
     flags = python_objects.trust_flags([run_config])
-    say(options, f"  ppax report {path}{flags}   # one page: curves, settings, an episode")
+    episode = "" if flags else ", an episode"  # that needs the run's code; the report then says how to add it
+    say(options, f"  ppax report {path}   # one page: curves, settings{episode}")
     say(options, f"  ppax train {run_file} --seed {seed + 1}{flags}")
     print_json(options, record_evaluation(run, evaluation))
     return fail(f"the last checkpoint could not be saved: {run.unsaved}", DISK) if run.unsaved else DONE
